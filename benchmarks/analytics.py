@@ -29,21 +29,21 @@ import polars as pl
 from analytics_peers import PEERS, errors_of
 
 import parley
-from parley.analytics.intervals import Intervals, Made, Part
-from parley.analytics.search import Found, QuantileSearch
-from parley.client.data.frames import frame_of
+from parley.analytics.answer_intervals import Intervals, Made, Part
+from parley.analytics.quantile_search import Found, QuantileSearch
+from parley.client.data.data_sources import frame_of
+from parley.client.data.raw_party_block import TableBlock, read_table_block
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock, read_table_block
-from parley.client.queries.agreeing import Agreement
 from parley.client.queries.base import Facts, Query
-from parley.client.queries.counts import Histogram, Marginals
+from parley.client.queries.consistency import Agreement
+from parley.client.queries.count_queries import Histogram, Marginals
+from parley.client.queries.filters import col
 from parley.client.queries.moments import Mean
 from parley.client.queries.quantiles import Quantiles
-from parley.client.where import col
-from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
-from parley.privacy.sampling.stream import NoiseStream
-from parley.server.planning.queries import plan_batch
-from parley.server.planning.query_terms import Terms
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
+from parley.privacy.sampling.random_stream import NoiseStream
+from parley.server.planning.query_planner import plan_batch
+from parley.server.planning.session_terms import Terms
 
 EPSILONS = (0.1, 0.5, 1.0)
 DECILES = tuple(k / 10 for k in range(1, 10))

@@ -23,15 +23,15 @@ from pathlib import Path
 import numpy as np
 
 from parley.privacy.audit.one_run import one_run_epsilon, one_run_mu
-from parley.privacy.audit.pair import gaussian_epsilon_lower
+from parley.privacy.audit.world_pair import gaussian_epsilon_lower
 from parley.privacy.mechanisms.laplace import L2Laplace
-from parley.privacy.sampling.stream import NoiseStream
-from parley.server.jobs.file import load_job
-from parley.simulations.audit.audited import Audited, audited
+from parley.privacy.sampling.random_stream import NoiseStream
+from parley.server.jobs.job_file import load_job
+from parley.simulations.audit.audit_target import Audited, audited
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee
-from parley.simulations.audit.neighbours import ATTACKS, neighbours
-from parley.simulations.audit.worlds import Source, releases
-from parley.simulations.engine.fast import simulate
+from parley.simulations.audit.neighbouring_worlds import ATTACKS, neighbours
+from parley.simulations.audit.world_batch import Source, releases
+from parley.simulations.engine.fast_engine import simulate
 
 sys.path.insert(0, str(Path(__file__).parent / "audit_matrix"))
 
@@ -123,7 +123,7 @@ def l2_laplace() -> None:
 
 def ideal_canaries() -> None:
     """One run with 500 ideal canaries at ε = 8: each coin behind the claimed Gaussian alone."""
-    from parley.privacy.calibration.inverses import gaussian_mu
+    from parley.privacy.calibration.inverse_curves import gaussian_mu
 
     mu, rng = gaussian_mu(8.0, 1e-5), np.random.default_rng(secrets.randbits(64))
     found = []

@@ -14,15 +14,15 @@ from unittest.mock import patch
 import numpy as np
 
 from parley.client.data.schema import Schema
-from parley.client.queries import agreeing, quantiles
+from parley.client.queries import consistency, quantiles
 from parley.client.queries.base import Facts, Query
-from parley.client.queries.counts import Count, Histogram, Marginals
+from parley.client.queries.count_queries import Count, Histogram, Marginals
+from parley.client.queries.filters import col
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.where import col
-from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
-from parley.server.planning.queries import plan_batch
-from parley.server.planning.query_terms import QUERY_LAWS, Terms
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
+from parley.server.planning.query_planner import plan_batch
+from parley.server.planning.session_terms import QUERY_LAWS, Terms
 
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 5, "e": 6, "f": 9}
 SCHEMA = Schema.from_toml(
@@ -99,7 +99,7 @@ def by_themselves(queries: Sequence[Query], terms: Terms, law: str) -> np.ndarra
         return cells if cells <= 128 else 32 if power == 1 else 4
 
     with (
-        patch.object(agreeing.Agreement, "families", ()),
+        patch.object(consistency.Agreement, "families", ()),
         patch.object(quantiles, "_best", fixed),
     ):
         return errors(queries, terms, law)

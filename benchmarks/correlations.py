@@ -16,14 +16,14 @@ import argparse
 
 import numpy as np
 
+from parley.client.data.raw_party_block import TableBlock
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import Facts
 from parley.client.queries.correlations import Correlations
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.calibration.calibration import gaussian_sigma
-from parley.privacy.estimation.intervals import Reach
-from parley.privacy.kernel.sets import moved_by
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.calibration.noise_calibration import gaussian_sigma
+from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.sensitivity.bounded_sets import moved_by
 
 SCHEMA = Schema.from_toml(
     """

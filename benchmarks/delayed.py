@@ -26,18 +26,18 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from parley.deploy.making import make_deployment
-from parley.deploy.processes import (
+from parley.deploy.child_processes import (
     ProcessError,
     Supervisor,
     free_ports,
     own_environment,
     wait_until,
 )
-from parley.deploy.stream.operator import Operator, operator_home
-from parley.server.jobs.file import load_job, render_job
+from parley.deploy.provisioning import make_deployment
+from parley.deploy.stream.operator_client import Operator, operator_home
 from parley.server.jobs.job import Job
-from parley.simulations.engine.local_parties import prepare_parties
+from parley.server.jobs.job_file import load_job, render_job
+from parley.simulations.engine.party_folders import prepare_parties
 
 NAMES = ("north", "south", "east", "west")
 

@@ -14,8 +14,8 @@ import itertools
 
 import numpy as np
 
-from parley.privacy.estimation.differences import differences
-from parley.privacy.estimation.intervals import Reach
+from parley.privacy.estimation.mean_differences import differences
+from parley.privacy.estimation.noise_intervals import Reach
 
 VALUES = {
     "even": lambda rng, n: rng.uniform(-1, 1, n),

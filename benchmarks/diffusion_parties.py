@@ -22,10 +22,10 @@ import numpy as np
 from kept_lines import measured
 from sklearn.linear_model import LogisticRegression
 
-from parley.sampling import sample_table
-from parley.server.jobs.file import load_job
+from parley.commands.sample import sample_table
+from parley.server.jobs.job_file import load_job
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "diffusion.py"

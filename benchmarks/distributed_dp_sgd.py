@@ -30,27 +30,27 @@ import torch
 from dp_sgd import interleaved
 from kept_lines import measured
 
-from parley.client.dp_sgd.batches import party_batches
-from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.steps import party_sum, union_sums
+from parley.client.dp_sgd.batch_sums import party_sum, union_sums
+from parley.client.dp_sgd.poisson_batches import party_batches
+from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
-from parley.client.party.block_policy import PartyPolicy
-from parley.client.party.block_session import PartySession
-from parley.privacy.accounting.guarantee import Unit
+from parley.client.party.party_session import PartySession
+from parley.client.party.plan_policy import PartyPolicy
+from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.mechanisms.gaussian import Gaussian
-from parley.privacy.mechanisms.shares import Shares
-from parley.privacy.sampling.stream import NoiseStream, Randomness
-from parley.secure_agg.ideal import IdealSum, simulated_parameters
-from parley.secure_agg.masked import MaskedSum
-from parley.server.jobs.file import load_job
+from parley.privacy.mechanisms.noise_shares import Shares
+from parley.privacy.sampling.random_stream import NoiseStream, Randomness
+from parley.secure_agg.ideal_sum import IdealSum, simulated_parameters
+from parley.secure_agg.in_process import MaskedSum
 from parley.server.jobs.job import Job
-from parley.server.planning.release import algorithm_for
-from parley.server.planning.stages import stages_of
+from parley.server.jobs.job_file import load_job
+from parley.server.planning.job_planner import algorithm_for
+from parley.server.planning.run_stages import stages_of
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.network_experiment import NetworkExperiment
-from parley.simulations.engine.block_cohort import BlockCohort
-from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.faults import parse_faults
+from parley.simulations.engine.fast_engine import simulate
+from parley.simulations.engine.fault_script import parse_faults
+from parley.simulations.engine.in_process_cohort import BlockCohort
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "mnist-distributed.toml"
 RECORDS = 60_000

@@ -23,13 +23,13 @@ import torch
 from dp_sgd_parties import CLIP, RATE, SIGMA, Step, private_step
 from torch import nn
 
-from parley.client.data import chunks
-from parley.client.dp_sgd.clipping import clipped_sum
-from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.steps import party_sum
+from parley.client.data import record_chunks
+from parley.client.dp_sgd.batch_sums import party_sum
+from parley.client.dp_sgd.torch_clipping import clipped_sum
+from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.privacy.sampling.gaussian import rounded_gaussian
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 NETWORKS = ("60-1000-10, B=600", "60-1000-10, B=256", "784-1000-10, B=256", "CNN 26k, B=256")
 
@@ -67,7 +67,7 @@ def vmap(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
 
 
 def exact(network: Network, x: torch.Tensor, y: torch.Tensor) -> Step:
-    """In whole numbers, as a party takes it (`parley.client.dp_sgd.exact`)."""
+    """In whole numbers, as a party takes it (`parley.client.dp_sgd.exact_clipping`)."""
     config = LocalTraining(
         steps=1, sampling_rate=1.0, clip_norm=CLIP, noise_multiplier=SIGMA, optimiser="sgd",
         learning_rate=RATE, momentum=0.0, per_example_method="exact", micro_batch=len(y),
@@ -121,7 +121,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     clock = time.perf_counter if options.threads > 1 else time.process_time
     if options.threads == 1:
-        chunks._cores = lambda: 1  # type: ignore[assignment]
+        record_chunks._cores = lambda: 1  # type: ignore[assignment]
     warnings.filterwarnings("ignore")
     for name in (options.only,) if options.only else NETWORKS:
         own, batch = network_of(name, options.precision)

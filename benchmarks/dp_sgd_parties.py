@@ -77,12 +77,12 @@ def data(records: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ours(precision: str, rate: float) -> Step:
-    from parley.client.dp_sgd.parties import Parties
-    from parley.client.dp_sgd.settings import LocalTraining
-    from parley.client.dp_sgd.steps import party_chunks
-    from parley.client.dp_sgd.training import train_parties
+    from parley.client.dp_sgd.batch_sums import party_chunks
+    from parley.client.dp_sgd.local_training import train_parties
+    from parley.client.dp_sgd.training_data import Parties
+    from parley.client.dp_sgd.training_settings import LocalTraining
     from parley.client.models.networks import Network
-    from parley.privacy.sampling.stream import NoiseStream
+    from parley.privacy.sampling.random_stream import NoiseStream
 
     network = Network.build("mlp", features=64, classes=10, hidden=(32,), precision=precision)  # type: ignore[arg-type]
     records = round(RECORDS / rate)

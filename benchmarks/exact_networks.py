@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from parley.client.dp_sgd.parties import PartyData
-from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.training import train_party
+from parley.client.dp_sgd.local_training import train_party
+from parley.client.dp_sgd.training_data import PartyData
+from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 WAYS = ("exact", "vmap")
 

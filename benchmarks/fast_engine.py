@@ -63,7 +63,7 @@ def make(parties, records, features, folder):
 
 def job_of(parties, features, rounds, folder, mapped):
     """The job; with rows that are kept in a file, where they are to be mapped."""
-    from parley.server.jobs.file import load_job
+    from parley.server.jobs.job_file import load_job
 
     (folder / "schema.toml").write_text(SCHEMA.format(features=features))
     return load_job(
@@ -91,7 +91,7 @@ def prepare(job):
 
 def measure(job, parties, features):
     """One run in this process; prints its figures as JSON."""
-    from parley.simulations.engine.fast import simulate
+    from parley.simulations.engine.fast_engine import simulate
 
     folder = Path(job.data.source).parent
     clock = Clock()

@@ -24,14 +24,14 @@ import numpy as np
 import scipy.stats
 from kept_lines import lines_of, measured
 
-from parley.client.data.block import PartyBlock
-from parley.client.features.images import Scattering
-from parley.client.models.gradients import gradients
-from parley.client.models.linear import LinearModel
-from parley.client.models.losses import Softmax
-from parley.client.models.rows import prepare_rows
-from parley.server.jobs.file import load_job
-from parley.simulations.engine.fast import simulate
+from parley.client.data.party_block import PartyBlock
+from parley.client.features.image_scattering import Scattering
+from parley.client.models.integer_gradients import gradients
+from parley.client.models.linear_losses import Softmax
+from parley.client.models.linear_models import LinearModel
+from parley.client.models.row_quantization import prepare_rows
+from parley.server.jobs.job_file import load_job
+from parley.simulations.engine.fast_engine import simulate
 
 LINES = "features.jsonl"
 

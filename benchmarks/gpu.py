@@ -33,17 +33,17 @@ from dp_sgd_parties import private_step
 from scipy.stats import t as student
 from torch import nn
 
-from parley.client.dp_sgd.parties import PartyData
-from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.training import train_party
+from parley.client.dp_sgd.local_training import train_party
+from parley.client.dp_sgd.training_data import PartyData
+from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
-from parley.privacy.sampling.stream import NoiseStream
-from parley.server.jobs.file import load_job
+from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.jobs.job import Job
-from parley.server.planning.release import algorithm_for
+from parley.server.jobs.job_file import load_job
+from parley.server.planning.job_planner import algorithm_for
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.network_experiment import NetworkExperiment
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS, SAMPLING_RATE, CLIP_NORM = 60_000, 0.02, 1.0

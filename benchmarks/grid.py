@@ -27,7 +27,7 @@ from tables import judged, split_of, vars_of
 from tables_data import SOURCES, NoTable, table_of
 from tables_systems import Case, parley
 
-from parley.server.jobs.steps import Ruled, steps_along, steps_by_rule
+from parley.server.jobs.auto_gradient_steps import Ruled, steps_along, steps_by_rule
 
 FEATURES = {
     "none": ("model.features=none",),
@@ -72,7 +72,7 @@ def measure(asked: argparse.Namespace) -> None:
                     continue
                 case = Case(**{**vars_of(base), "epsilon": epsilon, "parties": 10})
                 features, clip, way = cell
-                with patch("parley.server.jobs.settling.steps_by_rule", scaled(clip, way)):
+                with patch("parley.server.jobs.auto_settings.steps_by_rule", scaled(clip, way)):
                     score = judged(case, parley(case, FEATURES.get(features, ())))
                 value = score.get("auc", score.get("r2"))
                 lines.write(json.dumps([name, epsilon, split, *cell, value]) + "\n")

@@ -59,7 +59,7 @@ def run(step: str, checkout: Path, folder: Path, shape: tuple[int, int, int]) ->
     if step == "prepare":
         fast_engine.prepare(job)
         return
-    from parley.simulations.engine.fast import simulate
+    from parley.simulations.engine.fast_engine import simulate
 
     simulate(job, out=folder / "run", observer=Counter(folder / "count"))
 

@@ -13,8 +13,8 @@ import itertools
 
 import numpy as np
 
-from parley.privacy.estimation.independence import independence
-from parley.privacy.estimation.intervals import Reach
+from parley.privacy.estimation.independence_test import independence
+from parley.privacy.estimation.noise_intervals import Reach
 
 MARGINS = (
     ((0.5, 0.5), (0.5, 0.5)),

@@ -28,20 +28,20 @@ from typing import Any
 
 import numpy as np
 
-from parley.analytics.parties import terms_of
-from parley.analytics.settings import Settings
+from parley.analytics.backends import terms_of
+from parley.analytics.session_settings import Settings
+from parley.client.data.raw_party_block import TableBlock
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import Asked, Facts, Query
 from parley.client.queries.correlations import Correlations, _entries
-from parley.client.queries.design import Design
 from parley.client.queries.moments import Mean, Variance
-from parley.client.queries.regression import Regression
+from parley.client.queries.regression.design_matrix import Design
+from parley.client.queries.regression.regression_query import Regression
 from parley.client.queries.sums import Total
-from parley.privacy.estimation.intervals import Reach
+from parley.privacy.estimation.noise_intervals import Reach
 from parley.privacy.estimation.second_moments import SecondMoments
-from parley.privacy.sampling.stream import NoiseStream
-from parley.server.planning.queries import plan_batch
+from parley.privacy.sampling.random_stream import NoiseStream
+from parley.server.planning.query_planner import plan_batch
 
 PIECE = 10**6
 TOGETHER = 100

@@ -18,16 +18,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.block import PartyBlock
-from parley.privacy.sampling.stream import NoiseStream, Randomness
-from parley.server.jobs.file import load_job
-from parley.server.planning.release import algorithm_for, counts_of, evaluation_plan
-from parley.server.records.judged_counts import judged_counts
-from parley.server.records.summarising import noise_on_a_count
+from parley.client.data.party_block import PartyBlock
+from parley.privacy.sampling.random_stream import NoiseStream, Randomness
+from parley.server.jobs.job_file import load_job
+from parley.server.planning.job_planner import algorithm_for, counts_of, evaluation_plan
+from parley.server.records.histogram_evaluation import judged_counts
+from parley.server.records.summary_builder import noise_on_a_count
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.data.world import Experiment
-from parley.simulations.engine.fast import simulate
-from parley.simulations.figures.judging import judged
+from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.engine.fast_engine import simulate
+from parley.simulations.metrics.evaluation import judged
 
 _FIGURES = ("auc", "accuracy", "recall", "precision")
 

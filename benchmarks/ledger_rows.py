@@ -21,8 +21,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from parley.client.data.contents import Contents, of_rows, sum_of
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.client.data.content_digest import Contents, of_rows, sum_of
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
 

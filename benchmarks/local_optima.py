@@ -20,12 +20,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from parley.client.data.block import PartyBlock
-from parley.client.data.chunks import single_threaded_blas
-from parley.client.models.linear import LinearModel
-from parley.client.models.losses import Logistic
-from parley.client.models.rows import prepare_rows
-from parley.client.solvers.certified import local_optima
+from parley.client.data.party_block import PartyBlock
+from parley.client.data.record_chunks import single_threaded_blas
+from parley.client.models.linear_losses import Logistic
+from parley.client.models.linear_models import LinearModel
+from parley.client.models.row_quantization import prepare_rows
+from parley.client.solvers.local_optima import local_optima
 
 
 def make_block(parties: int, records: int, features: int) -> PartyBlock:

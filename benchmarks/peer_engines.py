@@ -33,11 +33,11 @@ def round_times(marks: list[float]) -> list[float]:
 
 def run_ours(parties: int, records: int, features: int, rounds: int, cohort: int) -> dict[str, Any]:
     """The gradients of all parties, their mean and the step; no noise and no encoding either."""
-    from parley.client.data.block import PartyBlock
-    from parley.client.models.gradients import gradients
-    from parley.client.models.linear import LinearModel
-    from parley.client.models.losses import Logistic
-    from parley.client.models.rows import prepare_rows
+    from parley.client.data.party_block import PartyBlock
+    from parley.client.models.integer_gradients import gradients
+    from parley.client.models.linear_losses import Logistic
+    from parley.client.models.linear_models import LinearModel
+    from parley.client.models.row_quantization import prepare_rows
 
     if cohort:
         raise SystemExit("Expected everyone in a round of the arithmetic alone, got a cohort.")
@@ -79,8 +79,8 @@ def run_engine(
     parties: int, records: int, features: int, rounds: int, cohort: int
 ) -> dict[str, Any]:
     """The fast engine's whole round: what the peers do, and encoding, noise, ledger, log line."""
-    from parley.server.jobs.file import load_job
-    from parley.simulations.engine.fast import simulate
+    from parley.server.jobs.job_file import load_job
+    from parley.simulations.engine.fast_engine import simulate
 
     x, y = make_data(parties, records, features)
     np.savez("data.npz", x=x.reshape(-1, features), y=y.ravel())

@@ -12,7 +12,7 @@ from typing import Any
 _TICK = os.sysconf("SC_CLK_TCK")
 _ROLES = {
     "parley.deploy.stream.run_process": "server",
-    "parley.deploy.stream.party": "party",
+    "parley.deploy.stream.party_client": "party",
     "parley.deploy.flower_process": "server",
     "ray": "Ray",
 }

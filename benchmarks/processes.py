@@ -38,8 +38,8 @@ def ours(options: argparse.Namespace, parties: int, folder: Path) -> dict[str, A
     """A job of ours; what it writes is under `folder`."""
     import numpy as np
 
-    from parley.deploy import engines
-    from parley.server.jobs.file import load_job
+    from parley.deploy import process_engines
+    from parley.server.jobs.job_file import load_job
 
     settings = [
         f"parties.count={parties}",
@@ -59,7 +59,7 @@ def ours(options: argparse.Namespace, parties: int, folder: Path) -> dict[str, A
     watch = Watch()
     marks = Marks(watch)
     watch.start()
-    result = engines.ENGINES[options.engine](job, out=folder / "run", observer=marks)
+    result = process_engines.ENGINES[options.engine](job, out=folder / "run", observer=marks)
     watch.over.set()
     marks.mark("ended")
     lines = [json.loads(line) for line in (folder / "run" / "rounds.jsonl").open()]

@@ -19,8 +19,8 @@ import numpy as np
 import polars as pl
 
 import parley
-from parley.deploy.making import make_deployment
-from parley.deploy.processes import Supervisor, free_ports, own_environment
+from parley.deploy.child_processes import Supervisor, free_ports, own_environment
+from parley.deploy.provisioning import make_deployment
 
 SCHEMA = """
 [columns]

@@ -25,7 +25,7 @@ import numpy as np
 
 import parley
 from parley.client.data.schema import Schema
-from parley.privacy.ledger.place import Place
+from parley.privacy.ledger.database import Place
 
 SCHEMA = Schema.from_toml(
     """

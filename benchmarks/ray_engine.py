@@ -21,7 +21,7 @@ RECORDS, FEATURES = 10, 31
 
 def job_of(folder, engine, parties, rounds, workers):
     """The job, over an engine."""
-    from parley.server.jobs.file import load_job
+    from parley.server.jobs.job_file import load_job
 
     return load_job(
         overrides=[
@@ -38,7 +38,7 @@ def measure(folder, engine, parties, rounds, workers):
     """One run: median seconds a round after the first two, and the model's digest."""
     import hashlib
 
-    from parley.running import SIMULATIONS
+    from parley.run_job import SIMULATIONS
 
     clock = Clock()
     out = Path(tempfile.mkdtemp(dir=folder)) / "run"

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.raw_party_block import TableBlock
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import Asked, Facts
-from parley.client.queries.regression import SHARES, Regression
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.calibration.inverses import gaussian_mu
-from parley.privacy.estimation.intervals import Reach
-from parley.privacy.kernel.sets import moved_by
+from parley.client.queries.regression.regression_query import SHARES, Regression
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.calibration.inverse_curves import gaussian_mu
+from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.sensitivity.bounded_sets import moved_by
 
 SCHEMA = Schema.from_toml(
     """

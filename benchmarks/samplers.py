@@ -15,11 +15,11 @@ import numpy as np
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceL1
-from parley.privacy.mechanisms.shares import Shares
-from parley.privacy.sampling.discrete import discrete_gaussian, discrete_laplace
+from parley.privacy.mechanisms.noise_shares import Shares
+from parley.privacy.sampling.discrete_noise import discrete_gaussian, discrete_laplace
 from parley.privacy.sampling.gaussian import rounded_gaussian
 from parley.privacy.sampling.l2_laplace import rounded_l2_laplace
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 SCALES = {"1": 1.0, "1e3": 1e3, "2^20": 2.0**20, "2^30": 2.0**30, "2^34": 2.0**34}
 

@@ -50,15 +50,15 @@ from flwr.supercore.task_identity import TaskIdentity
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 sys.path.append(str(Path(__file__).resolve().parent))
 
-from parley.secure_agg.fitting import fitted
-from parley.secure_agg.graph import NO_BEACON
-from parley.secure_agg.ideal import simulated_parameters, with_simulated_beacon
+from parley.secure_agg.grid_selection import fitted
+from parley.secure_agg.ideal_sum import simulated_parameters, with_simulated_beacon
+from parley.secure_agg.in_process import MaskedSum
 from parley.secure_agg.interface import DropStage
-from parley.secure_agg.masked import MaskedSum
-from parley.secure_agg.masking import PIECE_BYTES, MaskJob, add_masks, aligned
-from parley.secure_agg.outcome import HEADER_BYTES
-from parley.secure_agg.parameters import Derived, RunParameters, derive
+from parley.secure_agg.mask_graph import NO_BEACON
+from parley.secure_agg.party_masking import PIECE_BYTES, MaskJob, add_masks, aligned
 from parley.secure_agg.primitives import _by_counter_mode, _by_gcm
+from parley.secure_agg.protocol_parameters import Derived, RunParameters, derive
+from parley.secure_agg.round_outcome import HEADER_BYTES
 
 KINDS = (
     "", "advertise", "roster", "shares", "plan", "vector", "survivors", "confirm",

@@ -43,10 +43,10 @@ def rows(records: int):
 
 def read(source: str, folder: Path) -> None:
     """One reading, as a party's."""
-    from parley.client.data.frames import SqlQuery
+    from parley.client.data.data_sources import SqlQuery
     from parley.client.data.records import read_records
     from parley.client.data.schema import Schema
-    from parley.simulations.data.keeping import peak_mib
+    from parley.simulations.data.row_cache import peak_mib
 
     schema = Schema.from_toml(SCHEMA)
     before, begun = peak_mib(), time.perf_counter()

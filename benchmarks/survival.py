@@ -14,12 +14,12 @@ import argparse
 
 import numpy as np
 
+from parley.client.data.raw_party_block import TableBlock
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import Facts
 from parley.client.queries.survival import Survival
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.intervals import Reach
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.noise_intervals import Reach
 
 SCHEMA = Schema.from_toml(
     """

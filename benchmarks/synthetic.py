@@ -19,14 +19,14 @@ from pathlib import Path
 import numpy as np
 from kept_lines import measured
 
+from parley.client.algorithms.kernel_mean_embedding import RandomFeatures
 from parley.client.algorithms.pair_tables import PairTables, named_pairs
-from parley.client.algorithms.random_features import RandomFeatures
-from parley.client.data.block import PartyBlock
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.sampling.stream import Randomness
-from parley.server.jobs.file import load_job
-from parley.server.synthetic.mixture import Mixture, Tables, fit
-from parley.simulations.engine.fast import simulate
+from parley.client.data.party_block import PartyBlock
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.sampling.random_stream import Randomness
+from parley.server.jobs.job_file import load_job
+from parley.server.synthetic.mixture_generator import Mixture, Tables, fit
+from parley.simulations.engine.fast_engine import simulate
 
 JOB = Path(__file__).parents[1] / "examples" / "adult-synthetic.toml"
 

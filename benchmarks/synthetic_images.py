@@ -23,8 +23,8 @@ from kept_lines import measured
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from parley.server.jobs.file import load_job
-from parley.simulations.engine import fast
+from parley.server.jobs.job_file import load_job
+from parley.simulations.engine import fast_engine
 
 JOB = Path(__file__).parents[1] / "examples" / "mnist-synthetic.toml"
 ROWS = 10_000
@@ -72,7 +72,7 @@ def one_seed(source, *, seed):
         overrides = [f"data.source={source}", f"data.test-source={source}"]
         overrides += [f"algorithm.seed={seed}", f"run.seed={seed}", f"algorithm.rows={ROWS}"]
         began = time.process_time()
-        fast.simulate(load_job(JOB, overrides=overrides), out=Path(folder) / "run")
+        fast_engine.simulate(load_job(JOB, overrides=overrides), out=Path(folder) / "run")
         taken = time.process_time() - began
         with np.load(Path(folder) / "run" / "synthetic.npz") as made:
             images, labels = made["x_train"], made["y_train"]
@@ -91,7 +91,7 @@ def main():
     parser.add_argument("--kept", type=Path, default=Path(os.devnull))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    fast.with_table_figures = lambda summary, table, *_: summary.adding(synthetic=table)
+    fast_engine.with_table_figures = lambda summary, table, *_: summary.adding(synthetic=table)
     cases = ({"seed": seed} for seed in range(1, arguments.seeds + 1))
     lines = measured(arguments.kept.resolve(), cases, partial(one_seed, arguments.source))
     for name in list(lines[0])[1:]:

@@ -42,10 +42,10 @@ np.save(out, model.generate(len(frame))[names].to_numpy(np.int64))
 def records(source, seed):
     """Codes of training and of held-out records, and how many values each column has."""
     from parley.client.algorithms.pair_tables import codes_of
-    from parley.client.data.codes import coded_columns
+    from parley.client.data.record_codes import coded_columns
     from parley.client.data.records import as_classes
     from parley.client.data.schema import Schema
-    from parley.server.jobs.file import load_job
+    from parley.server.jobs.job_file import load_job
     from parley.simulations.data.experiment import load_experiment
 
     job = load_job(JOB, overrides=[f"data.source={source}", f"data.seed={seed}"])
@@ -81,7 +81,7 @@ def mst(train, sizes, epsilon, seed, python):
 
 def figures(drawn, train, test, sizes):
     """By the names of a run's report."""
-    from parley.simulations.figures.synthetic import distances, learned, learned_by_trees
+    from parley.simulations.metrics.synthetic_quality import distances, learned, learned_by_trees
 
     found = learned(drawn, test, sizes) | learned_by_trees(drawn, test, sizes)
     told = {f"tstr_{name}": value for name, value in found.items()}

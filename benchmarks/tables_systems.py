@@ -112,7 +112,7 @@ def _text(value: object) -> str:
 def parley(case: Case, keys: tuple[str, ...] = ()) -> np.ndarray:
     """Our defaults, many parties."""
     import parley as product
-    from parley.simulations.engine.fast import simulate
+    from parley.simulations.engine.fast_engine import simulate
 
     job = product.load_job(
         overrides=[

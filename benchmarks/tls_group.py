@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 
 from parley.deploy import pki
-from parley.deploy.stream.settings import server_credentials
+from parley.deploy.stream.grpc_options import server_credentials
 
 # https://www.iana.org/assignments/tls-parameters, supported groups.
 GROUPS = {0x11EC: "X25519MLKEM768", 29: "x25519", 23: "secp256r1", 24: "secp384r1", 25: "secp521r1"}

@@ -19,7 +19,8 @@ end, be refused or not be refused, be worse, or be told wrong in words. Judgemen
 - what is decoded from the network does not: charge, noise, computation and the keys of the masks
   are all made from the one decoded agreement, and who decoded another one gets noise for a sum. Nor
   do tables that make an algorithm or a model of it (`client.algorithms.registry`, `.kind`,
-  `client.models.described`): the one object that they make states the claim, and computes;
+  `client.models.linear_serialization`): the one object that they make states the claim, and
+  computes;
 - what finds noise for a budget (`privacy.calibration`) does not: what is charged is computed from
   the noise;
 - what an owner or a server accepts does not: a release is charged what it costs, wanted or not.
@@ -41,28 +42,41 @@ from pathlib import Path
 PACKAGES = ("server", "client", "secure_agg", "privacy")
 
 EVERY = {
-    "kernel": ("privacy.kernel.*",),
+    "kernel": ("privacy.sensitivity.*",),
     "noise": (
-        *("privacy.sampling.stream", "privacy.sampling.inversion", "privacy.sampling.gaussian"),
-        *("privacy.special", "privacy.mechanisms.base", "privacy.mechanisms.gaussian"),
-        *("privacy.mechanisms.shares", "privacy.mechanisms.share_laws", "server.rounds.release"),
+        *(
+            "privacy.sampling.random_stream",
+            "privacy.sampling.inversion",
+            "privacy.sampling.gaussian",
+        ),
+        *("privacy.special_functions", "privacy.mechanisms.base", "privacy.mechanisms.gaussian"),
+        *(
+            "privacy.mechanisms.noise_shares",
+            "privacy.mechanisms.share_laws",
+            "server.rounds.round_release",
+        ),
     ),
     "accounting": (
         *("privacy.accounting.accountants", "privacy.accounting.composition"),
-        *("privacy.accounting.events", "privacy.accounting.gaussian_curve"),
-        *("privacy.accounting.guarantee", "privacy.accounting.rounding"),
+        *("privacy.accounting.privacy_events", "privacy.accounting.gaussian_curve"),
+        *("privacy.accounting.threat_model", "privacy.accounting.rounding"),
     ),
     "ledger": ("privacy.ledger.*",),
     "contract": (
-        *("client.contract.plan", "client.contract.guarantee", "client.contract.agreement"),
-        "client.contract.canonical",
+        *("client.contract.release_plan", "client.contract.guarantee", "client.contract.agreement"),
+        "client.contract.canonical_encoding",
     ),
     "party": ("client.party.*",),
     "reading": (
-        *("client.data.block", "client.data.blocks", "client.data.chunks", "client.data.cells"),
-        *("client.data.binary_files", "client.data.columns"),
-        *("client.data.contents", "client.data.csv_text", "client.data.readers"),
-        *("client.data.schema", "client.data.table"),
+        *(
+            "client.data.party_block",
+            "client.data.budget_blocks",
+            "client.data.record_chunks",
+            "client.data.cell_parsing",
+        ),
+        *("client.data.binary_files", "client.data.column_types"),
+        *("client.data.content_digest", "client.data.csv_text", "client.data.table_readers"),
+        *("client.data.schema", "client.data.raw_table"),
     ),
     "encoding": ("secure_agg.encoding",),
     "claim": ("client.algorithms.base",),
@@ -71,88 +85,98 @@ EVERY = {
 
 _OTHER_LAWS = (
     *("privacy.mechanisms.laplace", "privacy.mechanisms.laplace_shares"),
-    *("privacy.sampling.l2_laplace", "privacy.sampling.gamma", "privacy.sampling.discrete"),
+    *("privacy.sampling.l2_laplace", "privacy.sampling.gamma", "privacy.sampling.discrete_noise"),
 )
 _ROWS = (
     "client.data.records",
-    *("client.features.base", "client.features.preparation", "client.models.rows"),
-    "client.models.bounded",
+    *("client.features.base", "client.features.row_preparation", "client.models.row_quantization"),
+    "client.models.clipping",
 )
 _LINEAR = (
     *_ROWS,
-    *("client.models.linear", "client.models.loss", "client.models.losses"),
+    *("client.models.linear_models", "client.models.loss_base", "client.models.linear_losses"),
     *("client.models.own_losses", "client.models.class_weights"),
-    *("client.models.gradients", "client.models.exact_math"),
+    *("client.models.integer_gradients", "client.models.exact_math"),
 )
 _NETWORK = (
     *_ROWS,
     *("client.models.networks", "client.models.exact_*", "client.dp_sgd.*"),
-    *("client.algorithms.attendance", "privacy.mechanisms.sampled"),
-    *("privacy.accounting.subsampled", "privacy.accounting.dp_accounts"),
+    *("client.algorithms.party_sampling", "privacy.mechanisms.subsampled_gaussian"),
+    *("privacy.accounting.subsampled_gaussian", "privacy.accounting.dp_accounting_adapter"),
 )
 
 KINDS: dict[str, tuple[str, ...]] = {
     "gradient perturbation": (*_LINEAR, "client.algorithms.gradient_perturbation"),
     "output perturbation": (
         *_LINEAR,
-        *("client.algorithms.output_perturbation", "client.algorithms.sums"),
-        *("client.solvers.certified", "client.solvers.certificate"),
-        "privacy.calibration.sensitivity",
+        *("client.algorithms.output_perturbation", "client.algorithms.noisy_sums"),
+        *("client.solvers.local_optima", "client.solvers.optimum_certificate"),
+        "privacy.calibration.optimum_sensitivity",
     ),
     "fedavg": (*_NETWORK, "client.algorithms.federated_averaging"),
     "distributed DP-SGD": (*_NETWORK, "client.algorithms.distributed_dp_sgd"),
     "queries": (
-        *("client.queries.*", "client.where.*", "client.algorithms.queries"),
-        *("client.algorithms.sums", "privacy.mechanisms.selection"),
-        *("privacy.mechanisms.randomised_response", "client.data.table_block", *_OTHER_LAWS),
+        *("client.queries.*", "client.queries.filters.*", "client.algorithms.query_release"),
+        *("client.algorithms.noisy_sums", "privacy.mechanisms.selection"),
+        *("privacy.mechanisms.randomised_response", "client.data.raw_party_block", *_OTHER_LAWS),
     ),
     "tables and moments": (
-        *(*_ROWS, "client.data.codes"),
-        *("client.algorithms.sums", "client.algorithms.pair_tables"),
-        *("client.algorithms.second_moments", "client.algorithms.random_features"),
+        *(*_ROWS, "client.data.record_codes"),
+        *("client.algorithms.noisy_sums", "client.algorithms.pair_tables"),
+        *("client.algorithms.second_moments", "client.algorithms.kernel_mean_embedding"),
     ),
 }
 """Kind of release → what it trusts beside. Noise is Gaussian, but of queries, which choose."""
 
 BY_TORCH = (
-    *("client.dp_sgd.apart", "client.dp_sgd.clipping", "client.dp_sgd.written"),
+    *(
+        "client.dp_sgd.batch_invariance",
+        "client.dp_sgd.torch_clipping",
+        "client.dp_sgd.torch_gradients",
+    ),
     *("client.models.layers", "client.models.record_losses"),
 )
 KINDS["fedavg of other modules"] = (*KINDS["fedavg"], *BY_TORCH)
 """Of networks that are no chains alone."""
 
 INSTEAD_OF_CSV = {
-    "a database's rows": ("client.data.sql",),
-    "data in memory": ("client.data.frames",),
+    "a database's rows": ("client.data.sql_source",),
+    "data in memory": ("client.data.data_sources",),
 }
 
 HARMLESS = {
     "client.dp_sgd.optimisers": "post-processing of noisy gradients",
-    "client.party.approval": "asks the owner, and waits: what is wanted is charged, too",
-    "client.party.block_policy": "refuses a plan, by public facts; changes no number of a release",
-    "client.party.consent": "what the owner wants, which only refuses; sizes are private by Facts, "
+    "client.party.owner_approval": "asks the owner, and waits: what is wanted is charged, too",
+    "client.party.plan_policy": "refuses a plan, by public facts; changes no number of a release",
+    "client.party.owner_policy": "what the owner wants, which only refuses; sizes are private by "
+    "Facts, "
     "and insist-on-one-list counts with secure sums",
-    "client.party.kept_records": "hands records out, which say what they are and are charged so",
-    "client.party.limits": "refuses a job that would spend too much; charges nothing",
-    "client.party.policy": "refuses what its owner does not want; that would be charged, too; "
+    "client.party.record_cache": "hands records out, which say what they are and are charged so",
+    "client.party.job_limits": "refuses a job that would spend too much; charges nothing",
+    "client.party.run_validation": "refuses what its owner does not want; that would be charged, "
+    "too; "
     "what it tells the masks counts with secure sums",
-    "client.party.sessions": "room, and nonces of the masks",
-    "client.party.storage": "keeps files that say what they are of: one lost or old is refused",
-    "client.party.tensors": "decodes a model: a record's share is bounded whatever that is",
-    "privacy.ledger.address": "one text names one place, whichever: its releases stay together",
-    "privacy.ledger.deciding": "an owner's yes or no, which no charge depends on",
-    "privacy.ledger.errors": "words of refusals",
-    "privacy.ledger.facts": "what is kept beside an event, to be read: the event is charged",
-    "privacy.ledger.failures": "words of what a database reports",
-    "privacy.ledger.foreign": "refuses a file that is not a ledger",
-    "privacy.ledger.owner": "what an owner says and is told: what was spent is what it was",
+    "client.party.session_limits": "room, and nonces of the masks",
+    "client.party.party_folder": "keeps files that say what they are of: one lost or old is "
+    "refused",
+    "client.party.tensor_decoding": "decodes a model: a record's share is bounded whatever that is",
+    "privacy.ledger.database_url": "one text names one place, whichever: its releases stay "
+    "together",
+    "privacy.ledger.approvals": "an owner's yes or no, which no charge depends on",
+    "privacy.ledger.ledger_errors": "words of refusals",
+    "privacy.ledger.release_facts": "what is kept beside an event, to be read: the event is "
+    "charged",
+    "privacy.ledger.database_errors": "words of what a database reports",
+    "privacy.ledger.untrusted_file": "refuses a file that is not a ledger",
+    "privacy.ledger.owner_actions": "what an owner says and is told: what was spent is what it was",
     "privacy.ledger.replay": "adds up again, and refuses or tells what does not agree",
-    "privacy.ledger.steps": "says what is recorded next, and refuses: totals are folded (fold), "
+    "privacy.ledger.reservations": "says what is recorded next, and refuses: totals are folded "
+    "(fold), "
     "and leave to release is read off the chain (leave)",
 }
 """Named by a pattern above, and not trusted; why."""
 
-SECURE_SUM = ("secure_agg.*", "client.party.consent", "client.party.policy")
+SECURE_SUM = ("secure_agg.*", "client.party.owner_policy", "client.party.run_validation")
 
 
 def sources() -> dict[str, str]:

@@ -1,9 +1,9 @@
 """The party as a Flower ClientApp: a request's bytes in, an answer's bytes out.
 
-All that a party does is `parley.client.party.service`; this file only carries it through Flower,
-and keeps three promises that Flower doesn't: a handler always returns a message (anything else
-wedges a SuperNode), nothing of an exception's text leaves the party, and a handler that hangs is
-given up when the request's own deadline passes.
+All that a party does is `parley.client.party.party_service`; this file only carries it through
+Flower, and keeps three promises that Flower doesn't: a handler always returns a message (anything
+else wedges a SuperNode), nothing of an exception's text leaves the party, and a handler that hangs
+is given up when the request's own deadline passes.
 
 Where the party's folder is, its owner says (`party` in the SuperNode's configuration). Only a
 simulation, whose nodes have no owner, takes it from the message.
@@ -20,9 +20,9 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from parley.client.contract.carrier import CarrierError, check_names, join, part_name, split
-from parley.client.contract.decoding import as_came
-from parley.client.contract.protocol import Reason, encode_frame, refusal
+from parley.client.contract.framing import CarrierError, check_names, join, part_name, split
+from parley.client.contract.party_protocol import Reason, encode_frame, refusal
+from parley.client.contract.strict_decoding import as_came
 
 _log = logging.getLogger("parley.party")
 
@@ -34,7 +34,7 @@ app = ClientApp()
 def answer(request: bytes, folder: Path) -> bytes:
     """What the party whose folder it is answers; a bug of ours becomes a bare refusal."""
     try:
-        from parley.client.party.service import PartyService  # noqa: PLC0415 - start-up: Flower's server imports this file, too, and runs no party
+        from parley.client.party.party_service import PartyService  # noqa: PLC0415 - start-up: Flower's server imports this file, too, and runs no party
 
         with closing(PartyService.open(folder)) as party:
             return party.handle(request)

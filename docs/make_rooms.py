@@ -23,10 +23,10 @@ from unittest.mock import patch
 
 import grimp
 
-PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy")
+PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy", "safe_io")
 """From top to bottom; imports go downward only."""
 
-WHOLE = frozenset({"secure_agg"})
+WHOLE = frozenset({"secure_agg", "safe_io"})
 """Packages without sub-packages: one room."""
 
 BEGIN, END = "<!-- rooms: made by docs/make_rooms.py -->", "<!-- end of rooms -->"
@@ -37,7 +37,7 @@ Edges = dict[str, set[str]]
 
 
 def room_of(module: str) -> str | None:
-    """The room of `parley.client.contract.plan`; None for a package's own `__init__`."""
+    """The room of `parley.client.contract.release_plan`; None for a package's own `__init__`."""
     parts = module.split(".")[1:]
     if not parts or parts[0] == "__main__":
         return None
@@ -77,7 +77,8 @@ def package_of(room: str) -> str:
 def purpose(room: str) -> str:
     """The first sentence of a room's docstring."""
     parts = room.split(".")
-    at = _ROOT.joinpath(*parts)
+    # `safe_io` is in the folder `parley`, and below all other packages.
+    at = _ROOT / "parley/safe_io" if room == "safe_io" else _ROOT.joinpath(*parts)
     file = at / "__init__.py" if at.is_dir() else at.with_suffix(".py")
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return " ".join(text.split("\n\n")[0].split())

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
-from parley.client.algorithms.own import Statistic
-from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.state import State
-from parley.client.data.block import PartyBlock
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.kernel.sets import Set
-from parley.privacy.sampling.stream import Randomness
+from parley.client.algorithms.own_algorithm import Statistic
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.sampling.random_stream import Randomness
+from parley.privacy.sensitivity.bounded_sets import Set
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import numpy as np
 import parley
 from parley import col
 from parley.client.data.schema import Schema
-from parley.privacy.ledger.errors import BudgetExceeded
+from parley.privacy.ledger.ledger_errors import BudgetExceeded
 
 SCHEMA = Schema.from_toml(
     """

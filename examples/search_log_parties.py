@@ -22,8 +22,8 @@ import polars as pl
 
 import parley
 from parley.client.queries.base import QueryError
-from parley.deploy.making import make_deployment
-from parley.deploy.processes import Supervisor, free_ports, own_environment
+from parley.deploy.child_processes import Supervisor, free_ports, own_environment
+from parley.deploy.provisioning import make_deployment
 
 PAIRS = ("book → shop", "google → google", "car price → dealer", "weather → forecast")
 SCHEMA = f"""

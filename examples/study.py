@@ -27,10 +27,16 @@ import polars as pl
 from study_pooled import shown
 
 import parley
+from parley.analytics.answer_output import told
 from parley.analytics.query_file import QueryFile, cost_of, load_queries
-from parley.analytics.told import told
-from parley.deploy.making import make_deployment
-from parley.deploy.processes import Process, Supervisor, free_ports, own_environment, wait_until
+from parley.deploy.child_processes import (
+    Process,
+    Supervisor,
+    free_ports,
+    own_environment,
+    wait_until,
+)
+from parley.deploy.provisioning import make_deployment
 
 STUDY = Path(__file__).resolve().parent / "study.toml"
 SHARES = (0.35, 0.25, 0.2, 0.12, 0.08)  # of all people, at each site

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.analytics.table_one_shown import TableOne
+from parley.analytics.table_one_output import TableOne
 
 Floats = NDArray[np.float64]
 QUARTERS = {"lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75}

@@ -26,23 +26,23 @@ if not (Path(__file__).parent / "client").exists():
 if TYPE_CHECKING:
     from parley import audit_bounds as audit_bounds
     from parley.analytics.session import Session as Session
-    from parley.client.where.expressions import col as col
-    from parley.planning import plan as plan
-    from parley.prediction.loading import load_model as load_model
-    from parley.running import run as run
-    from parley.server.jobs.file import load_job as load_job
+    from parley.client.queries.filters.expressions import col as col
+    from parley.planning.plan_job import plan as plan
+    from parley.prediction.model_loading import load_model as load_model
+    from parley.run_job import run as run
     from parley.server.jobs.job import Job as Job
-    from parley.sweep.running import run_sweep as run_sweep
+    from parley.server.jobs.job_file import load_job as load_job
+    from parley.sweep.sweep_runner import run_sweep as run_sweep
 
 _HOMES = {
     "Session": "parley.analytics.session",
-    "col": "parley.client.where.expressions",
+    "col": "parley.client.queries.filters.expressions",
     "Job": "parley.server.jobs.job",
-    "load_job": "parley.server.jobs.file",
-    "load_model": "parley.prediction.loading",
-    "plan": "parley.planning",
-    "run": "parley.running",
-    "run_sweep": "parley.sweep.running",
+    "load_job": "parley.server.jobs.job_file",
+    "load_model": "parley.prediction.model_loading",
+    "plan": "parley.planning.plan_job",
+    "run": "parley.run_job",
+    "run_sweep": "parley.sweep.sweep_runner",
 }
 
 

@@ -12,16 +12,16 @@ from collections.abc import Callable
 
 from parley.privacy.audit.claimed_curve import ClaimedCurve as ClaimedCurve
 from parley.privacy.audit.claimed_curve import profile_ratio as profile_ratio
-from parley.privacy.audit.counts import Hits as Hits
-from parley.privacy.audit.counts import LowerBound as LowerBound
+from parley.privacy.audit.event_counts import Hits as Hits
+from parley.privacy.audit.event_counts import LowerBound as LowerBound
 from parley.privacy.audit.noise_scale import Residuals as Residuals
 from parley.privacy.audit.noise_scale import factor_bound as factor_bound
 from parley.privacy.audit.noise_scale import repeated_lag as repeated_lag
 from parley.privacy.audit.noise_scale import shape_p as shape_p
 from parley.privacy.audit.one_run import one_run_bound as one_run_bound
 from parley.privacy.audit.one_run import one_run_fdp_bound as one_run_fdp_bound
-from parley.privacy.audit.pair import mu_bound as mu_bound
-from parley.privacy.audit.pair import pair_bound as pair_bound
+from parley.privacy.audit.world_pair import mu_bound as mu_bound
+from parley.privacy.audit.world_pair import pair_bound as pair_bound
 
 BOUNDS: dict[str, Callable[..., LowerBound]] = {
     "pair": pair_bound,

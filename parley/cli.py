@@ -16,10 +16,10 @@ from typing import Annotated, NoReturn
 import click
 import typer
 
-from parley.client.contract.os_errors import describe_error
-from parley.client.contract.printable import guard_streams
 from parley.command_table import CommandTable
-from parley.errors import exit_status
+from parley.exit_status import exit_status
+from parley.safe_io.os_errors import describe_error
+from parley.safe_io.printable_text import guard_streams
 from parley.suggestions import suggest
 from parley.version import __version__
 

@@ -18,39 +18,39 @@ _PANEL = "Deployments: real parties, each on its own machine"
 
 _COMMANDS = {
     "run": (
-        "parley.run_command:run",
+        "parley.commands.run:run",
         "Run a job with all its parties here; leave a run folder with model, ledger and report.",
     ),
     "plan": (
-        "parley.plan_command:plan",
+        "parley.commands.plan:plan",
         "Say what a budget buys before anybody reads any data: noise, ε by round, ring and grid.",
     ),
     "report": (
-        "parley.report.command:report",
+        "parley.commands.report:report",
         "Write a run's report.html, also of a run that was interrupted.",
     ),
     "predict": (
-        "parley.prediction.commands:predict",
+        "parley.commands.predict:predict",
         "Predict a label for every row of a file, with its probability.",
     ),
     "show": (
-        "parley.prediction.commands:show",
+        "parley.commands.predict:show",
         "Show what a model is, what was promised of it, and what each column adds to its answer.",
     ),
     "sample": (
-        "parley.sampling:sample",
+        "parley.commands.sample:sample",
         "Draw rows from a run's generator. Sampling costs nothing more.",
     ),
     "query": (
-        "parley.analytics.commands:query",
+        "parley.commands.query:query",
         "Ask several parties for statistics: counts, histograms, sums, means; each charged first.",
     ),
     "sweep": (
-        "parley.sweep.commands:sweep",
+        "parley.commands.sweep:sweep",
         "Run a job over a grid of its keys, as simulations; figures with means and intervals.",
     ),
     "compare": (
-        "parley.sweep.commands:compare",
+        "parley.commands.sweep:compare",
         "Show runs side by side: first the keys in which their jobs differ, then what each came "
         "to.",
     ),
@@ -59,19 +59,19 @@ _COMMANDS = {
         "Learn a job's model without privacy, in a simulation: what private ones stand beside.",
     ),
     "ledger": (
-        "parley.ledger_commands:ledger_app",
+        "parley.commands.ledger:ledger_app",
         "Show or verify a privacy ledger, free what a killed run holds, raise a budget.",
     ),
     "schema": (
-        "parley.schema_commands:schema_app",
+        "parley.commands.schema:schema_app",
         "Describe your columns, from public knowledge, and hold files against that.",
     ),
     "audit": (
-        "parley.audit.commands:audit_app",
+        "parley.commands.audit:audit_app",
         "Measure a lower bound on the ε that a job really costs, through Parley's own code.",
     ),
     "certificate": (
-        "parley.certificate.commands:certificate_app",
+        "parley.commands.certificate:certificate_app",
         "Sign what a run was charged: [bold]parley certificate RUN[/bold]; check such a "
         "statement offline: [bold]parley certificate verify FILE[/bold]; write a run for the "
         "public registry of DP deployments: [bold]parley certificate registry RUN[/bold].",
@@ -79,32 +79,32 @@ _COMMANDS = {
 }
 _DEPLOYMENTS = {
     "server": (
-        "parley.server_command:server",
+        "parley.commands.server:server",
         "Run a deployment's server in the foreground; Ctrl-C (or systemd) stops it.",
     ),
     "party": (
-        "parley.deploy.party_command:party",
+        "parley.commands.party:party",
         "Take part, in the foreground; Ctrl-C (or systemd) stops it.",
     ),
     "owner": (
-        "parley.owner.commands:owner_app",
+        "parley.commands.owner:owner_app",
         "What a party's owner is asked, and says: with approval-above in party.toml a job waits "
         "for a yes.",
     ),
     "submit": (
-        "parley.deploy.operator_commands:submit",
+        "parley.commands.operator:submit",
         "Run a job with the parties of a deployment, from the server's folder or an operator's.",
     ),
     "status": (
-        "parley.deploy.operator_commands:status",
+        "parley.commands.operator:status",
         "Show a deployment's parties and its runs, and in a run where every party stands.",
     ),
     "stop": (
-        "parley.deploy.operator_commands:stop",
+        "parley.commands.operator:stop",
         "End what runs; `parley submit --resume RUN` goes on with it.",
     ),
     "deploy": (
-        "parley.deploy.commands:deploy_app",
+        "parley.commands.deploy:deploy_app",
         "Make a deployment's folders and keys, renew and rotate them.",
     ),
 }

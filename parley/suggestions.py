@@ -58,7 +58,7 @@ def _near(word: str, known: Iterable[str]) -> list[str]:
 
 
 def _keys(word: str) -> list[str]:
-    from parley.server.jobs.file import keys_called  # noqa: PLC0415 - start-up: for an error alone
+    from parley.server.jobs.job_file import keys_called  # noqa: PLC0415 - start-up: for an error alone
 
     keys = [_KEYS[word]] if word in _KEYS else keys_called(word)
     return [f"--set {key}=…" for key in keys]

@@ -17,14 +17,14 @@ from typing import Annotated, Any
 
 import typer
 
-from parley.client.contract.file_writing import write_file
-from parley.client.models.described import described
-from parley.options import JobFile, Sets
-from parley.server.jobs.file import load_job
+from parley.client.models.linear_serialization import described
+from parley.command_options import JobFile, Sets
+from parley.safe_io.file_writing import write_file
 from parley.server.jobs.job import Job
-from parley.server.jobs.section import JobError
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
 from parley.server.model_file import NON_PRIVATE, ModelFileError, model_bytes
-from parley.server.records.statement import model_description
+from parley.server.records.model_metadata import model_description
 from parley.simulations.data.experiment import load_experiment
 from parley.version import __version__
 

@@ -1,6 +1,6 @@
 """What a caller of secure aggregation sees: vectors in, one sum out, or nothing.
 
-Two implementations: `ideal.IdealSum` computes only what changes the result (ring sum over the
+Two implementations: `ideal_sum.IdealSum` computes only what changes the result (ring sum over the
 survivors, thresholds, byte accounting); `masked.MaskedSum` runs the protocol in full. For the same
 vectors and drops both give the same bits, the same survivors and the same refusals.
 """

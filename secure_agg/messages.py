@@ -16,9 +16,11 @@ from typing import Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
 
 import numpy as np
 
-from parley.secure_agg.graph import NONCE_BYTES
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.outcome import (
+from parley.secure_agg.mask_graph import NONCE_BYTES
+from parley.secure_agg.primitives import KEM_SEED_BYTES, PUBLIC_KEY_BYTES
+from parley.secure_agg.protocol_parameters import KEY_EXCHANGE, RunParameters, precedes_pairing
+from parley.secure_agg.round_outcome import (
     COMMITMENT_BYTES,
     ENVELOPE_BYTES,
     HEADER_BYTES,
@@ -30,8 +32,6 @@ from parley.secure_agg.outcome import (
     mask_bytes,
     unpack_mask,
 )
-from parley.secure_agg.parameters import KEY_EXCHANGE, RunParameters, precedes_pairing
-from parley.secure_agg.primitives import KEM_SEED_BYTES, PUBLIC_KEY_BYTES
 
 SERVER = 2**32 - 1
 """The sender of what comes from the server."""
@@ -190,7 +190,7 @@ class RoundStart(Message, kind=4, what="a plan with envelopes", down=True, most=
 
 @dataclass(frozen=True, kw_only=True)
 class Vector(Message, kind=5):
-    """A masked vector, little-endian words, and halves of masks behind it (`joining`).
+    """A masked vector, little-endian words, and halves of masks behind it (`party_joining`).
 
     Uniform to whoever lacks a mask. The one body that is not copied: it has no parts.
     """

@@ -47,14 +47,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from parley.secure_agg.edges import EdgeWork
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.interface import DropStage, SumResult, TooFewSurvivors
-from parley.secure_agg.masking import MaskJob, add_shared_masks
 from parley.secure_agg.messages import Bytes
+from parley.secure_agg.pair_keys import EdgeWork
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
-from parley.secure_agg.parameters import STAGES
+from parley.secure_agg.party_masking import MaskJob, add_shared_masks
+from parley.secure_agg.protocol_parameters import STAGES
 
 
 class Wire:

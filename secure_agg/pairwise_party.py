@@ -12,18 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from parley.secure_agg.answers import (
-    accept_survivors,
-    check_certificate,
-    make_reveal,
-    true_signers,
-)
-from parley.secure_agg.edges import EdgeWork
 from parley.secure_agg.encoding import Ring
-from parley.secure_agg.graph import NONCE_BYTES
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.joining import accept_roster, complete_pairs, encapsulate_to_all, own_keys
-from parley.secure_agg.masking import MaskJob, open_round, prepare_round
+from parley.secure_agg.mask_graph import NONCE_BYTES
 from parley.secure_agg.messages import (
     Advertise,
     Bytes,
@@ -37,11 +28,25 @@ from parley.secure_agg.messages import (
     decode,
     encode,
 )
-from parley.secure_agg.outcome import SECRET_BYTES, pack_mask, unpack_mask
-from parley.secure_agg.parameters import Policy, RunParameters
+from parley.secure_agg.pair_keys import EdgeWork
+from parley.secure_agg.party_joining import (
+    accept_roster,
+    complete_pairs,
+    encapsulate_to_all,
+    own_keys,
+)
+from parley.secure_agg.party_masking import MaskJob, open_round, prepare_round
+from parley.secure_agg.party_state import MaskingState, OpenRound, Phase
 from parley.secure_agg.primitives import KEM_SEED_BYTES, Entropy, sign, signing_public
-from parley.secure_agg.state import MaskingState, OpenRound, Phase
-from parley.secure_agg.statements import advertised, confirmed
+from parley.secure_agg.protocol_parameters import Policy, RunParameters
+from parley.secure_agg.round_outcome import SECRET_BYTES, pack_mask, unpack_mask
+from parley.secure_agg.signed_statements import advertised, confirmed
+from parley.secure_agg.survivor_confirmation import (
+    accept_survivors,
+    check_certificate,
+    make_reveal,
+    true_signers,
+)
 
 
 class Party:
@@ -71,7 +76,7 @@ class Party:
             identity: its Ed25519 private key, 32 bytes.
             nonce: what it committed to for this set-up; empty where the graph is complete.
             state: from `MaskingState.from_bytes`, to go on after a restart.
-            work: shared between parties of one process (`edges`).
+            work: shared between parties of one process (`pair_keys`).
         """
         policy.check(run)
         if not 0 <= index < run.parties:
@@ -171,7 +176,7 @@ class Party:
 
         Only before this party sent any vector, and once so many of its neighbours' neighbours
         signed a list of this run, that is sent vectors, that those who can prove anything are
-        fewer than t with the colluders: `answers`.
+        fewer than t with the colluders: `survivor_confirmation`.
         """
         state = self.state
         if state.phase is not Phase.IDLE or not state.disputed or not state.kem_seed:

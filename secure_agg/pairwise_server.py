@@ -13,15 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from parley.secure_agg.adverts import Adverts
-from parley.secure_agg.delivery import Delivery
 from parley.secure_agg.encoding import Ring
-from parley.secure_agg.graph import commitments_digest, roster_digest
 from parley.secure_agg.interface import (
     LocalProtocolError,
     RemoteProtocolError,
     TooFewSurvivors,
 )
+from parley.secure_agg.key_setup import Adverts
+from parley.secure_agg.mask_graph import commitments_digest, roster_digest
 from parley.secure_agg.messages import (
     Advertise,
     AnyMessage,
@@ -35,9 +34,10 @@ from parley.secure_agg.messages import (
     Vector,
     decode,
 )
-from parley.secure_agg.open_sum import BadDealer, OpenSum, ServerPhase
-from parley.secure_agg.outcome import ENVELOPE_BYTES, participants_of
-from parley.secure_agg.parameters import RunParameters, precedes_pairing
+from parley.secure_agg.protocol_parameters import RunParameters, precedes_pairing
+from parley.secure_agg.round_outcome import ENVELOPE_BYTES, participants_of
+from parley.secure_agg.server_round import BadDealer, OpenSum, ServerPhase
+from parley.secure_agg.share_delivery import Delivery
 
 
 class Server:

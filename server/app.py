@@ -25,14 +25,14 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from parley.client.app import frame_content, frame_of
-from parley.client.contract.carrier import CarrierError
-from parley.client.contract.plain_names import is_plain
+from parley.client.contract.framing import CarrierError
 from parley.client.contract.roster import load_deployment
-from parley.server.conducting import conduct, open_run, telling
-from parley.server.jobs.file import from_run_config
-from parley.server.jobs.naming import check_from_elsewhere
+from parley.safe_io.path_names import is_plain
+from parley.server.jobs.external_references import check_from_elsewhere
+from parley.server.jobs.job_file import from_run_config
 from parley.server.records.run_folder import RunFolder, RunFolderError
-from parley.server.rounds.asking import LARGEST_REPLY
+from parley.server.rounds.transport import LARGEST_REPLY
+from parley.server.run_launcher import conduct, open_run, telling
 
 if TYPE_CHECKING:
     from parley.client.contract.roster import Deployment
@@ -50,7 +50,7 @@ app = ServerApp()
 
 
 class GridTransport:
-    """`parley.server.rounds.asking.Transport` over Flower's Grid.
+    """`parley.server.rounds.transport.Transport` over Flower's Grid.
 
     A node is the party under whose name its key was registered with the SuperLink, which checks
     that key. A simulation's nodes have no keys: each is asked once which partition it is.
@@ -235,7 +235,7 @@ def _deployment(job: Job, folder: RunFolder) -> tuple[Deployment, Path | None]:
     if server is not None:
         return load_deployment(server / "deployment.toml"), None
     # Simulation only, and a room above this one, which nothing but this names.
-    prepared = importlib.import_module("parley.simulations.engine.local_parties")
+    prepared = importlib.import_module("parley.simulations.engine.party_folders")
     parties.mkdir(exist_ok=True)
     return prepared.prepare_parties(job, parties), parties.resolve()
 

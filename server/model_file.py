@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from parley.client.contract.file_reading import LARGEST_MODEL
-from parley.client.contract.file_reading import opened as opened_to_read
-from parley.client.contract.os_errors import describe_cause
-from parley.client.contract.protocol import strict_json
+from parley.client.contract.party_protocol import strict_json
+from parley.safe_io.file_reading import LARGEST_MODEL
+from parley.safe_io.file_reading import opened as opened_to_read
+from parley.safe_io.os_errors import describe_cause
 
 MODEL_VERSION = 2
 """Of the description in a model file; raised when an older reader would read it wrongly. Files of

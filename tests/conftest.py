@@ -31,7 +31,7 @@ LONG_FILES = (
     "tests/simulations/audit/test_measure.py",
     "tests/client/party/test_neighbours.py",
     "tests/client/data/test_input_bombs.py",
-    "tests/privacy/accounting/test_certificates.py",
+    "tests/privacy/accounting/test_account_certificates.py",
     "tests/server/planning/test_principal_components.py",
     "tests/client/queries/test_extreme_records.py",
     "tests/processes/",

@@ -85,7 +85,7 @@ def test_every_section_of_the_privacy_page_that_code_cites_is_there() -> None:
 def test_sentences_that_code_quotes_from_the_privacy_page_stand_there() -> None:
     text = "\n".join((_ROOT / each).read_text(encoding="utf-8") for each in _PRIVACY)
     page = " ".join(text.split())
-    code = (_ROOT / "client/contract/plan.py").read_text(encoding="utf-8")
+    code = (_ROOT / "client/contract/release_plan.py").read_text(encoding="utf-8")
     for quoted in re.findall(r'privacy\.md[^"]{0,40}"([^"]+)"', code):
         assert " ".join(quoted.split()) in page
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.server.jobs.file import load_job
-from parley.simulations.data import world
-from parley.simulations.engine.fast import simulate
+from parley.server.jobs.job_file import load_job
+from parley.simulations.data import simulated_world
+from parley.simulations.engine.fast_engine import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("PARLEY_DATA", ROOT.parent / "shared" / "data")) / "mnist.npz"
@@ -48,7 +48,7 @@ def test_a_short_run_of_the_scattering_example_learns_within_its_budget(
     tmp_path, monkeypatch, small
 ):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(world, "_SOLVABLE", 0)  # the optimum is not what is looked at
+    monkeypatch.setattr(simulated_world, "_SOLVABLE", 0)  # the optimum is not what is looked at
     smaller = tmp_path / "smaller.npz"
     with np.load(small) as images:
         parts = {name: images[name][: 2000 if "train" in name else 200] for name in images.files}

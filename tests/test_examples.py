@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from parley.server.jobs.file import load_job
-from parley.simulations.engine.fast import simulate
+from parley.server.jobs.job_file import load_job
+from parley.simulations.engine.fast_engine import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("PARLEY_DATA", ROOT.parent / "shared" / "data"))

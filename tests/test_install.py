@@ -91,8 +91,8 @@ def test_a_downloaded_zip_and_its_sdist_install_every_file_and_run(
 def test_a_checkout_runs_from_its_path_alone_and_installed_to_be_edited(
     downloaded: Path, tmp_path: Path
 ) -> None:
-    shown = "import parley.client.contract.plan as plan; print(plan.__file__)"
-    file = str(downloaded / "client/contract/plan.py")
+    shown = "import parley.client.contract.release_plan as plan; print(plan.__file__)"
+    file = str(downloaded / "client/contract/release_plan.py")
     assert _python("-c", shown, at=tmp_path, path=downloaded).strip() == file
     wheel = _built("editable", downloaded, tmp_path / "editable")
     shutil.unpack_archive(wheel, tmp_path / "site", format="zip")

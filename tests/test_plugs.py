@@ -13,22 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from parley.client.algorithms.kind import NETWORKS
+from parley.client.algorithms.algorithm_spec import NETWORKS
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.data.schema import COLUMN_KINDS
-from parley.client.models.losses import LOSSES
+from parley.client.models.linear_losses import LOSSES
 from parley.client.queries import QUERIES
-from parley.deploy.engines import ENGINES
+from parley.deploy.process_engines import ENGINES
 from parley.privacy.accounting.accountants import ACCOUNTANTS
-from parley.privacy.accounting.events import EVENTS
-from parley.privacy.accounting.guarantee import NOISE_POINTS
-from parley.privacy.calibration.calibration import GAUSSIAN_CALIBRATIONS
-from parley.privacy.mechanisms.shares import SHARED_LAWS
-from parley.privacy.mechanisms.table import MECHANISMS
-from parley.server.jobs.algorithm import ALGORITHM_SECTIONS
+from parley.privacy.accounting.privacy_events import EVENTS
+from parley.privacy.accounting.threat_model import NOISE_POINTS
+from parley.privacy.calibration.noise_calibration import GAUSSIAN_CALIBRATIONS
+from parley.privacy.mechanisms.noise_shares import SHARED_LAWS
+from parley.privacy.mechanisms.registry import MECHANISMS
+from parley.server.jobs.linear_algorithms import ALGORITHM_SECTIONS
 from parley.server.jobs.model import MODELS
-from parley.server.planning.queries import INSTEAD
-from parley.server.planning.query_terms import QUERY_LAWS
+from parley.server.planning.query_planner import INSTEAD
+from parley.server.planning.session_terms import QUERY_LAWS
 
 ROOT = Path(__file__).parent.parent
 
@@ -50,13 +50,15 @@ CLASSES = {
 """What stands in the tables, and what it derives from."""
 
 EXCEPTIONS = {
-    "client/algorithms/queries.py": "records that answer for themselves: one query can ask them",
+    "client/algorithms/query_release.py": "records that answer for themselves: one query can ask "
+    "them",
     "client/algorithms/held_out_counts.py": "a linear model says of many rows what it says of each",
     "client/data/": "columns are read where they are described: one room, its own union",
     "client/features/": "a map says which columns it takes",
-    "client/party/dataset.py": "a linear model's loss knows labels, everything else takes classes",
+    "client/party/dataset_loader.py": "a linear model's loss knows labels, everything else takes "
+    "classes",
     "client/queries/moments.py": "counts and sums are balanced by the norm of the noise",
-    "parley/report/evidence.py": "what a column holds decides how it is counted for a page",
+    "parley/report/disclosure.py": "what a column holds decides how it is counted for a page",
     "privacy/accounting/": "an accountant is proved for some events: its row says for which",
     "server/planning/instead.py": "its law plans the one query that it is for",
     "server/jobs/running.py": "the one line that says which engine is one process",

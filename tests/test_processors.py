@@ -14,9 +14,9 @@ import pytest
 from plans import planned
 from processors import OLDER
 
-from parley.client.algorithms.random_features import waves_digest
-from parley.deploy import engines
-from parley.server.jobs.file import load_job
+from parley.client.algorithms.kernel_mean_embedding import waves_digest
+from parley.deploy import process_engines
+from parley.server.jobs.job_file import load_job
 
 TESTS = Path(__file__).parent
 
@@ -110,7 +110,9 @@ def test_parties_on_an_older_processor_accept_and_answer_every_round(name, groun
     for variable, value in OLDER["without AVX2"].items():
         monkeypatch.setenv(variable, value)  # for the parties: this process has its kernels
     overrides = (*JOBS[name], "parties.count=3", "run.engine=processes", "run.stage-timeout=60")
-    result = engines.ENGINES["processes"](load_job(overrides=list(overrides)), out=ground.run)
+    result = process_engines.ENGINES["processes"](
+        load_job(overrides=list(overrides)), out=ground.run
+    )
     assert result.summary.status == "complete"
     lines = (ground.run / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
     assert {json.loads(line)["parties"]["answered"] for line in lines} == {3}
@@ -123,7 +125,7 @@ def run_tests_in(processor, *paths, timeout_s):
 
 
 def test_least_squares_hold_on_an_older_processor():
-    run_tests_in("without AVX2", "client/queries/test_agreeing.py", "-n0", timeout_s=120)
+    run_tests_in("without AVX2", "client/queries/test_consistency.py", "-n0", timeout_s=120)
 
 
 @pytest.mark.heavy

@@ -14,24 +14,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from parley.audit.words import lines_of
+from parley.audit.verdict_text import lines_of
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query
-from parley.client.queries.batch import Counting
 from parley.client.queries.correlations import Correlations
-from parley.client.queries.counts import Choose, Count, Histogram, Marginals
+from parley.client.queries.count_queries import Choose, Count, Histogram, Marginals
+from parley.client.queries.filters import col
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.regression import Regression
+from parley.client.queries.query_batch import Counting
+from parley.client.queries.regression.regression_query import Regression
 from parley.client.queries.sums import Balance, ChooseBest, Total
 from parley.client.queries.survival import Survival
-from parley.client.where import col
-from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring, Unit
-from parley.server.jobs.file import load_job
-from parley.simulations.audit.audited import Audited, asked
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring, Unit
+from parley.server.jobs.job_file import load_job
+from parley.simulations.audit.audit_results import AuditReport, combined
+from parley.simulations.audit.audit_target import Audited, asked
 from parley.simulations.audit.measure import Effort, audit_guarantee, trials_of, views, views_of
-from parley.simulations.audit.results import AuditReport, combined
 
 _GRADIENT = ("algorithm.rounds=4", "algorithm.clip-norm=0.4", "privacy.noise-point=server")
 _OUTPUT = (

@@ -15,23 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from parley.client.algorithms.queries import QueryRelease
+from parley.client.algorithms.query_release import QueryRelease
+from parley.client.data.raw_party_block import TableBlock
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
-from parley.client.party.block_policy import PartyPolicy
-from parley.client.party.block_session import PartySession
+from parley.client.party.party_session import PartySession
+from parley.client.party.plan_policy import PartyPolicy
 from parley.client.queries.base import Facts, Query
-from parley.client.queries.response import Response
+from parley.client.queries.randomised_response import Response
 from parley.client.queries.sums import ChooseBest
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import NOISE_POINTS, Adversary, Neighbouring, Unit
-from parley.privacy.audit.counts import Hits
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, Neighbouring, Unit
+from parley.privacy.audit.event_counts import Hits
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS
-from parley.server.planning.queries import plan_batch
-from parley.server.planning.query_terms import Terms
-from parley.simulations.audit.measure import Effort, environment_of, rates_of
-from parley.simulations.audit.results import (
+from parley.server.planning.query_planner import plan_batch
+from parley.server.planning.session_terms import Terms
+from parley.simulations.audit.audit_results import (
     CONFIRMED,
     AuditReport,
     AuditResult,
@@ -40,9 +39,10 @@ from parley.simulations.audit.results import (
     looked_again,
     pair_finding,
 )
-from parley.simulations.audit.worlds import Source
-from parley.simulations.data.keeping import peak_mib
-from parley.simulations.engine.summing import Asked, summed
+from parley.simulations.audit.measure import Effort, environment_of, rates_of
+from parley.simulations.audit.world_batch import Source
+from parley.simulations.data.row_cache import peak_mib
+from parley.simulations.engine.streamed_sum import Asked, summed
 
 EPSILON = 1.0
 

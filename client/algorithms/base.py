@@ -17,17 +17,17 @@ from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.state import State
-from parley.client.data.block import PartyBlock
-from parley.client.models.bounded import ball_of, real_ball
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.client.models.clipping import ball_of, real_ball
 from parley.privacy.accounting.rounding import exact, round_up
-from parley.privacy.calibration.sensitivity import Weights
-from parley.privacy.kernel.sets import Lengths, Set, moved_by
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.calibration.optimum_sensitivity import Weights
 from parley.privacy.mechanisms.randomised_response import Reports
-from parley.privacy.mechanisms.sampled import PartySteps
-from parley.privacy.sampling.stream import Randomness
+from parley.privacy.mechanisms.subsampled_gaussian import PartySteps
+from parley.privacy.sampling.random_stream import Randomness
+from parley.privacy.sensitivity.bounded_sets import Lengths, Set, moved_by
 
 _ALL: Final = slice(None)
 
@@ -112,7 +112,7 @@ class Claim:
             step's sum. Of a local optimum: where it lies about a point that others' records say.
         grid_bits: b, of those: a whole number is 2^-b.
         whole: weight_j·v_j are of whole numbers; else of real ones, in a ball of such units
-            (`parley.client.models.bounded.real_ball`), or clipped once more.
+            (`parley.client.models.clipping.real_ball`), or clipped once more.
         records: that a unit has at most, each of which adds such a vector.
         steps: with noise inside the party, the noise of its training, or of its records' reports.
         party_norm: S, where v_j is clipped to it for a second guarantee, of unit party.
@@ -258,7 +258,7 @@ class Contribution:
         weighted: they are weight_j·v_j already.
         failed: parties of the block that have nothing they may release (rows not used): local
             optima without a certificate. Nothing else fails, see
-            `parley.client.dp_sgd.clipping`.
+            `parley.client.dp_sgd.torch_clipping`.
     """
 
     values: NDArray[np.floating]

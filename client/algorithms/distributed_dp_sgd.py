@@ -8,11 +8,11 @@ A step from the public θ (Abadi et al. 2016, arXiv:1607.00133, Algorithm 1, acr
 3. It is divided by the public q·N, with sampled parties p·q·N, whoever was drawn or survived.
 4. The server's optimiser moves θ: post-processing, as the mean of later iterates is.
 
-A step is the Poisson-subsampled Gaussian (`parley.privacy.accounting.subsampled`), and the parties
-pay for one noise together, where fedavg pays for m. A round is a block of steps that are reserved,
-charged and committed together. Of unit party g_j is clipped to S in L2; of both, records to C and
-then g_j to S: one noise, two accounts. docs/privacy-shares.md, section 13, has the proofs, and what
-the coins of records and of parties amplify.
+A step is the Poisson-subsampled Gaussian (`parley.privacy.accounting.subsampled_gaussian`), and the
+parties pay for one noise together, where fedavg pays for m. A round is a block of steps that are
+reserved, charged and committed together. Of unit party g_j is clipped to S in L2; of both, records
+to C and then g_j to S: one noise, two accounts. docs/privacy-shares.md, section 13, has the proofs,
+and what the coins of records and of parties amplify.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Sums
-from parley.client.algorithms.iterates import Iterates
+from parley.client.algorithms.iterative import Iterates
+from parley.client.algorithms.party_sampling import EVERYONE, Attendance
 from parley.client.contract.assumptions import COMPANY
-from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.state import State
-from parley.client.data.block import PartyBlock
-from parley.client.dp_sgd.batches import party_batches, poisson_batch
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.client.dp_sgd.batch_sums import party_sum, union_sums
 from parley.client.dp_sgd.optimisers import stepped
-from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.steps import party_sum, union_sums
-from parley.client.models.bounded import ball_of, clamp, clip_rows
+from parley.client.dp_sgd.poisson_batches import party_batches, poisson_batch
+from parley.client.dp_sgd.training_settings import LocalTraining
+from parley.client.models.clipping import ball_of, clamp, clip_rows
 from parley.client.models.networks import Network
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.sampling.stream import NoiseStream, Randomness
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class DistributedDPSGD(Iterates):
         party_norm: S, with unit party or both; None with unit record.
         expected_batch: q·N, public.
         pad: a party by itself works on as many rows whatever it drew
-            (`parley.client.dp_sgd.batches.padded_width`).
+            (`parley.client.dp_sgd.poisson_batches.padded_width`).
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
     """
 

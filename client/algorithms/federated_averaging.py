@@ -25,25 +25,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Sums
-from parley.client.algorithms.iterates import Iterates
+from parley.client.algorithms.iterative import Iterates
+from parley.client.algorithms.party_sampling import EVERYONE, Attendance
 from parley.client.contract.assumptions import COMPANY
-from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.state import State
-from parley.client.data.block import PartyBlock
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.client.dp_sgd.batch_sums import party_chunks
+from parley.client.dp_sgd.local_training import train_parties
 from parley.client.dp_sgd.optimisers import ServerStep
-from parley.client.dp_sgd.parties import Parties
-from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.steps import party_chunks
-from parley.client.dp_sgd.training import train_parties
-from parley.client.models.bounded import ball_of, clamp, clip_rows, real_ball
+from parley.client.dp_sgd.training_data import Parties
+from parley.client.dp_sgd.training_settings import LocalTraining
+from parley.client.models.clipping import ball_of, clamp, clip_rows, real_ball
 from parley.client.models.networks import Network
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import exact
-from parley.privacy.kernel.sets import moved_by
-from parley.privacy.mechanisms.sampled import PartySteps
-from parley.privacy.sampling.stream import NoiseStream, Randomness
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.mechanisms.subsampled_gaussian import PartySteps
+from parley.privacy.sampling.random_stream import NoiseStream, Randomness
+from parley.privacy.sensitivity.bounded_sets import moved_by
 
 _VALUES_AT_ONCE = 1 << 21
 """Coordinates of updates that are held at once where their sum alone is wanted: 16 MiB."""
@@ -133,8 +133,8 @@ class FederatedAveraging(Iterates):
         """Every party's update, bounded whatever became of its training; none fails.
 
         A record whose gradient is not finite adds zero to the sum
-        (`parley.client.dp_sgd.clipping`). Where training diverged the update is not finite, and
-        is brought within its bound by a fixed
+        (`parley.client.dp_sgd.torch_clipping`). Where training diverged the update is not finite,
+        and is brought within its bound by a fixed
         map: with unit record it is post-processing of noisy sums, coordinate by coordinate; with
         unit party any function of a party's data whose norm is at most S moves the sum by 2S.
         """

@@ -4,7 +4,8 @@ For strongly convex linear models with the local objective
 J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Jayaraman et al. 2018, §4; Bassily et al. 2014).
 
 What is summed is every record's gradient over a public n, in whole numbers that depend on that
-record alone (`parley.client.models.gradients`). They lie in a ball of radius G/n, so that a record
+record alone (`parley.client.models.integer_gradients`). They lie in a ball of radius G/n, so that a
+record
 replaced moves the sum by 2G/n, and one more or less by G/n:
 
 | | n of party j's records | least n |
@@ -31,16 +32,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
-from parley.client.algorithms.iterates import Iterates
+from parley.client.algorithms.iterative import Iterates
 from parley.client.algorithms.noise_gain import noise_gain
-from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.state import State
-from parley.client.data.block import PartyBlock
-from parley.client.models.gradients import MOST_RECORDS, SlopeGrid, gradients
-from parley.client.models.linear import LinearModel
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.calibration.sensitivity import Weights
-from parley.privacy.sampling.stream import Randomness
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.client.models.integer_gradients import MOST_RECORDS, SlopeGrid, gradients
+from parley.client.models.linear_models import LinearModel
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.calibration.optimum_sensitivity import Weights
+from parley.privacy.sampling.random_stream import Randomness
 
 _LEAST_STEPS: Final = 64
 """Of a slope's grid below G: on a coarser one most records would add nothing."""
@@ -198,7 +199,7 @@ class GradientPerturbation(Iterates):
         return one
 
     def noise_gain(self, done: int) -> float | None:
-        """See `parley.client.algorithms.iterates.KnowsGain`; along θ₁, the level's, it is larger.
+        """See `parley.client.algorithms.iterative.KnowsGain`; along θ₁, the level's, it is larger.
 
         None where the Hessian's bound does not hold: of a sum over more records than n₍₁₎, or of
         clipped gradients of several margins, whose derivative need not be symmetric.

@@ -3,8 +3,9 @@
 Of two labels a party counts its own held-out records by score and label: cell 2k + y holds those of
 label y whose probability of the second label lies in interval k, between public edges. From it
 follow, as post-processing, the ROC curve, calibration and what each threshold gives
-(`parley.server.records.judged_counts`). Of K > 2 labels it counts by true and predicted label: cell
-K·true + predicted. Every record adds 1 to one cell, whatever the model is (the histogram query of
+(`parley.server.records.histogram_evaluation`). Of K > 2 labels it counts by true and predicted
+label: cell K·true + predicted. Every record adds 1 to one cell, whatever the model is (the
+    histogram query of
 Dwork & Roth 2014, section 3.3). How many records a party holds out stays private.
 
     >>> public_edges(records=24_000, epsilon=1.0)[:3], len(public_edges(records=400, epsilon=1.0))
@@ -22,17 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
+from parley.client.algorithms.noisy_sums import SCALE_BITS, AsReleased
 from parley.client.algorithms.second_moments import projected
-from parley.client.algorithms.sums import SCALE_BITS, AsReleased
 from parley.client.contract.assumptions import REMEMBERED
-from parley.client.contract.plain_names import is_own
-from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.state import State
-from parley.client.data.block import PartyBlock
-from parley.client.models.linear import LinearModel
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.kernel.sets import Set
-from parley.privacy.sampling.stream import Randomness
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.client.models.linear_models import LinearModel
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.sampling.random_stream import Randomness
+from parley.privacy.sensitivity.bounded_sets import Set
+from parley.safe_io.path_names import is_own
 
 _MOST = 2.0**24
 """Records of a cell beyond which a party's count is clamped, since its number is private."""
@@ -145,8 +146,8 @@ class HeldOutCounts(AsReleased):
 
         Of a linear model by exact products, of another one row at a time, each at the same address:
         beside others a row's last digits may depend on who and how many they are
-        (`parley.client.dp_sgd.apart`), and somebody may choose a θ where that decides. One record
-        more or less would then turn others' answers, and move more than its own cell.
+        (`parley.client.dp_sgd.batch_invariance`), and somebody may choose a θ where that decides.
+        One record more or less would then turn others' answers, and move more than its own cell.
         """
         if isinstance(self.model, LinearModel):
             return projected(rows, theta.reshape(-1, rows.shape[1]).T)

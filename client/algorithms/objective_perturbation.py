@@ -3,7 +3,7 @@
 Party j minimises J_j(θ) + b_jᵀθ/n_j + (Δ/2)‖θ‖² with its own b_j, certifies what its solver found
 to a gradient norm ≤ κG/n_j, and adds noise for what that misses of the exact minimiser (Chaudhuri,
 Monteleoni & Sarwate 2011, Algorithm 2; Iyengar et al. 2019, Algorithm 1). What it sends is private
-by itself. What is charged, and why: `parley.privacy.mechanisms.objective`.
+by itself. What is charged, and why: `parley.privacy.mechanisms.objective_noise`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.output_perturbation import OutputPerturbation
-from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.state import State
-from parley.client.data.block import PartyBlock
-from parley.client.models.bounded import clamp, real_ball
-from parley.client.solvers.certified import local_optima
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.client.models.clipping import clamp, real_ball
+from parley.client.solvers.local_optima import local_optima
 from parley.privacy.accounting.rounding import round_up_to_bits
-from parley.privacy.calibration.sensitivity import optimum_radius
+from parley.privacy.calibration.optimum_sensitivity import optimum_radius
 from parley.privacy.mechanisms.laplace import L2Laplace
-from parley.privacy.mechanisms.objective import ObjectiveNoise, objective_noise
+from parley.privacy.mechanisms.objective_noise import ObjectiveNoise, objective_noise
 from parley.privacy.sampling.l2_laplace import rounded_l2_laplace
-from parley.privacy.sampling.stream import Randomness
+from parley.privacy.sampling.random_stream import Randomness
 
 _UNITS: Final = 2.0**28
 """Of the grid that b is drawn on, in b's scale."""

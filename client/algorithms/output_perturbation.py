@@ -14,17 +14,17 @@ from typing import ClassVar, Final
 import numpy as np
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
-from parley.client.algorithms.sums import AsReleased
+from parley.client.algorithms.noisy_sums import AsReleased
 from parley.client.contract.assumptions import CERTIFIED
-from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.state import State
-from parley.client.data.block import PartyBlock
-from parley.client.models.bounded import clamp, real_ball
-from parley.client.models.linear import LinearModel
-from parley.client.solvers.certified import local_optima
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.calibration.sensitivity import Weights, optimum_radius
-from parley.privacy.sampling.stream import Randomness
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.client.models.clipping import clamp, real_ball
+from parley.client.models.linear_models import LinearModel
+from parley.client.solvers.local_optima import local_optima
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.calibration.optimum_sensitivity import Weights, optimum_radius
+from parley.privacy.sampling.random_stream import Randomness
 
 SMALLEST_LAMBDA: Final = 1e-8
 SMALLEST_WIDTH: Final = 0.01
@@ -37,8 +37,8 @@ class OutputPerturbation(AsReleased):
     """The noisy average of certified local optima; one round.
 
     A local optimum is accepted when its gradient norm is proved to be at most τ = κG/n_j
-    (`parley.client.solvers.certificate`), so that ‖θ̂ − θ*‖ ≤ τ/λ by strong convexity, and the
-    sensitivity of one party's model is 2G/(n_jλ) + 2τ/λ, of records on a grid of 2^-16. A
+    (`parley.client.solvers.optimum_certificate`), so that ‖θ̂ − θ*‖ ≤ τ/λ by strong convexity, and
+    the sensitivity of one party's model is 2G/(n_jλ) + 2τ/λ, of records on a grid of 2^-16. A
     party that cannot certify it fails, and the release with it: that is seen, and no noise covers
     it. So only problems are taken whose certificate no records are known to prevent
     (`check_certifiable`), whatever λ, κ and loss a server would like.
@@ -62,7 +62,7 @@ class OutputPerturbation(AsReleased):
         return self.model.dimension
 
     def noise_gain(self, done: int) -> float | None:
-        """See `parley.client.algorithms.iterates.KnowsGain`: the noise is on θ itself."""
+        """See `parley.client.algorithms.iterative.KnowsGain`: the noise is on θ itself."""
         del done
         return 1.0
 

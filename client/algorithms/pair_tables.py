@@ -1,7 +1,7 @@
 """Two-way tables of a party's records, counted: what synthetic tables are made of.
 
-Every column is a code (`parley.client.data.codes`); a record adds 1 to one cell of each table.
-Contributions are whole numbers: they have no rounding, in any order.
+Every column is a code (`parley.client.data.record_codes`); a record adds 1 to one cell of each
+table. Contributions are whole numbers: they have no rounding, in any order.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.algorithm_spec import Party, check_keys, settings_of
 from parley.client.algorithms.base import Claim, PublicFacts
-from parley.client.algorithms.kind import Party, check_keys, settings_of
-from parley.client.algorithms.sums import AnyRows, SumOfRecords
-from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
-from parley.client.data.codes import MOST_VALUES, class_codes
-from parley.privacy.kernel.sets import Set
+from parley.client.algorithms.noisy_sums import AnyRows, SumOfRecords
+from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from, value_from
+from parley.client.data.record_codes import MOST_VALUES, class_codes
+from parley.privacy.sensitivity.bounded_sets import Set
 
 MOST_CELLS = 1 << 22
 """Of all tables together."""

@@ -2,8 +2,9 @@
 
 `describe_task(algorithm)` says everything that `local` depends on; `task_from` builds the algorithm
 again on the party's side, from values alone: a server can name an algorithm or a model, it cannot
-send code. One's own algorithm is a class in one's own file (`parley.client.algorithms.own`). No ε
-rests on what is built: the same object states the claim that its plan is held to, and computes.
+send code. One's own algorithm is a class in one's own file
+(`parley.client.algorithms.own_algorithm`). No ε rests on what is built: the same object states the
+claim that its plan is held to, and computes.
 """
 
 from __future__ import annotations
@@ -16,10 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.gradient_perturbation import GradientPerturbation, RajkumarAgarwal
-from parley.client.algorithms.held_out_counts import HeldOutCounts
-from parley.client.algorithms.kind import (
+from parley.client.algorithms.algorithm_spec import (
     Kind,
     Party,
     check_keys,
@@ -27,16 +25,19 @@ from parley.client.algorithms.kind import (
     plain_size,
     settings_of,
 )
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.gradient_perturbation import GradientPerturbation, RajkumarAgarwal
+from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.output_perturbation import OutputPerturbation, PathakAveraging
-from parley.client.algorithms.own import own_kind, own_task
+from parley.client.algorithms.own_algorithm import own_kind, own_task
 from parley.client.contract.assumptions import FEATURES, OWN_CLAIM
-from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
-from parley.client.contract.plain_names import is_own, public_name
-from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.protocol import Declined, Reason
-from parley.client.contract.state import State
-from parley.client.models.described import described, linear_model_from
+from parley.client.contract.model_state import State
+from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from, value_from
+from parley.client.models.linear_serialization import described, linear_model_from
+from parley.safe_io.path_names import is_own, public_name
 
 LARGEST_TOLERANCE = 1.0
 """κ: beyond, θ = 0 is a certified optimum of many a party."""
@@ -115,8 +116,8 @@ def _codec(module: str) -> dict[str, Any]:
 
 def _network(title: str, **more: Any) -> Kind:
     """The row of an algorithm that trains a network."""
-    codec = {**_codec("network_codec"), "size": network_size}
-    return Kind(title=title, **codec, check=_later("network_codec", "check"), trains=True, **more)
+    codec = {**_codec("network_task"), "size": network_size}
+    return Kind(title=title, **codec, check=_later("network_task", "check"), trains=True, **more)
 
 
 def _counts_task(algorithm: HeldOutCounts) -> dict[str, Any]:
@@ -193,15 +194,15 @@ ALGORITHMS: dict[str, Kind] = {
     "marginals": Kind(title="two-way marginals", **_codec("pair_tables"), summed=True),
     "random-features": Kind(
         title="random features",
-        **_codec("random_features"),
-        check=_later("random_features", "check_waves"),
+        **_codec("kernel_mean_embedding"),
+        check=_later("kernel_mean_embedding", "check_waves"),
         summed=True,
     ),
     "query": Kind(
         title="queries",
-        **_codec("queries"),
-        check=_later("queries", "check_grid"),
-        bind=_later("queries", "bound_to"),
+        **_codec("query_release"),
+        check=_later("query_release", "check_grid"),
+        bind=_later("query_release", "bound_to"),
         summed=True,
     ),
     "second-moments": Kind(title="second moments", **_codec("second_moments"), ahead=True),

@@ -21,14 +21,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.algorithm_spec import Party, check_keys, settings_of
 from parley.client.algorithms.base import Claim, PublicFacts
-from parley.client.algorithms.kind import Party, check_keys, settings_of
-from parley.client.algorithms.sums import SumOfRecords
-from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
-from parley.client.contract.state import State
-from parley.client.models.described import LARGEST_MODEL
-from parley.privacy.kernel.rows import keep_within, outer_sum
-from parley.privacy.kernel.sets import BESIDE, ON_DIAGONAL, Set
+from parley.client.algorithms.noisy_sums import SumOfRecords
+from parley.client.contract.model_state import State
+from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from, value_from
+from parley.client.models.linear_serialization import LARGEST_MODEL
+from parley.privacy.sensitivity.bounded_sets import BESIDE, ON_DIAGONAL, Set
+from parley.privacy.sensitivity.exact_rows import keep_within, outer_sum
 
 LARGEST_COMPONENT = 1000.0
 """Largest |entry| of components: they have no need of more, and rows stay finite."""

@@ -4,12 +4,12 @@ A party computes from an `Agreement` and its own records, and from nothing else 
 network; the masks of the round are keyed by `binding()`, a digest of every field. Where
 a server sends parties different agreements, in whatever field, their masks do not cancel: it gets
 noise, not the sum. A field that is added here is bound by being added
-(`parley.client.contract.canonical`).
+(`parley.client.contract.canonical_encoding`).
 
 `content()` leaves out what only names a round: a party answers it again for the same content alone.
-`proposal()` is what an owner says yes to (`parley.client.party.approval`).
+`proposal()` is what an owner says yes to (`parley.client.party.owner_approval`).
 `release()` is the name of what it answers with, which is charged and drawn once, and opened in one
-sum only (`parley.client.party.openings`).
+sum only (`parley.client.party.unmasking_log`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from parley.client.contract.canonical import canonical
-from parley.client.contract.decoding import DecodingError, as_came
+from parley.client.contract.canonical_encoding import canonical
 from parley.client.contract.feature_map import features_from
-from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.protocol import Declined, Reason
+from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.strict_decoding import DecodingError, as_came
 from parley.privacy.ledger.budget import checked_name
-from parley.secure_agg.graph import NO_BEACON
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.mask_graph import NO_BEACON
 from parley.secure_agg.primitives import digest
+from parley.secure_agg.protocol_parameters import RunParameters
 
 MOST_ROUNDS = 1_000_000
 """Most releases of one run."""

@@ -1,8 +1,8 @@
 """What an ε rests on beyond its proof: one sentence for each such thing, said wherever the ε is.
 
-A contribution that is exact by construction (`parley.privacy.kernel`) rests on nothing here. What
-all releases rest on (that noise is drawn as its law says, that parties follow the protocol, Python
-and its libraries) stands in docs/privacy-proof.md.
+A contribution that is exact by construction (`parley.privacy.sensitivity`) rests on nothing here.
+What all releases rest on (that noise is drawn as its law says, that parties follow the protocol,
+Python and its libraries) stands in docs/privacy-proof.md.
 
     >>> assumptions_for(Unit.RECORD, [FEATURES])
     ('your own features code makes a row of its record alone: tried on this machine, not proved',)
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.threat_model import Unit
 
 COMPANY: Final = (
     "a record's gradient does not depend on its company: tried on this machine, not proved"

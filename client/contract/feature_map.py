@@ -19,8 +19,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from parley.client.contract.decoding import LONGEST_TEXT
-from parley.client.contract.protocol import Declined, Reason
+from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.contract.strict_decoding import LONGEST_TEXT
 
 _MOST_SETTINGS: Final = 1 << 14
 """Characters of a map's settings."""

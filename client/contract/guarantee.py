@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any
 
-from parley.client.contract.decoding import DecodingError, as_came, facts_from
+from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import (
+from parley.privacy.accounting.privacy_events import Event
+from parley.privacy.accounting.threat_model import (
     Adversary,
     Neighbouring,
     NoisePoint,
@@ -23,11 +23,11 @@ from parley.privacy.accounting.guarantee import (
 )
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.laplace import Laplace
-from parley.privacy.mechanisms.objective import ObjectivePerturbation
+from parley.privacy.mechanisms.noise_shares import Shares
+from parley.privacy.mechanisms.objective_noise import ObjectivePerturbation
 from parley.privacy.mechanisms.randomised_response import Reports
-from parley.privacy.mechanisms.sampled import PartySteps, SampledGaussian
-from parley.privacy.mechanisms.shares import Shares
-from parley.privacy.mechanisms.table import MECHANISMS
+from parley.privacy.mechanisms.registry import MECHANISMS
+from parley.privacy.mechanisms.subsampled_gaussian import PartySteps, SampledGaussian
 
 LAWS: dict[str, type[Mechanism]] = {
     **MECHANISMS,

@@ -19,8 +19,8 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from parley.client.contract.os_errors import describe_cause
-from parley.client.contract.toml_reading import load_toml
+from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.toml_reading import load_toml
 from parley.secure_agg.primitives import digest
 
 # Matched whole, and before anything is written: no name or comment can hold a line's end.

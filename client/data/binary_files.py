@@ -16,11 +16,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.contract.os_errors import describe_cause
-from parley.client.data.memory import Room
+from parley.client.data.memory_limit import Room
 from parley.client.data.parquet_sizes import RowGroupSize, measure_row_groups
+from parley.client.data.raw_table import DataError, Table
 from parley.client.data.schema import FileFormat
-from parley.client.data.table import DataError, Table
+from parley.safe_io.os_errors import describe_cause
 
 ROWS = 65536
 """Rows of a batch of Parquet, .npz or memory."""

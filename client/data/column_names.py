@@ -14,11 +14,11 @@ from typing import Literal
 from parley.client.data.binary_files import parquet_names, read_arrays
 from parley.client.data.csv_guess import other_separator
 from parley.client.data.csv_text import csv_names
-from parley.client.data.frames import Frame, Source, SqlQuery, check_once, name_of
-from parley.client.data.memory import room_for
+from parley.client.data.data_sources import Frame, Source, SqlQuery, check_once, name_of
+from parley.client.data.memory_limit import room_for
+from parley.client.data.raw_table import DataError
 from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.sql import sql_names
-from parley.client.data.table import DataError
+from parley.client.data.sql_source import sql_names
 
 
 class MissingColumns(DataError):

@@ -13,10 +13,10 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from parley.client.contract import toml_text
 from parley.client.data.csv_text import open_plain, text_pieces
+from parley.client.data.raw_table import DataError
 from parley.client.data.schema import FileFormat
-from parley.client.data.table import DataError
+from parley.safe_io import toml_writing
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _RECORDS = 200
@@ -61,7 +61,7 @@ def other_separator(path: str | Path, file: FileFormat) -> DataError | None:
     if found == file.separator:
         return None
     expected = f"fields separated by {file.separator!r}, as file.separator of the schema says"
-    remedy = f"separator = {toml_text.literal(found)} under [file] reads it"
+    remedy = f"separator = {toml_writing.literal(found)} under [file] reads it"
     return DataError(expected, f"ones that look separated by {found!r} ({remedy})", path=path)
 
 

@@ -20,9 +20,9 @@ from typing import BinaryIO, cast
 
 import polars as pl
 
-from parley.client.contract.os_errors import describe_cause
+from parley.client.data.raw_table import DataError, Table
 from parley.client.data.schema import FileFormat
-from parley.client.data.table import DataError, Table
+from parley.safe_io.os_errors import describe_cause
 
 _PIECE = 2**22
 """Bytes read at a time."""

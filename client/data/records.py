@@ -27,19 +27,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.blocks import Division, NoRecords, read_of
-from parley.client.data.cells import (
+from parley.client.data.budget_blocks import Division, NoRecords, read_of
+from parley.client.data.cell_parsing import (
     LABEL_READERS,
     feature_cells,
     group_texts,
     labelled,
 )
-from parley.client.data.columns import CategoricalColumn
-from parley.client.data.contents import Contents, cells_of, of_table, order_of, sum_of
-from parley.client.data.frames import Source, SqlQuery, name_of
-from parley.client.data.readers import read_tables, table_of
+from parley.client.data.column_types import CategoricalColumn
+from parley.client.data.content_digest import Contents, cells_of, of_table, order_of, sum_of
+from parley.client.data.data_sources import Source, SqlQuery, name_of
+from parley.client.data.raw_table import DataError, Table
 from parley.client.data.schema import FeatureColumn, Schema, check_label
-from parley.client.data.table import DataError, Table
+from parley.client.data.table_readers import read_tables, table_of
 
 _CHUNK = 4096
 """Rows filled at a time, so that the rows being written stay in cache."""

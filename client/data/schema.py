@@ -27,14 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from parley.client.contract import toml_text
 from parley.client.contract.assumptions import of_draft
-from parley.client.contract.file_reading import text_of
-from parley.client.contract.os_errors import describe_cause
-from parley.client.contract.printable import one_line
-from parley.client.contract.toml_reading import parse_toml
-from parley.client.data.chunks import row_ranges
-from parley.client.data.columns import (
+from parley.client.data.column_types import (
     READINGS,
     ArrayColumn,
     CategoricalColumn,
@@ -44,7 +38,13 @@ from parley.client.data.columns import (
     NumericColumn,
     SchemaPart,
 )
-from parley.client.data.schema_words import explained, toml_value
+from parley.client.data.record_chunks import row_ranges
+from parley.client.data.schema_messages import explained, toml_value
+from parley.safe_io import toml_writing
+from parley.safe_io.file_reading import text_of
+from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.printable_text import one_line
+from parley.safe_io.toml_reading import parse_toml
 
 Scaling = Literal["record", "schema", "unit"]
 FeatureColumn = NumericColumn | ArrayColumn | CategoricalColumn
@@ -253,7 +253,7 @@ class Schema(SchemaPart):
             lines += ["", "[file]", *(f"{k} = {toml_value(v)}" for k, v in given["file"].items())]
         lines += ["", "[columns]"]
         for name, column in given["columns"].items():
-            lines.append(f"{toml_text.key(name)} = {toml_value(column)}")
+            lines.append(f"{toml_writing.key(name)} = {toml_value(column)}")
         return "\n".join(lines) + "\n"
 
 

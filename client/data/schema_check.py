@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.plurals import noun
-from parley.client.data.cells import LABEL_READERS, feature_cells, missing_labels
+from parley.client.data.cell_parsing import LABEL_READERS, feature_cells, missing_labels
 from parley.client.data.column_names import file_format, names_in
-from parley.client.data.columns import LabelColumn
+from parley.client.data.column_types import LabelColumn
 from parley.client.data.csv_guess import other_separator
 from parley.client.data.csv_text import csv_batches
-from parley.client.data.frames import SqlQuery
-from parley.client.data.readers import read_tables
+from parley.client.data.data_sources import SqlQuery
+from parley.client.data.raw_table import DataError, Table, shown_places
 from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.table import DataError, Table, shown_places
+from parley.client.data.table_readers import read_tables
+from parley.safe_io.plurals import noun
 
 _MOST_VALUES = 20
 """Different values that are listed of one column."""

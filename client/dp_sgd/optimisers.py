@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.state import State
-from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.contract.model_state import State
+from parley.client.dp_sgd.training_settings import LocalTraining
 
 
 def direction(

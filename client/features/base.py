@@ -22,11 +22,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.canonical import canonical
-from parley.client.data.chunks import for_each_chunk
+from parley.client.contract.canonical_encoding import canonical
+from parley.client.data.record_chunks import for_each_chunk
 from parley.client.data.schema import Schema
-from parley.client.features.blocks import Block
-from parley.client.models.bounded import drop_broken_rows
+from parley.client.features.column_terms import Block
+from parley.client.models.clipping import drop_broken_rows
 
 MOST_FEATURES: Final = 1 << 17
 """Widest output of a map."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.schema import Schema
 from parley.client.features.base import MOST_FEATURES, FeatureError, FeatureMap, Features
-from parley.privacy.special import ndtri
+from parley.privacy.special_functions import ndtri
 
 _MOST_ENTRIES = 1 << 24
 """Of W: a server that names the settings takes at most 128 MiB twice over."""

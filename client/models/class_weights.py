@@ -4,7 +4,7 @@ The weights are numbers of the job, never computed from records. A factor that o
 label chooses keeps every bound of the loss, with W = max_k w_k in front: G_w = W·G, L_s,w = W·L_s.
 The regulariser has no class, and λ stays the strong convexity.
 
-    >>> from parley.client.models.losses import Logistic
+    >>> from parley.client.models.linear_losses import Logistic
     >>> rare = ClassWeighted(loss=Logistic(), weights=(1.0, 8.0))
     >>> rare.lipschitz, rare.smoothness
     (8.0, 2.0)
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.models.loss import Array, Loss
+from parley.client.models.loss_base import Array, Loss
 
 LARGEST_WEIGHT = 1e6
 """Weights lie between this and its inverse."""

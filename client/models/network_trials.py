@@ -1,7 +1,7 @@
 """Build what a network is tried on before it is used: made-up records, and parameters at random.
 
-`parley.client.models.batch_invariance` and `parley.client.dp_sgd.apart` try networks. No record of
-a party is read.
+`parley.client.models.batch_invariance` and `parley.client.dp_sgd.batch_invariance` try networks. No
+record of a party is read.
 """
 
 from __future__ import annotations

@@ -30,13 +30,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from parley.client.contract.plain_names import own_file_digest
-from parley.client.models.described import LARGEST_PARAMETER
 from parley.client.models.layers import BUILT_IN, NetworkError, check_layers, check_still
-from parley.client.models.losses import softmax
+from parley.client.models.linear_losses import softmax
+from parley.client.models.linear_serialization import LARGEST_PARAMETER
+from parley.client.models.memory_trim import let_go_of_start_pages
 from parley.client.models.own_code import OwnCodeError, describe_failure, function_named
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, draws_of, own_losses
-from parley.client.models.start_pages import let_go_of_start_pages
+from parley.safe_io.path_names import own_file_digest
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

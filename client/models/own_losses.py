@@ -23,8 +23,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.decoding import DecodingError, value_from
-from parley.client.models.loss import Array, Loss, LossOfSigns, LossOfTargets
+from parley.client.contract.strict_decoding import DecodingError, value_from
+from parley.client.models.loss_base import Array, Loss, LossOfSigns, LossOfTargets
 
 NODES: Final = 513
 REACH: Final = 16.0

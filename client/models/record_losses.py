@@ -7,7 +7,7 @@ that. Weights of classes are public; every record's gradient is clipped *after* 
 `[b, D]` are standard normal numbers of a record's own, where a module says by its attribute
 `draws = D` that its loss needs some; they stand behind the record's columns, in its row. The mean
 over several draws of one record (Dockhorn et al. 2022, arXiv:2210.09929) has one gradient, clipped
-once. A module's own loss sees a record at a time (`parley.client.dp_sgd.clipping`).
+once. A module's own loss sees a record at a time (`parley.client.dp_sgd.torch_clipping`).
 """
 
 from __future__ import annotations

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parley.client.contract.decoding import DecodingError, as_came, facts_from
+from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from
 from parley.client.queries.base import Query
 from parley.client.queries.correlations import Correlations
-from parley.client.queries.counts import Choose, Count, Histogram, Marginals
+from parley.client.queries.count_queries import Choose, Count, Histogram, Marginals
+from parley.client.queries.filters import where_from
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.regression import Regression
-from parley.client.queries.response import Response
+from parley.client.queries.randomised_response import Response
+from parley.client.queries.regression.regression_query import Regression
 from parley.client.queries.sums import Balance, ChooseBest, Total
 from parley.client.queries.survival import Survival
-from parley.client.where import where_from
 
 QUERIES: dict[str, type[Query]] = {
     each.kind: each

@@ -8,9 +8,9 @@ that somebody wrote down, never read off the data.
 
 A record's integers lie in a public set (`Query.set`): a product of intervals in one of a part's
 cells, of every part, or nothing at all where `where` selects. How far one neighbour moves the sum
-follows from that alone (`parley.privacy.kernel.sets`). A record's number may lie between whole
-ones. A party's sum is rounded once, which costs no sensitivity of intervals, and of other sets at
-most 1 in each coordinate.
+follows from that alone (`parley.privacy.sensitivity.bounded_sets`). A record's number may lie
+between whole ones. A party's sum is rounded once, which costs no sensitivity of intervals, and of
+other sets at most 1 in each coordinate.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.raw_party_block import Range, TableBlock, Texts, field_of
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import Range, TableBlock, Texts, field_of
-from parley.client.queries.cells import Adds, Axis, Cells
-from parley.client.where import Expression
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.independence import MOST_CELLS, independence
-from parley.privacy.estimation.intervals import Reach, outward
-from parley.privacy.estimation.sampling import counted_deviation
-from parley.privacy.kernel.sets import Set
+from parley.client.queries.filters import Expression
+from parley.client.queries.group_cells import Adds, Axis, Cells
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.independence_test import MOST_CELLS, independence
+from parley.privacy.estimation.noise_intervals import Reach, outward
+from parley.privacy.estimation.sampling_error import counted_deviation
+from parley.privacy.sensitivity.bounded_sets import Set
 
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]

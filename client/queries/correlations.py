@@ -1,10 +1,11 @@
 """How columns go together: `correlations`, and linear regressions, from one sum of second moments.
 
-A record's row is z = (1, its columns brought to [−1, 1]), as `parley.client.queries.design` has it,
-in whole numbers of 2⁻³⁶. It adds the weighted upper triangle of zzᵀ (`Set.triangle`) to its group.
-A party's sum is exact, and rounded once. A record with an empty category adds nothing.
-Correlations, p and every regression among the columns are post-processing of these sums
-(`parley.privacy.estimation.second_moments`): another one costs nothing more.
+A record's row is z = (1, its columns brought to [−1, 1]), as
+`parley.client.queries.regression.design_matrix` has it, in whole numbers of 2⁻³⁶. It adds the
+weighted upper triangle of zzᵀ (`Set.triangle`) to its group. A party's sum is exact, and rounded
+once. A record with an empty category adds nothing. Correlations, p and every regression among the
+columns are post-processing of these sums (`parley.privacy.estimation.second_moments`): another one
+costs nothing more.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.raw_party_block import TableBlock
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import (
     ColumnsQuery,
     Facts,
@@ -33,14 +34,14 @@ from parley.client.queries.base import (
     numeric,
     to_four_digits,
 )
-from parley.client.queries.cells import Adds
-from parley.client.queries.design import Design
+from parley.client.queries.group_cells import Adds
 from parley.client.queries.moments import public_size
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.intervals import Reach
+from parley.client.queries.regression.design_matrix import Design
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.noise_intervals import Reach
 from parley.privacy.estimation.second_moments import SecondMoments
-from parley.privacy.kernel.rows import FINE, fine_outer_sum, keep_in_cube
-from parley.privacy.kernel.sets import BESIDE, INDICATED, ON_DIAGONAL, Set
+from parley.privacy.sensitivity.bounded_sets import BESIDE, INDICATED, ON_DIAGONAL, Set
+from parley.privacy.sensitivity.exact_rows import FINE, fine_outer_sum, keep_in_cube
 
 MOST_COLUMNS = 32
 MOST_COVARIATES = 64

@@ -14,8 +14,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.raw_party_block import TableBlock
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import (
     ColumnsQuery,
     Facts,
@@ -28,11 +28,11 @@ from parley.client.queries.base import (
     key_of,
     numeric,
 )
-from parley.client.queries.cells import Adds, Axis, Cells
+from parley.client.queries.group_cells import Adds, Axis, Cells
 from parley.client.queries.moments import UNIT_BALANCE, balanced, check_balance
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.intervals import Reach
+from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.marginals import simplex
+from parley.privacy.estimation.noise_intervals import Reach
 
 MOST_CLUSTERS = 64
 

@@ -14,8 +14,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from parley.client.data.raw_party_block import TableBlock
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import (
     ColumnQuery,
     Facts,
@@ -29,12 +29,12 @@ from parley.client.queries.base import (
     numeric,
     to_four_digits,
 )
-from parley.client.queries.cells import Adds
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.differences import differences
-from parley.privacy.estimation.intervals import Reach, outward, ratio_interval
-from parley.privacy.estimation.sampling import mean_deviation, variance_deviation
-from parley.privacy.kernel.sets import Set
+from parley.client.queries.group_cells import Adds
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.mean_differences import differences
+from parley.privacy.estimation.noise_intervals import Reach, outward, ratio_interval
+from parley.privacy.estimation.sampling_error import mean_deviation, variance_deviation
+from parley.privacy.sensitivity.bounded_sets import Set
 
 UNIT_BALANCE = 4096
 """Of `balance`: w = 1."""

@@ -2,7 +2,7 @@
 
 The column's range is a grid of K values that somebody wrote down (`step`); a record counts at the
 nearest. It adds 1 to one node on each of the h levels of a tree over them
-(`parley.privacy.estimation.trees`), whose branching is that of the least expected error. The
+(`parley.privacy.estimation.count_trees`), whose branching is that of the least expected error. The
 q-quantile is the first value at which the noisy counts, made consistent and summed up, reach q of
 all.
 
@@ -23,8 +23,8 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.raw_party_block import TableBlock
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import (
     ColumnQuery,
     Facts,
@@ -37,14 +37,14 @@ from parley.client.queries.base import (
     groups_of,
     numeric,
 )
-from parley.client.queries.cells import Axis, Cells
+from parley.client.queries.group_cells import Axis, Cells
 from parley.client.queries.sums import Choosable
-from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import exact
-from parley.privacy.estimation.intervals import Reach
-from parley.privacy.estimation.sampling import rank_deviation
-from parley.privacy.estimation.trees import Tree, monotone
-from parley.privacy.kernel.sets import Set
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.count_trees import Tree, monotone
+from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.sampling_error import rank_deviation
+from parley.privacy.sensitivity.bounded_sets import Set
 
 MOST_VALUES = 1 << 20
 """K of a grid."""

@@ -34,12 +34,12 @@ from parley.client.queries.base import (
     groups_of,
     numeric,
 )
-from parley.client.queries.cells import Adds, Cells
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.client.queries.group_cells import Adds, Cells
 from parley.privacy.accounting.rounding import exact
-from parley.privacy.estimation.intervals import Reach
-from parley.privacy.estimation.sampling import summed_deviation
-from parley.privacy.kernel.sets import Set
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.sampling_error import summed_deviation
+from parley.privacy.sensitivity.bounded_sets import Set
 
 
 class Choosable(Shown):

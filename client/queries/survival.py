@@ -14,8 +14,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.raw_party_block import TableBlock, Texts, field_of
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import TableBlock, Texts, field_of
 from parley.client.queries.base import (
     ColumnQuery,
     Facts,
@@ -29,9 +29,9 @@ from parley.client.queries.base import (
     numeric,
     texts_of,
 )
-from parley.client.queries.cells import Axis, Cells
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.intervals import Reach
+from parley.client.queries.group_cells import Axis, Cells
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.noise_intervals import Reach
 from parley.privacy.estimation.survival import Estimate, LifeTable, falling, usual_noise
 
 MOST_INTERVALS = 128

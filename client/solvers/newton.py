@@ -22,8 +22,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.models.linear import LinearModel
-from parley.client.models.loss import Array
+from parley.client.models.linear_models import LinearModel
+from parley.client.models.loss_base import Array
 
 _SLACK = 0.1  # φ′ at the step taken, as a share of φ′(0)
 _ROWS = 4096  # rows of a Hessian added up at once

@@ -1,1 +1,1 @@
-"""Private statistics across parties: sessions, their answers, and the command."""
+"""Private statistics across parties: sessions and their answers."""

@@ -10,18 +10,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.analytics.intervals import Intervals, Made
-from parley.client.contract.decoding import DecodingError
+from parley.analytics.answer_intervals import Intervals, Made
+from parley.client.contract.strict_decoding import DecodingError
 from parley.client.queries import query_from
 from parley.client.queries.base import Query, QueryError, Table
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Adversary, Unit
+from parley.privacy.accounting.privacy_events import Event
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
+from parley.privacy.accounting.threat_model import Adversary, Unit
 from parley.privacy.accounting.tradeoff import ALARMS, found
-from parley.privacy.estimation.intervals import possible
+from parley.privacy.estimation.noise_intervals import possible
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.server.records import attacker
+from parley.server.records import attacker_text
 from parley.server.records.guarantee_facts import FoundOf
 
 BEYOND = {
@@ -284,7 +284,7 @@ class Answer:
             FoundOf(members=k, alarms=ALARMS, rate=self.tradeoff(members=k)) for k in (1, GROUP)
         ]
         gaussian = "" if self.mu is None else f" (μ = {shown_up(self.mu)})"
-        told = attacker.sentence(rates, charge.budget.unit)
+        told = attacker_text.sentence(rates, charge.budget.unit)
         these = "these releases" if self.earlier else "this release"
         lines.append(f"by {these}{gaussian} an attacker {told}")
         if charge.assumptions:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from parley.analytics.answer import Answer
 from parley.client.queries.base import Table
-from parley.report.parts import NOTHING, Key
+from parley.report.components import NOTHING, Key
 from parley.report.plots import Palette
 from parley.report.shape_plots import STYLES, Point, along
 

@@ -27,24 +27,24 @@ from pathlib import Path
 from typing import Any
 
 from parley.analytics.answer import Answer
-from parley.analytics.asking import by_party, plan_text
+from parley.analytics.answer_output import file_of
+from parley.analytics.query_api import by_party, plan_text
 from parley.analytics.session import Session
-from parley.analytics.settings import Settings, settings_from
-from parley.analytics.sql import parse_sql
+from parley.analytics.session_settings import Settings, settings_from
+from parley.analytics.sql_queries import parse_sql
 from parley.analytics.table_one import KIND, Asked, expected
-from parley.analytics.told import file_of
-from parley.client.contract import toml_text
-from parley.client.contract.decoding import DecodingError, facts_from
-from parley.client.contract.os_errors import describe_cause
-from parley.client.contract.toml_reading import load_toml
+from parley.client.contract.strict_decoding import DecodingError, facts_from
 from parley.client.data.schema import load_schema
 from parley.client.queries import QUERIES
 from parley.client.queries.base import Query, QueryError
-from parley.client.where import Expression, parse_where
+from parley.client.queries.filters import Expression, parse_where
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.server.planning.queries import PlannedBatch
+from parley.safe_io import toml_writing
+from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.toml_reading import load_toml
+from parley.server.planning.query_planner import PlannedBatch
 
 _PRICE = {"name": "", "epsilon": None, "batch": "", "share": 1.0, "law": ""}
 """Keys of any query, beside `where` and `by`, with their defaults."""
@@ -361,12 +361,12 @@ def example_file() -> str:
     for name, info in Settings.model_fields.items():
         if name == "epsilon":
             continue
-        value = "" if info.default is None else toml_text.literal(info.default)
+        value = "" if info.default is None else toml_writing.literal(info.default)
         lines.append(f"# {info.alias or name} = {value}  # {info.description}")
     for kind in QUERIES.values():
         lines += ["", "# [[query]]", f'# query = "{kind.kind}"']
         for name, default in _named(kind).items():
-            value = '"…"' if default is dataclasses.MISSING else toml_text.literal(default)
+            value = '"…"' if default is dataclasses.MISSING else toml_writing.literal(default)
             lines.append(f"# {name.replace('_', '-')} = {value}")
         lines += ["# where = \"age > 60 and sex == 'Female'\"", "# epsilon = 0.1"]
     lines += ["", "# [[query]]", f'# query = "{KIND}"  # a study\'s first table: one in a file']

@@ -17,23 +17,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from parley.analytics.adaptive_queries import check_alone, in_steps, with_earlier
 from parley.analytics.answer import Answer
-from parley.analytics.answering import answers_of
-from parley.analytics.asking import Asking, Batch, by_party
-from parley.analytics.clusters import Lloyd
-from parley.analytics.intervals import Intervals
-from parley.analytics.logs import Logs
-from parley.analytics.page import write_session_page
-from parley.analytics.partition import Partitions
-from parley.analytics.search import QuantileSearch
-from parley.analytics.sql import frame_of_answers, parse_sql
-from parley.analytics.steps import check_alone, in_steps, with_earlier
+from parley.analytics.answer_decoding import answers_of
+from parley.analytics.answer_intervals import Intervals
+from parley.analytics.click_log_release import Logs
+from parley.analytics.kmeans_lloyd import Lloyd
+from parley.analytics.parallel_composition import Partitions
+from parley.analytics.quantile_search import QuantileSearch
+from parley.analytics.query_api import Asking, Batch, by_party
+from parley.analytics.session_page import write_session_page
+from parley.analytics.sql_queries import frame_of_answers, parse_sql
 from parley.client.queries.base import Query, QueryError
-from parley.client.where import Expression
+from parley.client.queries.filters import Expression
 from parley.privacy.ledger.account import Account
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.server.planning.queries import PlannedBatch, plan_batch
-from parley.server.planning.query_terms import Terms
+from parley.server.planning.query_planner import PlannedBatch, plan_batch
+from parley.server.planning.session_terms import Terms
 
 if TYPE_CHECKING:
     import polars as pl
@@ -61,7 +61,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
     def __init__(
         self, data: Any = None, *, resume: str | Path | None = None, **settings: Any
     ) -> None:
-        from parley.analytics.opening import open_session  # noqa: PLC0415 - start-up: `query --plan` opens nothing (polars takes .2 s)
+        from parley.analytics.session_opening import open_session  # noqa: PLC0415 - start-up: `query --plan` opens nothing (polars takes .2 s)
 
         self._stack = ExitStack()
         try:
@@ -157,7 +157,8 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         return self._batches[-1]
 
     def sql(self, text: str, *, epsilon: float, law: str | None = None) -> pl.DataFrame:
-        """One SELECT, all of it for `epsilon`: see `parley.analytics.sql` (extra parley[sql])."""
+        """One SELECT, all of it for `epsilon`: see `parley.analytics.sql_queries` (extra
+        parley[sql])."""
         self._check_open()
         statement = parse_sql(text, self.schema)
         answers = self.release(statement.queries, epsilon=epsilon, law=law)

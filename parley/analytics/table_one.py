@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from parley.analytics.parties import terms_of
-from parley.analytics.settings import Settings
-from parley.client.contract.decoding import facts_from
+from parley.analytics.backends import terms_of
+from parley.analytics.session_settings import Settings
+from parley.client.contract.strict_decoding import facts_from
+from parley.client.data.raw_party_block import Texts, field_of, fields_of
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import Texts, field_of, fields_of
 from parley.client.queries.base import (
     ColumnQuery,
     Facts,
@@ -28,15 +28,15 @@ from parley.client.queries.base import (
     groups_of,
     texts_of,
 )
-from parley.client.queries.batch import MOST_QUERIES
-from parley.client.queries.counts import Count, Histogram
+from parley.client.queries.count_queries import Count, Histogram
+from parley.client.queries.filters import Expression
 from parley.client.queries.moments import Variance, public_size
 from parley.client.queries.quantiles import Quantiles
-from parley.client.where import Expression
+from parley.client.queries.query_batch import MOST_QUERIES
 from parley.privacy.accounting.rounding import as_written, shown_up
-from parley.privacy.calibration.calibration import CalibrationError
-from parley.server.planning.queries import PlannedBatch, plan_batch
-from parley.server.planning.query_terms import QUERY_LAWS, Terms
+from parley.privacy.calibration.noise_calibration import CalibrationError
+from parley.server.planning.query_planner import PlannedBatch, plan_batch
+from parley.server.planning.session_terms import QUERY_LAWS, Terms
 
 KIND = "table-one"
 """Its name as a query of a file."""

@@ -1,1 +1,1 @@
-"""The audit at the front door: its commands, its files, its page."""
+"""The audit at the front door: its files and its page."""

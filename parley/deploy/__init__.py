@@ -1,1 +1,1 @@
-"""Real processes: keys, certificates, and their commands; Flower's simulation."""
+"""Real processes: keys and certificates; Flower's simulation."""

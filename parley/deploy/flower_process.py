@@ -10,7 +10,7 @@ import sys
 from flwr.simulation import run_simulation
 
 from parley.client.app import app as party
-from parley.client.contract.printable import guard_streams
+from parley.safe_io.printable_text import guard_streams
 from parley.server.app import app as server
 
 

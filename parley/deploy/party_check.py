@@ -15,27 +15,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.os_errors import describe_error
-from parley.client.contract.plurals import noun
-from parley.client.contract.protocol import Declined
+from parley.client.contract.party_protocol import Declined
 from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
-from parley.client.party.consent import Consent, load_consent
-from parley.client.party.data_set import DataSet
-from parley.client.party.dataset import RAW_COLUMNS, load_holding
-from parley.client.party.kept_ledger import is_made
-from parley.client.party.service import records_secret
-from parley.client.party.storage import Keeper
-from parley.deploy.folders import DeployError, own_entry
+from parley.client.party.dataset_config import DataSet
+from parley.client.party.dataset_loader import RAW_COLUMNS, load_holding
+from parley.client.party.ledger_cache import is_made
+from parley.client.party.owner_policy import Consent, load_consent
+from parley.client.party.party_folder import Keeper
+from parley.client.party.party_service import records_secret
+from parley.deploy.child_processes import ProcessError
+from parley.deploy.deployment_folders import DeployError, own_entry
 from parley.deploy.pki import check_client_pair, check_dates, check_private
-from parley.deploy.processes import ProcessError
-from parley.deploy.stream.caller import check_known, check_reachable
-from parley.errors import exit_status
-from parley.privacy.accounting.guarantee import Unit
+from parley.deploy.stream.grpc_client import check_known, check_reachable
+from parley.exit_status import exit_status
 from parley.privacy.accounting.rounding import as_written
-from parley.privacy.ledger.errors import LedgerError
+from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.registering import moved_text
+from parley.privacy.ledger.ledger_errors import LedgerError
+from parley.privacy.ledger.registration import moved_text
+from parley.safe_io.os_errors import describe_error
+from parley.safe_io.plurals import noun
 
 _PRIVATE_KEYS = ("identity.key", "party.key")
 

@@ -5,7 +5,7 @@ Four kinds, each with one purpose:
 - the certificate authority and the server's certificate (ECDSA P-256, X.509): TLS. Parties hold
   `ca.crt` and believe a server only on its word;
 - a certificate of each party and operator (ECDSA P-256, X.509): the server knows who calls. A
-  party's names the party and the fingerprint of its identity (`parley.deploy.peers`);
+  party's names the party and the fingerprint of its identity (`parley.deploy.authorization`);
 - an identity of each party (Ed25519): it signs the masking protocol's keys, so that not even the
   server can put itself between two parties.
 
@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from parley.client.contract.file_writing import write_file
-from parley.client.contract.os_errors import describe_cause
+from parley.safe_io.file_writing import write_file
+from parley.safe_io.os_errors import describe_cause
 
 _AUTHORITY_DAYS, _LEAF_DAYS = 3650, 397
 # A clock that is a little behind must not refuse a certificate made a moment ago.

@@ -1,7 +1,7 @@
 """Ray's part of a simulation: workers that hold parties, on this machine or on a cluster.
 
 A worker loads its shard of the parties, keeps it, and answers a question with one ring sum
-(`parley.simulations.engine.dealing`). The driver plans, charges, draws the noise that is dealt or
+(`parley.simulations.engine.sharding`). The driver plans, charges, draws the noise that is dealt or
 the server's, and keeps the folder.
 
 A worker that is lost is started again by Ray, wherever there is room, loads its shard again, and is
@@ -31,14 +31,14 @@ from typing import Any
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
 
-from parley.client.contract.os_errors import describe_cause
-from parley.deploy.processes import ProcessError
+from parley.deploy.child_processes import ProcessError
+from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.job import Job
-from parley.server.jobs.section import JobError
-from parley.simulations.data.keeping import keep_data
-from parley.simulations.data.prepared import PreparedData
-from parley.simulations.engine.dealing import Dealt, Shard, row_shards
-from parley.simulations.engine.summing import Adding
+from parley.server.jobs.section_base import JobError
+from parley.simulations.data.prepared_data import PreparedData
+from parley.simulations.data.row_cache import keep_data
+from parley.simulations.engine.sharding import Dealt, Shard, row_shards
+from parley.simulations.engine.streamed_sum import Adding
 from parley.version import __version__
 
 
@@ -67,7 +67,7 @@ def packed(shard: Any) -> tuple[str, bytes]:
 
 
 class ShardWorker:
-    """One shard (`parley.simulations.engine.dealing.Shard`), and the answers about it."""
+    """One shard (`parley.simulations.engine.sharding.Shard`), and the answers about it."""
 
     def __init__(self, wanted: str, shard: bytes) -> None:
         self._wanted, self._packed = wanted, shard
@@ -243,7 +243,7 @@ def _no_cluster(address: str, problem: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RayWorkers:
-    """Actors that hold shards (`parley.simulations.engine.dealing.Workers`)."""
+    """Actors that hold shards (`parley.simulations.engine.sharding.Workers`)."""
 
     shards: Sequence[Shard]
     actors: Sequence[Any]

@@ -1,1 +1,1 @@
-"""What a party's owner sees and decides: facts, commands, a page on the owner's own machine."""
+"""What a party's owner sees and decides: facts, and a page on the owner's own machine."""

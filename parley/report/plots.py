@@ -18,7 +18,7 @@ from enum import StrEnum
 import vl_convert
 from markupsafe import Markup
 
-from parley.report.vega import Spec, layer, nominal, quantitative, until
+from parley.report.vega_lite import Spec, layer, nominal, quantitative, until
 
 _WIDTH, _HEIGHT = 424, 232
 _MOST_POINTS = 300

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from parley.report.plots import Palette, drawn_svg
-from parley.report.vega import Spec, layer, nominal, quantitative, until
+from parley.report.vega_lite import Spec, layer, nominal, quantitative, until
 
 STYLES = ((Palette.ACCENT, (1, 0)), (Palette.LIMIT, (6, 4)), (Palette.QUIET, (2, 3)))
 """Colour and dashes of the first curve, the second, the third."""

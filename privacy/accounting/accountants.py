@@ -25,9 +25,9 @@ from functools import lru_cache, partial
 from types import UnionType
 from typing import get_args
 
-from parley.privacy.accounting import subsampled
-from parley.privacy.accounting.events import Event, Gaussian, Pure, Step
+from parley.privacy.accounting import subsampled_gaussian
 from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon, zcdp_epsilon
+from parley.privacy.accounting.privacy_events import Event, Gaussian, Pure, Step
 from parley.privacy.accounting.rounding import exact, root_up, round_up, sum_up
 
 Counts = Mapping[Event, int]
@@ -76,8 +76,8 @@ def _summed_rho(counts: frozenset[tuple[Event, int]]) -> float:
     return round_up(sum((event.exact_rho * n for event, n in counts), _ZERO))
 
 
-def _steps(counts: Counts) -> subsampled.CountedSteps:
-    return subsampled.in_order({e: n for e, n in counts.items() if isinstance(e, Step)})
+def _steps(counts: Counts) -> subsampled_gaussian.CountedSteps:
+    return subsampled_gaussian.in_order({e: n for e, n in counts.items() if isinstance(e, Step)})
 
 
 def _only(*kinds: type[Event] | UnionType) -> Callable[[Counts], bool]:
@@ -118,12 +118,12 @@ def by_parts(counts: Counts, epsilon: float) -> float:
 
 def _rdp(counts: Counts) -> Curve:
     steps, rest = _steps(counts), total_rho(counts, *get_args(Step))
-    return lambda delta: subsampled.rdp_epsilon(steps, delta=delta, rho=rest)
+    return lambda delta: subsampled_gaussian.rdp_epsilon(steps, delta=delta, rho=rest)
 
 
 def _pld(counts: Counts) -> Curve:
     steps, mu, pure = _steps(counts), total_mu(counts), _pure_epsilon(counts)
-    return lambda delta: subsampled.pld_epsilon(steps, delta=delta, mu=mu, pure=pure)
+    return lambda delta: subsampled_gaussian.pld_epsilon(steps, delta=delta, mu=mu, pure=pure)
 
 
 ACCOUNTANTS: dict[str, Accountant] = {

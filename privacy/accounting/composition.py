@@ -4,7 +4,7 @@ A composition counts events and adds nothing else, so it is exact and its order 
 What it comes to at a δ is said by the accountants (`parley.privacy.accounting.accountants`), each
 for the events it is proved for; the lowest is charged.
 
-    >>> from parley.privacy.accounting.events import Gaussian, Pure
+    >>> from parley.privacy.accounting.privacy_events import Gaussian, Pure
     >>> day = Composition.empty().add(Gaussian(mu=0.05), count=100)
     >>> {name: round(value, 3) for name, value in day.epsilons(1e-5).items()}
     {'exact': 1.993, 'cks20': 2.166, 'zcdp': 2.524}
@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any
 
 from parley.privacy.accounting.accountants import ACCOUNTANTS, total_mu, total_rho
-from parley.privacy.accounting.events import Event, Step, parse_event
+from parley.privacy.accounting.privacy_events import Event, Step, parse_event
 from parley.privacy.accounting.rounding import check_delta, check_whole, read_fraction, round_up
 
 _ZERO = Fraction(0)

@@ -22,7 +22,7 @@ from parley.privacy.accounting.rounding import (
     check_epsilon,
     check_non_negative,
 )
-from parley.privacy.special import erfcx, ndtri
+from parley.privacy.special_functions import erfcx, ndtri
 
 _LN_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _SQRT_HALF = math.sqrt(0.5)

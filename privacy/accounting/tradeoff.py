@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Gaussian
+from parley.privacy.accounting.privacy_events import Gaussian
 from parley.privacy.accounting.rounding import (
     check_delta,
     check_epsilon,
@@ -24,7 +24,7 @@ from parley.privacy.accounting.rounding import (
     exact,
     round_up,
 )
-from parley.privacy.special import ndtr, ndtri
+from parley.privacy.special_functions import ndtr, ndtri
 
 ALARMS = 0.05
 """The rate of false alarms at which is said what an attacker finds."""
@@ -143,7 +143,7 @@ def found(spent: Composition, *, members: int = 1, alpha: float = ALARMS) -> flo
     together: kμ, the curve k times over (`curve_power`), and k²ρ (Bun & Steinke 2016, Proposition
     1.9). It holds for the relation and the unit of `spent`'s events, against whom these hold.
 
-    >>> from parley.privacy.accounting.events import Gaussian
+    >>> from parley.privacy.accounting.privacy_events import Gaussian
     >>> spent = Composition.of([Gaussian(mu=0.3), Gaussian(mu=0.4)])
     >>> [round(found(spent, members=members), 4) for members in GROUPS]
     [0.1261, 0.2595, 0.8038, 0.9996]
@@ -178,7 +178,7 @@ def group_epsilon(spent: Composition, delta: float, members: int) -> float:
 
     kμ where all is Gaussian; else what `group_approximate` makes of a few points of the curve.
 
-    >>> from parley.privacy.accounting.events import Gaussian, Pure
+    >>> from parley.privacy.accounting.privacy_events import Gaussian, Pure
     >>> group_epsilon(Composition.of([Pure(epsilon=0.5)]), 0.0, 3)
     1.5
     >>> round(group_epsilon(Composition.of([Gaussian(mu=0.5)]), 1e-5, 3), 5)

@@ -5,8 +5,8 @@ rates of a test are beyond it: TPR₋ > e^ε·FPR₊ + δ, or likewise of the tw
 limits are the same for all points, so that α is spent once.
 
     >>> from parley.privacy.accounting.composition import Composition
-    >>> from parley.privacy.accounting.events import Pure
-    >>> from parley.privacy.audit.counts import Hits
+    >>> from parley.privacy.accounting.privacy_events import Pure
+    >>> from parley.privacy.audit.event_counts import Hits
     >>> claim = ClaimedCurve.of(Composition.of([Pure(epsilon=1.0)]))
     >>> rates = {"hits_in": Hits(hits=900, trials=1000), "hits_out": Hits(hits=100, trials=1000)}
     >>> claim.refuted_by(**rates, alpha=0.05)
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.audit.counts import Event, Hits, Scores, check_alpha, most_telling
+from parley.privacy.audit.event_counts import Event, Hits, Scores, check_alpha, most_telling
 
 _EXAGGERATED = (1.03, 1.06, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 4.0)
 

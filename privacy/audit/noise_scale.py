@@ -29,8 +29,8 @@ from scipy.fft import next_fast_len
 from scipy.special import chdtr, gammaincc, gammainccinv, gammaincinv, ndtr
 
 from parley.privacy.accounting.rounding import check_delta, check_positive
-from parley.privacy.audit.counts import LowerBound, alpha_of
-from parley.privacy.audit.pair import gaussian_epsilon_lower
+from parley.privacy.audit.event_counts import LowerBound, alpha_of
+from parley.privacy.audit.world_pair import gaussian_epsilon_lower
 
 FactorLaw = Literal["gaussian", "l2-laplace", "laplace-l1"]
 Values = NDArray[np.float64]

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
 from parley.privacy.accounting.rounding import check_delta
-from parley.privacy.audit.counts import LowerBound, alpha_of, check_alpha
-from parley.privacy.audit.pair import gaussian_epsilon_lower
+from parley.privacy.audit.event_counts import LowerBound, alpha_of, check_alpha
+from parley.privacy.audit.world_pair import gaussian_epsilon_lower
 
 _LARGEST_EPSILON = 200.0
 _LARGEST_MU = 30.0

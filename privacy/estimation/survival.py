@@ -25,8 +25,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.estimation.trees import monotone
-from parley.privacy.special import gammaincc
+from parley.privacy.estimation.count_trees import monotone
+from parley.privacy.special_functions import gammaincc
 
 Numbers = NDArray[np.float64]
 

@@ -14,8 +14,8 @@ Steps of DP-SGD have a useful bound only as a whole plan. An account whose certi
 full adaptivity charges all of a job's steps as one event when they are held (`PlannedSteps`), and
 gives nothing of it back: its releases are drawn from that plan and cost no more.
 
-    >>> from parley.privacy.accounting.events import Pure
-    >>> from parley.privacy.accounting.guarantee import Neighbouring, Unit
+    >>> from parley.privacy.accounting.privacy_events import Pure
+    >>> from parley.privacy.accounting.threat_model import Neighbouring, Unit
     >>> day = Pure(epsilon=0.1)
     >>> account = Account(budget=DatasetBudget(
     ...     name="adult", fingerprint="sha256:0c4a", unit=Unit.RECORD,
@@ -38,14 +38,14 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeAlias
 
-from parley.privacy.accounting.certificates import Certificate, is_planned
+from parley.privacy.accounting.account_certificates import Certificate, is_planned
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Event, PlannedSteps, parse_event
 from parley.privacy.accounting.largest_count import find_largest_count
-from parley.privacy.accounting.subsampled import planned_steps
-from parley.privacy.ledger.blocks import OTHERS, Blocks, Spent
+from parley.privacy.accounting.privacy_events import Event, PlannedSteps, parse_event
+from parley.privacy.accounting.subsampled_gaussian import planned_steps
+from parley.privacy.ledger.block_composition import OTHERS, Blocks, Spent
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, Remaining
-from parley.privacy.ledger.chain import canonical_json
+from parley.privacy.ledger.hash_chain import canonical_json
 
 _MOST_KNOWN = 64
 """Fingerprints that are kept: a table that grows has a new one every night."""

@@ -23,11 +23,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.certificates import Certificate, Limits, default_reserved
+from parley.privacy.accounting.account_certificates import Certificate, Limits, default_reserved
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
-from parley.privacy.ledger.blocks import Blocks
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.ledger.block_composition import Blocks
 
 
 def checked_name(value: str, what: str) -> str:
@@ -75,16 +75,16 @@ class DatasetBudget:
     """The total (ε, δ) of a data set for one unit, fixed when it is first registered.
 
     Data may have a budget for each unit; they share name and fingerprint. A ledger charges every
-    release on such data to all of their budgets, or to none (`steps.reserve`): a release without
-    a bound for one of the units would make that unit's ε untrue.
+    release on such data to all of their budgets, or to none (`reservations.reserve`): a release
+    without a bound for one of the units would make that unit's ε untrue.
 
     Attributes:
         fingerprint: says that it is the same data (a digest, or a chosen label).
         contents: says so too, of data saved in another way: a digest of the parsed rows. Empty
             where nothing of the kind is known. Not a part of the budget: the ledger notes it
             beside (`account.Account.known`).
-        rows: `[N, 3]` what its rows are known again by (`parley.client.data.contents`), where its
-            account goes on as they change; no part of the budget either.
+        rows: `[N, 3]` what its rows are known again by (`parley.client.data.content_digest`), where
+            its account goes on as they change; no part of the budget either.
         reads: the blocks that are read of it now; none: all.
         epsilon, delta: totals of everything ever released on it: ε > 0, δ in [0, 1).
         certificate: the test by which releases are admitted, from the first record on; default:

@@ -10,8 +10,8 @@ Release `(run_id, dataset, unit, index)` is charged once: the same entry reserve
 crash, is the same reservation; a different entry under that name is a `LedgerConflict`.
 
     >>> import tempfile
-    >>> from parley.privacy.accounting.events import Pure
-    >>> from parley.privacy.accounting.guarantee import Neighbouring, Unit
+    >>> from parley.privacy.accounting.privacy_events import Pure
+    >>> from parley.privacy.accounting.threat_model import Neighbouring, Unit
     >>> from parley.privacy.ledger.budget import DatasetBudget
     >>> budget = DatasetBudget(
     ...     name="adult", fingerprint="sha256:0c4a", epsilon=1.0, delta=0.0,
@@ -46,23 +46,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.ledger import owner, registering, steps
+from parley.privacy.ledger import owner_actions, registration, reservations
+from parley.privacy.ledger.approvals import Decision, decided
 from parley.privacy.ledger.budget import BudgetKey, Remaining
-from parley.privacy.ledger.chain import Head, RecordKind
-from parley.privacy.ledger.deciding import Decision, decided
-from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.errors import LedgerCorrupt, LedgerError
-from parley.privacy.ledger.leave import Reservation, granted
-from parley.privacy.ledger.place import Place
-from parley.privacy.ledger.recorded import RecordedEntry, recorded_entries
+from parley.privacy.ledger.database import Place
+from parley.privacy.ledger.hash_chain import Head, RecordKind
+from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_errors import LedgerCorrupt, LedgerError
+from parley.privacy.ledger.recorded_entries import RecordedEntry, recorded_entries
+from parley.privacy.ledger.release_permit import Reservation, granted
 from parley.privacy.ledger.replay import Problem, problems
-from parley.privacy.ledger.steps import Checkpoint
+from parley.privacy.ledger.reservations import Checkpoint
 
 if TYPE_CHECKING:
-    from parley.privacy.accounting.guarantee import Unit
+    from parley.privacy.accounting.threat_model import Unit
     from parley.privacy.ledger.account import Account, Claims
-    from parley.privacy.ledger.blocks import Blocks
-    from parley.privacy.ledger.store import RunLog, Writer
+    from parley.privacy.ledger.block_composition import Blocks
+    from parley.privacy.ledger.table_access import RunLog, Writer
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -129,18 +129,18 @@ class Ledger:
             raise LedgerError(f"Expected an open ledger, {self._name} was closed.")
         return self._open
 
-    register = _in_one_transaction(registering.register)
-    raise_budget = _in_one_transaction(owner.raise_budget)
-    decide = _in_one_transaction(owner.decide)
-    hold = _in_one_transaction(steps.hold)
-    give_back = _in_one_transaction(steps.give_back)
-    commit = _in_one_transaction(steps.commit)
-    void = _in_one_transaction(steps.void)
+    register = _in_one_transaction(registration.register)
+    raise_budget = _in_one_transaction(owner_actions.raise_budget)
+    decide = _in_one_transaction(owner_actions.decide)
+    hold = _in_one_transaction(reservations.hold)
+    give_back = _in_one_transaction(reservations.give_back)
+    commit = _in_one_transaction(reservations.commit)
+    void = _in_one_transaction(reservations.void)
 
     def reserve(self, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
-        """Charges a release before it is made, or finds it charged; see `steps.reserve`."""
+        """Charges a release before it is made, or finds it charged; see `reservations.reserve`."""
         with self._place.writing() as writer:
-            return granted(writer, entries, steps.reserve(writer, entries))
+            return granted(writer, entries, reservations.reserve(writer, entries))
 
     def commit_and_reserve(
         self,
@@ -158,9 +158,9 @@ class Ledger:
             BudgetExceeded, LedgerConflict: as the two would.
         """
         with self._place.writing() as writer:
-            steps.commit(writer, reservation_ids, outcome=outcome, checkpoint=checkpoint)
+            reservations.commit(writer, reservation_ids, outcome=outcome, checkpoint=checkpoint)
             try:
-                return granted(writer, entries, steps.reserve(writer, entries))
+                return granted(writer, entries, reservations.reserve(writer, entries))
             except LedgerError as error:
                 refusal = error
         raise refusal
@@ -170,18 +170,18 @@ class Ledger:
     ) -> None:
         """Whether `hold` would be granted now, by what it raises; nothing is set aside."""
         with self._place.reading() as reader:
-            steps.check_room(reader.accounts(), run_id, claims, blocks)
+            reservations.check_room(reader.accounts(), run_id, claims, blocks)
 
     def sharing(self, rows: NDArray[np.uint64]) -> dict[str, int]:
-        """How many of `[N, 3]` rows (`parley.client.data.contents`) each data set has had."""
+        """How many of `[N, 3]` rows (`parley.client.data.content_digest`) each data set has had."""
         with self._place.reading() as reader:
-            return owner.sharing(reader.accounts(), reader.rows, self._place.key_path, rows)
+            return owner_actions.sharing(reader.accounts(), reader.rows, self._place.key_path, rows)
 
     def moved(self, name: str, rows: NDArray[np.uint64]) -> int:
         """How many of them the data set charged in another block than they are in now."""
         with self._place.reading() as reader:
             known = reader.accounts()
-            return owner.moved_in(known, reader.rows, self._place.key_path, name, rows)
+            return owner_actions.moved_in(known, reader.rows, self._place.key_path, name, rows)
 
     def raises(self) -> tuple[dict[str, Any], ...]:
         """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""
@@ -224,7 +224,7 @@ class Ledger:
 
     def _account(self, dataset: str, unit: Unit) -> Account:
         with self._place.reading() as reader:
-            return registering.found(BudgetKey(dataset, unit), reader.accounts())
+            return registration.found(BudgetKey(dataset, unit), reader.accounts())
 
     def checkpoint(self, run_id: str) -> Checkpoint | None:
         """The last checkpoint of a run, and the release it came from.

@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 from parley.privacy.accounting.rounding import shown_up
 from parley.privacy.ledger.account import Account, KnownRows, digest
+from parley.privacy.ledger.account_updates import after
 from parley.privacy.ledger.budget import BudgetKey
-from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind
-from parley.privacy.ledger.fold import after
-from parley.privacy.ledger.recorded import (
+from parley.privacy.ledger.hash_chain import GENESIS, Head, Record, RecordKind
+from parley.privacy.ledger.recorded_entries import (
     UNREADABLE,
     EntryState,
     RecordedEntry,

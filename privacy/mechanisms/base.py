@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from parley.privacy.accounting.events import PoissonSampledGaussian
+from parley.privacy.accounting.privacy_events import PoissonSampledGaussian
 from parley.privacy.accounting.rounding import check_positive, check_whole
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from parley.privacy.accounting.events import Event
-    from parley.privacy.sampling.stream import NoiseStream
+    from parley.privacy.accounting.privacy_events import Event
+    from parley.privacy.sampling.random_stream import NoiseStream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +27,10 @@ class Mechanism(ABC):
     `draw_many` and, in a run, `noise_tail` are meant for grid units, where noise is integer. A law
     derives from `parley.privacy.mechanisms.gaussian.GaussianLaw`, if it is scaled by σ, or from
     `parley.privacy.mechanisms.laplace.LaplaceLaw`, if it is scaled by the ε of one release: so
-    `parley.privacy.calibration.calibration.calibrate` finds its scale.
+    `parley.privacy.calibration.noise_calibration.calibrate` finds its scale.
 
     Attributes:
-        law: its name, the key of its row in `parley.privacy.mechanisms.table.MECHANISMS`.
+        law: its name, the key of its row in `parley.privacy.mechanisms.registry.MECHANISMS`.
         sampler_has_slack: the sampler is at a distance from the law, which its event states as δ.
         lengths: its fields that are in the unit of the values.
         calibrations: from which a σ may be found, each with the accountant that the result is held

@@ -17,18 +17,18 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from parley.privacy.accounting.events import Approximate, Event, Zcdp
-from parley.privacy.accounting.events import Gaussian as GaussianEvent
+from parley.privacy.accounting.privacy_events import Approximate, Event, Zcdp
+from parley.privacy.accounting.privacy_events import Gaussian as GaussianEvent
 from parley.privacy.accounting.rounding import check_positive, exact, quotient_up, round_up
 from parley.privacy.mechanisms.base import Mechanism, normal_tail
-from parley.privacy.sampling.discrete import discrete_gaussian
+from parley.privacy.sampling.discrete_noise import discrete_gaussian
 from parley.privacy.sampling.gaussian import rounded_distance, rounded_gaussian
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from parley.privacy.sampling.stream import NoiseStream
+    from parley.privacy.sampling.random_stream import NoiseStream
 
 
 @dataclass(frozen=True, kw_only=True)

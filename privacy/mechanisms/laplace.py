@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from parley.privacy.accounting.events import Approximate, Pure
+from parley.privacy.accounting.privacy_events import Approximate, Pure
 from parley.privacy.accounting.rounding import (
     as_written,
     check_positive,
@@ -28,7 +28,7 @@ from parley.privacy.accounting.rounding import (
     shown_up,
 )
 from parley.privacy.mechanisms.base import Mechanism, chernoff, tail_odds
-from parley.privacy.sampling.discrete import discrete_laplace
+from parley.privacy.sampling.discrete_noise import discrete_laplace
 from parley.privacy.sampling.gaussian import rounded_distance
 from parley.privacy.sampling.l2_laplace import rounded_l2_laplace
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from parley.privacy.sampling.stream import NoiseStream
+    from parley.privacy.sampling.random_stream import NoiseStream
 
 _UP = 1 + 1e-15  # more than the roundings of √d and of one product
 

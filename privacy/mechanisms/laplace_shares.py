@@ -11,10 +11,10 @@ import numpy as np
 
 from parley.privacy.mechanisms.base import chernoff, tail_odds
 from parley.privacy.mechanisms.share_laws import Integers, SharedLaw, Split
-from parley.privacy.sampling.discrete import negative_binomial
+from parley.privacy.sampling.discrete_noise import negative_binomial
 from parley.privacy.sampling.inversion import LARGEST_SCALE
 from parley.privacy.sampling.l2_laplace import add_rounded_mixtures
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 JITTER: Final = 16.0
 """w: variance of what is added to a share of l2-laplace, in ring units squared."""

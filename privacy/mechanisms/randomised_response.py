@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from parley.privacy.accounting.events import Pure
+from parley.privacy.accounting.privacy_events import Pure
 from parley.privacy.accounting.rounding import as_written, check_positive, exact, root_up
 from parley.privacy.mechanisms.base import Mechanism, check_probability
 from parley.privacy.sampling.inversion import (
@@ -33,7 +33,7 @@ from parley.privacy.sampling.inversion import (
     uniform_floats,
     widen,
 )
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 _LARGEST = 700.0
 """Of ε: beyond it e^ε is no double any more, and the answer no lie."""

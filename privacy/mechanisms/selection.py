@@ -35,7 +35,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.events import BoundedRange, Pure
+from parley.privacy.accounting.privacy_events import BoundedRange, Pure
 from parley.privacy.accounting.rounding import check_positive, exact, round_up
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
@@ -45,7 +45,7 @@ from parley.privacy.sampling.inversion import (
     uniform_floats,
     widen,
 )
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 Scores: TypeAlias = Sequence[int] | NDArray[np.int64]
 

@@ -1,6 +1,6 @@
 """What it is to split a noise law into shares, and how the Gaussian is split.
 
-What shares are, and why their sum is the law, is in `parley.privacy.mechanisms.shares`.
+What shares are, and why their sum is the law, is in `parley.privacy.mechanisms.noise_shares`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.events import Approximate, Event
-from parley.privacy.accounting.events import Gaussian as GaussianEvent
+from parley.privacy.accounting.privacy_events import Approximate, Event
+from parley.privacy.accounting.privacy_events import Gaussian as GaussianEvent
 from parley.privacy.accounting.rounding import check_positive, quotient_up, root_up
 from parley.privacy.mechanisms.base import tail_odds
 from parley.privacy.sampling.gaussian import add_rounded_gaussian, add_rounded_gaussian_rows
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 LEAST_SHARE: Final = 4.0
 """Least standard deviation of a Gaussian share, in ring units: below, the theorem says little."""

@@ -11,7 +11,7 @@ decided exactly and V is enclosed by elementary functions, of 200 bits and more:
 them asks for the enclosure.
 
 >>> from fractions import Fraction
->>> from parley.privacy.sampling.stream import NoiseStream
+>>> from parley.privacy.sampling.random_stream import NoiseStream
 >>> drawn = Gammas(Fraction(11, 18), 3, NoiseStream.from_seed(1))
 >>> low, high = drawn.of(2).bounds(200)
 >>> abs(drawn.values[2] - low) <= drawn.errors[2], 0 < low <= high, high / low - 1 < 2**-150
@@ -39,7 +39,7 @@ from parley.privacy.sampling.inversion import (
     uniform_floats,
     widen,
 )
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 _GUARD_BITS = 160
 

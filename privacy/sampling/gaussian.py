@@ -36,8 +36,8 @@ from parley.privacy.sampling.inversion import (
     uniform_floats,
     widen,
 )
-from parley.privacy.sampling.stream import NoiseStream
-from parley.privacy.special import ndtri
+from parley.privacy.sampling.random_stream import NoiseStream
+from parley.privacy.special_functions import ndtri
 
 QUICK_ERROR: Final = 2.0**-36
 """Bound on |f(U) − quick|, for every U in the cell of a word's 63 bits.

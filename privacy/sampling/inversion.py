@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]

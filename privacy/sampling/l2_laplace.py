@@ -26,7 +26,7 @@ from parley.privacy.sampling.inversion import (
     chunks,
     widen,
 )
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 _LEAST: Final = 2.0**-400
 """Of a V that stands for one that underflows, with an error as large."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from parley.client.algorithms.held_out_counts import check_edges, public_edges
-from parley.server.jobs.section import Auto, Positive, Section, check_unchanged, unless_auto
+from parley.server.jobs.section_base import Auto, Positive, Section, check_unchanged, unless_auto
 
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job

@@ -2,8 +2,8 @@
 
 A job has nine sections: `[parties]`, `[data]`, `[model]`, `[algorithm]`, `[dp-sgd]`, `[privacy]`,
 `[evaluation]`, `[secure-aggregation]`, `[run]`. Every key stands in its section's file with its
-default, range and purpose; `parley.server.jobs.file` reads and writes jobs. `[model]` and
-`[algorithm]` have another form for each kind (`parley.server.jobs.section`).
+default, range and purpose; `parley.server.jobs.job_file` reads and writes jobs. `[model]` and
+`[algorithm]` have another form for each kind (`parley.server.jobs.section_base`).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
 
-from parley.privacy.accounting.certificates import default_reserved
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.mechanisms.shares import SHARED_LAWS
-from parley.privacy.mechanisms.table import MECHANISMS
-from parley.secure_agg.parameters import assumed_corrupt, choose_min_survivors
-from parley.server.jobs.algorithm import ALGORITHM_SECTIONS, GradientPerturbation
+from parley.privacy.accounting.account_certificates import default_reserved
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.mechanisms.noise_shares import SHARED_LAWS
+from parley.privacy.mechanisms.registry import MECHANISMS
+from parley.secure_agg.protocol_parameters import assumed_corrupt, choose_min_survivors
 from parley.server.jobs.evaluation import Evaluation
-from parley.server.jobs.federation import Federation
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.linear_algorithms import ALGORITHM_SECTIONS, GradientPerturbation
 from parley.server.jobs.model import MODELS, Logistic
-from parley.server.jobs.parties import Data, Parties
+from parley.server.jobs.parties_and_data import Data, Parties
 from parley.server.jobs.privacy import Privacy, UnitBudget
 from parley.server.jobs.running import DPSGD, Run, SecureAggregation
-from parley.server.jobs.section import Forms, JobError, Section, unless_auto
+from parley.server.jobs.section_base import Forms, JobError, Section, unless_auto
 from parley.server.jobs.unused_keys import check_unused_keys
 
 FORMS = {
@@ -49,7 +49,7 @@ FORMS = {
 """Sections that have another form for each kind."""
 
 if TYPE_CHECKING:
-    from parley.server.jobs.algorithm_section import AlgorithmSection as AlgorithmForm
+    from parley.server.jobs.algorithm_base import AlgorithmSection as AlgorithmForm
     from parley.server.jobs.model import ModelSection as ModelForm
 else:
     ModelForm, AlgorithmForm = (FORMS[name].annotation() for name in ("model", "algorithm"))

@@ -10,20 +10,20 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from parley.client.contract.plain_names import public_name
-from parley.client.models import losses, own_losses
+from parley.client.models import linear_losses, own_losses
 from parley.client.models.class_weights import weighted
-from parley.client.models.linear import LinearModel
-from parley.client.models.loss import Loss
+from parley.client.models.linear_models import LinearModel
+from parley.client.models.loss_base import Loss
+from parley.client.models.loss_table import tabled
 from parley.client.models.own_code import function_named
-from parley.client.models.tabling import tabled
-from parley.server.jobs.naming import CodeReference, FilePath, TextSettings
-from parley.server.jobs.section import Auto, JobError, Positive, Section, unless_auto
+from parley.safe_io.path_names import public_name
+from parley.server.jobs.external_references import CodeReference, FilePath, TextSettings
+from parley.server.jobs.section_base import Auto, JobError, Positive, Section, unless_auto
 
 _KIND = (
     "What the label of data.schema is for, where a job says none: logistic of positive and "
     "negative, softmax of classes, ridge of a range. "
-    f"{' | '.join(losses.LOSSES)}; with algorithm.kind = "
+    f"{' | '.join(linear_losses.LOSSES)}; with algorithm.kind = "
     "'fedavg': mlp | pca-mlp | cnn, or your own, 'module:function' or 'file.py:function', where "
     "function(features, classes) gives a torch.nn.Module; table with marginals; none with an "
     "algorithm of your own."
@@ -286,7 +286,7 @@ class Logistic(Linear, _OfLabels):
 
     def plain_loss(self, _: int) -> Loss:
         """Of −1 and +1."""
-        return losses.Logistic()
+        return linear_losses.Logistic()
 
 
 class Softmax(Linear, _OfLabels):
@@ -297,7 +297,7 @@ class Softmax(Linear, _OfLabels):
 
     def plain_loss(self, classes: int) -> Loss:
         """Of K classes."""
-        return losses.Softmax(classes=classes)
+        return linear_losses.Softmax(classes=classes)
 
 
 class Ridge(Linear):
@@ -318,7 +318,7 @@ class Ridge(Linear):
 
     def plain_loss(self, _: int) -> Loss:
         """Of targets."""
-        return losses.SquaredLoss(
+        return linear_losses.SquaredLoss(
             radius=unless_auto(self.radius, 1.0), label_bound=self.label_bound
         )
 
@@ -332,7 +332,7 @@ class HuberSvm(Linear, _OfLabels):
 
     def plain_loss(self, _: int) -> Loss:
         """Of −1 and +1."""
-        return losses.HuberSVM(width=self.huber_width)
+        return linear_losses.HuberSVM(width=self.huber_width)
 
 
 class OwnLoss(Linear, _OfLabels):

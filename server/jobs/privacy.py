@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from parley.privacy.accounting.certificates import Certificate, default_reserved
-from parley.privacy.accounting.guarantee import NOISE_POINTS, NoisePoint, Unit
-from parley.privacy.ledger.address import check_no_password
-from parley.privacy.mechanisms.table import MECHANISMS
-from parley.server.jobs.naming import FilePath, Text
-from parley.server.jobs.section import Auto, Positive, Section, unless_auto
+from parley.privacy.accounting.account_certificates import Certificate, default_reserved
+from parley.privacy.accounting.threat_model import NOISE_POINTS, NoisePoint, Unit
+from parley.privacy.ledger.database_url import check_no_password
+from parley.privacy.mechanisms.registry import MECHANISMS
+from parley.server.jobs.external_references import FilePath, Text
+from parley.server.jobs.section_base import Auto, Positive, Section, unless_auto
 
 if TYPE_CHECKING:
     NoiseName = str

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from parley.client.contract.removed_options import ConfirmSurvivors, Dropouts, KeyExchange
-from parley.server.jobs.naming import FilePath, Text
-from parley.server.jobs.section import Auto, Positive, Section
+from parley.server.jobs.external_references import FilePath, Text
+from parley.server.jobs.section_base import Auto, Positive, Section
 
 
 class SecureAggregation(Section):

@@ -1,7 +1,7 @@
 """Checks that each key of a job has an effect together with the others.
 
 A key that is changed and does nothing is refused, with what it needs. The keys that an algorithm
-does not use are named by its form (`parley.server.jobs.algorithm_section`); here are those that
+does not use are named by its form (`parley.server.jobs.algorithm_base`); here are those that
 depend on other keys of a job. What a deployment uses (`run.stage-timeout`, `privacy.dataset`) and
 what a comparison runs both ways (steps of an algorithm that makes none, `masked-check` and
 `noise-shares` with the masked protocol) is not refused.
@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from parley.privacy.mechanisms.table import MECHANISMS
-from parley.server.jobs.section import check_unchanged
+from parley.privacy.mechanisms.registry import MECHANISMS
+from parley.server.jobs.section_base import check_unchanged
 
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job

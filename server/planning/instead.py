@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from parley.client.queries.base import Facts, Integers, QueryError
-from parley.client.queries.batch import Batch, Counting
-from parley.client.queries.response import Response
+from parley.client.queries.query_batch import Batch, Counting
+from parley.client.queries.randomised_response import Response
 from parley.client.queries.sums import Choosable
-from parley.privacy.accounting.events import Event
-from parley.privacy.kernel.sets import moved_by
-from parley.privacy.ledger.entry import Entry
+from parley.privacy.accounting.privacy_events import Event
+from parley.privacy.ledger.ledger_entry import Entry
 from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.selection import SELECTIONS, Selection
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
+from parley.privacy.sensitivity.bounded_sets import moved_by
 
 
 @dataclass(frozen=True, kw_only=True)

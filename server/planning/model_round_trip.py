@@ -14,11 +14,11 @@ import numpy as np
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import describe_task, task_from
-from parley.client.contract.decoding import DecodingError
-from parley.client.contract.plain_names import is_own, public_name
-from parley.client.contract.protocol import strict_json
+from parley.client.contract.party_protocol import strict_json
+from parley.client.contract.strict_decoding import DecodingError
+from parley.safe_io.path_names import is_own, public_name
 from parley.server.jobs.job import Job
-from parley.server.jobs.section import JobError
+from parley.server.jobs.section_base import JobError
 
 _ROWS: Final = 16
 

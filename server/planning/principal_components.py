@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import SecondMoments, Triangle, check_components
-from parley.client.contract.plan import ReleasePlan
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.rounding import quotient_up
+from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.mechanisms.gaussian import Gaussian
-from parley.server.jobs.federation import Federation
+from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
-from parley.server.jobs.networks import components_mu
-from parley.server.jobs.section import JobError
+from parley.server.jobs.network_algorithms import components_mu
+from parley.server.jobs.section_base import JobError
 from parley.server.model_file import tensors_of
-from parley.server.planning.claimed import plan_claim
-from parley.server.planning.scaled_noise import Noise
+from parley.server.planning.claim_planner import plan_claim
+from parley.server.planning.noise_scale import Noise
 
 _MOST_RECORDS = 2.0**24
 """Records of a party beyond which its sum is clamped, where its own number of them is private."""

@@ -13,13 +13,13 @@ from dataclasses import replace
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.largest_count import find_largest_count
 from parley.privacy.accounting.rounding import as_written
-from parley.privacy.accounting.subsampled import planned_steps
+from parley.privacy.accounting.subsampled_gaussian import planned_steps
 from parley.privacy.ledger.account import Account, Claims
-from parley.privacy.ledger.blocks import Blocks
-from parley.privacy.ledger.errors import NotALedger
+from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.ledger_errors import NotALedger
 from parley.server.jobs.job import Job
-from parley.server.planning.stages import Stage, rounds_of
+from parley.server.planning.run_stages import Stage, rounds_of
 from parley.server.records.guarantee_facts import BlockAccount, DataAccount
 
 MOST_JOBS = 1000

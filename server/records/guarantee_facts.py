@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from parley.privacy.accounting.guarantee import Adversary, Attendance, Neighbouring, Unit
-from parley.server.records.facts import Epsilon, Facts, Figure
+from parley.privacy.accounting.threat_model import Adversary, Attendance, Neighbouring, Unit
+from parley.server.records.json_record import Epsilon, Facts, Figure
 from parley.server.records.round_line import Account
 
 

@@ -15,15 +15,15 @@ from typing import Any
 
 from parley.client.contract.assumptions import assumptions_for
 from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary, Attendance, Unit
+from parley.privacy.accounting.threat_model import Adversary, Attendance, Unit
 from parley.privacy.accounting.tradeoff import ALARMS, GROUPS, found
 from parley.server.jobs.job import Job
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.running import in_process
-from parley.server.planning.release import account, averaged
-from parley.server.planning.stages import Stage, assumed, beside, rounds_of, spent_before
+from parley.server.planning.job_planner import account, averaged
+from parley.server.planning.run_stages import Stage, assumed, beside, rounds_of, spent_before
 from parley.server.records.guarantee_facts import (
     AdversaryAccount,
     AfterRound,
@@ -35,7 +35,7 @@ from parley.server.records.guarantee_facts import (
     NoiseShares,
     RecordBounds,
 )
-from parley.server.records.progress import Progress
+from parley.server.records.run_progress import Progress
 
 
 def accounts_of(

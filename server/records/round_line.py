@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from parley.server.records.facts import Facts, Figure
+from parley.server.records.json_record import Facts, Figure
 
 
 class Account(Facts):

@@ -24,18 +24,18 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from parley.client.contract.file_reading import lines_of, text_of
-from parley.client.contract.file_writing import append_to_file, write_file
-from parley.client.contract.os_errors import describe_cause, describe_error
-from parley.client.contract.plain_names import beside, public_name
-from parley.privacy.ledger.errors import BudgetExceeded, LedgerError
-from parley.server.jobs.file import load_job, render_job
+from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerError
+from parley.safe_io.file_reading import lines_of, text_of
+from parley.safe_io.file_writing import append_to_file, write_file
+from parley.safe_io.json_writing import json_text
+from parley.safe_io.os_errors import describe_cause, describe_error
+from parley.safe_io.path_names import beside, public_name
 from parley.server.jobs.job import Job
+from parley.server.jobs.job_file import load_job, render_job
 from parley.server.model_file import model_bytes
-from parley.server.records.facts import FactsError
-from parley.server.records.plain_json import json_text
+from parley.server.records.json_record import FactsError
 from parley.server.records.round_line import RoundLine
-from parley.server.records.summary import RunSummary
+from parley.server.records.run_summary import RunSummary
 
 PROPOSED = "proposed-id"
 """The file with the name of a run whose owners were asked, before it is begun."""

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from parley.client.contract.file_reading import LARGEST_LOG, bytes_of, text_of
-from parley.client.contract.file_writing import append_to_file, write_file
-from parley.client.contract.os_errors import describe_cause
-from parley.client.contract.protocol import strict_json
-from parley.server.records.plain_json import json_text
+from parley.client.contract.party_protocol import strict_json
+from parley.safe_io.file_reading import LARGEST_LOG, bytes_of, text_of
+from parley.safe_io.file_writing import append_to_file, write_file
+from parley.safe_io.json_writing import json_text
+from parley.safe_io.os_errors import describe_cause
 from parley.server.records.run_folder import Folder, RunFolderError, new_folder
 
 _ANSWERS = "answers.jsonl"

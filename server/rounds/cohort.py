@@ -9,15 +9,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.state import State
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
 
 
 class PartyFailed(Exception):
     """A simulated party's computation is not certified, so nobody's contribution was opened.
 
     Going on without it would let one record decide whether a whole contribution is in the sum. Real
-    parties never say so: they answer whatever came of it (`parley.client.party.contribution`).
+    parties never say so: they answer whatever came of it
+    (`parley.client.party.round_contribution`).
     """
 
 

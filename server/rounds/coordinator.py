@@ -1,7 +1,7 @@
 """A job among real parties: look who is there, plan, agree on keys, run the rounds, keep the model.
 
-The order is `parley.simulations.engine.fast`'s, with the parties behind messages: nothing is asked
-of a record before the ledger has reserved the release, and the server has no data.
+The order is `parley.simulations.engine.fast_engine`'s, with the parties behind messages: nothing is
+asked of a record before the ledger has reserved the release, and the server has no data.
 What a party says of itself beforehand (columns, classes, number of records under replace-one) is
 public.
 """
@@ -16,29 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.feature_map import prepared_schema
+from parley.client.contract.model_state import State, components_in, save_state
 from parley.client.contract.roster import Deployment
-from parley.client.contract.state import State, components_in, save_state
 from parley.client.data.schema import Schema
-from parley.server.jobs.federation import Federation
+from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
-from parley.server.jobs.section import JobError
-from parley.server.planning.budgets import budgets_of, check_affordable
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.budget_check import budgets_of, check_affordable
+from parley.server.planning.job_planner import algorithm_for, model_for
 from parley.server.planning.principal_components import public_components
-from parley.server.planning.release import algorithm_for, model_for
-from parley.server.planning.stages import Stage, foreseen, rounds_of, stages_of
+from parley.server.planning.run_stages import Stage, foreseen, rounds_of, stages_of
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.summary import RunSummary
-from parley.server.rounds.asking import Traffic, Transport
-from parley.server.rounds.execute import execute, keep, summary_of
-from parley.server.rounds.inspection import (
+from parley.server.records.run_summary import RunSummary
+from parley.server.rounds.party_inspection import (
     data_head,
     dataset_name,
     federation_of,
     fewest_present,
 )
-from parley.server.rounds.observer import Observer
-from parley.server.rounds.parties import Parties
 from parley.server.rounds.party_status import PartyBoard
+from parley.server.rounds.remote_parties import Parties
+from parley.server.rounds.run_execution import execute, keep, summary_of
+from parley.server.rounds.run_observer import Observer
+from parley.server.rounds.transport import Traffic, Transport
 
 
 def coordinate(

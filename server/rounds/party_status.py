@@ -14,9 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 from threading import Lock, Timer
 
-from parley.client.contract.file_writing import write_file
 from parley.client.contract.roster import with_names
-from parley.server.records.plain_json import json_text
+from parley.safe_io.file_writing import write_file
+from parley.safe_io.json_writing import json_text
 
 _EVERY_S = 0.5
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.codes import array_of, coded_columns
+from parley.client.data.record_codes import array_of, coded_columns
 from parley.client.data.schema import Schema
-from parley.server.records.summary import GRID, Synthetic
-from parley.server.synthetic import mixture
-from parley.server.synthetic.rows import file_name, first_rows, write_rows
+from parley.server.records.run_summary import GRID, Synthetic
+from parley.server.synthetic import mixture_generator
+from parley.server.synthetic.synthetic_rows import file_name, first_rows, write_rows
 
 _SHOWN = 8
 """Images of a class in the grid."""
@@ -70,14 +70,15 @@ def _as_grid(cells: NDArray[Any], schema: Schema) -> Tensors:
 
 
 def _draws(trained: Any) -> bool:
-    """Whether it is a network whose module draws records (`parley.server.synthetic.drawing`)."""
+    """Whether it is a network whose module draws records
+    (`parley.server.synthetic.network_generator`)."""
     return callable(getattr(getattr(trained.model, "module", None), "drawn", None))
 
 
 def _drawn(
     network: Any, schema: Schema, theta: NDArray[Any], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
-    from parley.server.synthetic.drawing import drawn_rows  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
+    from parley.server.synthetic.network_generator import drawn_rows  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
 
     return drawn_rows(network, schema, theta, rows, seed)
 
@@ -124,7 +125,9 @@ def _network_rows(
 
 GENERATORS: dict[str, Generator] = {
     "marginals": Generator(
-        fit=mixture.fitted, rows=mixture.drawn, released=lambda of: {"tables": len(of.pairs)}
+        fit=mixture_generator.fitted,
+        rows=mixture_generator.drawn,
+        released=lambda of: {"tables": len(of.pairs)},
     ),
     "random-features": Generator(
         fit=_fit_network, rows=_network_rows, released=lambda of: {"classes": of.classes}

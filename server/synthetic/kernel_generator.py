@@ -3,9 +3,9 @@
     Σ_k ‖ŵ_k · mean φ(G(z, k)) − S̃_k/N̂‖²  →  min
 
 over a small network G of noise z and class k, where S̃ is the released sum of random features
-(`parley.client.algorithms.random_features`), N̂ and ŵ come from its noisy counts. Every step is
-post-processing (Harder, Adamczewski & Park 2021, arXiv:2002.11603): batches hold as many of every
-class, and batch norm is of made-up records alone.
+(`parley.client.algorithms.kernel_mean_embedding`), N̂ and ŵ come from its noisy counts. Every step
+is post-processing (Harder, Adamczewski & Park 2021, arXiv:2002.11603): batches hold as many of
+every class, and batch norm is of made-up records alone.
 
 G of a table gives logits of every column, and indicators by the straight-through Gumbel softmax
 (Jang, Gu & Poole 2017); of an image, two convolutions; of another array, numbers.
@@ -23,10 +23,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from parley.client.algorithms.random_features import RandomFeatures
-from parley.client.data.codes import array_of
+from parley.client.algorithms.kernel_mean_embedding import RandomFeatures
+from parley.client.data.record_codes import array_of
 from parley.client.data.schema import Schema
-from parley.server.synthetic.rows import pieces
+from parley.server.synthetic.synthetic_rows import pieces
 
 _NOISE = 32
 """Coordinates of z."""

@@ -21,16 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary, Unit
+from parley.privacy.accounting.threat_model import Adversary, Unit
 from parley.privacy.audit.claimed_curve import ClaimedCurve
-from parley.privacy.audit.counts import Event, alpha_of, pilot_size
-from parley.privacy.audit.pair import pair_ceiling
+from parley.privacy.audit.event_counts import Event, alpha_of, pilot_size
+from parley.privacy.audit.world_pair import pair_ceiling
 from parley.server.jobs.job import Job
-from parley.simulations.audit.audited import Audited, as_it_runs, audited, stage_names
-from parley.simulations.audit.methods import METHODS, Seen
-from parley.simulations.audit.neighbours import ATTACKS, neighbours
-from parley.simulations.audit.observed import Observed, Pair, hypotheses, observe, reach
-from parley.simulations.audit.results import (
+from parley.simulations.audit.audit_methods import METHODS, Seen
+from parley.simulations.audit.audit_results import (
     CONFIRMED,
     AuditReport,
     AuditResult,
@@ -38,11 +35,14 @@ from parley.simulations.audit.results import (
     Finding,
     looked_again,
 )
-from parley.simulations.audit.shapes import LEARNERS, AuditError
-from parley.simulations.audit.trainings import TRAININGS
-from parley.simulations.audit.worlds import Source
+from parley.simulations.audit.audit_target import Audited, as_it_runs, audited, stage_names
+from parley.simulations.audit.federation_templates import LEARNERS, AuditError
+from parley.simulations.audit.model_attacks import TRAININGS
+from parley.simulations.audit.neighbouring_worlds import ATTACKS, neighbours
+from parley.simulations.audit.observed_worlds import Observed, Pair, hypotheses, observe, reach
+from parley.simulations.audit.world_batch import Source
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.data.keeping import held_mib, peak_mib
+from parley.simulations.data.row_cache import held_mib, peak_mib
 
 _LEAST_TRIALS = 20
 

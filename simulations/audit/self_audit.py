@@ -17,14 +17,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.block import PartyBlock
+from parley.client.data.party_block import PartyBlock
 from parley.privacy.audit.one_run import surest_guesses
-from parley.privacy.audit.pair import gaussian_epsilon_lower
+from parley.privacy.audit.world_pair import gaussian_epsilon_lower
 from parley.server.jobs.job import Job
-from parley.server.jobs.section import JobError
-from parley.server.records.summary import SelfAudit
-from parley.simulations.audit.shapes import LEARNERS
-from parley.simulations.data.world import Experiment
+from parley.server.jobs.section_base import JobError
+from parley.server.records.run_summary import SelfAudit
+from parley.simulations.audit.federation_templates import LEARNERS
+from parley.simulations.data.simulated_world import Experiment
 
 CONFIDENCE = 0.95
 _STREAM = 0xCA9A

@@ -12,18 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.contents import row_digests
+from parley.client.data.content_digest import row_digests
 from parley.client.data.records import Records, as_classes, find_party_files
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
-from parley.client.features.preparation import mapped, prepared_rows
-from parley.server.jobs.federation import Federation
+from parley.client.features.row_preparation import mapped, prepared_rows
+from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
-from parley.server.jobs.section import JobError
-from parley.server.planning.release import model_for
-from parley.simulations.data.datasets import BUNDLED, bundled_schema
-from parley.simulations.data.keeping import kept_data
-from parley.simulations.data.outlook import feature_map
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.job_planner import model_for
+from parley.simulations.data.bundled_datasets import BUNDLED, bundled_schema
 from parley.simulations.data.partitions import (
     by_column,
     by_sizes,
@@ -31,9 +29,11 @@ from parley.simulations.data.partitions import (
     iid,
     split_test,
 )
-from parley.simulations.data.prepared import PreparedData, file_digest
-from parley.simulations.data.reading import Given, read_sources, read_test
-from parley.simulations.data.world import Experiment, StatisticExperiment
+from parley.simulations.data.prepared_data import PreparedData, file_digest
+from parley.simulations.data.public_shape import feature_map
+from parley.simulations.data.record_reading import Given, read_sources, read_test
+from parley.simulations.data.row_cache import kept_data
+from parley.simulations.data.simulated_world import Experiment, StatisticExperiment
 
 FEATURE_CACHE = "PARLEY_FEATURE_CACHE"
 """Environment variable: a folder in which a simulation keeps features; unset: it keeps none."""

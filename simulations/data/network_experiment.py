@@ -23,15 +23,15 @@ from parley.client.algorithms.federated_averaging import FederatedAveraging
 from parley.client.algorithms.registry import kind_of
 from parley.client.algorithms.second_moments import projected
 from parley.client.data.records import as_classes
-from parley.client.dp_sgd.parties import PartyData
-from parley.client.dp_sgd.training import train_party
-from parley.privacy.sampling.stream import NoiseStream
+from parley.client.dp_sgd.local_training import train_party
+from parley.client.dp_sgd.training_data import PartyData
+from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.jobs.job import Job
-from parley.server.jobs.networks import model_width, network_for
-from parley.server.jobs.section import JobError
+from parley.server.jobs.network_algorithms import model_width, network_for
+from parley.server.jobs.section_base import JobError
 from parley.server.planning.principal_components import leading, public_components
-from parley.simulations.data.prepared import PreparedData
-from parley.simulations.data.world import Experiment, Predictions
+from parley.simulations.data.prepared_data import PreparedData
+from parley.simulations.data.simulated_world import Experiment, Predictions
 
 _BASELINE_STEPS = 500
 
@@ -138,8 +138,8 @@ def network_experiment(
     """The experiment of a network; rows are those of party after party, of norm at most 1.
 
     Components that are declared public are those of `model.pca-file`, or are taken from the test
-    rows here; private ones are computed by a release (`parley.server.planning.stages`). Rows are
-    projected when the rounds begin (`NetworkExperiment.under`).
+    rows here; private ones are computed by a release (`parley.server.planning.run_stages`). Rows
+    are projected when the rounds begin (`NetworkExperiment.under`).
 
     Args:
         shared: fields that every world of these data has.

@@ -14,23 +14,23 @@ from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
+from parley.client.contract.party_protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
-from parley.client.data.block import PartyBlock
-from parley.client.party.block_policy import PartyPolicy
-from parley.client.party.block_session import PartySession
-from parley.client.party.consent import Consent, render_consent
+from parley.client.data.party_block import PartyBlock
 from parley.client.party.last_uses import Uptime
-from parley.client.party.service import PartyService
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.sampling.stream import Randomness
+from parley.client.party.owner_policy import Consent, render_consent
+from parley.client.party.party_service import PartyService
+from parley.client.party.party_session import PartySession
+from parley.client.party.plan_policy import PartyPolicy
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.messages import Roster, decode
 from parley.secure_agg.pairwise_server import Server
-from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import signing_public
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.planning.release import algorithm_for, model_for, plan_release
+from parley.secure_agg.protocol_parameters import RunParameters
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
 
 # A day ahead of what ledgers write: no test depends on how long it takes.
 NOW = time.time() + 24 * 3600.0
@@ -42,7 +42,7 @@ NETWORKS = ("fedavg", "distributed-dp-sgd")
 
 def rows_of(party, records, features=FEATURES, intercept=True):
     """Prepared rows and labels of one party, as a launcher writes them."""
-    from parley.client.models.rows import prepare_rows
+    from parley.client.models.row_quantization import prepare_rows
 
     rng = np.random.default_rng([7, party])
     rows = prepare_rows(rng.normal(size=(records, features)), intercept=intercept)

@@ -10,13 +10,13 @@ import pytest
 
 import parley.client.data.binary_files
 import parley.client.data.csv_text
-import parley.client.data.readers
+import parley.client.data.table_readers
 from parley.client.data.csv_text import csv_batches
-from parley.client.data.memory import GIB, Room, room_for
+from parley.client.data.memory_limit import GIB, Room, room_for
+from parley.client.data.raw_table import DataError
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema
-from parley.client.data.schema_inference import infer_schema
-from parley.client.data.table import DataError
+from parley.client.data.schema_inference.draft import infer_schema
 
 SCHEMA = """
 [file]
@@ -88,11 +88,11 @@ def test_what_never_ends_is_refused_at_its_line(name, piece, message, tmp_path):
 _IN_A_SMALL_PROCESS = """
 import resource, sys
 import numpy, polars
-from parley.client.data.memory import GIB
-from parley.client.data.readers import read_tables
+from parley.client.data.memory_limit import GIB
+from parley.client.data.table_readers import read_tables
 from parley.client.data.records import DataError, read_records
 from parley.client.data.schema import Schema
-from parley.client.data.schema_inference import infer_schema
+from parley.client.data.schema_inference.draft import infer_schema
 
 polars.DataFrame({"x": ["1"] * 9999}).select(polars.col("x").cast(float).sum())
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -192,7 +192,7 @@ def test_batches_of_a_table_give_the_same_records_as_the_whole(tmp_path, monkeyp
     schema = Schema.from_toml(SCHEMA.format(gib=1.0))
     whole = read_records(tmp_path / "d.npz", schema, "logistic")
     monkeypatch.setattr(parley.client.data.csv_text, "_PIECE", 999)
-    for module in (parley.client.data.binary_files, parley.client.data.readers):
+    for module in (parley.client.data.binary_files, parley.client.data.table_readers):
         monkeypatch.setattr(module, "ROWS", 77)
     for name in ("d.csv", "d.parquet", "d.npz"):
         records = read_records(tmp_path / name, schema, "logistic")

@@ -12,9 +12,9 @@ from proposals import LESS, mechanism
 from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task, task_from
-from parley.privacy.accounting.guarantee import NOISE_POINTS, Adversary, Unit
-from parley.secure_agg.fitting import fitted
-from parley.server.jobs.file import load_job
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, Unit
+from parley.secure_agg.grid_selection import fitted
+from parley.server.jobs.job_file import load_job
 from parley.server.planning.principal_components import release_ahead
 
 FEATURES = 4

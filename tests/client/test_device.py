@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from parley.client.dp_sgd.clipping import clipped_sum
-from parley.client.dp_sgd.parties import Parties, PartyData
-from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.training import train_parties, train_party
+from parley.client.dp_sgd.local_training import train_parties, train_party
+from parley.client.dp_sgd.torch_clipping import clipped_sum
+from parley.client.dp_sgd.training_data import Parties, PartyData
+from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 needs_cuda = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda.is_available() is False"
@@ -119,8 +119,8 @@ def test_training_on_a_device_is_training_on_the_cpu_with_the_same_noise(
 def test_a_run_on_a_device_releases_and_charges_what_one_on_the_cpu_does(
     tmp_path, unit, device
 ) -> None:
-    from parley.server.jobs.file import load_job
-    from parley.simulations.engine.fast import simulate
+    from parley.server.jobs.job_file import load_job
+    from parley.simulations.engine.fast_engine import simulate
 
     base = ["algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[8]", "algorithm.rounds=2"]
     base += ["parties.count=3", "dp-sgd.sampling-rate=0.25", "run.seed=1", f"privacy.unit={unit}"]

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 from parley.client.algorithms.registry import describe_task, task_from
-from parley.client.contract.decoding import DecodingError
-from parley.client.dp_sgd.clipping import choose_way
-from parley.client.dp_sgd.parties import Parties, PartyData
-from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.training import train_parties, train_party
+from parley.client.contract.strict_decoding import DecodingError
+from parley.client.dp_sgd.local_training import train_parties, train_party
+from parley.client.dp_sgd.torch_clipping import choose_way
+from parley.client.dp_sgd.training_data import Parties, PartyData
+from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -4,12 +4,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parley.client.contract.protocol import Declined
+from parley.client.contract.party_protocol import Declined
+from parley.client.data.raw_table import DataError
 from parley.client.data.records import find_party_files, read_records, records_from_columns
 from parley.client.data.schema import Schema
-from parley.client.data.table import DataError
-from parley.client.party.data_set import DataSet
-from parley.client.party.dataset import load_holding
+from parley.client.party.dataset_config import DataSet
+from parley.client.party.dataset_loader import load_holding
 
 REST = """
 [columns]

@@ -15,15 +15,15 @@ import torch
 from torch import nn
 
 from parley.client.algorithms.second_moments import projected
-from parley.client.dp_sgd import training
-from parley.client.dp_sgd.clipping import clipped_sum, trainable
-from parley.client.dp_sgd.parties import Parties, PartyData
-from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.steps import party_sum, union_sums
-from parley.client.dp_sgd.training import train_parties
+from parley.client.dp_sgd import local_training
+from parley.client.dp_sgd.batch_sums import party_sum, union_sums
+from parley.client.dp_sgd.local_training import train_parties
+from parley.client.dp_sgd.torch_clipping import clipped_sum, trainable
+from parley.client.dp_sgd.training_data import Parties, PartyData
+from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.client.models.record_losses import cross_entropy
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -236,7 +236,9 @@ def test_no_record_moves_the_sum_of_a_party_that_trains_alone_or_beside_others(
     dtype, parties, monkeypatch
 ) -> None:
     sums: list[torch.Tensor] = []
-    monkeypatch.setattr(training, "_noisy", lambda total, *_: sums.append(total.clone()) or total)
+    monkeypatch.setattr(
+        local_training, "_noisy", lambda total, *_: sums.append(total.clone()) or total
+    )
     for records in AT_ONCE:
         network, x, y = kinked(dtype, *KINKS[0], records)
         for first in (0, 1):

@@ -15,19 +15,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.contract.grid import TAIL_PROBABILITY
-from parley.client.data.block import PartyBlock
-from parley.client.models.bounded import ball_of, clip_rows
-from parley.client.models.rows import prepare_rows
-from parley.client.party.block_policy import PartyPolicy
-from parley.client.party.block_session import PartySession
-from parley.privacy.accounting.guarantee import Unit
+from parley.client.contract.grid_rule import TAIL_PROBABILITY
+from parley.client.data.party_block import PartyBlock
+from parley.client.models.clipping import ball_of, clip_rows
+from parley.client.models.row_quantization import prepare_rows
+from parley.client.party.party_session import PartySession
+from parley.client.party.plan_policy import PartyPolicy
 from parley.privacy.accounting.rounding import exact
-from parley.privacy.sampling.stream import Randomness
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.jobs.networks import network_for
-from parley.server.planning.release import algorithm_for, model_for, plan_release
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.sampling.random_stream import Randomness
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.network_algorithms import network_for
+from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
 
 P, SIZES = 16, (30, 40, 50)
 

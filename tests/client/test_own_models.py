@@ -9,16 +9,16 @@ import pytest
 from small_networks import averaging, training
 
 from parley.client.algorithms.registry import ALGORITHMS, describe_task
-from parley.client.contract.protocol import Declined, Reason
+from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.models.networks import Network
-from parley.client.party.consent import Consent, ConsentError, load_consent, parse_consent
-from parley.client.party.dataset import Facts
-from parley.client.party.policy import task_of
-from parley.client.party.verification import check_computation
-from parley.deploy.follow import refusals
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.planning.release import algorithm_for, plan_release
+from parley.client.party.dataset_loader import Facts
+from parley.client.party.owner_policy import Consent, ConsentError, load_consent, parse_consent
+from parley.client.party.plan_verification import check_computation
+from parley.client.party.run_validation import task_of
+from parley.deploy.run_watcher import refusals
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.planning.job_planner import algorithm_for, plan_release
 from parley.server.records.run_folder import anchored
 
 SOURCE = """

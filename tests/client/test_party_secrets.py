@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from parley.client.contract.protocol import WIRE_VERSION, encode_frame
-from parley.client.party.storage import Keeper, PartyFolderError
+from parley.client.contract.party_protocol import WIRE_VERSION, encode_frame
+from parley.client.party.party_folder import Keeper, PartyFolderError
 
 
 def test_files_are_readable_by_their_owner_alone(tmp_path, wired):
@@ -173,10 +173,10 @@ def test_a_party_of_linear_models_never_loads_torch(tmp_path, wired):
     world = wired.World(tmp_path)
     code = (
         "import sys, pathlib\n"
-        "from parley.client.party.service import PartyService\n"
+        "from parley.client.party.party_service import PartyService\n"
         f"folder = pathlib.Path({str(world.folders[0])!r})\n"
         f"s = PartyService.open(folder, clock=lambda: {wired.NOW})\n"
-        "from parley.client.contract.protocol import Frame, encode_frame, decode_frame\n"
+        "from parley.client.contract.party_protocol import Frame, encode_frame, decode_frame\n"
         f"head = {world.join_head()!r} | {{'version': {WIRE_VERSION}}}\n"
         "frame = Frame(kind='join', head=head, blobs=(b'',))\n"
         "answer = decode_frame(s.handle(encode_frame(frame)))\n"

@@ -10,7 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, decode_frame, encode_frame
+from parley.client.contract.party_protocol import (
+    WIRE_VERSION,
+    Frame,
+    Reason,
+    decode_frame,
+    encode_frame,
+)
 from parley.privacy.ledger.ledger import Ledger
 
 SETTINGS = settings(

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from plans import with_primary
 
 from parley.client.algorithms.registry import describe_task
-from parley.client.contract.grid import LARGEST_INFLATION, TAIL_PROBABILITY, noise_tail
-from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.grid_rule import LARGEST_INFLATION, TAIL_PROBABILITY, noise_tail
+from parley.client.contract.release_plan import ReleasePlan
 from parley.secure_agg.encoding import RingTooSmall
-from parley.secure_agg.fitting import fitted, is_finest
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.planning.release import algorithm_for, model_for, plan_release
+from parley.secure_agg.grid_selection import fitted, is_finest
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
 
 SIZE = ("parties.weights=size",)
 PARTY = (*NETWORK, "privacy.unit=party", "dp-sgd.party-clip-norm=0.5", "dp-sgd.sampling-rate=0.3")

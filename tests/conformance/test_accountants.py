@@ -8,7 +8,8 @@ import pytest
 
 from parley.privacy.accounting.accountants import ACCOUNTANTS
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import (
+from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
+from parley.privacy.accounting.privacy_events import (
     BehindCoin,
     Event,
     Gaussian,
@@ -16,7 +17,6 @@ from parley.privacy.accounting.events import (
     Pure,
     Zcdp,
 )
-from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
 
 STEP = PoissonSampledGaussian(
     sampling_rate=0.1, noise_multiplier=2.0, neighbouring="add-or-remove-one"

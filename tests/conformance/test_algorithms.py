@@ -14,16 +14,16 @@ import pytest
 
 from parley.client.algorithms.registry import ALGORITHMS, describe_task, task_from
 from parley.client.algorithms.second_moments import SecondMoments, Triangle
-from parley.client.contract.decoding import DecodingError
-from parley.client.contract.plan import ReleasePlan
-from parley.client.data.block import PartyBlock
-from parley.client.models.rows import prepare_rows
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.kernel.sets import moved_by
-from parley.privacy.sampling.stream import Randomness
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.planning.release import (
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.strict_decoding import DecodingError
+from parley.client.data.party_block import PartyBlock
+from parley.client.models.row_quantization import prepare_rows
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.sampling.random_stream import Randomness
+from parley.privacy.sensitivity.bounded_sets import moved_by
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.planning.job_planner import (
     algorithm_for,
     counts_of,
     evaluation_plan,

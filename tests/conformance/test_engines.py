@@ -12,12 +12,12 @@ import pytest
 from among_parties import among_parties
 from safetensors.numpy import load_file
 
-from parley.deploy.engines import ENGINES
+from parley.deploy.process_engines import ENGINES
 from parley.privacy.ledger.ledger import Ledger
-from parley.running import SIMULATIONS
-from parley.server.jobs.file import load_job
+from parley.run_job import SIMULATIONS
 from parley.server.jobs.job import Job
-from parley.simulations.engine.fast import simulate
+from parley.server.jobs.job_file import load_job
+from parley.simulations.engine.fast_engine import simulate
 
 BASE = (
     "parties.count=3",

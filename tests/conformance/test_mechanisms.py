@@ -21,8 +21,8 @@ from parley.privacy.mechanisms.laplace import (
     LaplaceL1,
     LaplaceLaw,
 )
-from parley.privacy.mechanisms.table import MECHANISMS
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.mechanisms.registry import MECHANISMS
+from parley.privacy.sampling.random_stream import NoiseStream
 
 GRID = 2.0**12
 """Sensitivity in grid units where a test draws: rounding is small beside it."""

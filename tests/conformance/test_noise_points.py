@@ -7,15 +7,15 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from parley.client.contract.decoding import DecodingError
 from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.plan import ReleasePlan
-from parley.client.party.consent import Consent
-from parley.privacy.accounting.guarantee import NOISE_POINTS, Adversary, noise_point
-from parley.privacy.sampling.stream import NoiseStream
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.planning.release import algorithm_for, model_for, plan_release
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.strict_decoding import DecodingError
+from parley.client.party.owner_policy import Consent
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, noise_point
+from parley.privacy.sampling.random_stream import NoiseStream
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
 
 PARTIES, LEAST, COLLUDERS, DRAWS = 5, 4, 1, 150
 PUBLIC = Federation(parties=PARTIES, min_records=40, total_records=40 * PARTIES, max_records=40)

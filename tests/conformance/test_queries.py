@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from every_query import EXAMPLES, OLD, SCHEMA, block_of, records
 
-from parley.client.data.table_block import TableBlock
+from parley.client.data.raw_party_block import TableBlock
 from parley.client.queries import QUERIES, query_from
 from parley.client.queries.base import Facts, Query
 from parley.client.queries.moments import Mean
-from parley.client.queries.regression import Regression
+from parley.client.queries.regression.regression_query import Regression
 from parley.client.queries.sums import Choosable
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.intervals import Reach
-from parley.privacy.kernel.sets import moved_by
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.sensitivity.bounded_sets import moved_by
 
 RELATIONS = list(Neighbouring)
 WEIGHTS = (1, 7, 4096)

@@ -8,14 +8,14 @@ from typing import ClassVar, get_args, get_type_hints
 import numpy as np
 import pytest
 
-from parley.secure_agg.ideal import IdealSum, simulated_parameters
+from parley.secure_agg.ideal_sum import IdealSum, simulated_parameters
+from parley.secure_agg.in_process import MaskedSum
 from parley.secure_agg.interface import (
     DropStage,
     LocalProtocolError,
     SecureSum,
     TooFewSurvivors,
 )
-from parley.secure_agg.masked import MaskedSum
 
 
 def vectors_of(parties, dimension, bits=32):

@@ -16,7 +16,7 @@ from fake_grid import Clock, FakeGrid, frame, reply
 from in_process import InProcessTransport
 
 from parley.client.app import frame_content, frame_of
-from parley.deploy.stream.port import StreamTransport
+from parley.deploy.stream.grpc_server import StreamTransport
 from parley.server.app import GridTransport
 
 ROOT = Path(__file__).parents[2]

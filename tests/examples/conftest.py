@@ -5,7 +5,7 @@ from among_parties import among_parties as apart
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from parley.server.records.reading import read_summary
+from parley.server.records.run_reader import read_summary
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ import torch
 
 from parley.client.data.records import read_records
 from parley.client.data.schema import load_schema
-from parley.client.dp_sgd.clipping import choose_way
+from parley.client.dp_sgd.torch_clipping import choose_way
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
 from parley.client.models.own_code import function_named
-from parley.running import run
-from parley.sampling import sample_table
-from parley.server.jobs.file import load_job
+from parley.commands.sample import sample_table
+from parley.run_job import run
+from parley.server.jobs.job_file import load_job
 from parley.server.model_file import ModelFileError
 from parley.server.synthetic.generation import generated
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LOSS = """

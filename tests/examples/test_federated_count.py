@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.client.algorithms.own import OwnAlgorithmError, build_own
-from parley.client.contract.protocol import Declined
-from parley.client.party.consent import load_consent
-from parley.client.party.policy import task_of
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.local_parties import prepare_parties
+from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own
+from parley.client.contract.party_protocol import Declined
+from parley.client.party.owner_policy import load_consent
+from parley.client.party.run_validation import task_of
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.simulations.engine.fast_engine import simulate
+from parley.simulations.engine.party_folders import prepare_parties
 
 FILE = Path(__file__).parents[2] / "examples" / "federated_count.py"
 PLACE = f"{FILE}:FederatedCount"

@@ -6,13 +6,13 @@ import pytest
 
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema, load_schema
-from parley.planning import plan
-from parley.running import run
-from parley.sampling import sample_table
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
+from parley.commands.sample import sample_table
+from parley.planning.plan_job import plan
+from parley.run_job import run
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
 from parley.server.model_file import ModelFileError, model_bytes
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 
 PEOPLE = """
 [columns]

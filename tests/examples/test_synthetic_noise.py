@@ -6,11 +6,11 @@ import pytest
 from scipy import stats
 
 from parley.client.algorithms.registry import task_from
-from parley.prediction.loading import open_model
-from parley.server.jobs.file import load_job
-from parley.server.records.result_words import cell_noise
+from parley.prediction.model_loading import open_model
+from parley.server.jobs.job_file import load_job
+from parley.server.records.result_text import cell_noise
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 
 SCHEMA = """
 [columns]

@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 from parley.cli import app
 from parley.client.data.schema import load_schema
 from parley.client.data.schema_check import check_file
-from parley.prediction.loading import load_model
-from parley.running import run
-from parley.sampling import sample_table
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
+from parley.commands.sample import sample_table
+from parley.prediction.model_loading import load_model
+from parley.run_job import run
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
 from parley.server.model_file import ModelFileError, model_bytes
 from parley.server.synthetic.generation import NoTable
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 
 SCHEMA = """
 [columns]
@@ -120,13 +120,13 @@ def test_a_server_without_the_parties_schema_is_told_what_is_missing(data, among
 
 
 def test_a_run_killed_while_fitting_fits_again_and_pays_once(data, tmp_path, monkeypatch):
-    from parley.server.rounds import execute
+    from parley.server.rounds import run_execution
 
     def killed(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(execute, "generated", killed)
+        patch.setattr(run_execution, "generated", killed)
         with pytest.raises(KeyboardInterrupt):
             simulate(job_of(data), out=tmp_path / "run")
     assert not (tmp_path / "run" / "synthetic.csv").exists()

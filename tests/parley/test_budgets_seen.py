@@ -6,11 +6,11 @@ import pytest
 
 import parley
 from parley.cli import app
-from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.ledger import Ledger
-from parley.server.jobs.file import load_job
-from parley.server.records import words
-from parley.simulations.engine.fast import simulate
+from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
+from parley.server.jobs.job_file import load_job
+from parley.server.records import guarantee_text
+from parley.simulations.engine.fast_engine import simulate
 
 QUICK = [
     *("run.seed=3", "parties.count=2", "algorithm.rounds=4", "privacy.epsilon=1"),
@@ -45,7 +45,7 @@ def test_plan_and_result_say_how_many_such_jobs_still_fit_and_that_many_do(share
     assert told.jobs >= 1
     assert totals.budget.admits(total)
     assert not totals.budget.admits(total.add(event, count=count))
-    sentence = words.data_set(told)
+    sentence = guarantee_text.data_set(told)
     for part in ("'breast-cancer' has spent ε = ", "one record", "in 4 releases", "left ε = "):
         assert part in sentence
 

@@ -20,7 +20,7 @@ import typer.main
 from ledgers import ADULT
 
 from parley.cli import app, main
-from parley.privacy.accounting.events import Pure
+from parley.privacy.accounting.privacy_events import Pure
 from parley.privacy.ledger.ledger import Ledger
 
 SUM = "secure-aggregation"
@@ -225,11 +225,11 @@ def test_help_says_of_a_command_what_the_command_says_first():
 # Processes take a second each to start: one shows all that a process alone can show of these.
 COMMANDS = """
 import sys
-import parley.privacy.calibration.calibration
+import parley.privacy.calibration.noise_calibration
 assert not {"scipy.optimize", "scipy.stats", "mpmath"} & set(sys.modules)
 import parley.client.data.schema
 assert not {"polars", "sklearn"} & set(sys.modules)
-import parley.report.page
+import parley.report.report_page
 from parley.cli import main
 SPARED = {"torch", "flwr", "grpc", "sqlalchemy", "asyncio", "tenacity", "psycopg", "sklearn"}
 SPARED |= {"scipy.optimize", "scipy.stats", "pandas", "pyarrow", "opacus", "dp_accounting"}

@@ -8,15 +8,15 @@ import pytest
 from commands import invoked
 from ledgers import ADULT
 
-from parley.client.contract.plurals import noun
-from parley.owner.facts import _Cost, composed
-from parley.planning import plan
-from parley.privacy.accounting.events import Gaussian
+from parley.owner.offers import _Cost, composed
+from parley.planning.plan_job import plan
+from parley.privacy.accounting.privacy_events import Gaussian
 from parley.privacy.ledger.ledger import Ledger
-from parley.report.words import headline
-from parley.server.jobs.algorithm import GradientPerturbation
-from parley.server.jobs.file import load_job
-from parley.server.records import words
+from parley.report.paragraphs import headline
+from parley.safe_io.plurals import noun
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.linear_algorithms import GradientPerturbation
+from parley.server.records import guarantee_text
 
 
 def test_a_plan_says_one_length_of_the_noise():
@@ -50,7 +50,7 @@ def test_a_ledger_and_a_plan_speak_of_the_same_honest_parties(tmp_path):
     [("ab" * 32, "each party keeps its own"), (None, "this run's own; other")],
 )
 def test_a_real_runs_ledgers_are_the_parties(deployment, said):
-    assert words.ledger(SimpleNamespace(ledger="", deployment=deployment)).startswith(said)
+    assert guarantee_text.ledger(SimpleNamespace(ledger="", deployment=deployment)).startswith(said)
 
 
 @pytest.mark.parametrize(

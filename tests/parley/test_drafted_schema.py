@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from parley.analytics.session import Session
 from parley.cli import app
-from parley.client.contract.protocol import Declined, Reason
+from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.data.schema import Schema, load_schema
-from parley.client.party.data_set import DataSet
-from parley.client.party.dataset import RAW_COLUMNS, load_holding
+from parley.client.party.dataset_config import DataSet
+from parley.client.party.dataset_loader import RAW_COLUMNS, load_holding
 from parley.privacy.ledger.ledger import Ledger
 
 ASSUMED = "the schema is public (drafted from patients.csv, not reviewed)"

@@ -21,15 +21,15 @@ from commands import invoked
 from pages import Page, make_run
 
 import parley
-from parley.audit import page as audit_page
+from parley.audit import audit_page
 from parley.client.data.schema import Schema
-from parley.report.page import write_report
-from parley.server.records.summary import RunSummary
-from parley.sweep.cells import cells_of
-from parley.sweep.figures import draw
-from parley.sweep.page import write_comparison, write_page
-from parley.sweep.results import summarised, write_results
-from parley.sweep.running import run_cells
+from parley.report.report_page import write_report
+from parley.server.records.run_summary import RunSummary
+from parley.sweep.sweep_cells import cells_of
+from parley.sweep.sweep_figures import draw
+from parley.sweep.sweep_page import write_comparison, write_page
+from parley.sweep.sweep_results import summarised, write_results
+from parley.sweep.sweep_runner import run_cells
 
 EVIL = (
     "</title></style></text></svg></script>\"'><script src=http://{at}/1></script>"

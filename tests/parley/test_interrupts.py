@@ -26,7 +26,7 @@ start()
     [
         ("typer", ["run"]),
         ("parley.cli", ["run"]),
-        ("parley.run_command", ["run"]),
+        ("parley.commands.run", ["run"]),
         ("pydantic", ["run", "--print-job"]),
         ("grpc", ["party", "nosuch"]),
         ("numpy", ["party", "nosuch"]),

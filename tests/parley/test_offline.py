@@ -11,12 +11,12 @@ import threading
 
 import pytest
 
-from parley.certificate.issuing import issued
-from parley.certificate.verifying import verified
+from parley.certificate.issuance import issued
+from parley.certificate.verification import verified
 from parley.cli import app
-from parley.server.jobs.file import load_job, render_job
+from parley.server.jobs.job_file import load_job, render_job
 from parley.server.records.run_folder import RunFolderError
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 
 QUICK = ["parties.count=3", "algorithm.rounds=2", "secure-aggregation.masked-check=false"]
 # Every command that reads a run's folder, a job or a certificate.

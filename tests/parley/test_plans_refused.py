@@ -14,11 +14,11 @@ from scipy.stats import norm
 
 import parley
 from parley.cli import main
-from parley.errors import exit_status
-from parley.privacy.accounting import dp_accounts, subsampled
-from parley.privacy.accounting.events import PoissonSampledGaussian
-from parley.privacy.accounting.subsampled import pld_epsilon
-from parley.server.planning.budgets import JobUnaffordable
+from parley.exit_status import exit_status
+from parley.privacy.accounting import dp_accounting_adapter, subsampled_gaussian
+from parley.privacy.accounting.privacy_events import PoissonSampledGaussian
+from parley.privacy.accounting.subsampled_gaussian import pld_epsilon
+from parley.server.planning.budget_check import JobUnaffordable
 
 NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[4]")
 INFINITE = (
@@ -115,5 +115,5 @@ def divergence_of(step: PoissonSampledGaussian, epsilon: float) -> float:
 
 def step_losses(step: PoissonSampledGaussian) -> list[int]:
     """Return how many losses of one step are computed, per direction."""
-    loss, _ = dp_accounts._step_loss(step, subsampled._intervals(((step, 1),)))
-    return [len(part._probs) for part in dp_accounts._parts(loss)]
+    loss, _ = dp_accounting_adapter._step_loss(step, subsampled_gaussian._intervals(((step, 1),)))
+    return [len(part._probs) for part in dp_accounting_adapter._parts(loss)]

@@ -10,9 +10,9 @@ from commands import invoked
 
 import parley
 from parley.client.data.schema import load_schema
-from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.section import JobError
-from parley.simulations.engine.fast import simulate
+from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.section_base import JobError
+from parley.simulations.engine.fast_engine import simulate
 
 MARK = "open({mark!r}, 'w').close()\n"
 TRUSTED = ("algorithm.rounds=2", "parties.min-records=50")

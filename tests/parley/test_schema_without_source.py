@@ -3,9 +3,9 @@
 import pytest
 
 import parley
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.server.rounds.inspection import served_name
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.server.rounds.party_inspection import served_name
 from parley.simulations.data.experiment import load_experiment
 
 SCHEMA = """

@@ -12,7 +12,7 @@ def test_files_and_folders_named_like_parleys_rooms_are_not_in_its_way(tmp_path)
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')")
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong one')")
-    code = "import parley; parley.load_job(); from parley.server.planning import release"
+    code = "import parley; parley.load_job(); from parley.server.planning import job_planner"
     for command in (["-m", "parley", "plan"], ["-c", code]):
         done = subprocess.run(
             [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from parley.cli import main
-from parley.deploy.making import make_deployment, make_own_keys
-from parley.errors import _STATUS, exit_status
-from parley.privacy.ledger.errors import LedgerCorrupt
+from parley.deploy.provisioning import make_deployment, make_own_keys
+from parley.exit_status import _STATUS, exit_status
+from parley.privacy.ledger.ledger_errors import LedgerCorrupt
 
 TYPED = {
     "run --epsilon 1": "--set privacy.epsilon=…",

@@ -10,11 +10,11 @@ from plain_gradients import plain_gradients
 
 import parley
 from parley.client.algorithms.registry import ALGORITHMS, task_from
-from parley.client.contract.decoding import DecodingError
-from parley.prediction.loading import load_model
-from parley.server.jobs.section import JobError
+from parley.client.contract.strict_decoding import DecodingError
+from parley.prediction.model_loading import load_model
+from parley.server.jobs.section_base import JobError
 from parley.server.model_file import NON_PRIVATE, ModelFileError, open_model
-from parley.simulations.data.datasets import BUNDLED
+from parley.simulations.data.bundled_datasets import BUNDLED
 from parley.simulations.data.experiment import load_experiment
 from parley.twin import twin
 

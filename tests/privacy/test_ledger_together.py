@@ -11,13 +11,13 @@ import pytest
 from ledgers import ADULT as RECORDS
 from ledgers import FACTS, TENTH
 
-from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.recorded import EntryState
-from parley.privacy.ledger.store import Writer
+from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.recorded_entries import EntryState
+from parley.privacy.ledger.table_access import Writer
 
 PARTIES = replace(RECORDS, unit=Unit.PARTY, epsilon=0.5)
 
@@ -164,10 +164,10 @@ def test_verify_finds_a_release_that_one_budget_alone_was_charged_for(
 ) -> None:
     ledger.reserve(both(1))
     with monkeypatch.context() as patch:
-        patch.setattr("parley.privacy.ledger.steps.check_units", lambda *_, **__: None)
+        patch.setattr("parley.privacy.ledger.reservations.check_units", lambda *_, **__: None)
         with pytest.raises(LedgerConflict, match=r"privacy\.unit = 'both'"):
             ledger.reserve((both(2)[0],))  # no leave, whatever a step records
-        patch.setattr("parley.privacy.ledger.leave.check_units", lambda *_, **__: None)
+        patch.setattr("parley.privacy.ledger.release_permit.check_units", lambda *_, **__: None)
         ledger.reserve((both(2)[0],))
     (problem,) = ledger.verify()
     assert "release 2 of run 'r'" in str(problem)

@@ -11,12 +11,17 @@ from ledger_children import a_budget, an_entry, commit_and_reserve
 from ledgers import TENTH, connected, tamper
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Pure
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.connection import Connection
-from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt, LedgerError
+from parley.privacy.accounting.privacy_events import Pure
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.database_connection import Connection
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.store import Reader
+from parley.privacy.ledger.ledger_errors import (
+    BudgetExceeded,
+    LedgerConflict,
+    LedgerCorrupt,
+    LedgerError,
+)
+from parley.privacy.ledger.table_access import Reader
 
 ADULT = a_budget(1.0)
 EMPTY = (

@@ -10,7 +10,7 @@ import pytest
 from commands import NAMES
 
 from parley.client.contract.roster import load_deployment
-from parley.deploy.processes import wait_until
+from parley.deploy.child_processes import wait_until
 
 """So many that a run can be stopped in between."""
 
@@ -63,7 +63,7 @@ def test_a_run_waits_for_an_owners_yes_and_goes_on_without_who_says_no(parley, c
     (same,) = json.loads(parley("owner", "pending", south, "--json"))
     assert same["name"] == offer["name"]
     assert "has a yes" in parley("owner", "accept", south, same["name"])
-    assert parley.running[submitted][0].wait(120) == 0
+    assert parley.run_job[submitted][0].wait(120) == 0
     assert json.loads(parley.said(submitted))["status"] == "complete"
     assert "Nothing waits" in parley("owner", "pending", north)
     refused = parley.start("submit", job, "--to", consortium, "-q", *small)
@@ -74,14 +74,14 @@ def test_a_run_waits_for_an_owners_yes_and_goes_on_without_who_says_no(parley, c
     )
     (other,) = json.loads(parley("owner", "pending", south, "--json"))
     assert "has a no" in parley("owner", "refuse", south, other["name"], "--reason", "enough")
-    assert parley.running[refused][0].wait(120) == 1
+    assert parley.run_job[refused][0].wait(120) == 1
     said = parley.said(refused)
     assert "south declines (refused-by-owner)" in said
     assert "enough" not in said
     for home in (north, south):
         assert parley("ledger", "verify", home / "ledger.sqlite")
-    parley.running.pop(refused)[1].close()
-    parley.running.pop(submitted)[1].close()
+    parley.run_job.pop(refused)[1].close()
+    parley.run_job.pop(submitted)[1].close()
     assert parley.end() == [130, 130, 130, 130]
 
 

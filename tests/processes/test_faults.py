@@ -19,15 +19,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from parley.deploy.processes import ProcessError
-from parley.deploy.stream.operator import Operator, operator_home
+from parley.deploy.child_processes import ProcessError
+from parley.deploy.stream.operator_client import Operator, operator_home
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.recorded import EntryState
+from parley.privacy.ledger.recorded_entries import EntryState
 from parley.secure_agg.interface import DropStage
-from parley.server.jobs.file import load_job, render_job
+from parley.server.jobs.job_file import load_job, render_job
 from parley.server.records.run_folder import RunFolderError
-from parley.simulations.engine import fast
-from parley.simulations.engine.faults import Faults
+from parley.simulations.engine import fast_engine
+from parley.simulations.engine.fault_script import Faults
 
 NAMES = ("north", "south", "east", "west", "centre")
 
@@ -180,8 +180,8 @@ def check(processes, job, run, tmp_path, monkeypatch):
     lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == list(range(1, job.rounds + 1))
     assert all(line["parties"]["summed"] == 5 - len(line["absent"]) for line in lines)
-    monkeypatch.setattr(fast, "parse_faults", lambda *_, **__: Absent(lines))
-    replay = fast.simulate(job, out=tmp_path / "fast").folder
+    monkeypatch.setattr(fast_engine, "parse_faults", lambda *_, **__: Absent(lines))
+    replay = fast_engine.simulate(job, out=tmp_path / "fast").folder
     theta, reference = (load_file(at / "model.safetensors")["theta"] for at in (run, replay))
     assert np.array_equal(theta, reference)
     missing = sum(len(line["absent"]) for line in lines)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from commands import NAMES
 
-from parley.deploy.processes import Supervisor, free_ports, own_environment, wait_until
+from parley.deploy.child_processes import Supervisor, free_ports, own_environment, wait_until
 
 ROOT = Path(__file__).parents[2]
 OVERRIDES = 'parties.count=3 algorithm.rounds=2 secure-aggregation.backend="masked"'

@@ -17,9 +17,9 @@ import typer.main
 from in_process import InProcessTransport
 
 from parley.cli import app
-from parley.deploy.making import make_deployment
-from parley.deploy.processes import free_ports, wait_until
-from parley.server.jobs.file import load_job
+from parley.deploy.child_processes import free_ports, wait_until
+from parley.deploy.provisioning import make_deployment
+from parley.server.jobs.job_file import load_job
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
 

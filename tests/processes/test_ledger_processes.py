@@ -25,10 +25,10 @@ from ledger_children import (
 from ledgers import TENTH
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.errors import NotALedger
+from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.recorded import EntryState
+from parley.privacy.ledger.ledger_errors import NotALedger
+from parley.privacy.ledger.recorded_entries import EntryState
 
 
 def raced(url, work, given, answers=None) -> list[Any]:

@@ -22,10 +22,10 @@ import pytest
 from ledgers import with_parts
 from safetensors.numpy import load_file
 
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.errors import LedgerUnavailable
+from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.recorded import EntryState
+from parley.privacy.ledger.ledger_errors import LedgerUnavailable
+from parley.privacy.ledger.recorded_entries import EntryState
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "postgres.sh"
 ROUNDS = int(os.environ.get("PARLEY_TEST_POSTGRES_ROUNDS", "400"))

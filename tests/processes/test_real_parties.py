@@ -15,15 +15,15 @@ import pytest
 from safetensors.numpy import load_file
 
 from parley.client.data.schema import SchemaError
-from parley.deploy import engines
-from parley.deploy.processes import ProcessError, wait_until
-from parley.deploy.stream import engine as stream_engine
+from parley.deploy import process_engines
+from parley.deploy.child_processes import ProcessError, wait_until
+from parley.deploy.stream import stream_engine
 from parley.privacy.ledger.ledger import Ledger
-from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.section import JobError
-from parley.simulations.engine.fast import simulate
+from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.section_base import JobError
+from parley.simulations.engine.fast_engine import simulate
 
-run_processes = engines.ENGINES["processes"]
+run_processes = process_engines.ENGINES["processes"]
 
 SECRETS = ("identity.key", "party.key", "party.pem", "state")
 
@@ -83,13 +83,13 @@ def entries(path):
 
 def prepared(monkeypatch, change):
     """Has `change(folder)` done to the parties' folders before anything starts."""
-    prepare = engines.prepare_parties
+    prepare = process_engines.prepare_parties
 
     def prepare_and_change(a_job, folder, **more):
         prepare(a_job, folder, **more)
         change(folder)
 
-    monkeypatch.setattr(engines, "prepare_parties", prepare_and_change)
+    monkeypatch.setattr(process_engines, "prepare_parties", prepare_and_change)
 
 
 def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(ground):

@@ -1,6 +1,6 @@
 (* How far one record moves a sum of whole-number vectors, by the set that each of them lies in.
 
-   The sets are those of privacy/kernel/sets.py. A vector is a list of integers; a data set is a
+   The sets are those of privacy/sensitivity/bounded_sets.py. A vector is a list of integers; a data set is a
    list of records, each of which contributes a vector that is a function of that record alone.
    Proved below, without axioms, for every list of records and whatever the others contribute:
 
@@ -73,7 +73,7 @@ Section Sensitivity.
   Qed.
 End Sensitivity.
 
-(* The sets of privacy/kernel/sets.py. *)
+(* The sets of privacy/sensitivity/bounded_sets.py. *)
 
 Definition interval (low high : Z) (u : vector) : Prop := exists k, u = [k] /\ low <= k <= high.
 

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parley.secure_agg.edges import SharedEdgeWork
-from parley.secure_agg.graph import commitment
-from parley.secure_agg.ideal import simulated_nonces, simulated_parameters
+from parley.secure_agg.ideal_sum import simulated_nonces, simulated_parameters
+from parley.secure_agg.mask_graph import commitment
 from parley.secure_agg.messages import SERVER, Survivors, encode
-from parley.secure_agg.outcome import pack_mask
+from parley.secure_agg.pair_keys import SharedEdgeWork
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
-from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import expand_seed, signing_public
+from parley.secure_agg.protocol_parameters import Policy, RunParameters
+from parley.secure_agg.round_outcome import pack_mask
 
 CONTEXT = b"c" * 32
 

@@ -12,14 +12,14 @@ from forgeries import forged_confirmations, refused_without_secrets
 from one_mask import mask_of
 from sums_expected import expected_sum
 
-from parley.secure_agg.edges import SharedEdgeWork
 from parley.secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import SERVER, Confirmations, Roster, RoundStart, decode, encode
-from parley.secure_agg.outcome import pack_mask
-from parley.secure_agg.parameters import Policy
+from parley.secure_agg.pair_keys import SharedEdgeWork
+from parley.secure_agg.party_state import Phase
 from parley.secure_agg.primitives import public_key
-from parley.secure_agg.state import Phase
+from parley.secure_agg.protocol_parameters import Policy
+from parley.secure_agg.round_outcome import pack_mask
 
 
 # 1. The 256-bit seed is folded to 32 bits and feeds a Mersenne Twister.

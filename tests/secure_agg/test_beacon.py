@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from parley.secure_agg.graph import commitment, next_nonce
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
+from parley.secure_agg.mask_graph import commitment, next_nonce
 from parley.secure_agg.messages import SERVER, Nonces, decode, encode
-from parley.secure_agg.outcome import pack_mask
-from parley.secure_agg.parameters import Policy
+from parley.secure_agg.protocol_parameters import Policy
+from parley.secure_agg.round_outcome import pack_mask
 
 PARTIES = 101
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from sums_expected import expected_sum
 
-from parley.secure_agg.answers import signers_needed
-from parley.secure_agg.graph import security_failure
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.mask_graph import security_failure
 from parley.secure_agg.messages import Advertise, Confirm, Confirmations, Shares, decode, encode
-from parley.secure_agg.outcome import pack_mask, unpack_mask
-from parley.secure_agg.parameters import RunParameters, derive, precedes_pairing
 from parley.secure_agg.primitives import sign
-from parley.secure_agg.statements import advertised
+from parley.secure_agg.protocol_parameters import RunParameters, derive, precedes_pairing
+from parley.secure_agg.round_outcome import pack_mask, unpack_mask
+from parley.secure_agg.signed_statements import advertised
+from parley.secure_agg.survivor_confirmation import signers_needed
 
 
 def _advert(d, party, key):
@@ -110,7 +110,7 @@ def test_a_dealer_whose_shares_are_worthless_is_convicted_and_the_next_round_is_
 
 
 def test_a_party_that_lost_more_neighbours_than_the_least_degree_takes_no_part(drill):
-    from parley.secure_agg.parameters import Policy
+    from parley.secure_agg.protocol_parameters import Policy
 
     seen = drill.build(9)
     policy = Policy(identities=seen.identities, min_survivors=1, minimum_degree=7, corrupt=0)

@@ -7,7 +7,6 @@ import pytest
 from sums_expected import expected_sum
 
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.joining import outgoing
 from parley.secure_agg.messages import (
     Ciphertexts,
     Complaint,
@@ -18,9 +17,10 @@ from parley.secure_agg.messages import (
     decode,
     encode,
 )
-from parley.secure_agg.outcome import pack_mask, unpack_mask
+from parley.secure_agg.party_joining import outgoing
+from parley.secure_agg.party_state import MaskingState, Phase
 from parley.secure_agg.primitives import encapsulate, kem_public
-from parley.secure_agg.state import MaskingState, Phase
+from parley.secure_agg.round_outcome import pack_mask, unpack_mask
 
 ITEM = 1088 + 16
 M = 11

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall, ring_dtype
-from parley.secure_agg.fitting import fitted
+from parley.secure_agg.grid_selection import fitted
 
 
 @pytest.mark.parametrize("ring_bits", [16, 32, 64])

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from sums_expected import expected_sum
 
 from parley.secure_agg import primitives
-from parley.secure_agg.edges import direction, transcript
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.messages import SERVER, Advertise, Roster, decode, encode
-from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.pair_keys import direction, transcript
+from parley.secure_agg.party_state import Phase
 from parley.secure_agg.primitives import AlgorithmMissing, sign
-from parley.secure_agg.state import Phase
-from parley.secure_agg.statements import advertised
+from parley.secure_agg.protocol_parameters import RunParameters
+from parley.secure_agg.signed_statements import advertised
 
 ITEM = 1088 + 16
 ONE, OTHER = b"1" * 32, b"2" * 32
@@ -122,7 +122,7 @@ def test_the_names_of_the_algorithms_are_in_what_is_signed(monkeypatch):
     run = RunParameters.choose(parties=5, min_survivors=3, run_id=b"r" * 16)
     known = run.fingerprint
     assert RunParameters.from_bytes(run.to_bytes()) == run
-    monkeypatch.setattr("parley.secure_agg.parameters.SIGNATURE", "ml-dsa-65")
+    monkeypatch.setattr("parley.secure_agg.protocol_parameters.SIGNATURE", "ml-dsa-65")
     assert dataclasses.replace(run).fingerprint != known
 
 

@@ -12,15 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.secure_agg import messages
-from parley.secure_agg.edges import (
-    confirmation,
-    direction,
-    pair_base,
-    pair_chain,
-    place,
-    transcript,
-    under_pad,
-)
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.messages import (
     SERVER,
@@ -33,9 +24,18 @@ from parley.secure_agg.messages import (
     decode,
     encode,
 )
-from parley.secure_agg.outcome import pack_mask, unpack_mask
-from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.pair_keys import (
+    confirmation,
+    direction,
+    pair_base,
+    pair_chain,
+    place,
+    transcript,
+    under_pad,
+)
 from parley.secure_agg.primitives import agree, decapsulate, kem_public, public_key
+from parley.secure_agg.protocol_parameters import RunParameters
+from parley.secure_agg.round_outcome import pack_mask, unpack_mask
 from parley.secure_agg.shamir import combine
 
 RUN = RunParameters.choose(parties=10, min_survivors=6, run_id=b"r" * 16, corrupt=0)

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from sums_expected import expected_sum
 
 from parley.secure_agg import primitives
-from parley.secure_agg.edges import SharedEdgeWork
 from parley.secure_agg.interface import (
     LocalProtocolError,
     ProtocolError,
     RemoteProtocolError,
     TooFewSurvivors,
 )
-from parley.secure_agg.open_sum import ServerPhase
-from parley.secure_agg.parameters import RunParameters
-from parley.secure_agg.state import MaskingState, Phase
+from parley.secure_agg.pair_keys import SharedEdgeWork
+from parley.secure_agg.party_state import MaskingState, Phase
+from parley.secure_agg.protocol_parameters import RunParameters
+from parley.secure_agg.server_round import ServerPhase
 
 
 def test_a_party_resumes_from_its_bytes_at_every_step(drill):
@@ -262,7 +262,7 @@ def _replay_encapsulations(monkeypatch):
             results[place] = primitives.encapsulate(public)
         return results[place]
 
-    monkeypatch.setattr("parley.secure_agg.edges.encapsulate", encapsulate)
+    monkeypatch.setattr("parley.secure_agg.pair_keys.encapsulate", encapsulate)
     return calls
 
 

@@ -7,11 +7,11 @@ Statistical tests at about six standard deviations, so that a right implementati
 import numpy as np
 import pytest
 
-from parley.secure_agg.masking import add_masks
 from parley.secure_agg.messages import Reveal, decode
+from parley.secure_agg.party_masking import add_masks
 from parley.secure_agg.primitives import unseal
 from parley.secure_agg.shamir import combine
-from parley.secure_agg.statements import bound, commitment
+from parley.secure_agg.signed_statements import bound, commitment
 
 BINS = 64
 

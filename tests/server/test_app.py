@@ -15,12 +15,12 @@ from safetensors.numpy import load_file
 
 import parley.client.app
 from parley.client.app import frame_content, frame_of
-from parley.client.contract.protocol import WIRE_VERSION, decode_frame
+from parley.client.contract.party_protocol import WIRE_VERSION, decode_frame
 from parley.server.app import serve
-from parley.server.jobs.file import RUN_KEYS, load_job
-from parley.server.jobs.section import JobError
+from parley.server.jobs.job_file import RUN_KEYS, load_job
+from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder, RunFolderError
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 
 pytestmark = pytest.mark.usefixtures("identity")
 
@@ -178,12 +178,12 @@ def test_the_owner_says_where_a_partys_folder_is_not_the_message(monkeypatch, tm
 
 
 def test_nothing_of_an_exception_leaves_the_party(monkeypatch, tmp_path):
-    import parley.client.party.service
+    import parley.client.party.party_service
 
     def handle(*_):
         raise RuntimeError("name of a patient")
 
-    monkeypatch.setattr(parley.client.party.service.PartyService, "open", handle)
+    monkeypatch.setattr(parley.client.party.party_service.PartyService, "open", handle)
     made = parley.client.app.app(call(), context(party=str(tmp_path)))
     assert made.has_content()
     assert "patient" not in str(made.content)
@@ -223,14 +223,14 @@ def test_what_ended_the_run_is_left_for_the_launcher(monkeypatch, tmp_path):
     def coordinate(*_, **__):
         raise JobError("Expected more.")
 
-    monkeypatch.setattr("parley.server.conducting.coordinate", coordinate)
+    monkeypatch.setattr("parley.server.run_launcher.coordinate", coordinate)
     monkeypatch.setattr(
         "parley.server.app.load_deployment", lambda _path: SimpleNamespace(parties=())
     )
     with pytest.raises(JobError):
         serve(FakeGrid([], echo), run_context(load_job()))
     said = json.loads((run / "error.json").read_text())
-    assert said["error"] == "parley.server.jobs.section.JobError"
+    assert said["error"] == "parley.server.jobs.section_base.JobError"
     assert said["message"] == "Expected more."
 
 
@@ -246,7 +246,7 @@ def test_a_run_that_is_named_goes_on_in_its_folder(monkeypatch, tmp_path):
         calls.append((folder.path, folder.commissioned))
         folder.commission()
 
-    monkeypatch.setattr("parley.server.conducting.coordinate", coordinate)
+    monkeypatch.setattr("parley.server.run_launcher.coordinate", coordinate)
     for _ in range(2):
         serve(FakeGrid([], echo), run_context(load_job(), **{"run-folder": "a"}))
     assert [resume for _, resume in calls] == [False, True]

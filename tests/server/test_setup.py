@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from scenes import Scene
 
-from parley.client.contract.protocol import (
+from parley.client.contract.party_protocol import (
     WIRE_VERSION,
     Declined,
     Frame,
@@ -14,11 +14,11 @@ from parley.client.contract.protocol import (
     decode_frame,
     encode_frame,
 )
-from parley.client.party.consent import Consent
-from parley.client.party.service import PartyService
-from parley.secure_agg import graph, parameters
-from parley.secure_agg.graph import roster_digest
+from parley.client.party.owner_policy import Consent
+from parley.client.party.party_service import PartyService
+from parley.secure_agg import mask_graph, protocol_parameters
 from parley.secure_agg.interface import TooFewSurvivors
+from parley.secure_agg.mask_graph import roster_digest
 
 JOB = (
     "parties.count=12", "algorithm.rounds=2", "data.records=240", "run.seed=5",
@@ -29,12 +29,12 @@ JOB = (
 @pytest.fixture
 def small_graphs(monkeypatch):
     """Twelve parties on four neighbours each, as only more than a hundred would be."""
-    monkeypatch.setattr(graph, "COMPLETE_UP_TO", 4)
-    graph.choose_degree.cache_clear()
-    parameters.derive.cache_clear()
+    monkeypatch.setattr(mask_graph, "COMPLETE_UP_TO", 4)
+    mask_graph.choose_degree.cache_clear()
+    protocol_parameters.derive.cache_clear()
     yield
-    graph.choose_degree.cache_clear()
-    parameters.derive.cache_clear()
+    mask_graph.choose_degree.cache_clear()
+    protocol_parameters.derive.cache_clear()
 
 
 def roster_of(deployment):
@@ -101,9 +101,9 @@ def test_a_party_goes_through_no_more_set_ups_than_the_bounds_allow_for(
     assert first.blobs == again.blobs  # asking is no set-up
     service._keeper.count_setup(roster_of(setting.deployment))
     assert commit().blobs != first.blobs
-    monkeypatch.setattr("parley.client.party.sessions.MOST_SETUPS", 1)
+    monkeypatch.setattr("parley.client.party.session_limits.MOST_SETUPS", 1)
     assert commit().head["reason"] == "protocol"
-    assert graph.MOST_SETUPS == 1 << graph.GRINDING_BITS
+    assert mask_graph.MOST_SETUPS == 1 << mask_graph.GRINDING_BITS
 
 
 def test_an_answer_in_another_s_name_is_not_taken_and_costs_its_sender_alone(tmp_path, caplog):

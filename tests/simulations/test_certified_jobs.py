@@ -2,14 +2,14 @@
 
 import pytest
 
-from parley.privacy.accounting.certificates import Certificate
-from parley.privacy.accounting.events import PlannedSteps
+from parley.privacy.accounting.account_certificates import Certificate
 from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon
-from parley.privacy.ledger.errors import LedgerConflict
+from parley.privacy.accounting.privacy_events import PlannedSteps
 from parley.privacy.ledger.ledger import Ledger
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.simulations.engine.fast import simulate
+from parley.privacy.ledger.ledger_errors import LedgerConflict
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.simulations.engine.fast_engine import simulate
 
 
 def job_on(tmp_path, *overrides, rounds=3):

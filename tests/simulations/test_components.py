@@ -10,16 +10,16 @@ from quick_runs import StopAfter
 from safetensors import safe_open
 
 from parley.privacy.ledger.ledger import Ledger
-from parley.report.page import write_report
+from parley.report.report_page import write_report
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.server.planning.budgets import budgets_of, check_affordable
-from parley.server.planning.release import algorithm_for
-from parley.server.planning.stages import spent_before, stages_of
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.budget_check import budgets_of, check_affordable
+from parley.server.planning.job_planner import algorithm_for
+from parley.server.planning.run_stages import spent_before, stages_of
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.faults import parse_faults
+from parley.simulations.engine.fast_engine import simulate
+from parley.simulations.engine.fault_script import parse_faults
 
 BASE = [
     "algorithm.kind=fedavg",

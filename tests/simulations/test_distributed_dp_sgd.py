@@ -11,15 +11,15 @@ from plans import with_primary
 
 from parley.client.algorithms.base import Contribution
 from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
-from parley.client.contract.plan import ReleasePlan
-from parley.privacy.accounting.guarantee import Unit
+from parley.client.contract.release_plan import ReleasePlan
+from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.stream import Randomness
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
+from parley.privacy.sampling.random_stream import Randomness
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.engine.block_cohort import BlockCohort
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
+from parley.simulations.engine.in_process_cohort import BlockCohort
 
 BASE = [
     "algorithm.kind=distributed-dp-sgd",

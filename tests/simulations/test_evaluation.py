@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from quick_runs import StopAfter
 
-from parley.client.contract.protocol import Declined, Reason
-from parley.client.party.data_set import DataSet
+from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.party.dataset_config import DataSet
 from parley.privacy.ledger.ledger import Ledger
-from parley.report.page import write_report
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.server.records.result_words import evaluation
-from parley.simulations.engine.fast import simulate
+from parley.report.report_page import write_report
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.server.records.result_text import evaluation
+from parley.simulations.engine.fast_engine import simulate
 
 JOB = (
     "evaluation.kind=federated",

@@ -12,16 +12,16 @@ from plans import planned
 from quick_runs import StopAfter
 
 from parley.client.models.layers import NetworkError
-from parley.client.party.block_policy import PartyPolicy
-from parley.client.party.block_session import PartySession
+from parley.client.party.party_session import PartySession
+from parley.client.party.plan_policy import PartyPolicy
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.calibration.calibration import CalibrationError
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.stream import Randomness
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.simulations.engine.fast import simulate
+from parley.privacy.sampling.random_stream import Randomness
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.simulations.engine.fast_engine import simulate
 
 pytestmark = pytest.mark.usefixtures("no_baseline")
 

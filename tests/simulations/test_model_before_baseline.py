@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from parley.deploy.engines import ENGINES, run_real
-from parley.prediction.loading import load_model
+from parley.deploy.process_engines import ENGINES, run_real
+from parley.prediction.model_loading import load_model
 from parley.privacy.ledger.ledger import Ledger
-from parley.server.jobs.file import load_job
+from parley.server.jobs.job_file import load_job
 from parley.simulations.data.network_experiment import NetworkExperiment
-from parley.simulations.data.world import Experiment
-from parley.simulations.engine.fast import simulate
-from parley.simulations.figures import synthetic
+from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.engine.fast_engine import simulate
+from parley.simulations.metrics import synthetic_quality
 
 QUICK = ("parties.count=3", "algorithm.rounds=2", "secure-aggregation.masked-check=false")
 NETWORK = (*QUICK, "model.kind=mlp", "model.hidden=[3]", "algorithm.kind=fedavg")
@@ -52,7 +52,7 @@ def test_a_stop_in_the_baseline_leaves_model_and_summary_and_resumes(
 
 
 def test_a_failure_in_a_tables_figures_leaves_the_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(synthetic, "_figures", stop)
+    monkeypatch.setattr(synthetic_quality, "_figures", stop)
     job = load_job(
         overrides=[
             *("parties.count=3", "secure-aggregation.masked-check=false"),

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parley.client.algorithms.attendance import EVERYONE
+from parley.client.algorithms.party_sampling import EVERYONE
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.stream import NoiseStream, Randomness
-from parley.server.jobs.file import load_job
-from parley.server.planning.release import algorithm_for
-from parley.server.planning.stages import rounds_of, stages_of
+from parley.privacy.sampling.random_stream import NoiseStream, Randomness
+from parley.server.jobs.job_file import load_job
+from parley.server.planning.job_planner import algorithm_for
+from parley.server.planning.run_stages import rounds_of, stages_of
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 
 M, K = 6, 2
 

@@ -12,16 +12,16 @@ from quick_runs import StopAfter
 from safetensors import safe_open
 from scipy import stats
 
-from parley.client.party.block_policy import PartyPolicy
-from parley.client.party.block_session import PartySession
+from parley.client.party.party_session import PartySession
+from parley.client.party.plan_policy import PartyPolicy
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.ledger.errors import BudgetExceeded
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.stream import NoiseStream, Randomness
-from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.section import JobError
-from parley.simulations.engine.fast import simulate
+from parley.privacy.ledger.ledger_errors import BudgetExceeded
+from parley.privacy.sampling.random_stream import NoiseStream, Randomness
+from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.section_base import JobError
+from parley.simulations.engine.fast_engine import simulate
 
 BASE = [
     "algorithm.kind=fedavg",
@@ -199,7 +199,7 @@ def test_a_run_that_was_killed_pays_for_nothing_twice_in_either_budget(tmp_path,
 def test_a_kill_at_any_write_leaves_both_budgets_charged_or_neither(
     tmp_path, monkeypatch, write
 ) -> None:
-    from parley.privacy.ledger.store import Writer
+    from parley.privacy.ledger.table_access import Writer
 
     class Killed(BaseException):
         pass

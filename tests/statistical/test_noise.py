@@ -14,11 +14,15 @@ from scipy import stats
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceL1
-from parley.privacy.mechanisms.shares import Shares
-from parley.privacy.sampling.discrete import discrete_gaussian, discrete_laplace, negative_binomial
+from parley.privacy.mechanisms.noise_shares import Shares
+from parley.privacy.sampling.discrete_noise import (
+    discrete_gaussian,
+    discrete_laplace,
+    negative_binomial,
+)
 from parley.privacy.sampling.gaussian import rounded_gaussian
 from parley.privacy.sampling.l2_laplace import rounded_l2_laplace
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 ACCEPT, REJECT = 1e-3, 1e-12
 SIZES = [20_000, pytest.param(2_000_000, marks=pytest.mark.heavy)]

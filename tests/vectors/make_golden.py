@@ -26,9 +26,9 @@ from golden_sessions import SESSIONS, asked_in, composed, session
 from golden_text import Sections, call, plain, text_of
 from make_runs import JOBS
 
-from parley.server.jobs.file import load_job
+from parley.server.jobs.job_file import load_job
 from parley.server.model_file import open_model
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 from parley.version import __version__
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -20,7 +20,11 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 
-from parley.secure_agg.edges import (
+from parley.secure_agg.encoding import FixedPoint
+from parley.secure_agg.interface import DropStage
+from parley.secure_agg.mask_graph import commitment, commitments_digest, next_nonce
+from parley.secure_agg.messages import kem_items
+from parley.secure_agg.pair_keys import (
     EdgeWork,
     confirmation,
     direction,
@@ -32,14 +36,9 @@ from parley.secure_agg.edges import (
     transcript,
     under_pad,
 )
-from parley.secure_agg.encoding import FixedPoint
-from parley.secure_agg.graph import commitment, commitments_digest, next_nonce
-from parley.secure_agg.interface import DropStage
-from parley.secure_agg.masking import add_masks
-from parley.secure_agg.messages import kem_items
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
-from parley.secure_agg.parameters import Policy, RunParameters
+from parley.secure_agg.party_masking import add_masks
 from parley.secure_agg.primitives import (
     agree,
     decapsulate,
@@ -49,6 +48,7 @@ from parley.secure_agg.primitives import (
     public_key,
     signing_public,
 )
+from parley.secure_agg.protocol_parameters import Policy, RunParameters
 from parley.secure_agg.shamir import split
 
 KEY = bytes(range(32))

@@ -13,12 +13,12 @@ import signal
 import sys
 from pathlib import Path
 
-from parley.client.contract.printable import guard_streams
 from parley.client.contract.roster import load_deployment
-from parley.deploy.folders import host_of
-from parley.deploy.processes import ProcessError, end_with_parent, wait_until
-from parley.deploy.stream.port import Port, StreamTransport
-from parley.server.conducting import conduct, open_run, telling
+from parley.deploy.child_processes import ProcessError, end_with_parent, wait_until
+from parley.deploy.deployment_folders import host_of
+from parley.deploy.stream.grpc_server import Port, StreamTransport
+from parley.safe_io.printable_text import guard_streams
+from parley.server.run_launcher import conduct, open_run, telling
 
 _COME_S = 120.0
 # On one machine a party that is gone is gone: nobody starts it again.

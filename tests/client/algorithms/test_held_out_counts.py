@@ -7,11 +7,11 @@ import pytest
 
 from parley.client.algorithms.held_out_counts import HeldOutCounts, public_edges
 from parley.client.contract.assumptions import REMEMBERED
-from parley.client.data.block import PartyBlock
-from parley.client.models.linear import LinearModel
-from parley.client.models.losses import HuberSVM, Logistic, Softmax
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.sampling.stream import Randomness
+from parley.client.data.party_block import PartyBlock
+from parley.client.models.linear_losses import HuberSVM, Logistic, Softmax
+from parley.client.models.linear_models import LinearModel
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.sampling.random_stream import Randomness
 
 EDGES = public_edges(records=24_000, epsilon=1.0)
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.algorithms import random_features
+from parley.client.algorithms import kernel_mean_embedding
+from parley.client.algorithms.kernel_mean_embedding import RandomFeatures
 from parley.client.algorithms.pair_tables import PairTables
-from parley.client.algorithms.random_features import RandomFeatures
-from parley.client.data.block import PartyBlock
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.sampling.stream import Randomness
+from parley.client.data.party_block import PartyBlock
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.encoding import FixedPoint
 
 ONE, LARGEST, PHASES = 1 << 16, 1 << 20, 1 << 14
@@ -71,7 +71,7 @@ def test_no_waves_make_a_records_features_longer_than_one(data):
         )
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(random_features, "_weights", lambda *_: waves)
+        patch.setattr(kernel_mean_embedding, "_weights", lambda *_: waves)
         found = features(wide, frequencies).summed(of_integers([row]), np.zeros(1))[:-1] * ONE
     whole = [int(each) for each in found]
     assert sum(each * each for each in whole) <= ONE**2
@@ -93,7 +93,7 @@ def test_phases_are_exact_for_as_many_columns_and_as_large_waves_as_there_may_be
     wide = 131_071
     signs = np.random.default_rng(0).choice([-1, 1], wide)
     waves = np.stack([np.full(wide, LARGEST), LARGEST * signs - signs], axis=1).astype(float)
-    monkeypatch.setattr(random_features, "_weights", lambda *_: waves)
+    monkeypatch.setattr(kernel_mean_embedding, "_weights", lambda *_: waves)
     for row in (np.full(wide, ONE), signs * ONE, signs * (ONE - 1)):
         found = features(wide, 2).summed(of_integers([row]), np.zeros(1))[:-1] * ONE
         assert found.tolist() == reference(waves, row, 2)
@@ -140,7 +140,7 @@ def farthest(moved, relation):
 def test_no_waves_and_no_bound_move_the_sum_by_more_than_is_claimed(
     monkeypatch, at, bound, relation
 ):
-    monkeypatch.setattr(random_features, "_weights", lambda *_: HOSTILE[at])
+    monkeypatch.setattr(kernel_mean_embedding, "_weights", lambda *_: HOSTILE[at])
     own = features(2, 3, classes=2, relation=relation, bound=bound)
     records = [(of_integers([row])[0], label) for row, label in RECORDS]
     moved = moves(own, records)

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.client.algorithms.registry import describe_task, task_from
-from parley.client.data.block import PartyBlock
+from parley.client.data.party_block import PartyBlock
 from parley.client.data.schema import Schema
-from parley.client.features.bins import Hats
-from parley.client.models.rows import prepare_rows
-from parley.privacy.sampling.stream import Randomness
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.server.planning.release import algorithm_for, model_for, plan_release
+from parley.client.features.binned_columns import Hats
+from parley.client.models.row_quantization import prepare_rows
+from parley.privacy.sampling.random_stream import Randomness
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
 
 RECORDS = 400
 SCHEMA = """

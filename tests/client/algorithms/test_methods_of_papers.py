@@ -4,10 +4,10 @@ import pytest
 
 import parley
 from parley.privacy.accounting.composition import Composition
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.server.planning.release import algorithm_for, averaged, model_for, plan_release
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.job_planner import algorithm_for, averaged, model_for, plan_release
 
 OUTPUT = (
     "algorithm.kind=output-perturbation",

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.algorithms.iterates import KnowsGain
+from parley.client.algorithms.iterative import KnowsGain
 from parley.client.algorithms.noise_gain import noise_gain
-from parley.client.models.linear import LinearModel
-from parley.client.models.losses import Logistic, Softmax
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.client.models.linear_losses import Logistic, Softmax
+from parley.client.models.linear_models import LinearModel
+from parley.privacy.accounting.threat_model import Neighbouring
 
 PLAIN = {
     "rounds": 6,

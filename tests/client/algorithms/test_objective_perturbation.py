@@ -8,17 +8,17 @@ from plans import with_primary
 
 from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.protocol import Declined, Reason
-from parley.client.data.block import PartyBlock
-from parley.client.party.verification import _check_covers
+from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.data.party_block import PartyBlock
+from parley.client.party.plan_verification import _check_covers
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import NOISE_POINTS, Adversary
-from parley.privacy.mechanisms.objective import ObjectivePerturbation, objective_noise
-from parley.privacy.sampling.stream import Randomness
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.server.planning.release import algorithm_for, model_for, plan_release
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary
+from parley.privacy.mechanisms.objective_noise import ObjectivePerturbation, objective_noise
+from parley.privacy.sampling.random_stream import Randomness
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
 
 PARTIES, RECORDS, FEATURES = 400, 20, 3
 FEDERATION = Federation(

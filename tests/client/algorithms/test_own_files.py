@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parley.client.algorithms.own import OwnAlgorithmError, build_own
+from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own
 from parley.client.algorithms.registry import describe_task, task_from
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "federated_count.py"

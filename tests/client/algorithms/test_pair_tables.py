@@ -8,10 +8,10 @@ import pytest
 
 from parley.client.algorithms.pair_tables import PairTables, codes_of, named_pairs
 from parley.client.algorithms.registry import describe_task, task_from
-from parley.client.contract.decoding import DecodingError
-from parley.client.data.block import PartyBlock
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.sampling.stream import Randomness
+from parley.client.contract.strict_decoding import DecodingError
+from parley.client.data.party_block import PartyBlock
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.sampling.random_stream import Randomness
 
 SIZES = (3, 4, 2, 5)
 

@@ -5,17 +5,17 @@ import pytest
 
 from parley.client.algorithms.base import PublicFacts
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.data.block import PartyBlock
-from parley.client.models.gradients import MOST_RECORDS
-from parley.client.models.linear import LinearModel
-from parley.client.models.losses import Logistic
-from parley.client.models.rows import prepare_rows
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.sampling.stream import Randomness
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.server.planning.release import algorithm_for, model_for, plan_release
+from parley.client.data.party_block import PartyBlock
+from parley.client.models.integer_gradients import MOST_RECORDS
+from parley.client.models.linear_losses import Logistic
+from parley.client.models.linear_models import LinearModel
+from parley.client.models.row_quantization import prepare_rows
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.sampling.random_stream import Randomness
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
 
 FEDERATION = Federation(parties=4, min_records=500, total_records=2000, max_records=500)
 

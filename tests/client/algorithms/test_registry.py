@@ -13,18 +13,18 @@ from plans import with_primary
 
 from parley.client.algorithms.base import Claim
 from parley.client.algorithms.registry import describe_task, task_from
-from parley.client.contract.decoding import DecodingError
-from parley.client.contract.plan import ReleasePlan
-from parley.client.data.block import PartyBlock
-from parley.client.models.bounded import real_ball
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.strict_decoding import DecodingError
+from parley.client.data.party_block import PartyBlock
+from parley.client.models.clipping import real_ball
 from parley.privacy.accounting.rounding import exact
-from parley.privacy.kernel.sets import Set
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
-from parley.privacy.sampling.stream import Randomness
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.planning.release import algorithm_for, model_for, plan_release
+from parley.privacy.sampling.random_stream import Randomness
+from parley.privacy.sensitivity.bounded_sets import Set
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
 
 _FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95)
 

@@ -14,10 +14,10 @@ from parley.client.algorithms.second_moments import (
     check_components,
     projected,
 )
-from parley.client.data.block import PartyBlock
-from parley.client.models.rows import prepare_rows
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.sampling.stream import Randomness
+from parley.client.data.party_block import PartyBlock
+from parley.client.models.row_quantization import prepare_rows
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.sampling.random_stream import Randomness
 
 
 def summed(rows, *, neighbouring=Neighbouring.REPLACE_ONE, bound=1e6):

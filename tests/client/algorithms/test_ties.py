@@ -7,14 +7,14 @@ import pytest
 
 from parley.client.algorithms.base import PublicFacts
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.data.block import PartyBlock
+from parley.client.data.party_block import PartyBlock
 from parley.client.models.class_weights import weighted
-from parley.client.models.linear import LinearModel
-from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
+from parley.client.models.linear_losses import HuberSVM, Logistic, Softmax, SquaredLoss
+from parley.client.models.linear_models import LinearModel
+from parley.client.models.loss_table import tabled
 from parley.client.models.own_losses import OwnLoss, OwnResidualLoss
-from parley.client.models.rows import prepare_rows
-from parley.client.models.tabling import tabled
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.client.models.row_quantization import prepare_rows
+from parley.privacy.accounting.threat_model import Neighbouring
 
 RECORDS, RADIUS = 7, 1e3
 LOSSES = {

@@ -13,8 +13,8 @@ from agreements import NETWORK
 from safetensors.numpy import save
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.canonical import canonical
-from parley.client.contract.protocol import REQUESTS, Declined
+from parley.client.contract.canonical_encoding import canonical
+from parley.client.contract.party_protocol import REQUESTS, Declined
 
 BOTH = (*NETWORK, "privacy.unit=both", "privacy.party-epsilon=3", "privacy.record-bound=inner")
 

@@ -15,7 +15,7 @@ from parley.client.contract.assumptions import (
     assumptions_for,
 )
 from parley.client.queries import QUERIES
-from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.threat_model import Unit
 
 
 class _Own:

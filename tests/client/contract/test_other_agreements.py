@@ -7,10 +7,10 @@ from plans import with_primary
 from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task
-from parley.client.contract.protocol import decode_frame, encode_frame
-from parley.client.party.consent import Consent, render_consent
-from parley.client.party.openings import _HEAD_MARK
-from parley.privacy.accounting.guarantee import Unit
+from parley.client.contract.party_protocol import decode_frame, encode_frame
+from parley.client.party.owner_policy import Consent, render_consent
+from parley.client.party.unmasking_log import _HEAD_MARK
+from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
 
 

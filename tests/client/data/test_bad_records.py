@@ -11,11 +11,11 @@ import pytest
 from tables import GOOD, HEADER, SCHEMA, columns, write
 
 from parley.client.data.binary_files import read_arrays
-from parley.client.data.memory import room_for
+from parley.client.data.memory_limit import room_for
+from parley.client.data.raw_table import DataError
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.data.schema_inference import infer_schema
-from parley.client.data.table import DataError
+from parley.client.data.schema_inference.draft import infer_schema
 
 
 def test_errors_in_a_sample_name_the_line_of_the_file(tmp_path):

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.data.blocks import Division
-from parley.client.data.cells import plain_texts
-from parley.client.data.contents import cells_of
+from parley.client.data.budget_blocks import Division
+from parley.client.data.cell_parsing import plain_texts
+from parley.client.data.content_digest import cells_of
 from parley.client.data.csv_text import csv_tables
-from parley.client.data.frames import SqlQuery
+from parley.client.data.data_sources import SqlQuery
+from parley.client.data.raw_party_block import Persons, of_persons, read_table_block
+from parley.client.data.raw_table import DataError, Table
 from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.sql import _series, sql_tables
-from parley.client.data.table import DataError, Table
-from parley.client.data.table_block import Persons, of_persons, read_table_block
-from parley.privacy.ledger.blocks import block_number
+from parley.client.data.sql_source import _series, sql_tables
+from parley.privacy.ledger.block_composition import block_number
 
 SCHEMA = Schema.from_toml(
     """

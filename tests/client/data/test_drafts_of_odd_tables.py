@@ -6,13 +6,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parley.client.data.columns import canonical_text
-from parley.client.data.frames import frame_of
+from parley.client.data.column_types import canonical_text
+from parley.client.data.data_sources import frame_of
+from parley.client.data.raw_table import DataError, Table
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_check import check_file
-from parley.client.data.schema_inference import infer_schema
-from parley.client.data.table import DataError, Table
+from parley.client.data.schema_inference.draft import infer_schema
 
 RECORDS = 600
 RNG = np.random.default_rng(46)

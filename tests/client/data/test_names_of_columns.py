@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parley.client.data.raw_table import DataError
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_check import check_file
-from parley.client.data.schema_inference import infer_schema
-from parley.client.data.table import DataError
+from parley.client.data.schema_inference.draft import infer_schema
 
 HOSTILE = (
     *("count", "len", "index", "literal", "value", "prediction", "row_nr", "field_0", "COUNT"),

@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from parley.client.data.column_names import MissingColumns
-from parley.client.data.frames import frame_of
+from parley.client.data.data_sources import frame_of
+from parley.client.data.raw_party_block import Persons, of_persons, read_table_block
+from parley.client.data.raw_table import DataError
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.data.table import DataError
-from parley.client.data.table_block import Persons, of_persons, read_table_block
 
 SCHEMA = Schema.from_toml(
     """

@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 from tables import GOOD, HEADER, SCHEMA, columns, write
 
-from parley.client.data import readers
+from parley.client.data import table_readers
+from parley.client.data.raw_table import DataError
 from parley.client.data.records import find_party_files, read_records, records_from_columns
 from parley.client.data.schema import Schema, load_schema
-from parley.client.data.schema_inference import infer_schema
-from parley.client.data.table import DataError
+from parley.client.data.schema_inference.draft import infer_schema
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -269,7 +269,7 @@ sick = { kind = "label", positive = "yes", negative = "no" }
     schema, path = Schema.from_toml(text), tmp_path / "rows.csv"
     path.write_text("a,b,sick\n.1,.2,yes\n-.3,.4,no\n.5,-.6,yes\n")
     apart = read_records(path, schema, "logistic")
-    monkeypatch.setattr(readers, "checked_names", lambda *_, **__: ["b", "a", "sick"])
+    monkeypatch.setattr(table_readers, "checked_names", lambda *_, **__: ["b", "a", "sick"])
     swapped = read_records(path, schema, "logistic")
     assert swapped.features[:, ::-1].tolist() == apart.features.tolist()
     assert swapped.labels.tolist() == apart.labels.tolist()

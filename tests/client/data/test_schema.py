@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from parley.cli import app
-from parley.client.data.columns import MISSING_TEXTS, ArrayColumn, NumericColumn, canonical_text
+from parley.client.data.column_types import (
+    MISSING_TEXTS,
+    ArrayColumn,
+    NumericColumn,
+    canonical_text,
+)
+from parley.client.data.raw_table import DataError
 from parley.client.data.records import read_records
 from parley.client.data.schema import COLUMN_KINDS, FileFormat, Schema, SchemaError, load_schema
 from parley.client.data.schema_check import check_file
-from parley.client.data.table import DataError
 
 LABEL = 'y = { kind = "label", positive = 1, negative = 0 }\n'
 AGE = 'age = { kind = "numeric", range = [0, 100] }\n'

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from parley.client.dp_sgd import apart
-from parley.client.dp_sgd.apart import layout_of, period_of
-from parley.client.dp_sgd.batches import Layout, check_records, widths_for
-from parley.client.dp_sgd.clipping import record_gradients
-from parley.client.dp_sgd.written import record_classes
+from parley.client.dp_sgd import batch_invariance
+from parley.client.dp_sgd.batch_invariance import layout_of, period_of
+from parley.client.dp_sgd.poisson_batches import Layout, check_records, widths_for
+from parley.client.dp_sgd.torch_clipping import record_gradients
+from parley.client.dp_sgd.torch_gradients import record_classes
 from parley.client.models.networks import Network
 
 
@@ -51,7 +51,7 @@ def test_a_network_that_mixes_records_has_passes_of_one_row(monkeypatch) -> None
     def mixed(network, x, y, **given):
         return own(network, x + 1e-9 * x.sum(), y, **given)
 
-    monkeypatch.setattr(apart, "record_gradients", mixed)
+    monkeypatch.setattr(batch_invariance, "record_gradients", mixed)
     assert layout_of(network, (64, 80, 96)) == Layout(width=1, period=1)
 
 

@@ -7,11 +7,11 @@ from record_loop import loop_sums
 from small_networks import training
 from torch import nn
 
-from parley.client.dp_sgd.clipping import choose_way, clipped_sum
-from parley.client.dp_sgd.steps import normal_of, party_sum
+from parley.client.dp_sgd.batch_sums import normal_of, party_sum
+from parley.client.dp_sgd.torch_clipping import choose_way, clipped_sum
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
-from parley.privacy.sampling.stream import NoiseStream, Randomness
+from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 
 K = 3
 

@@ -10,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 from small_networks import network, party, training, with_entry
 
-from parley.client.dp_sgd import training as dp_sgd
-from parley.client.dp_sgd.batches import poisson_batch
-from parley.client.dp_sgd.parties import Parties, PartyData
-from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.training import Trained, train_parties, train_party
+from parley.client.dp_sgd import local_training as dp_sgd
+from parley.client.dp_sgd.local_training import Trained, train_parties, train_party
+from parley.client.dp_sgd.poisson_batches import poisson_batch
+from parley.client.dp_sgd.training_data import Parties, PartyData
+from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.record_losses import cross_entropy
 from parley.privacy.sampling.gaussian import rounded_gaussian
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 
 def test_noise_has_its_standard_deviation_on_the_sum() -> None:

@@ -9,15 +9,15 @@ import torch
 from record_loop import loop_sums
 from torch import nn
 
-from parley.client.dp_sgd.chains import linear_layers
-from parley.client.dp_sgd.clipping import (
+from parley.client.dp_sgd.exact_layers import linear_layers
+from parley.client.dp_sgd.torch_clipping import (
     WayError,
     check_way,
     choose_way,
     clipped_sum,
     trainable,
 )
-from parley.client.dp_sgd.settings import EXACT, WRITTEN
+from parley.client.dp_sgd.training_settings import EXACT, WRITTEN
 from parley.client.models.networks import Network
 
 pytestmark = pytest.mark.filterwarnings("ignore")

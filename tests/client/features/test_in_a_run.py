@@ -12,17 +12,17 @@ from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
 import parley
-from parley.client.contract.protocol import Declined, Reason
-from parley.client.party.consent import load_consent, render_consent
-from parley.client.party.dataset import load_holding
-from parley.client.party.policy import map_of
-from parley.prediction.loading import load_model
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
+from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.party.dataset_loader import load_holding
+from parley.client.party.owner_policy import load_consent, render_consent
+from parley.client.party.run_validation import map_of
+from parley.prediction.model_loading import load_model
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
 from parley.server.model_file import ModelFileError
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
-from parley.simulations.engine.local_parties import party_folders, prepare_parties
+from parley.simulations.engine.party_folders import party_folders, prepare_parties
 
 SCHEMA = """
 scaling = "unit"

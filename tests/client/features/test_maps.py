@@ -9,13 +9,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from parley.client.data.readers import table_of
 from parley.client.data.records import encoded
 from parley.client.data.schema import Schema
+from parley.client.data.table_readers import table_of
 from parley.client.features.base import FeatureError
-from parley.client.features.own import local_code
-from parley.client.features.preparation import cached
-from parley.client.features.table import FEATURES, build_map
+from parley.client.features.own_feature_map import local_code
+from parley.client.features.registry import FEATURES, build_map
+from parley.client.features.row_preparation import cached
 
 IMAGES = Schema.from_toml(
     """
@@ -265,7 +265,7 @@ def test_a_disk_without_room_keeps_nothing_and_nobody_from_learning(tmp_path, mo
         file.write_bytes(b"half")
         raise SafetensorError("No space left on device")
 
-    monkeypatch.setattr("parley.client.features.preparation.save_file", full)
+    monkeypatch.setattr("parley.client.features.row_preparation.save_file", full)
     assert cached(tmp_path / "f", "key", lambda: np.ones((1, 1), np.float32)).tolist() == [[1.0]]
     assert list((tmp_path / "f").iterdir()) == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.client.features.images import Scattering
+from parley.client.features.image_scattering import Scattering
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = Path(os.environ.get("PARLEY_DATA", ROOT.parent / "shared" / "data"))

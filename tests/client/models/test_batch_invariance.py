@@ -6,7 +6,7 @@ import brought_networks
 import pytest
 import torch
 
-from parley.client.dp_sgd.clipping import WayError, choose_way, record_gradients
+from parley.client.dp_sgd.torch_clipping import WayError, choose_way, record_gradients
 from parley.client.models.batch_invariance import check_batch_invariance
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network

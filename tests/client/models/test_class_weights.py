@@ -7,19 +7,19 @@ from plain_gradients import plain_gradients
 
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.registry import describe_task, task_from
-from parley.client.contract.canonical import canonical
-from parley.client.contract.decoding import DecodingError
-from parley.client.data.block import PartyBlock
-from parley.client.dp_sgd.clipping import clipped_sum, plain_sum
+from parley.client.contract.canonical_encoding import canonical
+from parley.client.contract.strict_decoding import DecodingError
+from parley.client.data.party_block import PartyBlock
+from parley.client.dp_sgd.torch_clipping import clipped_sum, plain_sum
 from parley.client.models.class_weights import ClassWeighted
-from parley.client.models.gradients import gradients
+from parley.client.models.integer_gradients import gradients
 from parley.client.models.layers import NetworkError
-from parley.client.models.linear import LinearModel
-from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
+from parley.client.models.linear_losses import HuberSVM, Logistic, Softmax, SquaredLoss
+from parley.client.models.linear_models import LinearModel
 from parley.client.models.networks import Network
 from parley.client.models.record_losses import RecordLosses
-from parley.client.models.rows import prepare_rows
-from parley.client.solvers.certified import local_optima
+from parley.client.models.row_quantization import prepare_rows
+from parley.client.solvers.local_optima import local_optima
 
 LOSSES = {
     "logistic": ClassWeighted(loss=Logistic(), weights=(1.0, 3.0)),

@@ -8,14 +8,14 @@ import pytest
 
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.registry import describe_task, task_from
-from parley.client.contract.decoding import DecodingError
-from parley.client.models.linear import LinearModel
-from parley.client.models.losses import Logistic
+from parley.client.contract.strict_decoding import DecodingError
+from parley.client.models.linear_losses import Logistic
+from parley.client.models.linear_models import LinearModel
+from parley.client.models.loss_table import tabled
 from parley.client.models.own_losses import NODES, OwnLoss, OwnResidualLoss
-from parley.client.models.tabling import tabled
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.server.planning.release import model_for
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.job_planner import model_for
 
 PLACES = np.array([-1e300, -1e4, -16, -15.99, -1, -0.01, 0, 0.3, 7, 16, 17, 1e308, np.inf])
 

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from parley.client.contract.protocol import Frame
+from parley.client.contract.party_protocol import Frame
 from parley.client.party.last_uses import LastUses, Uptime
-from parley.client.party.storage import Keeper
-from parley.deploy.stream.queue import Queue
-from parley.privacy.ledger import owner
+from parley.client.party.party_folder import Keeper
+from parley.deploy.stream.run_queue import Queue
+from parley.privacy.ledger import owner_actions
 from parley.privacy.ledger.ledger import Ledger
-from parley.server.jobs.file import load_job, render_job
+from parley.server.jobs.job_file import load_job, render_job
 
 DAY_S = 24 * 3600.0
 
@@ -110,7 +110,7 @@ def test_an_approval_lapses_although_the_clock_is_held_back(waiting, wired, back
 def test_a_proposal_is_as_old_as_what_the_ledger_saw_last(waiting, wired, monkeypatch):
     """Also where the machine was off in between, and its clock starts from an earlier time."""
     later = datetime.fromtimestamp(waiting.clock + 8 * DAY_S, UTC).isoformat("T", "milliseconds")
-    monkeypatch.setattr(owner, "now", lambda: later)
+    monkeypatch.setattr(owner_actions, "now", lambda: later)
     with Ledger.open(waiting.folders[0] / "ledger.sqlite") as ledger:
         key = ledger.totals()[0].key
         ledger.decide(key, run_id="another", proposals=("ab" * 32,), accepted=False, reason="")
@@ -119,7 +119,7 @@ def test_a_proposal_is_as_old_as_what_the_ledger_saw_last(waiting, wired, monkey
 
 def decide_at(world, monkeypatch, moment, proposal):
     said = datetime.fromtimestamp(moment, UTC).isoformat("T", "milliseconds")
-    monkeypatch.setattr(owner, "now", lambda: said)
+    monkeypatch.setattr(owner_actions, "now", lambda: said)
     with Ledger.open(world.folders[0] / "ledger.sqlite") as ledger:
         key = ledger.totals()[0].key
         ledger.decide(key, run_id=world.run, proposals=(proposal,), accepted=True, reason="")

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parley.client.contract.protocol import Declined
+from parley.client.contract.party_protocol import Declined
 from parley.client.data.schema import load_schema
-from parley.client.party.consent import Consent, ConsentError, parse_consent
-from parley.client.party.data_set import DataSet
-from parley.client.party.dataset import RAW_COLUMNS, load_holding
-from parley.client.party.kept_records import KeptRecords
+from parley.client.party.dataset_config import DataSet
+from parley.client.party.dataset_loader import RAW_COLUMNS, load_holding
+from parley.client.party.owner_policy import Consent, ConsentError, parse_consent
+from parley.client.party.record_cache import KeptRecords
 from parley.privacy.ledger.ledger import Ledger
 
 NAMES = ("a", "b", "c", "d")
@@ -180,7 +180,7 @@ def test_a_file_that_is_written_while_it_is_read_is_not_learned_from(tmp_path, m
         file.write_text(file.read_text() + line)
         return found
 
-    monkeypatch.setattr("parley.client.party.kept_records.load_holding", read_while_it_grows)
+    monkeypatch.setattr("parley.client.party.record_cache.load_holding", read_while_it_grows)
     with pytest.raises(Declined, match="files that stay while they are read"):
         kept.of(*KEY)
     monkeypatch.undo()

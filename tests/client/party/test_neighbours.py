@@ -16,7 +16,7 @@ from differential.server import Session, World
 from differential.twins import NOW
 from safetensors.numpy import save
 
-from parley.privacy.accounting.guarantee import NOISE_POINTS
+from parley.privacy.accounting.threat_model import NOISE_POINTS
 
 ROWS, OF_PARTY, TABLE = (
     next(kind for kind in KINDS if kind.name == name)

@@ -7,7 +7,7 @@ import pytest
 from proposals import refused
 
 from parley.client.algorithms.registry import describe_task
-from parley.client.contract.protocol import (
+from parley.client.contract.party_protocol import (
     REQUESTS,
     WIRE_VERSION,
     Declined,
@@ -16,8 +16,8 @@ from parley.client.contract.protocol import (
     encode_frame,
     request_from,
 )
-from parley.privacy.accounting.guarantee import NOISE_POINTS
-from parley.privacy.sampling.stream import Randomness
+from parley.privacy.accounting.threat_model import NOISE_POINTS
+from parley.privacy.sampling.random_stream import Randomness
 
 
 def test_code_of_ones_own_runs_only_where_the_owner_lists_it(network_world, wired):

@@ -6,13 +6,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parley.client.contract.protocol import encode_frame
+from parley.client.contract.party_protocol import encode_frame
 from parley.client.data.schema import load_schema
-from parley.client.party.consent import ConsentError, parse_consent
-from parley.client.party.kept_records import KeptRecords
+from parley.client.party.owner_policy import ConsentError, parse_consent
+from parley.client.party.record_cache import KeptRecords
 from parley.deploy.party_check import check_items
-from parley.owner.facts import opened
-from parley.owner.standing import budgets
+from parley.owner.offers import opened
+from parley.owner.owner_status import budgets
 from parley.privacy.ledger.ledger import Ledger
 
 SCHEMA = """

@@ -6,13 +6,13 @@ import pytest
 from proposals import LESS
 
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.client.contract.protocol import Declined
-from parley.client.party.consent import Consent
-from parley.client.party.dataset import Facts
-from parley.client.party.verification import check_computation
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.planning.release import algorithm_for, model_for, plan_release
+from parley.client.contract.party_protocol import Declined
+from parley.client.party.dataset_loader import Facts
+from parley.client.party.owner_policy import Consent
+from parley.client.party.plan_verification import check_computation
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
 
 SCHEMA = """
 [columns]

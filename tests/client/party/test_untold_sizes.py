@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from agreements import NETWORK
 
-from parley.client.contract.protocol import encode_frame
+from parley.client.contract.party_protocol import encode_frame
 from parley.client.features.base import Features
-from parley.client.party.kept_records import KeptRecords
+from parley.client.party.record_cache import KeptRecords
 
 TRAINED = (*NETWORK, "dp-sgd.sampling-rate=0.3", "parties.min-records=5")
 SUMMED = ("algorithm.kind=distributed-dp-sgd", *TRAINED[1:], "dp-sgd.local-steps=1")
@@ -75,10 +75,10 @@ def test_whether_a_wide_map_fits_is_decided_by_a_public_number(tmp_path, wired):
     """Else the width that a server names finds the party's own number by bisection."""
     import polars as pl
 
-    from parley.client.contract.protocol import Declined
-    from parley.client.features.table import build_map
-    from parley.client.party.data_set import DataSet
-    from parley.client.party.dataset import load_holding
+    from parley.client.contract.party_protocol import Declined
+    from parley.client.features.registry import build_map
+    from parley.client.party.dataset_config import DataSet
+    from parley.client.party.dataset_loader import load_holding
 
     schema = """
 [file]
@@ -150,7 +150,7 @@ def test_what_goes_wrong_in_reading_is_one_reason_and_one_line(tmp_path, wired, 
             raise fault("at the record 0.375")
 
         with monkeypatch.context() as patch:
-            patch.setattr("parley.client.party.kept_records.load_holding", breaks)
+            patch.setattr("parley.client.party.record_cache.load_holding", breaks)
             reasons = [wired.reason(world.ask(0, "join", **world.join_head()))]
             reasons.append(wired.reason(world.inspect()))
         heard.append((reasons, said(world)))

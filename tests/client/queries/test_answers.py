@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from blocks import block_of_columns
 
-from parley.client.contract.decoding import DecodingError
+from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries import query_from
 from parley.client.queries.base import Facts, QueryError
-from parley.client.queries.counts import Choose, Count, Histogram, Marginals
+from parley.client.queries.count_queries import Choose, Count, Histogram, Marginals
+from parley.client.queries.filters import col
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.quantiles import Quantiles
-from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.kernel.sets import Lengths, moved_by
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.sensitivity.bounded_sets import Lengths, moved_by
 
 REPLACE, REMOVE = Neighbouring.REPLACE_ONE, Neighbouring.ADD_OR_REMOVE_ONE
 SCHEMA = Schema.from_toml(

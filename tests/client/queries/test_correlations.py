@@ -11,8 +11,8 @@ from blocks import block_of_columns
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, QueryError
 from parley.client.queries.correlations import Correlations, Formula
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.intervals import Reach
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.noise_intervals import Reach
 from parley.privacy.estimation.second_moments import SecondMoments
 
 SCHEMA = Schema.from_toml(

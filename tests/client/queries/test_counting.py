@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from every_query import EXAMPLES, OLD, SCHEMA, block_of, records
 
-from parley.client.contract.decoding import DecodingError
+from parley.client.contract.strict_decoding import DecodingError
 from parley.client.queries.base import Facts, QueryError
-from parley.client.queries.batch import Batch, Counting, counting_from
-from parley.client.queries.counts import Choose, Count, Histogram
+from parley.client.queries.count_queries import Choose, Count, Histogram
 from parley.client.queries.kmeans import KMeansStep
 from parley.client.queries.moments import Mean
-from parley.client.queries.response import Response
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.client.queries.query_batch import Batch, Counting, counting_from
+from parley.client.queries.randomised_response import Response
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
 
 BATCHES = [
     *((examples[-1],) for kind, examples in EXAMPLES.items() if kind not in (Choose, Response)),

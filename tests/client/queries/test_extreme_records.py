@@ -12,17 +12,17 @@ from blocks import block_of_columns
 
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import Facts, QueryError
-from parley.client.queries.batch import Batch, Counting
-from parley.client.queries.cells import round_sums
 from parley.client.queries.correlations import Correlations
-from parley.client.queries.counts import Histogram
+from parley.client.queries.count_queries import Histogram
+from parley.client.queries.group_cells import round_sums
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.regression import Regression
+from parley.client.queries.query_batch import Batch, Counting
+from parley.client.queries.regression.regression_query import Regression
 from parley.client.queries.sums import Total
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.kernel.sets import moved_by
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.sensitivity.bounded_sets import moved_by
 
 QUERIES = (
     Total(column="x", by=("c",)),

@@ -12,13 +12,13 @@ import pytest
 
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts
-from parley.client.queries.counts import Count, Histogram, Marginals
+from parley.client.queries.count_queries import Count, Histogram, Marginals
+from parley.client.queries.filters import col
 from parley.client.queries.moments import Mean, Variance, balanced
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.sums import Total
-from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.intervals import Reach
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.noise_intervals import Reach
 
 
 def benchmark():

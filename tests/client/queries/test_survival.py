@@ -8,10 +8,10 @@ from blocks import block_of_columns
 
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, QueryError
+from parley.client.queries.filters import col
 from parley.client.queries.survival import Survival
-from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.intervals import Reach
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.noise_intervals import Reach
 from parley.privacy.estimation.survival import LifeTable
 
 TIME = '{{ kind = "numeric", range = [{}, {}], outside = "{}" }}'

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from every_query import EXAMPLES, SCHEMA, block_of, records
 
-from parley.client.algorithms.queries import QueryRelease, bound_to
+from parley.client.algorithms.query_release import QueryRelease, bound_to
 from parley.client.algorithms.registry import describe_task, task_from
-from parley.client.contract.decoding import DecodingError
-from parley.client.contract.protocol import Declined
+from parley.client.contract.party_protocol import Declined
+from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema
 from parley.client.queries import QUERIES
-from parley.client.queries.batch import Batch, Counting
-from parley.client.queries.counts import Count
-from parley.client.queries.response import Response
-from parley.client.where import parse_where
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.client.queries.count_queries import Count
+from parley.client.queries.filters import parse_where
+from parley.client.queries.query_batch import Batch, Counting
+from parley.client.queries.randomised_response import Response
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
 
 OLD = parse_where("age > 60 and not (sex == 'Male' or ward in ('a', 'b')) and sex is null")
 WORDS = [*SCHEMA.columns, *QUERIES, "", "none", "replace-one", "<", "in", "null", "a" * 600]

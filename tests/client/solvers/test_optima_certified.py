@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.client.models.class_weights import ClassWeighted
-from parley.client.models.linear import LinearModel
-from parley.client.models.losses import HuberSVM, Logistic, Softmax
+from parley.client.models.linear_losses import HuberSVM, Logistic, Softmax
+from parley.client.models.linear_models import LinearModel
 from parley.client.models.own_losses import NODES, REACH, OwnLoss
-from parley.client.solvers.certificate import certificates, cut, on_grid, put_together
+from parley.client.solvers.optimum_certificate import certificates, cut, on_grid, put_together
 
 _EDGES = np.sort(np.random.default_rng(3).uniform(-2, 2, (2, NODES)))
 LOSSES = {

@@ -9,7 +9,7 @@ import parley
 from parley import col
 from parley.client.data.schema import Schema
 from parley.client.queries.moments import Mean
-from parley.privacy.ledger.errors import BudgetExceeded
+from parley.privacy.ledger.ledger_errors import BudgetExceeded
 
 NAMES = [f"w{k}" for k in range(8)]
 CELLS = list("abcdefghij")

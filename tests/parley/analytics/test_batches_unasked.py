@@ -4,8 +4,8 @@ import pytest
 from query_parties import charged, make_parties, open_session
 
 from parley.client.queries.base import QueryError
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.errors import BudgetExceeded
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.ledger_errors import BudgetExceeded
 
 
 @pytest.fixture

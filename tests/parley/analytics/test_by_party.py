@@ -7,7 +7,7 @@ from query_parties import charged, make_parties, open_session, rows_of, simulate
 import parley
 from parley.analytics.query_file import load_queries
 from parley.client.queries.base import QueryError
-from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.threat_model import Unit
 from parley.secure_agg.interface import TooFewSurvivors
 
 HUGE = {"epsilon": 400.0}

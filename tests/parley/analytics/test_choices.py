@@ -7,7 +7,7 @@ import pytest
 
 import parley
 from parley.client.data.schema import Schema
-from parley.privacy.accounting.events import BoundedRange, Pure
+from parley.privacy.accounting.privacy_events import BoundedRange, Pure
 
 SCHEMA = Schema.from_toml(
     """

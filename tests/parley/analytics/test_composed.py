@@ -16,13 +16,13 @@ from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, QueryError
 from parley.client.queries.kmeans import KMeansStep
 from parley.client.queries.moments import Variance
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.estimation.intervals import Reach
-from parley.privacy.kernel.sets import moved_by
-from parley.privacy.ledger.errors import BudgetExceeded
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.noise_intervals import Reach
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.discrete import discrete_laplace
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.ledger.ledger_errors import BudgetExceeded
+from parley.privacy.sampling.discrete_noise import discrete_laplace
+from parley.privacy.sampling.random_stream import NoiseStream
+from parley.privacy.sensitivity.bounded_sets import moved_by
 
 REPLACE, REMOVE = Neighbouring.REPLACE_ONE, Neighbouring.ADD_OR_REMOVE_ONE
 SCHEMA = Schema.from_toml(

@@ -9,15 +9,15 @@ from blocks import block_of_columns
 import parley
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts
-from parley.client.queries.batch import Batch, Counting
-from parley.client.queries.counts import Count
-from parley.client.where import parse_where
-from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring, Unit
+from parley.client.queries.count_queries import Count
+from parley.client.queries.filters import parse_where
+from parley.client.queries.query_batch import Batch, Counting
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring, Unit
 from parley.privacy.accounting.tradeoff import power
-from parley.privacy.ledger.errors import BudgetExceeded
-from parley.privacy.sampling.stream import NoiseStream
-from parley.server.planning.queries import plan_batch
-from parley.server.planning.query_terms import Terms
+from parley.privacy.ledger.ledger_errors import BudgetExceeded
+from parley.privacy.sampling.random_stream import NoiseStream
+from parley.server.planning.query_planner import plan_batch
+from parley.server.planning.session_terms import Terms
 
 SCHEMA = Schema.from_toml(
     """

@@ -3,11 +3,11 @@
 import pytest
 
 import parley
-from parley.client.contract.protocol import Declined
+from parley.client.contract.party_protocol import Declined
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_check import check_file
-from parley.client.party.data_set import DataSet
-from parley.client.party.dataset import RAW_COLUMNS, load_holding
+from parley.client.party.dataset_config import DataSet
+from parley.client.party.dataset_loader import RAW_COLUMNS, load_holding
 
 SCHEMA = """
 [columns]

@@ -8,15 +8,15 @@ from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
 
 from parley.client.contract.guarantee import Guarantee
 from parley.client.queries.base import QueryError
-from parley.client.queries.batch import Counting
-from parley.client.queries.counts import Count
-from parley.client.where import parse_where
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.errors import BudgetExceeded
+from parley.client.queries.count_queries import Count
+from parley.client.queries.filters import parse_where
+from parley.client.queries.query_batch import Counting
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.ledger_errors import BudgetExceeded
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.jobs.section import JobError
-from parley.server.rounds.parties import AskedParties
-from parley.simulations.engine.local_parties import party_folders
+from parley.server.jobs.section_base import JobError
+from parley.server.rounds.remote_parties import AskedParties
+from parley.simulations.engine.party_folders import party_folders
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_after_a_release_that_failed_the_same_query_is_paid_once_and_another_ane
 def test_a_session_says_at_once_who_is_missing_or_can_do_without(
     made, tmp_path, monkeypatch, count, fewest
 ):
-    from parley.analytics import parties as asked
+    from parley.analytics import backends as asked
 
     monkeypatch.setattr(asked, "_COME_S", 1.0)
     parties = made(parties=count)
@@ -198,11 +198,11 @@ def test_a_party_that_was_asked_another_query_than_the_others_takes_no_part(
     made, tmp_path, monkeypatch
 ):
     """What each joined for keys its masks: it refuses the round of the others, unpaid."""
-    from parley.server.rounds import party_cohort
+    from parley.server.rounds import remote_cohort
 
     parties = made(parties=4)
     with open_session(parties, tmp_path / "s") as s:
-        frame_of = party_cohort.PartyCohort._frame
+        frame_of = remote_cohort.PartyCohort._frame
         told = []
 
         def other(self, kind, blobs=(), **head):
@@ -213,7 +213,7 @@ def test_a_party_that_was_asked_another_query_than_the_others_takes_no_part(
                     head["task"] = {**head["task"], "batch": [first]}
             return frame_of(self, kind, blobs, **head)
 
-        monkeypatch.setattr(party_cohort.PartyCohort, "_frame", other)
+        monkeypatch.setattr(remote_cohort.PartyCohort, "_frame", other)
         with pytest.raises(TooFewSurvivors):
             s.group_by("sex").count(epsilon=0.25)
         assert s.remaining == 1.0

@@ -6,15 +6,15 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from parley.analytics.asked import Submission
 from parley.analytics.query_file import example_file, load_queries
-from parley.analytics.server_command import answers_in, texts_of
+from parley.analytics.remote_queries import answers_in, texts_of
+from parley.analytics.submission import Submission
 from parley.cli import app
 from parley.client.data.schema import load_schema
 from parley.client.queries import QUERIES
 from parley.client.queries.base import QueryError
-from parley.client.where import WhereError
-from parley.deploy.processes import ProcessError
+from parley.client.queries.filters import WhereError
+from parley.deploy.child_processes import ProcessError
 
 SCHEMA = """
 [columns]

@@ -10,7 +10,7 @@ from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
 import parley
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
-from parley.privacy.ledger.errors import BudgetExceeded
+from parley.privacy.ledger.ledger_errors import BudgetExceeded
 
 ASKED = {"column": "sick", "of": ["age", "sex"], "family": "logistic", "occurred": "yes"}
 

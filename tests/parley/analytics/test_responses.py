@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
 
-from parley.client.algorithms.queries import QueryRelease, bound_to
+from parley.client.algorithms.query_release import QueryRelease, bound_to
 from parley.client.algorithms.registry import describe_task, task_from
-from parley.client.contract.decoding import DecodingError
-from parley.client.contract.protocol import Declined
+from parley.client.contract.party_protocol import Declined
+from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema
-from parley.client.queries.batch import Batch, Counting
-from parley.client.queries.counts import Count
-from parley.client.queries.response import Response
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.client.queries.count_queries import Count
+from parley.client.queries.query_batch import Batch, Counting
+from parley.client.queries.randomised_response import Response
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.rounds.parties import AskedParties
+from parley.server.rounds.remote_parties import AskedParties
 
 ALL = {"epsilon": 40.0}
 

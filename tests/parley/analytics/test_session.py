@@ -9,10 +9,10 @@ import parley
 from parley import col
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
-from parley.privacy.ledger.errors import BudgetExceeded
 from parley.privacy.ledger.ledger import Ledger
-from parley.secure_agg.parameters import choose_min_survivors
-from parley.server.jobs.file import load_job
+from parley.privacy.ledger.ledger_errors import BudgetExceeded
+from parley.secure_agg.protocol_parameters import choose_min_survivors
+from parley.server.jobs.job_file import load_job
 
 SCHEMA = Schema.from_toml(
     """

@@ -14,8 +14,8 @@ import query_parties
 
 import parley
 from parley.client.data.schema import Schema
-from parley.privacy.ledger.errors import LedgerCorrupt
 from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.ledger_errors import LedgerCorrupt
 from parley.server.rounds.cohort import PartyFailed
 
 SCHEMA = Schema.from_toml(query_parties.SCHEMA)

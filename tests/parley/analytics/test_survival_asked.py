@@ -8,7 +8,7 @@ import pytest
 from query_parties import charged, make_parties, open_session
 
 import parley
-from parley.client.data.frames import DataError
+from parley.client.data.data_sources import DataError
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
 

@@ -11,18 +11,18 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from parley.analytics.parties import terms_of
+from parley.analytics.backends import terms_of
 from parley.analytics.query_file import table_file
-from parley.analytics.settings import settings_from
+from parley.analytics.session_settings import settings_from
 from parley.analytics.table_one import even_shares, relative_errors
-from parley.analytics.table_one_shown import TableOne
+from parley.analytics.table_one_output import TableOne
 from parley.cli import app
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
-from parley.client.queries.counts import Count, Histogram
+from parley.client.queries.count_queries import Count, Histogram
 from parley.client.queries.moments import Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.server.planning.queries import plan_batch
+from parley.server.planning.query_planner import plan_batch
 
 SCHEMA = """
 [columns]

@@ -8,21 +8,21 @@ import pytest
 from query_parties import charged, make_parties, open_session, rows_of, simulated
 
 import parley
-from parley.client.contract.protocol import Declined
-from parley.client.party.consent import ConsentError, load_consent
-from parley.client.party.dataset import load_holding
+from parley.client.contract.party_protocol import Declined
+from parley.client.party.dataset_loader import load_holding
+from parley.client.party.owner_policy import ConsentError, load_consent
 from parley.client.queries.base import QueryError
-from parley.client.queries.batch import Counting
-from parley.client.queries.counts import Count
-from parley.client.where import parse_where
+from parley.client.queries.count_queries import Count
+from parley.client.queries.filters import parse_where
+from parley.client.queries.query_batch import Counting
 from parley.deploy.party_check import check_items
-from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.accounting.tradeoff import gaussian_power, power
-from parley.privacy.calibration.inverses import cks20_rho
+from parley.privacy.calibration.inverse_curves import cks20_rho
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.jobs.section import JobError
-from parley.server.rounds.parties import AskedParties
-from parley.simulations.engine.local_parties import party_folders
+from parley.server.jobs.section_base import JobError
+from parley.server.rounds.remote_parties import AskedParties
+from parley.simulations.engine.party_folders import party_folders
 
 PERSONS = 'unit = "person"\nid = "patient"\nrecords-per-id = 2'
 PARTY = 'unit = "party"'

@@ -8,15 +8,20 @@ import stat
 
 import pytest
 
-from parley.certificate.issuing import charged, issued, signing_key
-from parley.certificate.statement import Certificate, CertificateError, parse_certificate, signed
-from parley.certificate.verifying import verified
+from parley.certificate.certificate_statement import (
+    Certificate,
+    CertificateError,
+    parse_certificate,
+    signed,
+)
+from parley.certificate.issuance import charged, issued, signing_key
+from parley.certificate.verification import verified
 from parley.cli import app
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
-from parley.server.jobs.file import load_job
-from parley.server.records.attacker import percent
-from parley.simulations.engine.fast import simulate
+from parley.server.jobs.job_file import load_job
+from parley.server.records.attacker_text import percent
+from parley.simulations.engine.fast_engine import simulate
 
 KEY = bytes(range(32))
 QUICK = ["parties.count=3", "algorithm.rounds=3", "secure-aggregation.masked-check=false"]

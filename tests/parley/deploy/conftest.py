@@ -7,7 +7,7 @@ import pytest
 from attending import World
 
 from parley.deploy import pki
-from parley.deploy.making import make_deployment
+from parley.deploy.provisioning import make_deployment
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from parley.client.contract.os_errors import describe_error
+from parley.deploy.child_processes import ProcessError
 from parley.deploy.folder_lock import hold_folder
-from parley.deploy.processes import ProcessError
+from parley.safe_io.os_errors import describe_error
 
 _HOLD = """
 import sys

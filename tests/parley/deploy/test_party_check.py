@@ -15,21 +15,21 @@ from attending import World
 from commands import invoked
 from ledgers import ADULT, an_entry
 
-from parley.client.contract.protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
+from parley.client.contract.party_protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
 from parley.client.contract.roster import load_deployment
-from parley.client.party.consent import Consent, load_consent
-from parley.client.party.dataset import load_holding
-from parley.deploy.folders import DeployError
-from parley.deploy.making import rotate_party
+from parley.client.party.dataset_loader import load_holding
+from parley.client.party.owner_policy import Consent, load_consent
+from parley.deploy.child_processes import ProcessError
+from parley.deploy.deployment_folders import DeployError
 from parley.deploy.party_check import _accounts, check_accounts, check_items
 from parley.deploy.pki import PkiError, make_server_certificate
-from parley.deploy.processes import ProcessError
-from parley.deploy.stream.caller import check_known, check_reachable
-from parley.deploy.stream.party import party_answers
-from parley.privacy.ledger.blocks import block_number
+from parley.deploy.provisioning import rotate_party
+from parley.deploy.stream.grpc_client import check_known, check_reachable
+from parley.deploy.stream.party_client import party_answers
+from parley.privacy.ledger.block_composition import block_number
 from parley.privacy.ledger.ledger import Ledger
-from parley.server.jobs.file import load_job
-from parley.simulations.engine.local_parties import prepare_parties
+from parley.server.jobs.job_file import load_job
+from parley.simulations.engine.party_folders import prepare_parties
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from dealt_here import WorkersHere, workers_here
 
 import parley
 from parley.deploy import ray_engine
-from parley.deploy.processes import ProcessError, wait_until
+from parley.deploy.child_processes import ProcessError, wait_until
 from parley.deploy.ray_engine import ShardWorker, this_parley
-from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.section import JobError
-from parley.simulations.data.prepared import PreparedData
-from parley.simulations.engine.dealing import RowShard, TableShard, WrongAnswer
+from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.section_base import JobError
+from parley.simulations.data.prepared_data import PreparedData
+from parley.simulations.engine.sharding import RowShard, TableShard, WrongAnswer
 
 
 def job_of(folder, *overrides):

@@ -18,8 +18,8 @@ import yaml
 from commands import NAMES
 
 from parley.cli import app
-from parley.deploy.processes import free_ports, wait_until
-from parley.deploy.stream.monitor import Monitor, Pages
+from parley.deploy.child_processes import free_ports, wait_until
+from parley.deploy.stream.metrics_server import Monitor, Pages
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = ROOT / "deploy"

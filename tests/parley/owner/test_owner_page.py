@@ -14,9 +14,9 @@ from commands import invoked
 from scenes import Scene
 
 from parley.client.contract.assumptions import FEATURES, IN_BLOCKS
-from parley.errors import exit_status
-from parley.owner.facts import opened
-from parley.owner.page import serving
+from parley.exit_status import exit_status
+from parley.owner.offers import opened
+from parley.owner.owner_page import serving
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 
 import parley
 from parley.client.models.layers import NetworkError
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.server.planning.release import algorithm_for, model_for
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.job_planner import algorithm_for, model_for
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

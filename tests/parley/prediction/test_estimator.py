@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_is_fitted
 
 import parley
-from parley.prediction.loading import load_model
+from parley.prediction.model_loading import load_model
 
 SCHEMA = """
 [columns]

@@ -9,12 +9,12 @@ import pytest
 from pages import Page, interrupted, make_run, read
 
 import parley
-from parley.report.evidence import parties_named, public_ranges, who_learns_what
-from parley.report.page import write_report
-from parley.server.jobs.file import load_job
-from parley.server.records.numerals import number
-from parley.server.records.reading import read_run
-from parley.simulations.engine.fast import simulate
+from parley.report.disclosure import parties_named, public_ranges, who_learns_what
+from parley.report.report_page import write_report
+from parley.server.jobs.job_file import load_job
+from parley.server.records.number_format import number
+from parley.server.records.run_reader import read_run
+from parley.simulations.engine.fast_engine import simulate
 
 
 def test_entropy_noise_is_not_called_seeded(tmp_path):
@@ -105,7 +105,7 @@ def test_epsilon_is_rounded_up_never_down(tmp_path):
 
 
 def test_a_map_of_labels_and_quantiles_are_drawn_as_they_are_told(tmp_path):
-    from parley.simulations.data.spread import spread
+    from parley.simulations.data.heterogeneity import spread
 
     rng = np.random.default_rng(0)
     for parties, title, mark in ((12, "Labels by party", "fill-opacity"), (40, "Labels over", "")):

@@ -9,15 +9,15 @@ import pytest
 from commands import invoked
 from pages import make_run
 
-from parley.client.contract.file_writing import (
+from parley.exit_status import exit_status
+from parley.safe_io.file_writing import (
     append_to_file,
     make_folder,
     make_private_folder,
     write_file,
 )
-from parley.errors import exit_status
-from parley.server.records.reading import read_rounds
 from parley.server.records.run_folder import RunFolder
+from parley.server.records.run_reader import read_rounds
 from parley.server.records.session_folder import SessionFolder
 
 MINE = "what is mine\n"

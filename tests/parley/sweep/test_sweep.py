@@ -12,16 +12,16 @@ import pytest
 
 from parley.cli import app
 from parley.client.contract.assumptions import COMPANY
-from parley.server.jobs.section import JobError
+from parley.server.jobs.section_base import JobError
 from parley.simulations.data.experiment import experiment_of, load_experiment, prepared_data
-from parley.simulations.data.prepared import PreparedData, data_key
-from parley.simulations.engine.fast import simulate
-from parley.sweep import running, worker
-from parley.sweep.cells import cells_of, load_sweep
-from parley.sweep.figures import draw
-from parley.sweep.page import compared, cost_text, names_of, write_comparison, write_page
-from parley.sweep.results import charged_together, summarised, write_results
-from parley.sweep.running import SweepResult, run_cells
+from parley.simulations.data.prepared_data import PreparedData, data_key
+from parley.simulations.engine.fast_engine import simulate
+from parley.sweep import cell_worker, sweep_runner
+from parley.sweep.sweep_cells import cells_of, load_sweep
+from parley.sweep.sweep_figures import draw
+from parley.sweep.sweep_page import compared, cost_text, names_of, write_comparison, write_page
+from parley.sweep.sweep_results import charged_together, summarised, write_results
+from parley.sweep.sweep_runner import SweepResult, run_cells
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -125,9 +125,9 @@ def ran(monkeypatch):
     def here(tasks, _workers):
         for task in tasks:
             names.append(task.name)
-            yield task.name, worker.run_cell(task)
+            yield task.name, cell_worker.run_cell(task)
 
-    monkeypatch.setattr(running, "_ran", here)
+    monkeypatch.setattr(sweep_runner, "_ran", here)
     return names
 
 
@@ -138,7 +138,7 @@ def test_cells_runs_and_sweeps_that_name_a_folder_prepare_once(tmp_path, monkeyp
         made.append(job)
         return prepared_data(job)
 
-    monkeypatch.setattr(running, "prepared_data", preparing)
+    monkeypatch.setattr(sweep_runner, "prepared_data", preparing)
     monkeypatch.setattr("parley.simulations.data.experiment.prepared_data", preparing)
     kept = tmp_path / "kept"
     sweep = cells_of(
@@ -335,7 +335,7 @@ def test_changed_data_are_prepared_and_learned_from_anew(tmp_path):
         ("c", "old", row[:-8], False),
     ):
         (folder / "row.json").write_text(text)
-        assert (worker.read_row(folder, name=name, data=data) is not None) == known
+        assert (cell_worker.read_row(folder, name=name, data=data) is not None) == known
 
 
 def test_a_method_keeps_its_own_settings_and_one_run_is_run_once(tmp_path, ran):

@@ -14,20 +14,20 @@ from rich.console import Console
 
 import parley
 from parley.client.contract.assumptions import CERTIFIED
-from parley.deploy.processes import ProcessError
-from parley.planning import plan
-from parley.privacy.accounting.events import Approximate, Gaussian, Pure
+from parley.deploy.child_processes import ProcessError
+from parley.planning.plan_job import plan
+from parley.privacy.accounting.privacy_events import Approximate, Gaussian, Pure
 from parley.privacy.ledger.account import Account, Held
-from parley.privacy.ledger.blocks import Spent
-from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.recorded import EntryState, RecordedEntry
-from parley.server.jobs.file import load_job
-from parley.simulations.engine.fast import simulate
-from parley.terminal import standing
-from parley.terminal.ledger import LedgerContent, print_ledger, read_ledger
-from parley.terminal.result import print_outlook, print_result
-from parley.terminal.screen import plain_table
-from parley.terminal.standing import RunStanding, Standing, watch
+from parley.privacy.ledger.block_composition import Spent
+from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.recorded_entries import EntryState, RecordedEntry
+from parley.server.jobs.job_file import load_job
+from parley.simulations.engine.fast_engine import simulate
+from parley.terminal import deployment_status
+from parley.terminal.deployment_status import RunStanding, Standing, watch
+from parley.terminal.ledger_output import LedgerContent, print_ledger, read_ledger
+from parley.terminal.run_output import print_outlook, print_result
+from parley.terminal.terminal_screen import plain_table
 
 GAUSSIAN = {
     **{"mechanism": "gradient-perturbation", "neighbouring": "replace-one", "norm": "L2"},
@@ -190,9 +190,9 @@ def test_watching_goes_on_where_the_server_is_away_and_ends_by_an_interrupt(
         if not next(left):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(standing, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(deployment_status, "time", SimpleNamespace(sleep=sleep))
     console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
-    monkeypatch.setattr(standing, "Screen", lambda **_: console)
+    monkeypatch.setattr(deployment_status, "Screen", lambda **_: console)
     with pytest.raises(KeyboardInterrupt):
         watch(look, lost=ProcessError)
     shown = console.file.getvalue() if terminal else capsys.readouterr().out
@@ -236,4 +236,4 @@ def test_every_table_of_the_terminal_is_made_in_one_place():
         for path in ROOT.rglob("*.py")
         if "from rich.table import Table" in (text := path.read_text()) and " Table(" in text
     ]
-    assert made == ["terminal/screen.py"]
+    assert made == ["terminal/terminal_screen.py"]

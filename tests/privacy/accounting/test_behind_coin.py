@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import (
+from parley.privacy.accounting.privacy_events import (
     Approximate,
     BehindCoin,
     Gaussian,
@@ -20,14 +20,14 @@ from parley.privacy.accounting.events import (
     Zcdp,
     parse_event,
 )
-from parley.privacy.accounting.subsampled import (
+from parley.privacy.accounting.subsampled_gaussian import (
     ORDERS,
     _step_rdp,
     epsilons,
     pld_epsilon,
     rdp_epsilon,
 )
-from parley.privacy.calibration.steps import calibrate_steps
+from parley.privacy.calibration.dp_sgd import calibrate_steps
 
 ADD, REPLACE = "add-or-remove-one", "replace-one"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.privacy.accounting.subsampled import count_deviation, gradient_multiplier
-from parley.privacy.mechanisms.sampled import PartySteps
+from parley.privacy.accounting.subsampled_gaussian import count_deviation, gradient_multiplier
+from parley.privacy.mechanisms.subsampled_gaussian import PartySteps
 from parley.privacy.sampling.gaussian import rounded_distance
 
 SIGMA = st.floats(0.01, 1e4)

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
-from parley.server.records.numerals import cost, epsilon_text
+from parley.server.records.number_format import cost, epsilon_text
 
 AMOUNTS = st.floats(min_value=1e-12, max_value=1e9)
 DUST = Decimal("1e-12")

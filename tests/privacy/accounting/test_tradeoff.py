@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Gaussian, PoissonSampledGaussian, Pure
 from parley.privacy.accounting.gaussian_curve import gaussian_delta
+from parley.privacy.accounting.privacy_events import Gaussian, PoissonSampledGaussian, Pure
 from parley.privacy.accounting.tradeoff import (
     GROUPS,
     curve_of,
@@ -25,12 +25,12 @@ from parley.privacy.accounting.tradeoff import (
     renyi_power,
 )
 from parley.privacy.accounting.tradeoff import gaussian_power as proved_power
-from parley.privacy.calibration.inverses import gaussian_mu
+from parley.privacy.calibration.inverse_curves import gaussian_mu
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian
 from parley.privacy.mechanisms.gaussian import Gaussian as RoundedGaussian
 from parley.privacy.mechanisms.laplace import Laplace
-from parley.privacy.sampling.stream import NoiseStream
-from parley.server.records.attacker import percent
+from parley.privacy.sampling.random_stream import NoiseStream
+from parley.server.records.attacker_text import percent
 
 
 def gaussian_power(alpha, *, mu):

@@ -13,7 +13,7 @@ from parley.privacy.accounting.gaussian_curve import (
     gaussian_epsilon,
     zcdp_epsilon,
 )
-from parley.privacy.calibration.inverses import cks20_rho, gaussian_mu, zcdp_rho
+from parley.privacy.calibration.inverse_curves import cks20_rho, gaussian_mu, zcdp_rho
 
 DELTAS = [1e-300, 1e-100, 1e-12, 1e-5, 1e-3, 0.1, 0.5, 0.999]
 EPSILONS = [1e-6, 1e-3, 0.5, 1.0, 12.0, 100.0, 1e4]

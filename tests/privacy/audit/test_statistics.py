@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Gaussian
+from parley.privacy.accounting.privacy_events import Gaussian
 from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_ratio
-from parley.privacy.audit.counts import Hits, best_event, middle_threshold, pilot_size
+from parley.privacy.audit.event_counts import Hits, best_event, middle_threshold, pilot_size
 from parley.privacy.audit.noise_scale import Residuals, factor_bound, repeated_lag, shape_p
 from parley.privacy.audit.one_run import (
     one_run_bound,
@@ -18,7 +18,7 @@ from parley.privacy.audit.one_run import (
     one_run_mu,
     one_run_p,
 )
-from parley.privacy.audit.pair import (
+from parley.privacy.audit.world_pair import (
     mu_bound,
     mu_ceiling,
     mu_lower,

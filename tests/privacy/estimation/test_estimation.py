@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.privacy.estimation.intervals import (
+from parley.privacy.estimation.count_trees import Tree, monotone
+from parley.privacy.estimation.marginals import Overlaps, simplex
+from parley.privacy.estimation.noise_intervals import (
     gaussian_tail,
     laplace_half_width,
     laplace_tail,
     ratio_interval,
     simultaneous,
 )
-from parley.privacy.estimation.marginals import Overlaps, simplex
-from parley.privacy.estimation.trees import Tree, monotone
-from parley.privacy.sampling.discrete import discrete_laplace
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.discrete_noise import discrete_laplace
+from parley.privacy.sampling.random_stream import NoiseStream
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.05, 1e-6])

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from parley.privacy.estimation.intervals import Reach
+from parley.privacy.estimation.noise_intervals import Reach
 from parley.privacy.mechanisms.laplace import Laplace
-from parley.privacy.sampling.discrete import discrete_laplace
+from parley.privacy.sampling.discrete_noise import discrete_laplace
 from parley.privacy.sampling.gaussian import rounded_gaussian
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 
 def test_variances_of_the_discrete_laplace_are_the_known_ones():

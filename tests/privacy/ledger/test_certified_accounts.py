@@ -8,10 +8,11 @@ import pytest
 from ledgers import ADULT, an_entry
 from typer.testing import CliRunner
 
-from parley.ledger_commands import ledger_app
-from parley.privacy.accounting import certificates
-from parley.privacy.accounting.certificates import Certificate, Limits
-from parley.privacy.accounting.events import (
+from parley.commands.ledger import ledger_app
+from parley.privacy.accounting import account_certificates
+from parley.privacy.accounting.account_certificates import Certificate, Limits
+from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon
+from parley.privacy.accounting.privacy_events import (
     Approximate,
     Gaussian,
     PlannedSteps,
@@ -19,15 +20,14 @@ from parley.privacy.accounting.events import (
     Pure,
     Repeated,
 )
-from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.accounting.subsampled import planned_steps
-from parley.privacy.calibration.inverses import gaussian_mu
-from parley.privacy.ledger import registering, steps
+from parley.privacy.accounting.subsampled_gaussian import planned_steps
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.calibration.inverse_curves import gaussian_mu
+from parley.privacy.ledger import registration, reservations
 from parley.privacy.ledger.account import Account
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
 
 OLD = Path(__file__).parents[2] / "vectors" / "ledger-version-6.sql"
 SHARED = replace(ADULT, delta=1e-5, certificate=Certificate.GAUSSIAN, reserved_delta=1e-6)
@@ -259,15 +259,15 @@ def refunding(account, run_id, event, blocks=()):
     [
         # The certificate is in the first record, and no other is taken afterwards.
         ("in_the_first_record", DatasetBudget, "to_json", without_certificate),
-        ("in_the_first_record", registering, "_check_terms", lambda *_: None),
-        ("in_the_first_record", registering, "_opened", lambda _, budget, *__: budget),
+        ("in_the_first_record", registration, "_check_terms", lambda *_: None),
+        ("in_the_first_record", registration, "_opened", lambda _, budget, *__: budget),
         # Sampled steps are charged whole, once, and nothing of them comes back.
         ("of_sampled_steps_is_charged", Account, "plans", lambda *_: False),
         ("of_sampled_steps_is_charged", Account, "planning", lambda *_: ()),
         ("of_sampled_steps_is_charged", Account, "voiding", refunding),
-        ("of_sampled_steps_is_charged", steps, "_plan", lambda *_: None),
+        ("of_sampled_steps_is_charged", reservations, "_plan", lambda *_: None),
         ("of_sampled_steps_is_charged", Limits, "next_delta", lambda own, _: own.reserved),
-        ("of_sampled_steps_is_charged", certificates, "delta_of", lambda _: 0.0),
+        ("of_sampled_steps_is_charged", account_certificates, "delta_of", lambda _: 0.0),
         # Other runs give back the rounds that they did not make.
         ("gaussian_account_is_used_up", Ledger, "give_back", lambda *_: None),
         ("gaussian_account_is_used_up", Account, "has_room", lambda *_: True),
@@ -287,11 +287,11 @@ def test_a_rule_of_the_ledger_that_is_weakened_is_found_out(
 ):
     (found,) = (f for key, f in globals().items() if key.startswith("test_") and test in key)
     monkeypatch.setattr(rule, name, weakened)
-    certificates._epsilon_of.cache_clear()
+    account_certificates._epsilon_of.cache_clear()
     try:
         found(path)
     except (Exception, pytest.fail.Exception):
         return
     finally:
-        certificates._epsilon_of.cache_clear()
+        account_certificates._epsilon_of.cache_clear()
     pytest.fail(f"{found.__name__} passes without {name}")

@@ -10,12 +10,12 @@ import pytest
 from ledger_children import commit_and_reserve
 from ledgers import ADULT, FACTS, an_entry, messages, tamper
 
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.privacy.ledger.chain import Head
-from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.errors import LedgerConflict, LedgerCorrupt
+from parley.privacy.ledger.hash_chain import Head
 from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
 
 
 @pytest.mark.parametrize(
@@ -153,15 +153,15 @@ def test_accounts_that_are_none_are_refused(accounts: Any) -> None:
 def test_a_runs_entries_are_read_once_and_again_where_the_log_is_another(
     ledger: Ledger, ledger_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from parley.privacy.ledger import recorded
+    from parley.privacy.ledger import recorded_entries
 
-    parsed, original = [0], recorded.reserved_entry
+    parsed, original = [0], recorded_entries.reserved_entry
 
     def counted(*arguments: Any) -> Any:
         parsed[0] += 1
         return original(*arguments)
 
-    monkeypatch.setattr(recorded, "reserved_entry", counted)
+    monkeypatch.setattr(recorded_entries, "reserved_entry", counted)
     with Ledger.open(ledger_url) as other:  # another process, for all that matters
         for index in range(1, 6):
             held = (ledger, other)[index % 2].reserve((an_entry(index),))[0]

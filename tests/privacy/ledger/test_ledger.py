@@ -15,16 +15,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ledger_children import commit_and_reserve
 from ledgers import ADULT, FACTS, GAUSSIAN, KDD, TENTH, an_entry
 
-from parley.privacy.accounting.certificates import Certificate
+from parley.privacy.accounting.account_certificates import Certificate
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Approximate, Event, Pure, Zcdp
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger import steps
-from parley.privacy.ledger.entry import Entry
-from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict, LedgerError
+from parley.privacy.accounting.privacy_events import Approximate, Event, Pure, Zcdp
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger import reservations
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.recorded import EntryState
-from parley.privacy.ledger.steps import Checkpoint
+from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict, LedgerError
+from parley.privacy.ledger.recorded_entries import EntryState
+from parley.privacy.ledger.reservations import Checkpoint
 
 
 def test_a_release_is_charged_when_reserved_and_stays_charged_when_committed(
@@ -282,7 +282,7 @@ def test_a_ledger_does_what_a_dictionary_would(tmp_path: Path) -> None:
     )
 
 
-RESERVE = steps.reserve
+RESERVE = reservations.reserve
 WRONG_STEPS: dict[str, Callable[..., tuple[int, ...]]] = {
     "nothing was recorded": lambda *_: (0,),
     "a record that is no reservation": lambda *_: (1,),
@@ -303,7 +303,7 @@ def test_a_mistake_in_a_step_gives_no_leave_to_make_a_release_that_is_not_charge
     voided = ledger.reserve((an_entry(2),))[0].id
     ledger.void((voided,), "too few")
     before = ledger.totals()
-    monkeypatch.setattr(steps, "reserve", lambda *given: wrong(*given, other, voided))
+    monkeypatch.setattr(reservations, "reserve", lambda *given: wrong(*given, other, voided))
     with pytest.raises((LedgerError, ValueError)):
         ledger.reserve((an_entry(2),))
     assert ledger.totals() == before

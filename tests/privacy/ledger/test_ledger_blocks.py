@@ -13,14 +13,20 @@ import pytest
 from hypothesis import given
 from ledgers import ADULT, TENTH, an_entry, messages
 
-from parley.client.data.contents import of_rows
+from parley.client.data.content_digest import of_rows
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Pure
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.blocks import MOST_BLOCKS, Blocks, Spent, block_number, checked_blocks
+from parley.privacy.accounting.privacy_events import Pure
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.block_composition import (
+    MOST_BLOCKS,
+    Blocks,
+    Spent,
+    block_number,
+    checked_blocks,
+)
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
 
 NAMES = ("a", "b", "c")
 READS = st.sets(st.sampled_from(NAMES)).map(lambda names: tuple(sorted(names)))

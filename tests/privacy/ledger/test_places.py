@@ -17,11 +17,11 @@ import pytest
 from ledger_children import commit_and_reserve
 from ledgers import ADULT, TENTH, an_entry, connected, messages, tamper, with_parts
 
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.connection import Connection
-from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.database_connection import Connection
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.store import LATEST
+from parley.privacy.ledger.ledger_errors import LedgerError, LedgerUnavailable, NotALedger
+from parley.privacy.ledger.table_access import LATEST
 
 
 def test_a_ledger_opened_to_read_refuses_changes(ledger: Ledger, ledger_url: str) -> None:

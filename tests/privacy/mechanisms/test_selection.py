@@ -16,7 +16,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS, ExponentialMechanism, PermuteAndFlip
 from parley.privacy.sampling.inversion import integers_below
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 SCORES = [10, 8, 7, 1]
 

@@ -7,12 +7,12 @@ import pytest
 from scipy import stats
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Gaussian as GaussianEvent
+from parley.privacy.accounting.privacy_events import Gaussian as GaussianEvent
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceL1
 from parley.privacy.mechanisms.laplace_shares import JITTER
-from parley.privacy.mechanisms.shares import Shares, tau
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.mechanisms.noise_shares import Shares, tau
+from parley.privacy.sampling.random_stream import NoiseStream
 
 LAWS = [
     Gaussian(sensitivity=100.0, sigma=900.0, dimension=40),

@@ -11,9 +11,9 @@ from scipy import stats
 from parley.privacy.accounting.gaussian_curve import gaussian_delta
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
 from parley.privacy.mechanisms.laplace import LaplaceL1
+from parley.privacy.mechanisms.noise_shares import Shares, tau
 from parley.privacy.mechanisms.share_laws import LEAST_SHARE
-from parley.privacy.mechanisms.shares import Shares, tau
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 REACH = 60
 

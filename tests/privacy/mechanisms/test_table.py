@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.privacy.accounting import events
+from parley.privacy.accounting import privacy_events
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import PoissonSampledGaussian
 from parley.privacy.accounting.gaussian_curve import cks20_epsilon
-from parley.privacy.calibration.calibration import calibrate
+from parley.privacy.accounting.privacy_events import PoissonSampledGaussian
+from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
 from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceAsPrinted, LaplaceL1
-from parley.privacy.mechanisms.sampled import SampledGaussian
+from parley.privacy.mechanisms.subsampled_gaussian import SampledGaussian
 from parley.privacy.sampling.gaussian import DISTANCE_PER_COORDINATE
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 # m=100 parties of n=500 records, λ=.01, G=1, ε=.5
 SENSITIVITY = 2 / (100 * 500 * 0.01)
@@ -62,15 +62,15 @@ def test_as_printed_is_not_epsilon_private():
 def test_events_carry_only_what_is_proved():
     shape = {"sensitivity": 1.0, "dimension": 7}
     gaussian = Gaussian(sigma=20.0, **shape).event()
-    assert gaussian == events.Approximate(
-        event=events.Gaussian(mu=0.05), delta=7 * DISTANCE_PER_COORDINATE
+    assert gaussian == privacy_events.Approximate(
+        event=privacy_events.Gaussian(mu=0.05), delta=7 * DISTANCE_PER_COORDINATE
     )
-    assert DiscreteGaussian(sigma=20.0, **shape).event() == events.Zcdp(rho=0.00125)
+    assert DiscreteGaussian(sigma=20.0, **shape).event() == privacy_events.Zcdp(rho=0.00125)
     l2 = L2Laplace(epsilon=0.5, **shape).event()
-    assert l2.event == events.Pure(epsilon=0.5)
+    assert l2.event == privacy_events.Pure(epsilon=0.5)
     assert 0 < l2.delta <= 2.0**-40
     l1 = LaplaceL1(epsilon=0.5, **shape).event()
-    assert l1 == events.Pure(epsilon=0.5, rho=l1.rho)
+    assert l1 == privacy_events.Pure(epsilon=0.5, rho=l1.rho)
     assert l1.rho == pytest.approx(0.25 / 14)
 
 
@@ -140,7 +140,7 @@ def test_its_event_is_that_many_subsampled_steps_and_one_gaussian_at_rate_one():
         )
     ]
     ((whole, count),) = noise(steps=4, rate=1.0).event().leaves()
-    assert isinstance(whole, events.Gaussian)
+    assert isinstance(whole, privacy_events.Gaussian)
     assert count == 1
     assert whole.mu == pytest.approx(2 / 3.2)
 

@@ -10,7 +10,7 @@ from scipy import stats
 from parley.privacy.sampling import gamma, gaussian
 from parley.privacy.sampling.gamma import Gammas, HalfGammas
 from parley.privacy.sampling.l2_laplace import add_rounded_mixtures
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 SHAPES = [
     Fraction(1, 4000), Fraction(1, 40), Fraction(1, 2), Fraction(7, 6), Fraction(3999, 4000),

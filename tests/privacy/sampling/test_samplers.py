@@ -8,7 +8,11 @@ from mpmath import mp, mpf
 from scipy.special import ndtri
 
 from parley.privacy.sampling import gaussian, inversion
-from parley.privacy.sampling.discrete import discrete_gaussian, discrete_laplace, negative_binomial
+from parley.privacy.sampling.discrete_noise import (
+    discrete_gaussian,
+    discrete_laplace,
+    negative_binomial,
+)
 from parley.privacy.sampling.gaussian import (
     LARGEST_QUICK,
     QUICK_ERROR,
@@ -19,7 +23,7 @@ from parley.privacy.sampling.gaussian import (
     rounded_gaussian,
 )
 from parley.privacy.sampling.l2_laplace import rounded_l2_laplace
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.random_stream import NoiseStream
 
 SCALAR = [rounded_gaussian, discrete_laplace, discrete_gaussian]
 SCALES = [2.0**-20, 1e-3, 0.3, 1.0, 7.5, 1e3, 2.0**30, 2.0**40]

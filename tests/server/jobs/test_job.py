@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.server.jobs.file import load_job, parse_override, render_job
-from parley.server.jobs.section import JobError
+from parley.server.jobs.job_file import load_job, parse_override, render_job
+from parley.server.jobs.section_base import JobError
 
 
 def test_the_printed_job_reads_back_as_the_same_job():

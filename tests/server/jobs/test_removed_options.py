@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from parley.client.party.consent import parse_consent
-from parley.server.jobs.file import load_job
+from parley.client.party.owner_policy import parse_consent
 from parley.server.jobs.job import JobError
+from parley.server.jobs.job_file import load_job
 
 LEFT = {"dropouts": "robust", "confirm-survivors": "true", "key-exchange": "hybrid"}
 REMOVED = [

@@ -3,9 +3,9 @@
 import pytest
 
 from parley.client.data.schema import SchemaError
-from parley.planning import plan
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
+from parley.planning.plan_job import plan
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
 
 LABEL = 'sick = { kind = "label", positive = "yes", negative = "no" }'
 NUMBER = 'age = { kind = "numeric", range = [0, 100] }'

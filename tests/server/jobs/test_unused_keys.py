@@ -2,8 +2,8 @@
 
 import pytest
 
-from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.section import JobError
+from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.section_base import JobError
 
 FEDAVG = ("model.kind=mlp", "algorithm.kind=fedavg")
 FILES = ("data.source='site-*.csv'", "data.schema=s.toml")

@@ -5,9 +5,9 @@ import pytest
 import tomli_w
 
 import parley
-from parley.prediction.loading import load_model
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
+from parley.prediction.model_loading import load_model
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
 
 QUICK = (
     "parties.count=3",

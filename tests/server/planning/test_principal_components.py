@@ -9,15 +9,15 @@ from in_process import InProcessTransport
 from safetensors.numpy import load_file, save_file
 from scenes import Killed, KilledServer
 
-from parley.client.party.consent import load_consent
+from parley.client.party.owner_policy import load_consent
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
 from parley.server.planning.principal_components import leading
 from parley.server.records.run_folder import RunFolder
-from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.local_parties import (
+from parley.simulations.engine.fast_engine import simulate
+from parley.simulations.engine.party_folders import (
     COMPONENTS,
     FINGERPRINT,
 )

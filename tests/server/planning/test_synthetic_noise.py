@@ -2,11 +2,11 @@
 
 import pytest
 
-from parley.planning import plan
-from parley.privacy.accounting.events import PoissonSampledGaussian
-from parley.privacy.accounting.subsampled import pld_epsilon, rdp_epsilon
-from parley.privacy.calibration.inverses import gaussian_mu
-from parley.server.jobs.file import load_job
+from parley.planning.plan_job import plan
+from parley.privacy.accounting.privacy_events import PoissonSampledGaussian
+from parley.privacy.accounting.subsampled_gaussian import pld_epsilon, rdp_epsilon
+from parley.privacy.calibration.inverse_curves import gaussian_mu
+from parley.server.jobs.job_file import load_job
 
 LABEL = 'sick = { kind = "label", positive = "yes", negative = "no" }'
 IMAGES = 'picture = { kind = "array", shape = [28, 28], range = [0, 255] }'

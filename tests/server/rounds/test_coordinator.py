@@ -8,13 +8,13 @@ import pytest
 from in_process import InProcessTransport
 from scenes import Scene, counts
 
-from parley.client.contract.protocol import Frame, decode_frame, encode_frame
+from parley.client.contract.party_protocol import Frame, decode_frame, encode_frame
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import DropStage
-from parley.server.jobs.section import JobError
-from parley.simulations.engine import fast
-from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.faults import Faults
+from parley.server.jobs.section_base import JobError
+from parley.simulations.engine import fast_engine
+from parley.simulations.engine.fast_engine import simulate
+from parley.simulations.engine.fault_script import Faults
 
 
 def test_a_round_is_three_stages_and_set_up_is_done_once(tmp_path):
@@ -68,7 +68,7 @@ def test_dropouts_give_what_the_fast_engine_gives_without_those_parties(tmp_path
     assert counts(scene.lines()[0]) == (4, 0, 1, 4)
     missing = Faults(declined=np.array([], np.int64), dropped={1: DropStage.BEFORE_VECTOR})
     script = SimpleNamespace(most=0.2, at=lambda **_: missing)
-    monkeypatch.setattr(fast, "parse_faults", lambda *_, **__: script)
+    monkeypatch.setattr(fast_engine, "parse_faults", lambda *_, **__: script)
     assert np.array_equal(scene.theta(), simulate(scene.job, out=tmp_path / "fast").theta)
 
 

@@ -7,12 +7,12 @@ import pytest
 from in_process import InProcessTransport
 from scenes import BASE, FEDAVG, Scene, counts
 
-from parley.client.party.consent import load_consent
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
+from parley.client.party.owner_policy import load_consent
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
-from parley.server.rounds.inspection import served_name
+from parley.server.rounds.party_inspection import served_name
 
 
 def test_a_party_declines_by_its_policy_and_the_rest_goes_on(tmp_path):

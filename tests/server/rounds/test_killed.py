@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scenes import BASE, Killed, KilledServer, Scene
 
-from parley.client.contract.protocol import decode_frame, encode_frame
+from parley.client.contract.party_protocol import decode_frame, encode_frame
 from parley.privacy.ledger.ledger import Ledger
-from parley.secure_agg.outcome import SECRET_BYTES
-from parley.server.jobs.file import load_job
+from parley.secure_agg.round_outcome import SECRET_BYTES
+from parley.server.jobs.job_file import load_job
 from parley.server.records.run_folder import RunFolderError
 from parley.simulations.data.network_experiment import NetworkExperiment
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ import pytest
 from plans import planned
 from scenes import FEDAVG, Scene, counts
 
-from parley.client.party.block_policy import PartyPolicy
-from parley.client.party.block_session import PartySession
-from parley.client.party.consent import load_consent
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.sampling.stream import Randomness
-from parley.server.rounds.inspection import served_name
-from parley.simulations.engine.fast import simulate
+from parley.client.party.owner_policy import load_consent
+from parley.client.party.party_session import PartySession
+from parley.client.party.plan_policy import PartyPolicy
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.sampling.random_stream import Randomness
+from parley.server.rounds.party_inspection import served_name
+from parley.simulations.engine.fast_engine import simulate
 
 
 @pytest.mark.parametrize(

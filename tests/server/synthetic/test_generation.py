@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from parley.client.data.schema import Schema
-from parley.server.synthetic.rows import first_rows, pieces, tables_of, write_table
+from parley.server.synthetic.synthetic_rows import first_rows, pieces, tables_of, write_table
 
 SCHEMA = """
 [file]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from parley.client.algorithms.random_features import RandomFeatures
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.client.algorithms.kernel_mean_embedding import RandomFeatures
+from parley.privacy.accounting.threat_model import Neighbouring
 from parley.server.synthetic.kernel_generator import Shape, fit
 
 SUMMED = RandomFeatures(

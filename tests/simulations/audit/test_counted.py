@@ -10,27 +10,27 @@ from audit_matrix import BATCHES, SCHEMA
 from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.pair_tables import PairTables
-from parley.client.algorithms.queries import QueryRelease
-from parley.client.party.block_policy import PartyPolicy
-from parley.client.party.block_session import PartySession
-from parley.client.queries import batch
-from parley.client.queries.batch import Batch
+from parley.client.algorithms.query_release import QueryRelease
+from parley.client.party.party_session import PartySession
+from parley.client.party.plan_policy import PartyPolicy
+from parley.client.queries import query_batch
 from parley.client.queries.correlations import Correlations
-from parley.client.queries.counts import Count
+from parley.client.queries.count_queries import Count
+from parley.client.queries.filters import col
 from parley.client.queries.moments import Mean, Variance
-from parley.client.queries.regression import Regression
+from parley.client.queries.query_batch import Batch
+from parley.client.queries.regression.regression_query import Regression
 from parley.client.queries.sums import Total
-from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.kernel.sets import Lengths, moved_by
-from parley.server.jobs.file import load_job
-from parley.simulations.audit.audited import asked, audited
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.sensitivity.bounded_sets import Lengths, moved_by
+from parley.server.jobs.job_file import load_job
+from parley.simulations.audit.audit_target import asked, audited
+from parley.simulations.audit.canary_pool import columns_pool
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee
-from parley.simulations.audit.neighbours import neighbours
-from parley.simulations.audit.observed import hypotheses, reach
-from parley.simulations.audit.pools import columns_pool
-from parley.simulations.audit.worlds import Source, releases
-from parley.simulations.engine.summing import Asked, summed
+from parley.simulations.audit.neighbouring_worlds import neighbours
+from parley.simulations.audit.observed_worlds import hypotheses, reach
+from parley.simulations.audit.world_batch import Source, releases
+from parley.simulations.engine.streamed_sum import Asked, summed
 
 REPLACE, REMOVE = Neighbouring
 COUNTED = ("evaluation.kind=federated", "evaluation.epsilon=4", "algorithm.rounds=1")
@@ -111,9 +111,9 @@ def test_half_of_how_far_a_query_is_moved_is_refuted(monkeypatch):
         terms = {"epsilon": 4.0, "law": law, "seed": 2}
         honest = asked((Total(column="stay"),), SCHEMA, **terms)
         assert refuted(honest, method=method) == "not-refuted"
-        monkeypatch.setattr(batch, "moved_by", half)
+        monkeypatch.setattr(query_batch, "moved_by", half)
         assert refuted(asked((Total(column="stay"),), SCHEMA, **terms), method=method) == "refuted"
-        monkeypatch.setattr(batch, "moved_by", moved_by)
+        monkeypatch.setattr(query_batch, "moved_by", moved_by)
 
 
 def test_a_query_whose_records_move_each_other_is_refuted(monkeypatch):
@@ -153,9 +153,9 @@ from fractions import Fraction
 from typing import ClassVar
 import numpy as np
 from parley.client.algorithms.base import Claim, Contribution
-from parley.client.algorithms.own import Statistic
-from parley.client.models.bounded import real_ball
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.client.algorithms.own_algorithm import Statistic
+from parley.client.models.clipping import real_ball
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
 
 @dataclass(frozen=True, kw_only=True)
 class Sums(Statistic):

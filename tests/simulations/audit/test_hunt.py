@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 
 from parley.client.queries.base import QueryError
 from parley.client.queries.correlations import Correlations
-from parley.client.queries.counts import Choose, Count, Histogram, Marginals
+from parley.client.queries.count_queries import Choose, Count, Histogram, Marginals
+from parley.client.queries.filters import col
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.regression import Regression
+from parley.client.queries.regression.regression_query import Regression
 from parley.client.queries.sums import Total
 from parley.client.queries.survival import Survival
-from parley.client.where import col
-from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring
-from parley.privacy.calibration.calibration import CalibrationError
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
+from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.secure_agg.encoding import RingTooSmall
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.simulations.audit.audited import asked
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.simulations.audit.audit_target import asked
+from parley.simulations.audit.federation_templates import AuditError
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee, trials_of, views
-from parley.simulations.audit.shapes import AuditError
 
 
 def key(name, *values):

@@ -9,20 +9,20 @@ from audited_choices import CHOICES
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.queries import QUERIES
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.mechanisms.table import MECHANISMS
-from parley.server.jobs.file import load_job
-from parley.simulations.audit.audited import audited
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.mechanisms.registry import MECHANISMS
+from parley.server.jobs.job_file import load_job
+from parley.simulations.audit.audit_results import combined
+from parley.simulations.audit.audit_target import audited
+from parley.simulations.audit.federation_templates import AuditError
 from parley.simulations.audit.measure import (
     Effort,
     audit,
     audit_guarantee,
     trials_of,
 )
-from parley.simulations.audit.neighbours import neighbours
-from parley.simulations.audit.observed import hypotheses, reach
-from parley.simulations.audit.results import combined
-from parley.simulations.audit.shapes import AuditError
+from parley.simulations.audit.neighbouring_worlds import neighbours
+from parley.simulations.audit.observed_worlds import hypotheses, reach
 
 OUTPUT = (
     "algorithm.kind=output-perturbation",

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parley.client.algorithms import attendance
+from parley.client.algorithms import party_sampling
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.dp_sgd import batches, clipping, noise, steps
+from parley.client.dp_sgd import batch_sums, grid_noise, poisson_batches, torch_clipping
 from parley.privacy.mechanisms.gaussian import Gaussian
-from parley.privacy.mechanisms.shares import Shares
-from parley.privacy.sampling.stream import NoiseStream, Randomness
+from parley.privacy.mechanisms.noise_shares import Shares
+from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 from parley.secure_agg.encoding import EncodingError
-from parley.server.jobs.file import load_job
+from parley.server.jobs.job_file import load_job
 from parley.simulations.audit import measure
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee, views_of
 
@@ -172,7 +172,7 @@ def test_gradients_that_nobody_clips_are_not_even_encoded(monkeypatch):
 def test_written_gradients_that_nobody_clips_are_refuted(monkeypatch):
     """An audit of chains of linear layers would not see it."""
     job = (*DP_SGD, "dp-sgd.per-example-method=vmap", "dp-sgd.clip-norm=0.1", "model.hidden=[]")
-    monkeypatch.setattr(clipping, "clip_rows", lambda rows, clip: None)
+    monkeypatch.setattr(torch_clipping, "clip_rows", lambda rows, clip: None)
     assert verdict(job, trials=20, method="mu") == "refuted"
 
 
@@ -235,7 +235,7 @@ def parties_at_twice_the_rate(count, rate, stream):
 def noise_of_one_party(values, deviation, scale, streams):
     """Drawn once a step, and added to all parties' sums."""
     own = np.zeros_like(values[:1])
-    noise.add_noise(own, deviation, scale, streams[:1])
+    grid_noise.add_noise(own, deviation, scale, streams[:1])
     values += own
 
 
@@ -251,22 +251,34 @@ def clip_of_the_mean(network, training, layout, batch, **more):
     return sums * (training.clip_norm / means.clamp_min(1e-300)).clamp_max(1), signs
 
 
-OWN_BATCHES, OWN_NOISE, OWN_SUMS = batches.batches_of, Randomness.party_noise, steps.batch_sums
-OWN_COINS = attendance._coins
+OWN_BATCHES, OWN_NOISE, OWN_SUMS = (
+    poisson_batches.batches_of,
+    Randomness.party_noise,
+    batch_sums.batch_sums,
+)
+OWN_COINS = party_sampling._coins
 
 
 HEAVY = [pytest.mark.heavy]  # the accounts of a profile take ten seconds
-BATCHES, ATTENDANCE = "client.dp_sgd.training.batches_of", "client.algorithms.attendance"
-STREAM = "privacy.sampling.stream.Randomness"
+BATCHES, ATTENDANCE = "client.dp_sgd.local_training.batches_of", "client.algorithms.party_sampling"
+STREAM = "privacy.sampling.random_stream.Randomness"
 FAULTS = [
     (BATCHES, fixed_batches, SAMPLED, "crowd", "profile", 4_000, HEAVY),
     (BATCHES, one_coin_for_all, SAMPLED, "crowd", "profile", 2_000, HEAVY),
     (BATCHES, coins_at_twice_the_rate, SAMPLED, "dirac", "profile", 20_000, HEAVY),
     (f"{ATTENDANCE}.Attendance.present", everyone, OF_PARTIES, "party", "profile", 300, HEAVY),
     (f"{ATTENDANCE}._coins", parties_at_twice_the_rate, SEEN, "dirac", "profile", 1_000, HEAVY),
-    ("client.dp_sgd.training.add_noise", noise_of_one_party, WHOLE, "dirac", "white", 300, []),
+    (
+        "client.dp_sgd.local_training.add_noise",
+        noise_of_one_party,
+        WHOLE,
+        "dirac",
+        "white",
+        300,
+        [],
+    ),
     (f"{STREAM}.party_noise", noise_of_the_first_round, WHOLE, "on-off", "mu", 100, []),
-    ("client.dp_sgd.training.batch_sums", clip_of_the_mean, CLIPPED, "dirac", "mu", 100, []),
+    ("client.dp_sgd.local_training.batch_sums", clip_of_the_mean, CLIPPED, "dirac", "mu", 100, []),
 ]
 
 

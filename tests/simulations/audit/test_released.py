@@ -7,14 +7,14 @@ import pytest
 from commands import invoked
 
 from parley.privacy.mechanisms.gaussian import Gaussian
-from parley.server.jobs.file import load_job
-from parley.simulations.audit.audited import as_it_runs
+from parley.server.jobs.job_file import load_job
+from parley.simulations.audit.audit_target import as_it_runs
+from parley.simulations.audit.federation_templates import AuditError
 from parley.simulations.audit.measure import Effort, audit_released
-from parley.simulations.audit.shapes import AuditError
-from parley.simulations.audit.trainings import TRAININGS
-from parley.simulations.audit.worlds import Source, models
+from parley.simulations.audit.model_attacks import TRAININGS
+from parley.simulations.audit.world_batch import Source, models
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 
 JOB = ("data.source=synthetic", "data.records=60", "parties.count=2", "privacy.noise-point=server")
 ADD = "privacy.neighbouring=add-or-remove-one"

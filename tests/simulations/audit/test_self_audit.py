@@ -9,11 +9,11 @@ from commands import invoked
 from quick_runs import StopAfter
 
 from parley.privacy.mechanisms.gaussian import Gaussian
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
 from parley.simulations.audit.self_audit import planted
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 
 JOB = (
     "data.source=synthetic",

@@ -9,14 +9,14 @@ import pytest
 from audit_matrix import SCHEMA
 from audited_choices import CHOICES, audit_choice
 
-from parley.client.queries.batch import Counting
-from parley.client.queries.counts import Count
-from parley.privacy.accounting.guarantee import NOISE_POINTS, Neighbouring, Unit
-from parley.server.planning.queries import INSTEAD
-from parley.simulations.audit.audited import asked
+from parley.client.queries.count_queries import Count
+from parley.client.queries.query_batch import Counting
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring, Unit
+from parley.server.planning.query_planner import INSTEAD
+from parley.simulations.audit.audit_target import asked
+from parley.simulations.audit.federation_templates import AuditError
 from parley.simulations.audit.measure import Effort, audit_guarantee, views
-from parley.simulations.audit.neighbours import neighbours
-from parley.simulations.audit.shapes import AuditError
+from parley.simulations.audit.neighbouring_worlds import neighbours
 
 ASKED = (Count(by=("ward",)),)
 CASES = [

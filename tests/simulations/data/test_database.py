@@ -7,14 +7,14 @@ import sqlite3
 import numpy as np
 import pytest
 
-from parley.client.contract.toml_reading import parse_toml
-from parley.client.data.table import DataError
-from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.naming import check_from_elsewhere
-from parley.server.jobs.section import JobError
+from parley.client.data.raw_table import DataError
+from parley.safe_io.toml_reading import parse_toml
+from parley.server.jobs.external_references import check_from_elsewhere
+from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.section_base import JobError
 from parley.simulations.data.experiment import load_experiment, prepared_data
-from parley.simulations.data.keeping import keep_data
-from parley.simulations.engine.fast import simulate
+from parley.simulations.data.row_cache import keep_data
+from parley.simulations.engine.fast_engine import simulate
 
 SCHEMA = """
 [columns]

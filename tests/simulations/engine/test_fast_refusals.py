@@ -6,16 +6,21 @@ import numpy as np
 import pytest
 from quick_runs import QUICK, StopAfter, run
 
-from parley.planning import plan
-from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt, NotALedger
+from parley.planning.plan_job import plan
+from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.ledger_errors import (
+    BudgetExceeded,
+    LedgerConflict,
+    LedgerCorrupt,
+    NotALedger,
+)
 from parley.secure_agg.encoding import RingTooSmall
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolderError
 from parley.simulations.data.partitions import PartitionError
-from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.fast_engine import simulate
 
 
 def test_a_changed_job_does_not_resume(tmp_path):

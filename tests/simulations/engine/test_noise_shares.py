@@ -12,16 +12,16 @@ from scipy import stats
 
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import NOISE_POINTS, Adversary
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.mechanisms.shares import Shares
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.mechanisms.noise_shares import Shares
+from parley.privacy.sampling.random_stream import NoiseStream
 from parley.secure_agg.encoding import RingTooSmall
-from parley.server.jobs.federation import Federation
-from parley.server.jobs.file import load_job
-from parley.server.jobs.section import JobError
-from parley.server.planning.release import algorithm_for, model_for, plan_release
-from parley.simulations.engine.fast import simulate
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
+from parley.simulations.engine.fast_engine import simulate
 
 BASE = (
     "privacy.noise-point=share",
@@ -116,7 +116,7 @@ def test_dealing_is_after_the_first_round_and_repeats_with_its_seed(tmp_path) ->
 
 
 def test_a_round_that_is_repeated_sends_the_very_same_vectors(tmp_path, monkeypatch) -> None:
-    from parley.client.party.block_session import PartySession
+    from parley.client.party.party_session import PartySession
 
     sent = []
     kept = PartySession.answer

@@ -14,17 +14,17 @@ from attending import until
 from cables import Cable
 from ports import asked, echo
 
-from parley.client.contract.protocol import decode_frame
-from parley.deploy.processes import free_ports
-from parley.deploy.stream import settings
-from parley.deploy.stream.caller import CallError
-from parley.deploy.stream.party import Attending, _Requests, party_answers
+from parley.client.contract.party_protocol import decode_frame
+from parley.deploy.child_processes import free_ports
+from parley.deploy.stream import grpc_options
+from parley.deploy.stream.grpc_client import CallError
+from parley.deploy.stream.party_client import Attending, _Requests, party_answers
 
 
 @pytest.fixture
 def cable(monkeypatch):
     """Makes cables to a world's server; dead connections are noticed within a second."""
-    monkeypatch.setattr(settings, "_PING_MS", 300)
+    monkeypatch.setattr(grpc_options, "_PING_MS", 300)
     made = []
 
     def lay(world):
@@ -59,7 +59,7 @@ def test_a_half_open_connection_is_noticed_and_the_request_answered_on_another(w
 def test_every_option_is_one_that_grpc_knows():
     """It ignores the others without a word: pings were then taken amiss, a line cut every 50 s."""
     library = Path(grpc._cython.cygrpc.__file__).read_bytes()
-    names = [name for name, _ in (*settings.port_options(3), *settings.channel_options())]
+    names = [name for name, _ in (*grpc_options.port_options(3), *grpc_options.channel_options())]
     assert len(names) > 15
     for name in names:  # the whole of the name, or the end of a longer one
         assert name.encode() + b"\0" in library, name
@@ -70,7 +70,7 @@ def test_a_connection_on_which_nothing_is_asked_stays(world, cable):
     wire, said = cable(world), []
     world.attend(0, echo, address=wire.address, said=said)
     until(lambda: transport.online() == (0,))
-    time.sleep(4 * settings._PING_MS / 1000)
+    time.sleep(4 * grpc_options._PING_MS / 1000)
     assert said == [f"Connected to {wire.address}."]
     assert wire.connections == 1
     assert dict(transport.exchange({0: b"a"}, timeout_s=10)) == {0: b"answer to a"}
@@ -153,16 +153,16 @@ def test_a_server_neither_ends_a_party_by_two_requests_of_one_number_nor_fills_i
     requests, outgoing = _Requests(), queue.SimpleQueue()
 
     def send(number, frame):
-        requests.take(settings.Whole(number=number, allowed_ms=0, frame=frame), outgoing)
+        requests.take(grpc_options.Whole(number=number, allowed_ms=0, frame=frame), outgoing)
 
     send(1, b"one")
     send(1, b"one")
-    with pytest.raises(settings.EnvelopeError, match="request 1 again"):
+    with pytest.raises(grpc_options.EnvelopeError, match="request 1 again"):
         send(1, b"two")
     requests.give_up(CallError("over", lasting=True))
     with pytest.raises(CallError):  # and no KeyError: that of no time left is let go of once
         requests.next()
-    monkeypatch.setattr("parley.deploy.stream.party._LARGEST_WAITING", 100)
+    monkeypatch.setattr("parley.deploy.stream.party_client._LARGEST_WAITING", 100)
     send(2, bytes(60))
-    with pytest.raises(settings.EnvelopeError, match="at most 100 bytes"):
+    with pytest.raises(grpc_options.EnvelopeError, match="at most 100 bytes"):
         send(3, bytes(60))

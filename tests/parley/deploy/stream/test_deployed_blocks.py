@@ -5,7 +5,7 @@ import polars as pl
 from attending import JOB, NAMES
 
 from parley.privacy.ledger.ledger import Ledger
-from parley.server.jobs.file import load_job
+from parley.server.jobs.job_file import load_job
 
 SCHEMA = """
 [columns]

@@ -11,10 +11,10 @@ import threading
 from attending import until
 from held_connections import answered, held_connections
 
-from parley.deploy.stream.monitor import Pages
-from parley.deploy.stream.queue import Queue, QueuedRun
+from parley.deploy.stream.metrics_server import Pages
+from parley.deploy.stream.run_queue import Queue, QueuedRun
 from parley.local_http_server import MOST_CONNECTIONS
-from parley.owner.page import serving
+from parley.owner.owner_page import serving
 
 _STRANGERS = 1024 + 64
 """Connections that the parties' port lets come before a handshake, and some of the server's own."""
@@ -80,7 +80,7 @@ def test_no_error_of_the_machine_ends_the_queue_or_forgets_how_a_run_ended(conso
     consortium.serve()
     queue = Queue(consortium.runs)
     name = consortium.submit()
-    monkeypatch.setattr("parley.deploy.stream.queue._POLL_S", 0.01)
+    monkeypatch.setattr("parley.deploy.stream.run_queue._POLL_S", 0.01)
     refusals = iter([errno.EMFILE, errno.EIO, errno.ENOSPC])
     plain = {"_write": Queue._write, "_state": Queue._state}
 

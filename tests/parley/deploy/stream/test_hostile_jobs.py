@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 from attending import JOB
 
-from parley.deploy.folders import DeployError
-from parley.deploy.follow import raise_remote
-from parley.deploy.processes import ProcessError
-from parley.deploy.stream import operator
-from parley.deploy.stream.operator import Operator, operator_home
-from parley.deploy.stream.queue import SET_ASIDE, Queue
-from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.section import JobError
+from parley.deploy.child_processes import ProcessError
+from parley.deploy.deployment_folders import DeployError
+from parley.deploy.run_watcher import raise_remote
+from parley.deploy.stream import operator_client
+from parley.deploy.stream.operator_client import Operator, operator_home
+from parley.deploy.stream.run_queue import SET_ASIDE, Queue
+from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolderError
 
 
@@ -30,7 +30,7 @@ def with_loss(path, text):
 def elsewhere(consortium, *, resume=None, quiet=True):
     """Submits the job, or goes on with a run, from the operator's folder."""
     sets = [] if resume is not None else list(JOB)
-    return operator.submit_job(
+    return operator_client.submit_job(
         None, to=consortium.root / "operator", sets=sets, resume=resume, quiet=quiet
     )
 
@@ -84,7 +84,7 @@ def test_an_interrupt_of_the_server_itself_leaves_the_run_its_turn(consortium):
     serving._say = interrupted
     with pytest.raises(KeyboardInterrupt):
         serving.next()
-    assert [run.state for run in operator.look(consortium.root).runs] == ["queued"]
+    assert [run.state for run in operator_client.look(consortium.root).runs] == ["queued"]
     assert Queue(consortium.runs).take().name == name
 
 
@@ -98,7 +98,7 @@ def test_a_run_that_killed_its_process_is_set_aside_and_the_queue_goes_on(consor
         (runs / second / file).write_text("{}\n")
         assert Queue(runs).take().name == second  # it had begun, and made a round: it goes on
     consortium.serve()
-    (standing, _) = operator.look(consortium.root).runs
+    (standing, _) = operator_client.look(consortium.root).runs
     assert (standing.name, standing.state) == (first, SET_ASIDE)
     assert f"--resume {first}" in standing.notes[-1]
     with Operator(operator_home(consortium.root)) as here:
@@ -155,7 +155,7 @@ def test_a_file_of_a_lying_server_has_an_end(tmp_path, monkeypatch):
     endless = SimpleNamespace(unary_stream=lambda _: lambda *_, **__: itertools.repeat(bytes(60)))
     mine = object.__new__(Operator)
     mine.home, mine._channel = SimpleNamespace(address="there"), endless
-    monkeypatch.setattr("parley.deploy.stream.operator.LARGEST_FRAME", 100)
+    monkeypatch.setattr("parley.deploy.stream.operator_client.LARGEST_FRAME", 100)
     with pytest.raises(ProcessError, match=r"lied: Expected job\.toml of at most 100 bytes"):
         mine._copy(tmp_path / "job.toml")
     assert list(tmp_path.iterdir()) == []

@@ -13,12 +13,12 @@ import pytest
 from attending import NAMES, World
 from commands import invoked
 
-from parley.analytics.asked import ServedQueries, submission_from
+from parley.analytics.submission import ServedQueries, submission_from
 from parley.client.data.schema import SchemaError
 from parley.client.queries.base import QueryError
-from parley.client.where import WhereError
-from parley.deploy.stream.operator import Operator, operator_home
-from parley.privacy.accounting.guarantee import Unit
+from parley.client.queries.filters import WhereError
+from parley.deploy.stream.operator_client import Operator, operator_home
+from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
 
 SCHEMA = """

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from attending import JOB, NAMES
 
-from parley.client.contract.protocol import decode_frame
-from parley.deploy.processes import ProcessError
-from parley.deploy.stream import desk, operator
-from parley.deploy.stream.attendance import Attendance, Dropped
-from parley.deploy.stream.desk import _WORDS, FILES, Desk, _plain
-from parley.deploy.stream.operator import Operator, operator_home
-from parley.deploy.stream.party import party_answers
-from parley.deploy.stream.queue import Queue
-from parley.server.jobs.file import load_job, render_job
-from parley.server.jobs.section import JobError
+from parley.client.contract.party_protocol import decode_frame
+from parley.deploy.child_processes import ProcessError
+from parley.deploy.stream import operator_client, operator_service
+from parley.deploy.stream.connections import Attendance, Dropped
+from parley.deploy.stream.operator_client import Operator, operator_home
+from parley.deploy.stream.operator_service import _WORDS, FILES, Desk, _plain
+from parley.deploy.stream.party_client import party_answers
+from parley.deploy.stream.run_queue import Queue
+from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolderError
 
 
@@ -43,7 +43,9 @@ def test_runs_queue_and_an_operator_elsewhere_gets_what_the_server_has(
     # From another machine: nothing but the operator's folder.
     elsewhere = tmp_path / "laptop"
     shutil.copytree(consortium.root / "operator", elsewhere)
-    run = operator.submit_job(tmp_path / "job.toml", to=elsewhere, sets=[], resume=None, quiet=True)
+    run = operator_client.submit_job(
+        tmp_path / "job.toml", to=elsewhere, sets=[], resume=None, quiet=True
+    )
     second = run.folder.name
     assert run.folder.parent.resolve() == tmp_path / "runs"
     conducting.join(20)
@@ -58,10 +60,10 @@ def test_runs_queue_and_an_operator_elsewhere_gets_what_the_server_has(
             assert there.read_bytes() == here.read_bytes(), name
     assert np.array_equal(run.theta, consortium.replayed())
     assert np.array_equal(run.theta, consortium.model(first))
-    lines = "\n".join(operator.look(elsewhere).lines())
+    lines = "\n".join(operator_client.look(elsewhere).lines())
     assert all(f"{name}: online" in lines for name in NAMES)
     assert f"{second}: complete" in lines
-    assert operator.stop_runs(elsewhere, None) == []
+    assert operator_client.stop_runs(elsewhere, None) == []
     for entries in consortium.ledgers():
         assert [index for index, _ in entries] == [1, 2, 3, 1, 2, 3]
 
@@ -219,12 +221,12 @@ def test_no_text_of_an_operator_is_read_in_the_loop_of_the_parties(world, tmp_pa
         async def abort(self, code, details):
             raise AssertionError(f"{code} {details}")
 
-    monkeypatch.setattr(desk, "admit_operator", lambda _pem: "operator")
-    monkeypatch.setattr(desk, "peer_certificate", lambda _context: b"")
+    monkeypatch.setattr(operator_service, "admit_operator", lambda _pem: "operator")
+    monkeypatch.setattr(operator_service, "peer_certificate", lambda _context: b"")
     monkeypatch.setattr(Queue, "submit", lambda *_, **__: note("submit"))
     monkeypatch.setattr(Queue, "submit_queries", lambda *_, **__: "run")
-    read = desk.strict_json
-    monkeypatch.setattr(desk, "strict_json", lambda text: note("json") and read(text))
+    read = operator_service.strict_json
+    monkeypatch.setattr(operator_service, "strict_json", lambda text: note("json") and read(text))
     nobody = Attendance(NAMES, say=print)
     own = Desk(Queue(tmp_path), world.deployment, nobody, stop=print, questions=Questions())
     for asked in ({"ask": "submit", "job": ""}, {"ask": "query", "queries": "{}"}):

@@ -1,0 +1,256 @@
+"""The sum of random features of all records, by class: what synthetic records are fitted to.
+
+    S_k = Σ_{i: y_i = k} φ(x_i),   n_k = |{i: y_i = k}|,   φ(x) = (cos Wx, sin Wx)/√F
+
+with F rows of W from N(0, I/ℓ²) and of a public seed (Rahimi & Recht 2007; Harder, Adamczewski &
+Park 2021, "DP-MERF", arXiv:2002.11603). One release: a record adds φ of the unit ball, and a count
+of 1, to its class.
+
+A record's features are integers, of arithmetic on that record alone, so that no sum depends on how
+a block is cut and ‖φ‖ ≤ 1 holds exactly:
+
+- X = trunc(2¹⁶x), |x| ≤ 1; Ŵ = round(2¹⁴W/2π), |Ŵ| ≤ 2²⁰;
+- phase = ⌊ŴX/2¹⁶⌋ mod 2¹⁴: a sum of p integers below 2³⁶, exact in double precision;
+- c[k] = trunc(2¹⁶cos(2πk/2¹⁴)/√F), from one table: max(c² + s²)·F ≤ 2³² was looked up in it.
+
+A record is a row of codes (each column's indicator times √½), or one array.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.algorithm_spec import Party, check_keys, settings_of
+from parley.client.algorithms.base import Claim, PublicFacts
+from parley.client.algorithms.noisy_sums import AnyRows, SumOfRecords
+from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.strict_decoding import DecodingError, facts_from
+from parley.client.data.record_codes import MOST_VALUES, class_codes
+from parley.client.features.random_fourier import normal_draws
+from parley.privacy.sensitivity.bounded_sets import Set
+
+MOST_COORDINATES = 1 << 22
+"""Of a sum."""
+
+_ONE = 1 << 16
+_PHASES = 1 << 14
+_LARGEST_WEIGHT = 1 << 20
+_MOST_WIDE = 131_071
+"""p, so that p·2³⁶ stays below 2⁵³."""
+_MOST_WEIGHTS = 1 << 24
+"""Of W: a server that names the settings takes 128 MiB."""
+_HALF = math.isqrt(_ONE**2 // 2)
+"""⌊2¹⁶√½⌋: a column's indicator."""
+_ROWS, _WAVES = 500, 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomFeatures(SumOfRecords):
+    """The sum of φ(x) ⊗ e_y over all records, and of e_y; one release.
+
+    Attributes:
+        features: p, columns of the rows.
+        sizes: values of every column of a table, which are p together; (): a row is an array.
+        length_scale: ℓ, in which W is drawn.
+        seed: of W, public.
+        digest: SHA-256, in hex, of Ŵ and of the table of cosines: a party that derives another
+            declines.
+    """
+
+    kind: ClassVar[str] = "random-features"
+
+    features: int
+    sizes: tuple[int, ...]
+    classes: int
+    frequencies: int
+    length_scale: float
+    seed: int
+    digest: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        wide, waves = self.features, self.frequencies
+        if not 1 <= wide <= _MOST_WIDE or waves < 1 or wide * waves > _MOST_WEIGHTS:
+            raise ValueError(
+                f"Expected 1 to {_MOST_WIDE} columns and F ≥ 1, with at most {_MOST_WEIGHTS} "
+                f"weights, got {wide} and {waves}."
+            )
+        if self.sizes and (min(self.sizes) < 1 or sum(self.sizes) != wide):
+            raise ValueError(f"Expected sizes of {wide} values in all, got {self.sizes}.")
+        if not 1 <= self.classes <= MOST_VALUES or self.dimension > MOST_COORDINATES:
+            raise ValueError(
+                f"Expected classes and at most {MOST_COORDINATES} coordinates, got "
+                f"{self.classes} and {self.dimension}: fewer frequencies."
+            )
+        if not 1e-6 <= self.length_scale <= 1e6 or not 0 <= self.seed < 2**63:
+            raise ValueError(
+                f"Expected a length scale from 1e-6 to 1e6 and a seed ≥ 0, got "
+                f"{self.length_scale} and {self.seed}."
+            )
+
+    @property
+    def dimension(self) -> int:
+        """K(2F + 1)."""
+        return self.classes * (2 * self.frequencies + 1)
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """`[columns]` values of each column of a table, the label's last; (): a row is an array."""
+        return (*self.sizes, self.classes) if self.sizes else ()
+
+    @property
+    def model(self) -> AnyRows:
+        """Rows of any content, and any labels."""
+        return AnyRows(features=self.features, classes=self.classes)
+
+    def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
+        """`[d]`: `[K, 2F]` row-major, then `[K]` counts; exact in any order."""
+        waves, points = _waves(self), _points(self.frequencies)
+        of = class_codes(labels, self.classes)
+        values = np.zeros(self.dimension)
+        sums = values[: -self.classes].reshape(self.classes, 2, self.frequencies)  # a view
+        # Sums of so many whole numbers stay below 2²⁴: float32 rounds none of them.
+        most = max(1, min(_ROWS, (1 << 24) // int(np.abs(points.real).max())))
+        for begin in range(0, len(rows), most):
+            own = of[begin : begin + most]
+            integers = self._integers(rows[begin : begin + most])
+            for first in range(0, self.frequencies, _WAVES):
+                last = first + _WAVES
+                phase = (integers @ waves[:, first:last]).astype(np.int64)  # below 2⁵³: exact
+                phase >>= _ONE.bit_length() - 1  # down, as ⌊·⌋
+                phase &= _PHASES - 1
+                drawn = np.take(points, phase, mode="clip")
+                for label in np.unique(own):
+                    total = drawn[own == label].sum(axis=0)
+                    sums[label, 0, first:last] += total.real
+                    sums[label, 1, first:last] += total.imag
+        values /= _ONE
+        values[-self.classes :] = np.bincount(of, minlength=self.classes)
+        return values
+
+    def _integers(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """`[n, p]` X, whole numbers up to 2¹⁶, whatever stands in the rows."""
+        if not self.sizes:
+            cells = np.nan_to_num(rows.astype(np.float64) * math.sqrt(self.features))
+            return np.trunc(np.clip(cells, -1, 1) * _ONE)
+        made = np.zeros((len(rows), self.features))
+        for begin, end in pairwise(np.cumsum([0, *self.sizes])):
+            made[np.arange(len(rows)), begin + rows[:, begin:end].argmax(axis=1)] = _HALF
+        return made
+
+    def weights(self) -> NDArray[np.float64]:
+        """`[p, F]` W as it was summed, on its grid."""
+        return _waves(self) * (2 * math.pi / _PHASES)
+
+    def claim(self, facts: PublicFacts | None = None) -> Claim:
+        """φ and a count in one class, whatever the parties hold."""
+        del facts
+        features = Set.ball(2 * self.frequencies, squared=_ONE**2)
+        own = Set.product(features, Set.interval(_ONE, _ONE))
+        return self.claimed(
+            own.in_one_of(self.classes),
+            grid_bits=_ONE.bit_length() - 1,
+            classes=self.classes,
+            features=self.features,
+        )
+
+
+@functools.lru_cache(maxsize=2)
+def _weights(features: int, frequencies: int, length_scale: float, seed: int) -> Any:
+    drawn = normal_draws(seed, features * frequencies).reshape(features, frequencies)
+    waves = np.rint(drawn * (_PHASES / (2 * math.pi) / length_scale))
+    if not np.abs(waves).max() <= _LARGEST_WEIGHT:
+        raise ValueError(
+            f"Expected a length scale whose waves stay below 2^20, got {length_scale:g}: choose a "
+            "larger algorithm.length-scale."
+        )
+    waves.flags.writeable = False
+    return waves
+
+
+def _waves(of: RandomFeatures) -> NDArray[np.float64]:
+    """`[p, F]` Ŵ, whole numbers."""
+    found: NDArray[np.float64] = _weights(of.features, of.frequencies, of.length_scale, of.seed)
+    return found
+
+
+@functools.lru_cache(maxsize=4)
+def _cosines(frequencies: int) -> NDArray[np.float32]:
+    """`[2¹⁴]` c, whole numbers; no record's features are longer than 1 by it.
+
+    >>> [_cosines(2)[k].item() for k in (0, 1304, 1303, 4096)]
+    [46340.0, 40666.0, 40674.0, 0.0]
+    """
+    angles = np.arange(_PHASES) * (2 * math.pi / _PHASES)
+    cosines = np.trunc(_ONE * np.cos(angles) / math.sqrt(frequencies))
+    cosines[_PHASES // 4 :: _PHASES // 2] = 0
+    sines = np.roll(cosines, _PHASES // 4)
+    if frequencies * int((cosines**2 + sines**2).max()) > _ONE**2:
+        raise ValueError(f"Expected features of norm at most 1, got longer ones: F {frequencies}.")
+    return np.asarray(cosines, np.float32)
+
+
+@functools.lru_cache(maxsize=4)
+def _points(frequencies: int) -> NDArray[np.complex64]:
+    """`[2¹⁴]` c[k] + i·c[k − 2¹²]: cosine and sine of a phase, sin t = cos(t − π/2)."""
+    cosines = _cosines(frequencies)
+    return np.asarray(cosines + 1j * np.roll(cosines, _PHASES // 4), np.complex64)
+
+
+def waves_digest(features: int, frequencies: int, length_scale: float, seed: int) -> str:
+    """SHA-256, in hex, of Ŵ and of the table of cosines."""
+    waves = _weights(features, frequencies, length_scale, seed).astype("<i4").tobytes()
+    whole = hashlib.sha256(b"parley/random-features/v1" + waves)
+    whole.update(_cosines(frequencies).astype("<i4").tobytes())
+    return whole.hexdigest()
+
+
+def check_waves(algorithm: RandomFeatures, plan: ReleasePlan) -> None:
+    """The party's own W and cosines are those that the server's sum is read by.
+
+    Raises Declined.
+    """
+    del plan
+    own = algorithm
+    try:
+        digest = waves_digest(own.features, own.frequencies, own.length_scale, own.seed)
+    except ValueError as error:
+        raise Declined(Reason.ALGORITHM, str(error)) from error
+    if digest != algorithm.digest:
+        raise Declined(
+            Reason.ALGORITHM,
+            f"Expected the waves of seed {own.seed}, {digest:.16}…, got {own.digest:.16}….",
+        )
+
+
+def to_task(algorithm: RandomFeatures) -> dict[str, Any]:
+    """The values of its fields (see `registry`)."""
+    return {"sizes": list(algorithm.sizes), "settings": settings_of(algorithm, "sizes")}
+
+
+def of_task(task: Mapping[str, Any], party: Party) -> RandomFeatures:
+    """The inverse of `to_task`. Raises DecodingError."""
+    del party
+    size(task)
+    return facts_from(RandomFeatures, task["settings"], sizes=tuple(task["sizes"]))
+
+
+def size(task: Mapping[str, Any]) -> tuple[str, int]:
+    """The model that they are for, and a coordinate for every class at least."""
+    check_keys(task, "sizes", "settings")
+    sizes = task["sizes"]
+    if not isinstance(sizes, list) or len(sizes) > _MOST_WIDE:
+        raise DecodingError(f"Expected at most {_MOST_WIDE} columns' sizes, got others.")
+    if not all(type(each) is int and 1 <= each <= MOST_VALUES for each in sizes):
+        raise DecodingError(f"Expected sizes from 1 to {MOST_VALUES}, got others.")
+    return "table", 1

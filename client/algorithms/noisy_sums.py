@@ -1,0 +1,110 @@
+"""Sums whose noisy total is the result: of one's own statistics, and of releases of Parley's."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import Claim, Contribution
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.sampling.random_stream import Randomness
+from parley.privacy.sensitivity.bounded_sets import Set
+
+SCALE_BITS = 20
+"""Of the grid that sums are on, in a ring of 64 bits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyRows:
+    """What a statistic learns: nothing; any labels will do."""
+
+    features: int
+    classes: int
+
+    def check_labels(self, labels: NDArray[np.generic]) -> None:
+        """Any will do."""
+
+
+class AsReleased(ABC):
+    """What algorithms share whose result is the noisy sum or average itself, as `theta`."""
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """d: coordinates of a contribution."""
+
+    def init(self) -> State:
+        """Zeros."""
+        return {"theta": np.zeros(self.dimension)}
+
+    def update(self, state: State, average: NDArray[np.float64]) -> State:
+        """What was released is the result."""
+        del state
+        return {"theta": average}
+
+    def model_of(self, state: State) -> NDArray[np.float64]:
+        """What was released."""
+        return state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """Nothing beside it; a subclass may name figures that follow from it."""
+        del state
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumOfRecords(AsReleased):
+    """Σ over all records of what is bounded in each; one release.
+
+    Attributes:
+        bound: entries of a party's sum are clamped to ±bound, a whole number: out of reach where it
+            is the largest party's number of records. Clamping brings no two sums further apart.
+    """
+
+    assumption: ClassVar[str] = ""  # contributions are whole numbers
+
+    neighbouring: Neighbouring
+    bound: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bound < 2.0**40:
+            raise ValueError(f"Expected a bound from 1 to 2^40, got {self.bound}.")
+        if self.bound != math.floor(self.bound):
+            raise ValueError(f"Expected a whole number as a bound, got {self.bound}.")
+
+    @abstractmethod
+    def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
+        """`[d]` of `[n, p]` rows and their labels `[n]`: exact, whoever stands beside whom."""
+
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
+        """Every party's own sum."""
+        del state, plan, randomness
+        values = np.empty((block.parties, self.dimension))
+        for party, (begin, end) in enumerate(pairwise(block.offsets)):
+            values[party] = self.summed(block.features[begin:end], block.labels[begin:end])
+        np.clip(values, -self.bound, self.bound, out=values)
+        return Contribution(values=values, failed=())
+
+    def claimed(self, lies_in: Set, grid_bits: int = 0, **more: Any) -> Claim:
+        """The claim that every record adds a vector of whole numbers of 2^-b from a set."""
+        return Claim(
+            dimension=self.dimension,
+            bound=self.bound,
+            lies_in=lies_in,
+            grid_bits=grid_bits,
+            unit=Unit.RECORD,
+            neighbouring=self.neighbouring,
+            scale_bits=max(SCALE_BITS, grid_bits),
+            **more,
+        )

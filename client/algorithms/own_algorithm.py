@@ -1,0 +1,211 @@
+"""One's own algorithm: a frozen dataclass in one's own file, `file.py:Class` or `module:Class`.
+
+A job names it (`algorithm.kind`), its fields take their values from `algorithm.settings`, and every
+party that takes part has the file beside its `party.toml` and lists it in `algorithms`. The name
+and the values travel, never the code. `examples/federated_count.py` is one.
+
+`features` and `classes` come from the data. `Statistic` has everything but the three parts that
+make one: `dimension`, `claim` and `local`. `ClippedSum` has those too, of numbers that each record
+has: it clips them, so that its author claims no sensitivity.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, get_type_hints
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from parley.client.algorithms.algorithm_spec import Kind, Party, check_keys, plain_size
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts
+from parley.client.algorithms.noisy_sums import AnyRows, AsReleased
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.strict_decoding import DecodingError, facts_from
+from parley.client.data.party_block import PartyBlock
+from parley.client.models.clipping import ball_of, clip_rows
+from parley.client.models.linear_serialization import LARGEST_MODEL
+from parley.client.models.own_code import OwnCodeError, code_named, describe_failure
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.sampling.random_stream import Randomness
+from parley.privacy.sensitivity.exact_rows import row_sum
+from parley.safe_io.path_names import public_name
+
+_FROM_DATA = {"features", "classes"}
+
+
+class OwnAlgorithmError(ValueError):
+    """A file, class or setting of your own algorithm that cannot be used: expected, got, where."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistic(AsReleased):
+    """A sum over the parties, averaged and released as it is; `theta` holds it.
+
+    Subclasses add `kind`, `title`, `dimension`, `claim` and `local`
+    (`parley.client.algorithms.base.FederatedAlgorithm`), and settings as fields with defaults.
+
+    Attributes:
+        classes: K of the labels, which are class numbers 0 to K − 1.
+    """
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+
+    features: int
+    classes: int
+
+    @property
+    def model(self) -> AnyRows:
+        """Nothing is learned."""
+        return AnyRows(features=self.features, classes=self.classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedSum(Statistic, ABC):
+    """The sum of what every record has, clipped to an L2 norm.
+
+    Subclasses add `kind`, `title`, `neighbouring`, `dimension` and `numbers`. What `numbers` gives
+    is made a vector of whole numbers in a ball, one record at a time; what is not finite is zeros.
+
+    Attributes:
+        norm: that a record's numbers are clipped to.
+        most: records of a party, beyond which its sum may be clamped.
+    """
+
+    neighbouring: ClassVar[Neighbouring]
+
+    norm: float = 1.0
+    most: int = 1_000_000
+
+    @abstractmethod
+    def numbers(self, row: NDArray[np.float64], label: Any) -> ArrayLike:
+        """`[d]` of one record, of its row `[p]` and its label."""
+
+    def claim(self, facts: PublicFacts) -> Claim:
+        """The ball of `norm`."""
+        del facts
+        ball, bits = ball_of(self.dimension, self.norm)
+        return Claim(
+            dimension=self.dimension,
+            features=self.features,
+            bound=self.most * self.norm,
+            lies_in=ball,
+            grid_bits=bits,
+            unit=Unit.RECORD,
+            neighbouring=self.neighbouring,
+        )
+
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
+        """Every party's own sum."""
+        del state, plan, randomness
+        ball, bits = ball_of(self.dimension, self.norm)
+        largest, sums = ball.largest, []
+        for begin, end in pairwise(block.offsets):
+            values = np.zeros((end - begin, self.dimension))
+            for own, at in zip(values, range(begin, end), strict=True):
+                own[:] = self.numbers(block.features[at].astype(np.float64), block.labels[at])
+            clip_rows(values, self.norm)
+            total = row_sum(np.ldexp(values, bits), largest)
+            sums.append(np.clip(total, -self.most * largest, self.most * largest))
+        return Contribution(values=np.ldexp(np.array(sums, np.float64), -bits), failed=())
+
+
+def _shown(found: Any) -> str:
+    """Return what a name stands for in words: none, or an object's type."""
+    return "none of that name" if found is None else f"an object of type {type(found).__name__}"
+
+
+@functools.lru_cache(maxsize=16)
+def _class(name: str) -> type[Any]:
+    place, _, attribute = name.rpartition(":")
+    try:
+        found = code_named(name, what="algorithm")
+    except OwnCodeError as error:
+        raise OwnAlgorithmError(str(error)) from error
+    if not isinstance(found, type) or not is_dataclass(found):
+        raise OwnAlgorithmError(
+            f"Expected a dataclass {attribute!r} in {place}, got {_shown(found)}."
+        )
+    missing = [
+        part
+        for part in ("kind", "title", "claim", "init", "local", "update", "model_of", "released")
+        if not hasattr(found, part)
+    ]
+    if missing or not {field.name for field in fields(found)} >= _FROM_DATA:
+        raise OwnAlgorithmError(
+            f"Expected {name} to have features, classes and all of an algorithm "
+            f"(parley.client.algorithms.base), got one without {', '.join(missing) or 'them'}."
+        )
+    try:
+        get_type_hints(found)
+    except Exception as error:
+        raise OwnAlgorithmError(
+            f"Cannot read the types of the fields of {name}: {describe_failure(error, place)}. "
+            "Import what they name outside of `if TYPE_CHECKING`."
+        ) from error
+    known: Any = found
+    if known.kind != public_name(name):
+        raise OwnAlgorithmError(
+            f"Expected {name} to have kind = {public_name(name)!r}, the name that server and "
+            f"parties know it by, got {known.kind!r}."
+        )
+    return found
+
+
+def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes: int) -> Any:
+    """The algorithm of a job: the class's defaults, changed by its settings.
+
+    Raises OwnAlgorithmError.
+    """
+    found = _class(name)
+    known = {field.name.replace("_", "-"): field.name for field in fields(found)}
+    for key in _FROM_DATA:
+        del known[key]
+    unknown = sorted(set(settings) - set(known))
+    if unknown:
+        raise OwnAlgorithmError(
+            f"Unknown key algorithm.settings.{unknown[0]}. Expected one of: {', '.join(known)}."
+        )
+    try:
+        given = {known[key]: value for key, value in settings.items()}
+        plain = asdict(found(features=features, classes=classes, **given))
+        return facts_from(found, plain)  # a value of another type is refused here already
+    except Exception as error:  # it is somebody's own class: it may raise anything
+        own = not isinstance(error, ValueError | TypeError)
+        said = describe_failure(error, name.rpartition(":")[0]) if own else str(error)
+        raise OwnAlgorithmError(f"algorithm.settings of {public_name(name)}: {said}") from error
+
+
+def own_task(algorithm: Any) -> dict[str, Any]:
+    """The values of its fields."""
+    return {"settings": asdict(algorithm)}
+
+
+def own_kind(name: str) -> Kind:
+    """The row of your own algorithm. Raises OwnAlgorithmError."""
+    found = _class(name)
+
+    def of_task(task: Mapping[str, Any], party: Party) -> Any:
+        del party
+        check_keys(task, "settings")
+        return facts_from(found, task["settings"])
+
+    def size(task: Mapping[str, Any]) -> tuple[str, int]:
+        settings = task.get("settings")
+        if not isinstance(settings, Mapping):
+            raise DecodingError("Expected settings in the task of an own algorithm, got none.")
+        widths = [settings.get("features"), settings.get("classes")]
+        if plain_size(widths, layered=False) > LARGEST_MODEL:
+            raise DecodingError(f"Expected at most {LARGEST_MODEL} features and classes, got more.")
+        return "", 1  # its dimension is known once it is built, and held against the policy then
+
+    known: Any = found
+    return Kind(title=known.title, to_task=own_task, of_task=of_task, size=size)

@@ -1,0 +1,118 @@
+"""Which parties are in a sum: all of them, each by its own coin, or a number drawn in public.
+
+Every party answers every sum, with its mask and its share of the noise; one that is not in it
+answers zero. So the noise never depends on who is in, and no server chooses who is.
+
+By its own coin, masks hide a zero as they hide an update; a party by itself computes whatever its
+coin says, so that the time it takes says nothing. k of m are drawn without replacement by a stream
+that follows from the run's name, and nothing is amplified (docs/sampled-parties.md).
+
+What is averaged is divided by p·m or k, public numbers, for as many of the m as answered.
+
+>>> coins, drawn = Attendance(rate=0.25), Attendance(number=10, parties=1000, hidden=False)
+>>> coins.fraction, coins.charged_rate, drawn.fraction, drawn.charged_rate
+(0.25, 0.25, 0.01, 1.0)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.client.dp_sgd.poisson_batches import poisson_batches
+from parley.privacy.sampling.random_stream import NoiseStream, Randomness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attendance:
+    """Which parties are in a sum.
+
+    Attributes:
+        rate: p of each party's own coin; 1: everyone is in.
+        number: how many of `parties`, drawn in public; 0: the coins decide.
+        parties: m, beside a number; else 0.
+        hidden: charged as though nobody but a party itself knew when it was in.
+    """
+
+    rate: float = 1.0
+    number: int = 0
+    parties: int = 0
+    hidden: bool = True
+
+    def __post_init__(self) -> None:
+        if not 2.0**-32 <= self.rate <= 1 or not 0 <= self.number <= self.parties:
+            raise ValueError(
+                "Expected a rate from 2^-32 to 1 and a number of at most m parties, got "
+                f"{self.rate}, {self.number} of {self.parties}."
+            )
+        if self.number and (self.hidden or self.rate < 1):
+            raise ValueError(
+                "Expected a number of parties, which is drawn in public, without a coin of each "
+                f"and not hidden, got rate {self.rate}, hidden = {self.hidden}."
+            )
+
+    @property
+    def whole(self) -> bool:
+        """Whether everyone is in every sum."""
+        return self.rate == 1 and not self.number
+
+    @property
+    def secret(self) -> bool:
+        """Whether unit party is amplified by coins that nobody else knows."""
+        return self.hidden and self.rate < 1
+
+    @property
+    def charged_rate(self) -> float:
+        """q of a party in a sum: p where its coin is secret, else 1, behind the coin."""
+        return self.rate if self.hidden else 1.0
+
+    @property
+    def fraction(self) -> float:
+        """The public share of the parties that is in a sum, on average over coins."""
+        return self.number / self.parties if self.number else self.rate
+
+    def present(
+        self, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> NDArray[np.bool_]:
+        """`[B]` who of a block is in the sum that a plan asks for."""
+        if self.whole:
+            return np.ones(block.parties, dtype=np.bool_)
+        own, step = randomness.party, plan.step
+        if not (self.number or randomness.seeded):  # a coin is nobody's but the party's
+            stream = randomness.attendance(plan.round_number, step)
+            return _coins(block.parties if own is None else 1, self.rate, stream)
+        places = block.placed() if own is None else np.asarray([own])
+        if self.number:
+            if self.parties != plan.parties:
+                raise ValueError(f"Expected {self.parties} parties, got {plan.parties}.")
+            chosen = _drawn_in_public(self.number, plan, randomness)
+            return np.asarray(chosen[places], dtype=np.bool_)
+        stream = randomness.attendance(plan.round_number, step)
+        # An audit's block is of many federations: beyond the first one's parties, more coins.
+        count = max(plan.parties, int(places.max(initial=0)) + 1)
+        return np.asarray(_coins(count, self.rate, stream)[places], dtype=np.bool_)
+
+
+EVERYONE = Attendance()
+
+
+def _coins(count: int, rate: float, stream: NoiseStream) -> NDArray[np.bool_]:
+    alone: NDArray[np.bool_] = poisson_batches(count, rate, 1, stream)[0]
+    return alone
+
+
+def _drawn_in_public(number: int, plan: ReleasePlan, randomness: Randomness) -> NDArray[np.bool_]:
+    """`[m]` true for `number` parties, each as likely as any other."""
+    stream = randomness.attendance(plan.round_number, plan.step)
+    if not randomness.seeded:
+        name = int.from_bytes(hashlib.sha256(plan.run_id.encode()).digest(), "big")
+        stream = NoiseStream.from_seed(name, "attendance", plan.round_number, plan.step)
+    words = stream.words(plan.parties)
+    chosen = np.zeros(plan.parties, dtype=np.bool_)
+    chosen[np.argsort(words, kind="stable")[:number]] = True
+    return chosen

@@ -1,0 +1,71 @@
+"""The grid that contributions are rounded to: the rule a plan is made by, and held against.
+
+On a grid that is too coarse a contribution rounds to nothing, and a sum shows the ones that do not.
+The rule is the finest grid that the ring holds, with m largest contributions and the noise's tail,
+in a ring where rounding adds little to the sensitivity. A party needs no more than the plan to
+check it. Noise in shares is in every contribution before it is rounded to the ring: there the grid
+that noise is added on has to be fine (`parley.privacy.mechanisms.noise_shares`).
+"""
+
+from __future__ import annotations
+
+from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.contract.release_plan import ReleasePlan
+from parley.privacy.mechanisms.base import Mechanism
+from parley.secure_agg.grid_selection import is_finest
+
+LARGEST_INFLATION = 0.1
+"""Most that rounding may add to the sensitivity, as a fraction of it, for a party."""
+
+TAIL_PROBABILITY = 2.0**-50
+"""The ring has room for a noise vector that is exceeded once in 2⁵⁰ rounds."""
+
+_WHOLE = 1 + 1e-6
+
+
+def noise_tail(mechanism: Mechanism) -> float:
+    """Grid units that a ring keeps free for a mechanism's noise, half of one for its rounding."""
+    return mechanism.noise_tail(TAIL_PROBABILITY) + 0.5
+
+
+def check_grid(
+    plan: ReleasePlan, *, entry: float, sensitivity: float, scale_bits: int | None = None
+) -> None:
+    """Derives the plan's grid by its own rule.
+
+    Args:
+        sensitivity: Δ of the sum as the party derived it; of a step's noise, √d of its standard
+            deviations, where all noise is inside the party.
+        scale_bits: of the algorithm's own grid, if it has one.
+
+    Raises:
+        Declined: grid: room for more than any contribution, a coarser grid than the ring holds, or
+            a ring that holds none fine enough.
+    """
+    grid = plan.encoding
+    heaviest = plan.parties if plan.weights == "size" else 1
+    if grid.bound > entry * heaviest * _WHOLE:
+        raise Declined(
+            Reason.GRID, f"Expected a bound of at most {entry * heaviest:g}, got {grid.bound:g}."
+        )
+    split = plan.shared
+    if split is not None:
+        finest = True
+    elif scale_bits is None:
+        finest = is_finest(grid, plan.parties, plan.noise_tail(TAIL_PROBABILITY))
+    else:
+        finest = grid.scale_bits >= scale_bits
+    if not finest:
+        raise Declined(
+            Reason.GRID,
+            f"Expected the finest grid of a ring of {grid.ring_bits} bits, got one of "
+            f"{grid.scale_bits} bits of scale, that leaves room for one twice as fine.",
+        )
+    unit = 1.0 if split is None or split.shares is None else split.shares.ring_unit
+    inflation = grid.inflation(sensitivity, plan.dimension) / unit
+    if not inflation <= LARGEST_INFLATION:  # NaN is not
+        raise Declined(
+            Reason.GRID,
+            f"Expected rounding to add at most {LARGEST_INFLATION:g} of the sensitivity, got "
+            f"{inflation:.3g}: secure-aggregation.ring-bits = 64 holds a finer grid.",
+        )

@@ -1,0 +1,31 @@
+"""What goes from round to round: the model and what else an algorithm keeps, and its bytes.
+
+>>> import numpy as np
+>>> state = {"theta": np.array([0.5, -1.0])}
+>>> load_state(save_state(state))["theta"].tolist()
+[0.5, -1.0]
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+State = dict[str, NDArray[np.float64]]
+"""Named float64 arrays. `theta` is the model, `[d]`."""
+
+
+def components_in(state: State) -> State:
+    """The components alone that rows are projected on, where there are some."""
+    return {name: state[name] for name in ("components",) if name in state}
+
+
+def save_state(state: State) -> bytes:
+    """The state as a safetensors file."""
+    return save({name: np.ascontiguousarray(array) for name, array in state.items()})
+
+
+def load_state(blob: bytes) -> State:
+    """The state that `save_state` wrote here; others' states are read by `party.joined_session`."""
+    return dict(load(blob))

@@ -1,0 +1,264 @@
+"""What server and party say to each other: frames of bytes, and the reasons a party may give.
+
+    "PLY1" | length of the head, 4 bytes | head, JSON | blobs, one after another
+
+The head says the kind, its fields and the length of every blob; nothing follows the last one. A
+reply has the kind `answer` and a status: ok, or refused (by policy, ledger, plan and public facts
+alone). Why is a `Reason`: a class, never data.
+
+| request | head | blobs | blobs of an ok answer |
+|---|---|---|---|
+| inspect | what the run wants to learn from | | |
+| propose | as join | components, or empty | |
+| commit | | | commitment to the nonce of the next set-up |
+| join | the whole run: parameters, task, plan | components, or empty | Advertise |
+| roster | round to prepare | Roster, Nonces or empty | Encapsulated, Shares |
+| prepare | round to prepare | Ciphertexts¹ or empty | Shares² |
+| round | plan of this round | Plan, state, Ciphertexts¹ or empty | Vector, Shares² |
+| prove | | a round's Plan, Survivors, Confirmations | Evidence |
+| survivors | | Survivors | Confirm |
+| confirmations | | Confirmations | Reveal |
+| finish | | | |
+
+¹ until the pair secrets are whole. ² or a Complaint alone, about Ciphertexts.
+
+    >>> frame = Frame(kind="finish", head={"session": "0a"}, blobs=(b"xy",))
+    >>> decode_frame(encode_frame(frame)) == frame
+    True
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from, value_from
+
+WIRE_VERSION = 7
+LARGEST_REQUEST = 1 << 30
+"""Bytes of a request: a larger one is refused unread."""
+
+_DATA: dict[str, Any] = {"dataset": str, "label": str, "intercept": bool, "features": object}
+_SESSION: dict[str, Any] = {"session": str}
+_PREPARE: dict[str, Any] = {**_SESSION, "prepare": int}
+_JOIN = {"parameters": str, "schema": str, "rounds": int, "task": object, "plan": object}
+REQUESTS: dict[str, tuple[dict[str, Any], int]] = {
+    "inspect": (
+        {"run": str, **_DATA, "blocks": tuple[str, ...], "sizes": bool, "clock": float},
+        0,
+    ),
+    "propose": ({"run": str, **_SESSION, **_DATA, **_JOIN}, 1),
+    "commit": (_SESSION, 0),
+    "join": ({"run": str, **_SESSION, **_DATA, **_JOIN}, 1),
+    "roster": (_PREPARE, 2),
+    "prepare": (_PREPARE, 1),
+    "round": ({**_PREPARE, "plan": object}, 3),
+    "prove": (_SESSION, 3),
+    "survivors": (_SESSION, 1),
+    "confirmations": (_SESSION, 1),
+    "finish": (_SESSION, 0),
+}
+"""By kind of request: its head beside `version`, with types, and its number of blobs; an `object`
+is decoded by whoever computes with it."""
+
+_MAGIC = b"PLY1"
+_LARGEST_HEAD = 1 << 18
+_MOST_BLOBS = 4
+_START = len(_MAGIC) + 4
+
+
+class WireError(ValueError):
+    """Bytes that are no frame, or a frame that is not what was expected. Never carries content."""
+
+
+class Status(StrEnum):
+    """How a party answers."""
+
+    OK = "ok"
+    REFUSED = "refused"
+
+
+class Reason(StrEnum):
+    """Why a party does not answer with what it was asked for."""
+
+    UNKNOWN_DATASET = "unknown-dataset"
+    DATA_UNREADABLE = "data-unreadable"
+    SCHEMA = "schema"
+    SIZES_NOT_DISCLOSED = "sizes-not-disclosed"
+    VERSION = "version"
+    CLOCK_SKEW = "clock-skew"
+    UNKNOWN_SESSION = "unknown-session"
+    WRONG_RUN = "wrong-run"
+    COHORT_TOO_SMALL = "cohort-too-small"
+    UNIT = "unit"
+    NEIGHBOURING = "neighbouring"
+    MECHANISM = "mechanism"
+    CALIBRATION = "calibration"
+    SEEDED_NOISE = "seeded-noise"
+    ALGORITHM = "algorithm"
+    MODEL = "model"
+    SENSITIVITY = "sensitivity"
+    TOO_FEW_RECORDS = "too-few-records"
+    BUDGET_EXHAUSTED = "budget-exhausted"
+    RECORD_BOUND = "record-bound"
+    GRID = "grid"
+    DEGENERATE = "degenerate"
+    PLAN_CHANGED = "plan-changed"
+    OTHER_SURVIVORS = "other-survivors"
+    WAITING = "waiting-for-approval"
+    REFUSED = "refused-by-owner"
+    LAPSED = "approval-lapsed"
+    PROTOCOL = "protocol"
+    BUSY = "busy"
+    ERROR = "error"
+
+
+class Declined(Exception):
+    """The party will not. `reason` is all that leaves its machine; `detail` is for its own log.
+
+    Attributes:
+        reason: a class, decided by policy, plan and public facts alone.
+        detail: what was expected and what came; never a value of the data, never a secret.
+    """
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason, self.detail = reason, detail
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One message.
+
+    Attributes:
+        kind: a key of `REQUESTS`, or `answer`.
+    """
+
+    kind: str
+    head: Mapping[str, Any]
+    blobs: tuple[bytes, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Outer:
+    """What a frame says in JSON; the head's values are checked by whoever reads its kind."""
+
+    kind: str
+    head: Mapping[str, object]
+    blobs: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.kind not in (*REQUESTS, "answer"):
+            raise ValueError(f"Expected a known kind of frame, got {as_came(self.kind)}.")
+        if len(self.blobs) > _MOST_BLOBS or min(self.blobs, default=0) < 0:
+            raise ValueError(f"Expected the lengths of at most {_MOST_BLOBS} blobs, got others.")
+
+
+def answer(head: Mapping[str, Any] | None = None, blobs: tuple[bytes, ...] = ()) -> Frame:
+    """An ok answer."""
+    return Frame(
+        kind="answer",
+        head={"version": WIRE_VERSION, "status": str(Status.OK), **(head or {})},
+        blobs=blobs,
+    )
+
+
+def refusal(reason: Reason) -> Frame:
+    """An answer that declines."""
+    head = {"version": WIRE_VERSION, "status": str(Status.REFUSED), "reason": str(reason)}
+    return Frame(kind="answer", head=head)
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """A frame as bytes.
+
+    Raises:
+        ValueError: a head that JSON has no values for (NaN among them): a bug of ours.
+    """
+    head = json.dumps(
+        {"kind": frame.kind, "head": dict(frame.head), "blobs": [len(b) for b in frame.blobs]},
+        allow_nan=False,
+        separators=(",", ":"),
+        sort_keys=True,
+    ).encode()
+    return b"".join([_MAGIC, len(head).to_bytes(4, "big"), head, *frame.blobs])
+
+
+def decode_frame(data: bytes) -> Frame:
+    """The frame in `data`."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise WireError(f"Expected bytes, got {type(data).__name__}.")
+    data = bytes(data)
+    if len(data) < _START or data[: len(_MAGIC)] != _MAGIC:
+        raise WireError(f"Expected a frame that starts with {_MAGIC!r}, got {len(data)} bytes.")
+    size = int.from_bytes(data[len(_MAGIC) : _START], "big")
+    if size > _LARGEST_HEAD or _START + size > len(data):
+        raise WireError(f"Expected a head of at most {_LARGEST_HEAD} bytes, whole, got {size}.")
+    try:
+        outer = facts_from(_Outer, strict_json(data[_START : _START + size]))
+    except ValueError as error:
+        raise WireError(str(error)) from None
+    whole = _START + size + sum(outer.blobs)
+    if whole != len(data):
+        raise WireError(f"Expected {whole} bytes in a frame, got {len(data)}.")
+    blobs, at = [], _START + size
+    for length in outer.blobs:
+        blobs.append(data[at : at + length])
+        at += length
+    return Frame(kind=outer.kind, head=outer.head, blobs=tuple(blobs))
+
+
+def request_from(data: bytes) -> Frame:
+    """The request in `data`, its head of exactly the keys and types that `REQUESTS` says."""
+    try:
+        if len(data) > LARGEST_REQUEST:
+            raise WireError(f"Expected at most {LARGEST_REQUEST} bytes, got {len(data)}.")
+        frame = decode_frame(data)
+        if frame.kind not in REQUESTS:
+            raise WireError(f"Expected a request, got {frame.kind!r:.40}.")
+        version = frame.head.get("version")
+        if type(version) is not int or version != WIRE_VERSION:
+            raise Declined(Reason.VERSION, f"Expected version {WIRE_VERSION}, got {version!r:.40}.")
+        hints, blobs = REQUESTS[frame.kind]
+        if set(frame.head) != {*hints, "version"} or len(frame.blobs) != blobs:
+            raise WireError(
+                f"Expected {sorted([*hints, 'version'])} and {blobs} blobs with {frame.kind}, got "
+                f"{sorted(frame.head)!s:.200} and {len(frame.blobs)}."
+            )
+        for key, hint in hints.items():
+            value_from(hint, frame.head[key], key)
+    except (WireError, DecodingError) as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
+    return frame
+
+
+def strict_json(data: bytes | str) -> Any:
+    """A peer's JSON: of finite numbers, every key of an object once, nested within reason.
+
+    Raises:
+        ValueError: it is something else. Never carries content.
+    """
+    try:
+        return json.loads(
+            data, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite
+        )
+    except (ValueError, RecursionError):
+        raise ValueError("Expected JSON of finite numbers and distinct keys.") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("Expected every key once.")
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("Expected a finite number.")
+    return number

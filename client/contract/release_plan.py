@@ -1,0 +1,373 @@
+"""The release plan: what one round would release, frozen before anything is computed.
+
+The server proposes it; every party checks it against its own policy. It binds clipping, weights,
+sensitivity, grid, noise law, event and neighbouring relation, so that they cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.assumptions import IN_BLOCKS, assumed_fact
+from parley.client.contract.guarantee import Guarantee
+from parley.client.contract.strict_decoding import DecodingError, facts_from
+from parley.privacy.accounting.privacy_events import Event
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.ledger.block_composition import Blocks, checked_blocks
+from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.mechanisms.base import Mechanism, SampledNoise
+from parley.privacy.sampling.random_stream import NoiseStream
+from parley.secure_agg.encoding import FixedPoint
+
+ACCOUNTANT_VERSION = "1"
+"""Raised when the same events would be charged differently."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasePlan:
+    """What round `round_number` of a run would release.
+
+    The contribution of party j is `weight_j · v_j`, rounded to the grid of `encoding`; the release
+    is the ring sum over the survivors plus the integer noise of every guarantee whose noise is not
+    in the contributions already. With noise in shares every contribution has its own: nobody sees
+    the bare sum.
+
+    Attributes:
+        lipschitz: G: no record's gradient is longer (by the loss, or by clipping).
+        min_records: public n₍₁₎; a party with fewer records refuses, where sizes are public.
+        weights: uniform (weight 1) or size (weight n_j / n̄, n̄ = `mean_records`).
+        gradient_tolerance: κG = n·τ, the certified gradient norm of a local optimum times n; output
+            perturbation only.
+        min_survivors: least number of contributions whose sum may be opened.
+        seeded: the noise is a simulation's, reproducible from a seed, and protects nobody.
+        guarantees: what the release hides, the primary one first: each of another unit, and each
+            of their units charged by one of them.
+        step: which of the release's secure sums, from 1; most releases have one.
+        blocks: of the records that it reads, of a public column, and charges; none: all.
+
+    Raises:
+        ValueError: no guarantee, or a unit that is charged by none of them or by several; noise on
+            sampled sums that two guarantees describe differently; blocks with another unit than
+            record, of which each has one.
+    """
+
+    run_id: str
+    round_number: int
+    algorithm: str
+    dimension: int
+    lipschitz: float
+    min_records: int
+    weights: str
+    mean_records: float
+    lambda_: float
+    gradient_tolerance: float | None
+    encoding: FixedPoint
+    min_survivors: int
+    parties: int
+    seeded: bool
+    guarantees: tuple[Guarantee, ...]
+    step: int = 1
+    blocks: Blocks = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", checked_blocks(self.blocks))
+        if self.blocks and self.units != (Unit.RECORD,):
+            raise ValueError(f"Expected unit record alone with blocks, got {self.units}.")
+        units = [each.unit for each in self.guarantees]
+        charged = [unit for each in self.guarantees for unit in each.charges]
+        if not units or len(set(units)) < len(units) or sorted(charged) != sorted(units):
+            raise ValueError(
+                f"Expected guarantees of different units, each charged once, got units {units} "
+                f"and charges {charged}."
+            )
+        split = [each for each in self.guarantees if each.shares is not None]
+        if len({(each.mechanism.law, each.mechanism.scale, each.shares) for each in split}) > 1:
+            raise ValueError("Expected one noise in shares for all guarantees by it, got several.")
+        sampled = self.sampled
+        noises = {(each.scale, each.steps) for each in sampled}
+        if sampled and (len(sampled) < len(self.guarantees) or len(noises) > 1):
+            raise ValueError(
+                "Expected all guarantees to be of one noise on sampled sums, of one scale and as "
+                "many steps, got others."
+            )
+
+    @property
+    def primary(self) -> Guarantee:
+        """The guarantee that the job's own ε and δ are asked for."""
+        return self.guarantees[0]
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """Of its guarantees, the primary's first."""
+        return tuple(each.unit for each in self.guarantees)
+
+    def of(self, unit: Unit) -> Guarantee | None:
+        """The guarantee of a unit, if the release has one."""
+        return next((each for each in self.guarantees if each.unit is unit), None)
+
+    def charged_by(self, unit: Unit) -> Guarantee:
+        """The guarantee whose noise a unit is charged by; of two, as `privacy.record-bound` says.
+
+        "A local DP-SGD release that only the aggregate reveals may be charged by whichever bound
+        is lower" (privacy.md, section 4): no update is ever shown but in the noisy sum.
+        """
+        for each in self.guarantees:
+            if unit in each.charges:
+                return each
+        raise ValueError(f"Expected a unit of {', '.join(self.units)}, got {unit}.")
+
+    @property
+    def private_sizes(self) -> bool:
+        """Whether a party's number of records is among what a guarantee hides.
+
+        Then `min_records` is a public number like any other, which bounds no party's size.
+        """
+        added = self.primary.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+        return added or Unit.PARTY in self.units
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What its ε rests on beside its algorithm."""
+        replaced = self.primary.neighbouring is Neighbouring.REPLACE_ONE
+        return (IN_BLOCKS,) if self.blocks and replaced else ()
+
+    @property
+    def parameters(self) -> int:
+        """The model's: d, without the fraction of clipped gradients."""
+        return self.primary.mechanism.parameters
+
+    def event(self, unit: Unit) -> Event:
+        """What one release under this plan charges one unit."""
+        return self.charged_by(unit).event
+
+    @property
+    def on_sum(self) -> tuple[Guarantee, ...]:
+        """The guarantees whose noise is that of the sum, the server's or the parties' shares."""
+        return tuple(each for each in self.guarantees if not each.in_training)
+
+    @property
+    def shared(self) -> Guarantee | None:
+        """A guarantee whose noise the parties add in shares; all such are of one noise."""
+        return next((each for each in self.guarantees if each.shares is not None), None)
+
+    @property
+    def sampled(self) -> tuple[SampledNoise, ...]:
+        """The mechanisms of noise on sampled sums: accounts of one noise, for each unit its own."""
+        sampled = (each.mechanism.sampled for each in self.guarantees)
+        return tuple(each for each in sampled if each is not None)
+
+    @property
+    def steps(self) -> int:
+        """Secure sums of one release, one after another."""
+        return self.sampled[0].steps if self.sampled else 1
+
+    @property
+    def sum_number(self) -> int:
+        """Of this secure sum among those of all rounds, from 1."""
+        return (self.round_number - 1) * self.steps + self.step
+
+    @property
+    def noises(self) -> tuple[Mechanism, ...]:
+        """Of the opened sum; one that two guarantees are accounts of is there once."""
+        noises = tuple(
+            each.mechanism for each in self.guarantees if not each.noise_point.in_contributions
+        )
+        return noises[:1] if self.sampled else noises
+
+    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[d]` the server's noise on the sum, in grid units; zeros where parties add it all."""
+        return np.asarray(self.draw_many(1, stream)[0])
+
+    def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[count, d]` the noise of `count` such releases, independent; `draw` is one."""
+        noise = np.zeros((count, self.dimension), dtype=np.int64)
+        for each in self.noises:
+            noise += each.draw_many(count, stream)
+        return noise
+
+    def encode(
+        self, values: NDArray[np.floating], streams: Sequence[NoiseStream]
+    ) -> NDArray[np.unsignedinteger[Any]]:
+        """`[B, d]` weighted contributions as ring elements, each with its share of the noise.
+
+        Raises:
+            EncodingError: a value that is not finite or beyond the bound; nothing is drawn then.
+        """
+        split = self.shared
+        if split is None or split.shares is None:
+            return self.encoding.encode(values)
+        shares = split.shares
+        integers = self.encoding.fine(values, shares.fine_bits)
+        shares.add(split.mechanism, integers, streams)
+        return self.encoding.wrapped(shares.rounded(integers))
+
+    @cached_property
+    def of_dealer(self) -> ReleasePlan | None:
+        """By whose grid contributions are added up for a dealer: that of the shares, finer by h.
+
+        The noise covers what rounding to that grid moves, and to none coarser. None: nothing is in
+        shares, or 64 bits do not hold it.
+        """
+        split, own = self.shared, self.encoding
+        if split is None or split.shares is None:
+            return None
+        more = split.shares.fine_bits
+        if not more:
+            return self
+        if own.ring_bits + more > 63 or own.scale_bits + more > 60:
+            return None
+        fine = FixedPoint(scale_bits=own.scale_bits + more, ring_bits=64, bound=own.bound)
+        return replace(self, encoding=fine)
+
+    def deal(
+        self,
+        survivors: int,
+        stream: NoiseStream,
+        summed: NDArray[np.unsignedinteger[Any]] | None = None,
+    ) -> NDArray[np.unsignedinteger[Any]]:
+        """`[d]` ring elements: a sum with one draw of the law of so many shares' sum.
+
+        For simulations only.
+
+        Args:
+            summed: `[d]` what was added up by the grid of `of_dealer`; None: zeros.
+        """
+        split, dealer = self.shared, self.of_dealer
+        if split is None or split.shares is None or dealer is None:
+            raise ValueError(
+                f"Expected noise in shares to deal, got noise point {self.primary.noise_point}."
+            )
+        total = np.zeros(self.dimension, dtype=np.int64)
+        if summed is not None:
+            total += dealer.encoding.decode(summed)
+        split.shares.add_dealt(split.mechanism, total, survivors, stream)
+        return self.encoding.wrapped(split.shares.rounded(total))
+
+    def noise_tail(self, probability: float) -> float:
+        """Grid units that all noise on the sum exceeds with at most about this probability."""
+        drawn = [each for each in self.on_sum if each.shares is None]
+        drawn = drawn[:1] if self.sampled else drawn  # accounts of one noise
+        split = self.shared
+        parts = [*drawn, split] if split is not None else drawn
+        return sum(each.noise_tail(probability) for each in parts)
+
+    @property
+    def inflation(self) -> float:
+        """Relative growth of the sensitivity by rounding before the noise."""
+        scale = 2.0**self.encoding.scale_bits
+        return max((each.inflation(scale) for each in self.on_sum), default=0.0)
+
+    def at_round(self, round_number: int) -> ReleasePlan:
+        """The first sum of the same release, at a round."""
+        return replace(self, round_number=round_number, step=1)
+
+    def at_step(self, step: int) -> ReleasePlan:
+        """Another sum of the same release."""
+        return replace(self, step=step)
+
+    def for_run(self, run_id: str) -> ReleasePlan:
+        """The same release under a run's name."""
+        return replace(self, run_id=run_id)
+
+    def facts(self, unit: Unit) -> dict[str, Any]:
+        """What the ledger keeps of a release charged to `unit`: see `ledger.entry.FACTS`."""
+        own, by = self.of(unit), self.charged_by(unit)
+        if own is None:
+            raise ValueError(f"Expected a unit of {', '.join(self.units)}, got {unit}.")
+        facts = {
+            "mechanism": self.algorithm,
+            "norm": "L2",
+            "accountant": "parley.privacy.accounting.privacy_events",
+            "accountant_version": ACCOUNTANT_VERSION,
+            "seeded": self.seeded,
+            "dimension": self.dimension,
+            "parties": self.parties,
+            "public_n": self.min_records,
+            "total_records": round(self.mean_records * self.parties),
+            "weights": self.weights,
+            "lambda": self.lambda_,
+            "lambda_convention": "(λ/2)‖θ‖²",
+            "grid_scale": 2.0**self.encoding.scale_bits,
+            "min_survivors": self.min_survivors,
+            **by.facts(2.0**self.encoding.scale_bits),
+            # A record within a party: the party's bound, under the record's own relation.
+            "unit": str(own.unit),
+            "neighbouring": str(own.neighbouring),
+            "grid_inflation": self.inflation,
+        }
+        if by is self.primary:
+            facts["lipschitz"] = self.lipschitz
+            if self.gradient_tolerance is not None:
+                facts["gradient_tolerance"] = self.gradient_tolerance / self.min_records
+        if own is self.primary and len(self.guarantees) > 1 and not self.sampled:
+            inner = "inner: DP-SGD in the party"
+            facts["bound"] = inner if by is own else "outer: noise on the sum of clipped updates"
+        return facts
+
+    def entries(
+        self, dataset: str, *, party: str, assumed: Sequence[str] = ()
+    ) -> tuple[Entry, ...]:
+        """What the release charges: one entry a guarantee, to its unit's budget.
+
+        Args:
+            assumed: what its ε rests on beyond its proof.
+        """
+        return tuple(
+            Entry(
+                run_id=self.run_id,
+                dataset=dataset,
+                party=party,
+                index=self.round_number,
+                event=self.event(unit),
+                facts=self.facts(unit) | assumed_fact(unit, (*assumed, *self.assumptions)),
+                blocks=self.blocks,
+            )
+            for unit in self.units
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; `from_json` gives the same plan back."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        guarantees = [each.to_json() for each in self.guarantees]
+        return plain | {"encoding": asdict(self.encoding), "guarantees": guarantees}
+
+    @classmethod
+    def from_json(cls, value: Any) -> ReleasePlan:
+        """The inverse of `to_json`, for a plan that somebody proposes."""
+        if not isinstance(value, Mapping):
+            raise DecodingError(f"Expected a plan as an object, got {type(value).__name__}.")
+        guarantees = value.get("guarantees")
+        if not isinstance(guarantees, list) or len(guarantees) > len(Unit):
+            raise DecodingError(f"Expected a list of at most {len(Unit)} guarantees in a plan.")
+        plan = facts_from(
+            cls,
+            {key: part for key, part in value.items() if key not in {"encoding", "guarantees"}},
+            encoding=facts_from(FixedPoint, value.get("encoding")),
+            guarantees=tuple(Guarantee.from_json(each) for each in guarantees),
+        )
+        if plan.round_number < 0 or min(plan.dimension, plan.parties, plan.min_records) < 1:
+            raise DecodingError("Expected round >= 0, dimension, parties and min_records >= 1.")
+        if not 1 <= plan.min_survivors <= plan.parties or plan.weights not in ("uniform", "size"):
+            raise DecodingError("Expected min_survivors from 1 to m and known weights, got others.")
+        if any(each.mechanism.dimension != plan.dimension for each in plan.guarantees):
+            raise DecodingError(
+                f"Expected mechanisms of the plan's dimension, {plan.dimension}, got others."
+            )
+        if min(plan.lipschitz, plan.mean_records) <= 0 or plan.lambda_ < 0:
+            raise DecodingError("Expected G and mean records > 0, λ >= 0.")
+        if not 1 <= plan.step <= plan.steps:
+            raise DecodingError(f"Expected a step from 1 to {plan.steps}, got {plan.step}.")
+        return plan
+
+    def digest(self) -> str:
+        """SHA-256 over the canonical JSON of every field; two plans are the same iff it is."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,141 @@
+"""Values that came over the network, made into frozen facts: length, type, range, then meaning.
+
+`facts_from(Class, mapping)` builds a dataclass from plain JSON values. Its keys must be exactly the
+class's fields and every value of the field's type, as pydantic's engine checks it, strictly and by
+the class's type hints; ranges and meaning are then the class's own checks. Nothing is coerced but
+an integer where a float is expected.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Step:
+    ...     rate: float
+    ...     m: int
+    >>> facts_from(Step, {"rate": 1, "m": 2})
+    Step(rate=1.0, m=2)
+    >>> facts_from(Step, {"rate": 1.0, "m": True})
+    Traceback (most recent call last):
+        ...
+    parley.client.contract.strict_decoding.DecodingError: Expected Step.m to be a valid integer,...
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import fields
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from pydantic_core import SchemaValidator, ValidationError
+from pydantic_core import core_schema as schemas
+
+LONGEST_TEXT = 512
+"""Most characters of any text value."""
+_LONGEST_LIST = 64
+_LONGEST_SHOWN, _MOST_WORDS = 40, 160
+_PLAIN: dict[Any, schemas.CoreSchema] = {
+    object: schemas.any_schema(),  # whoever computes with it decodes it
+    bool: schemas.bool_schema(strict=True),
+    int: schemas.int_schema(strict=True, gt=-(2**63), lt=2**63),
+    float: schemas.float_schema(strict=True, allow_inf_nan=False, gt=-(2.0**1000), lt=2.0**1000),
+    str: schemas.str_schema(strict=True, max_length=LONGEST_TEXT),
+}
+
+Facts = TypeVar("Facts")
+
+
+class DecodingError(ValueError):
+    """A value from the network that is not what was expected; it names the field and the types."""
+
+
+def facts_from(kind: type[Facts], value: Any, **given: Any) -> Facts:
+    """A `kind` from a mapping of plain JSON values.
+
+    Args:
+        given: fields that are decoded already (those are not looked for in `value`).
+
+    Raises:
+        DecodingError: not a mapping, a key too many or too few, a value of another type, or one
+            that the class itself refuses.
+    """
+    name = kind.__name__
+    known: Any = kind
+    decoded = _checked(_fields(known, frozenset(given)), value, name)
+    try:
+        return kind(**decoded, **given)
+    except DecodingError:
+        raise
+    except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
+        raise DecodingError(f"{name}: {str(error)[:LONGEST_TEXT]}") from error
+
+
+def as_came(value: object) -> str:
+    """What a peer sent as an error names it: the start of a text, a number, or the type.
+
+    >>> as_came("frobnicate"), as_came(-1), as_came([1, 2])
+    ("'frobnicate'", '-1', 'list')
+    """
+    if isinstance(value, str):
+        return ascii(value[:_LONGEST_SHOWN])
+    if isinstance(value, bool | float | None) or (isinstance(value, int) and abs(value) < 2**63):
+        return str(value)
+    return type(value).__name__
+
+
+def value_from(hint: Any, value: Any, name: str) -> Any:
+    """A value of the type that `hint` says."""
+    return _checked(_value(hint), value, name)
+
+
+def _checked(expected: SchemaValidator, value: Any, name: str) -> Any:
+    try:
+        return expected.validate_python(value)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_context=False)[0]
+    *inside, last = name, *(ascii(str(part)[:_LONGEST_SHOWN])[1:-1] for part in wrong["loc"])
+    if wrong["type"] in ("missing", "extra_forbidden"):
+        got = f"no {last}" if wrong["type"] == "missing" else f"{last} too"
+        raise DecodingError(f"Expected exactly the keys of {'.'.join(inside)}, got {got}.")
+    place = ".".join([*inside, last])
+    _, _, what = wrong["msg"].partition(" should ")  # Input should be …, String should have …
+    raise DecodingError(f"Expected {place} to {what[:_MOST_WORDS]}, got {as_came(wrong['input'])}.")
+
+
+@lru_cache(maxsize=256)
+def _fields(kind: Any, given: frozenset[str]) -> SchemaValidator:
+    hints = get_type_hints(kind)
+    names = {field.name for field in fields(kind) if field.init} - given
+    asked = {
+        name: schemas.typed_dict_field(_schema(hints[name])) for name in hints if name in names
+    }
+    return SchemaValidator(schemas.typed_dict_schema(asked, extra_behavior="forbid"))
+
+
+@lru_cache(maxsize=256)
+def _value(hint: Any) -> SchemaValidator:
+    return SchemaValidator(_schema(hint))
+
+
+def _schema(hint: Any) -> schemas.CoreSchema:
+    """What pydantic's engine checks of a value with this type hint."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        (hint,) = [kind for kind in args if kind is not type(None)]
+        return schemas.nullable_schema(_schema(hint))
+    if origin is Literal:
+        return schemas.literal_schema(list(args))
+    if origin is tuple:  # JSON has lists alone
+        return schemas.tuple_schema(
+            [_schema(args[0])], variadic_item_index=0, max_length=_LONGEST_LIST, fail_fast=True
+        )
+    if origin is Mapping:
+        return schemas.dict_schema(
+            *map(_schema, args), max_length=_LONGEST_LIST, fail_fast=True, strict=True
+        )
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return schemas.enum_schema(hint, list(hint))
+    if hint not in _PLAIN:
+        raise DecodingError(f"Expected a type that messages have values of, got {hint!s:.200}.")
+    return _PLAIN[hint]

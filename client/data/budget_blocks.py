@@ -1,0 +1,74 @@
+"""Which records a job reads: those of the blocks that it names, by a public column.
+
+A record's own cell says its block, and nothing else: so a release on some blocks is a function of
+their records alone (docs/privacy.md, section 15). The column is of kind ignore: nothing is learned
+from it, and a row is known again by its other cells, whatever block it is said to be in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from parley.client.data.cell_parsing import plain_texts
+from parley.client.data.column_types import IgnoreColumn
+from parley.client.data.raw_table import DataError, Table
+from parley.client.data.schema import Schema, SchemaError
+from parley.privacy.ledger.block_composition import Blocks, block_number
+
+
+class NoRecords(DataError):
+    """None in the blocks that are read."""
+
+    def __init__(self, blocks: Blocks, *, path: str | Path) -> None:
+        super().__init__(f"at least one record in blocks {', '.join(blocks)}", "none", path=path)
+
+
+def check_ignored(schema: Schema, column: str, *, key: str, why: str) -> None:
+    """Refuses a column that a key names and that is not there, or of another kind than ignore."""
+    known = schema.columns.get(column)
+    if not isinstance(known, IgnoreColumn):
+        got = f"none {column!r}" if known is None else f"{column!r}, of kind {known.kind}"
+        raise SchemaError(
+            f"Expected {key}, a column of kind ignore in the schema, got {got}: {why}."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Division:
+    """A column that divides records into blocks, and those that are read; none named: all."""
+
+    column: str
+    read: Blocks = ()
+
+    def check(self, schema: Schema) -> None:
+        """Refuses a column that is not there, or that something is learned from."""
+        why = "a block is public, and a row is known again by its other cells"
+        check_ignored(schema, self.column, key="block-column", why=why)
+
+    def of(self, table: Table) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """`[N]` what a ledger knows each row's block by, and the places of those that are read."""
+        texts = plain_texts(table, self.column)
+        if (empty := (texts == "").to_numpy()).any():
+            raise table.fault(
+                "a record's block", "an empty value", row=int(empty.argmax()), column=self.column
+            )
+        names = texts.unique().to_list()  # no array of texts, which are as long as one record's
+        known = [block_number(name) for name in names]
+        numbers = texts.replace_strict(names, known, return_dtype=pl.UInt64).to_numpy()
+        kept = texts.is_in(self.read).to_numpy() if self.read else np.ones(len(texts), bool)
+        return numbers, np.flatnonzero(kept).astype(np.int64)
+
+
+def read_of(
+    table: Table, division: Division | None
+) -> tuple[NDArray[np.uint64] | None, NDArray[np.int64] | slice, Table]:
+    """What `Division.of` says of each row, the places of those that are read, and those rows."""
+    if division is None:
+        return None, slice(None), table
+    numbers, kept = division.of(table)
+    return numbers, kept, table if len(kept) == len(numbers) else table.take(kept)

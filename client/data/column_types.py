@@ -1,0 +1,366 @@
+"""The kinds of column a schema knows, each with the public map from a raw value to features.
+
+Every map here is a function of the schema and of one value alone: nothing is estimated from the
+data, so preprocessing spends no budget. A number in its public range is mapped into [−1, 1]
+(`parley.client.data.range_scaling`), and a category becomes a one-hot row of norm 1.
+
+    >>> import numpy as np
+    >>> age = NumericColumn(kind="numeric", range=(0, 100), centre=40)
+    >>> age.encode(np.array([40.0, 100.0, 250.0]))
+    array([0., 1., 1.])
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from parley.client.data.range_scaling import Scale, Transform
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+READINGS = {
+    "logistic": "positive",
+    "softmax": "classes",
+    "ridge": "range",
+}
+"""Kind of linear model → the key of the label column that it reads."""
+
+Value = str | bool | int | float
+"""One value as TOML writes it."""
+
+
+WHOLE_NUMBER = r"^(-?\d+)\.0+$"
+"""A whole number written with decimals, as tables that pass through floats have it: 1.0 is 1."""
+
+LONG_CODE = r"^[+-]?\d{16,}$"
+"""A whole number of 16 digits or more is a code: a double does not hold all of its digits."""
+
+LONGEST_NUMBER = 10**15 - 1
+"""Largest whole number that is no code."""
+
+OTHER = "(other)"
+"""The bucket for values that a schema does not list."""
+
+TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+"""How tables write the truth values that TOML writes true and false."""
+
+
+MISSING_TEXTS = frozenset(
+    {"", "?", "#N/A", "#NA", "<NA>", "N/A", "n/a", "NA", "NaN", "nan", "-nan", "-NaN", "NaT"}
+    | {"NULL", "null", "None"}
+)
+"""How tables write that a value is missing: as pandas' `read_csv` has it, and UCI's "?"."""
+
+
+class SchemaPart(BaseModel):
+    """Base of all parts of a schema: frozen, kebab-case keys, unknown keys refused."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        populate_by_name=True,
+    )
+
+
+def canonical_text(value: Value) -> str:
+    """The text by which values are compared, whatever type a file gave them.
+
+    >>> canonical_text(1), canonical_text("1.0"), canonical_text(True), canonical_text(" True ")
+    ('1', '1', 'true', 'true')
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)
+    text = re.sub(WHOLE_NUMBER, r"\1", str(value).strip())
+    return TRUTH.get(text, text)
+
+
+def _require_distinct(name: str, values: Sequence[Value]) -> None:
+    seen: set[str] = set()
+    for value in values:
+        text = canonical_text(value)
+        if text in seen:
+            raise ValueError(f"Expected distinct {name}, got {text!r} twice.")
+        seen.add(text)
+
+
+_LARGEST = 1e300
+"""Of a range's ends: their sums and differences stay finite."""
+_LEAST_WIDTH = 1e-200
+"""Of a range: what is divided by it stays finite, whatever the record."""
+
+
+def _require_range(interval: tuple[float, float]) -> None:
+    low, high = interval
+    if not low < high:
+        raise ValueError(f"Expected range [low, high] with low < high, got [{low:g}, {high:g}].")
+    if max(-low, high) > _LARGEST:
+        expected = f"Expected a range within [-{_LARGEST:g}, {_LARGEST:g}]"
+        raise ValueError(f"{expected}, got [{low:g}, {high:g}].")
+    if high - low < _LEAST_WIDTH:
+        raise ValueError(
+            f"Expected a range at least {_LEAST_WIDTH:g} wide, got [{low:g}, {high:g}]."
+        )
+
+
+def _require_within(key: str, value: float | None, interval: tuple[float, float]) -> None:
+    low, high = interval
+    if value is not None and not low <= value <= high:
+        raise ValueError(f"Expected {key} within [{low:g}, {high:g}], got {value:g}.")
+
+
+_MOST_STEPS = 2**53
+
+
+class _Feature(SchemaPart):
+    """A column that becomes features: one, if it doesn't say otherwise."""
+
+    @property
+    def width(self) -> int:
+        """How many features."""
+        return 1
+
+    @property
+    def squared_norm(self) -> float:
+        """The largest squared L2 norm of them together."""
+        return 1.0
+
+    def feature_names(self, column: str) -> list[str]:
+        """`[width]` names."""
+        return [column]
+
+
+class _Scaled(_Feature):
+    """Numbers with a public range."""
+
+    range: tuple[Number, Number]
+    centre: Number | None = None
+    transform: Transform = "none"
+    outside: Literal["clamp", "refuse"] = "clamp"
+    missing: Number | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> _Scaled:
+        _require_range(self.range)
+        _require_within("centre", self.centre, self.range)
+        _require_within("missing", self.missing, self.range)
+        _ = self.scale  # refuses a transform that the range does not allow
+        return self
+
+    @property
+    def scale(self) -> Scale:
+        """How a value becomes a number in [−1, 1]."""
+        low, high = self.range
+        return Scale(low=low, high=high, centre=self.centre, transform=self.transform)
+
+    def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Values of any shape, clamped to the range, mapped into [−1, 1]."""
+        return self.scale.encode(values)
+
+    def decode(self, scaled: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The inverse of `encode`: values in the column's unit, within its range."""
+        return self.scale.decode(scaled)
+
+
+class NumericColumn(_Scaled):
+    """One number a record.
+
+    `centre` is the raw value that becomes 0 (default: the middle of the transformed range);
+    `missing` stands in for an empty value, which is an error where it isn't given. Where records
+    are counted in tables (`parley.client.data.record_codes`), the range is cut into `bins` parts
+    (16); with a `step`, values are whole numbers of steps from its low end.
+    """
+
+    kind: Literal["numeric"]
+    bins: int | None = Field(default=None, strict=True, ge=2, le=65_536)
+    step: Number | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _check_step(self) -> NumericColumn:
+        low, high = self.range
+        if self.step is not None and not 1 <= (high - low) / self.step <= _MOST_STEPS:
+            raise ValueError(
+                f"Expected a step that divides the range [{low:g}, {high:g}] into 1 to 2^53 steps, "
+                f"got {self.step:g}."
+            )
+        return self
+
+
+class ArrayColumn(_Scaled):
+    """An array of numbers a record, all with one range (an image): .npz only."""
+
+    kind: Literal["array"]
+    shape: tuple[Annotated[int, Field(strict=True, ge=1)], ...] = Field(min_length=1)
+
+    @property
+    def width(self) -> int:
+        """p of an array."""
+        return math.prod(self.shape)
+
+    @property
+    def squared_norm(self) -> float:
+        """See `_Feature`: p."""
+        return float(self.width)
+
+    def feature_names(self, column: str) -> list[str]:
+        """`[width]` names, in C order of the array."""
+        return [f"{column}[{','.join(map(str, at))}]" for at in np.ndindex(*self.shape)]
+
+
+class CategoricalColumn(_Feature):
+    """One of the listed categories, one-hot.
+
+    With `other`, a category not listed (and an empty value, if `missing` names none) falls into
+    its own bucket; without it, that is an error.
+    """
+
+    kind: Literal["categorical"]
+    categories: tuple[Value, ...] = Field(min_length=1)
+    other: bool = Field(default=False, strict=True)
+    missing: Value | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> CategoricalColumn:
+        _require_distinct("categories", self.categories)
+        if self.missing is not None and canonical_text(self.missing) not in self.texts:
+            raise ValueError(f"Expected missing to be a category listed, got {self.missing!r}.")
+        return self
+
+    @property
+    def texts(self) -> list[str]:
+        """The categories as compared."""
+        return [canonical_text(value) for value in self.categories]
+
+    @property
+    def width(self) -> int:
+        """One a cell."""
+        return len(self.categories) + self.other
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """`[width]` the categories as compared, and the bucket for all others last."""
+        return (*self.texts, *[OTHER][: self.other])
+
+    def feature_names(self, column: str) -> list[str]:
+        """`[width]` names."""
+        return [f"{column}={cell}" for cell in self.cells]
+
+
+class IgnoreColumn(SchemaPart):
+    """A column that is there and isn't used (it may still say which party holds a record)."""
+
+    kind: Literal["ignore"]
+
+
+class LabelColumn(SchemaPart):
+    """What is learned: at least one of the three readings, by the models to be used.
+
+    Attributes:
+        positive, negative: of two labels; lists of values, one of them may be "rest".
+        classes: for softmax; class k is the k-th value listed.
+        range, centre, outside: for ridge; [low, high] is mapped into [−1, 1], the centre to 0.
+        missing: "refuse" refuses a file with a record without a label, "drop" leaves the record out
+            before anything is counted, drawn or split. A label is missing where it is empty, NaN,
+            or one of `MISSING_TEXTS` and `file.null-values` that the schema does not list.
+    """
+
+    kind: Literal["label"]
+    positive: tuple[Value, ...] | Literal["rest"] | None = None
+    negative: tuple[Value, ...] | Literal["rest"] | None = None
+    classes: tuple[Value, ...] | None = Field(default=None, min_length=2)
+    range: tuple[Number, Number] | None = None
+    centre: Number | None = None
+    outside: Literal["clamp", "refuse"] = "clamp"
+    missing: Literal["refuse", "drop"] = "refuse"
+
+    @field_validator("positive", "negative", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return (
+            value
+            if value is None or value == "rest" or isinstance(value, list | tuple)
+            else [value]
+        )
+
+    @model_validator(mode="after")
+    def _check(self) -> LabelColumn:
+        if (self.positive is None) != (self.negative is None):
+            missing = "negative" if self.negative is None else "positive"
+            raise ValueError(
+                f'Expected positive and negative together, {missing} is missing ("rest" stands'
+                " for every other value)."
+            )
+        if self.positive == "rest" and self.negative == "rest":
+            raise ValueError('Expected "rest" for one of positive and negative, got it for both.')
+        sides = [s for s in (self.positive, self.negative) if isinstance(s, tuple)]
+        if any(not side for side in sides):
+            raise ValueError("Expected at least one value in positive and negative, got [].")
+        _require_distinct("positive and negative values", [v for side in sides for v in side])
+        if self.classes is not None:
+            _require_distinct("classes", self.classes)
+        if self.range is not None:
+            _require_range(self.range)
+            _require_within("centre", self.centre, self.range)
+        elif self.centre is not None:
+            raise ValueError(f"Expected centre beside a range, got {self.centre:g} without one.")
+        if self.positive is None and self.classes is None and self.range is None:
+            raise ValueError(
+                "Expected what the label means: positive and negative (two labels),"
+                " classes (softmax) or range (ridge), got none of them."
+            )
+        return self
+
+    @property
+    def scale(self) -> Scale:
+        """How a target becomes a number in [−1, 1]."""
+        low, high = self.range or (-1.0, 1.0)
+        return Scale(low=low, high=high, centre=self.centre)
+
+    @property
+    def texts(self) -> list[str]:
+        """Every value that is listed, as compared."""
+        lists = (self.positive, self.negative, self.classes)
+        listed = [value for one in lists if isinstance(one, tuple) for value in one]
+        return list(dict.fromkeys(canonical_text(value) for value in listed))
+
+    def values(self, reading: str) -> tuple[Value, ...]:
+        """Return the labels with the type that the schema gives them, in the order of `names`.
+
+        Names stand for labels of several types, and for "not X".
+        """
+        names, key = self.names(reading), READINGS.get(reading, "classes")
+        if key == "classes" and self.classes is not None:
+            found: list[Value] = list(self.classes)
+        else:
+            sides = (self.negative, self.positive)
+            found = [side[0] for side in sides if isinstance(side, tuple)]
+        same = len({type(value) for value in found}) == 1
+        return tuple(found) if same and len(found) == len(names) else names
+
+    def names(self, reading: str) -> tuple[str, ...]:
+        """Names of the labels, as a model of that kind (or a network) counts them; none for ridge.
+
+        Of two labels the negative one is first. Where several values mean one label the first
+        stands for them; "not X" stands for every value but X.
+        """
+        key = READINGS.get(reading, "classes")
+        if key == "range":
+            return ()
+        if key == "classes" and self.classes is not None:
+            return tuple(canonical_text(value) for value in self.classes)
+        negative, positive = (
+            canonical_text(side[0]) if isinstance(side, tuple) else ""
+            for side in (self.negative, self.positive)
+        )
+        return negative or f"not {positive}", positive or f"not {negative}"
+
+
+Column = NumericColumn | ArrayColumn | CategoricalColumn | IgnoreColumn | LabelColumn

@@ -1,0 +1,182 @@
+"""What a table holds, however it is saved: a digest of its rows as a multiset.
+
+A ledger knows data by the digest of their bytes, and beside it by this one, which is the same for
+the same records in another order, in another format (CSV, Parquet), with other line ends, column
+order or spelling of numbers (1, 1.0, 1e0). It covers the columns that are learned from, by name and
+kind, and each row's cells as they were parsed; ranges, categories and scaling of the schema don't
+enter, so that another schema of the same columns is no new data set.
+
+    H(row) = BLAKE2b-256 of its cells in the order of the columns' names,   T = Σ H(row) mod 2²⁵⁶
+
+The sum forgets the order, and sums of several files add up. It is no commitment: whoever looks for
+two tables of one digest can find them, and gains one budget for both. What two tables share is told
+by the beginnings of H, row by row, which a ledger keeps under a key
+(`parley.privacy.ledger.row_digests`).
+
+    >>> import numpy as np
+    >>> one = of_rows(np.array([[1.0, 0.5], [2.0, 0.0]]), np.array([1, -1]))
+    >>> same = of_rows(np.array([[2.0, -0.0], [1.0, 0.5]]), np.array([-1.0, 1.0]))
+    >>> one == same, one == sum_of([one, one]), str(one)[:5]
+    (True, False, 'rows:')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b, sha256
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from parley.client.data.cell_parsing import has_codes, plain_texts, with_points
+from parley.client.data.column_types import LONG_CODE
+from parley.client.data.raw_table import Table
+from parley.client.data.schema import Schema
+
+_CHUNK = 4096
+"""Rows put side by side at a time."""
+
+_MODULUS = 1 << 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """The multiset of N rows: a digest of the columns' names and kinds, and T.
+
+    Attributes:
+        digests: `[N, 3]` the first 16 bytes of every H(row), and its block, where a column says one
+            (`parley.privacy.ledger.block_composition.block_number`), else 0. Not for anybody's
+            eyes: who has a list of rows finds them.
+    """
+
+    columns: str
+    rows: int
+    total: int
+    digests: NDArray[np.uint64] = field(compare=False, repr=False)
+
+    def __str__(self) -> str:
+        """How a ledger writes it: a digest, which says nothing about the number of rows."""
+        text = f"{self.columns} {self.rows} {self.total:064x}"
+        return "rows:" + sha256(text.encode("ascii")).hexdigest()
+
+
+def sum_of(parts: Sequence[Contents]) -> Contents | None:
+    """The rows of several tables of the same columns together; None of none."""
+    if not parts:
+        return None
+    if len({part.columns for part in parts}) > 1:
+        raise ValueError("Expected tables of the same columns, got others.")
+    return Contents(
+        columns=parts[0].columns,
+        rows=sum(part.rows for part in parts),
+        total=sum(part.total for part in parts) % _MODULUS,
+        digests=np.concatenate([part.digests for part in parts]),
+    )
+
+
+def row_digests(contents: Contents | None) -> NDArray[np.uint64]:
+    """`[K, 3]` its rows' digests; none where nothing is known."""
+    return np.empty((0, 3), np.uint64) if contents is None else contents.digests
+
+
+def of_table(table: Table, schema: Schema, blocks: NDArray[np.uint64] | None = None) -> Contents:
+    """The contents of a table, in the columns that the schema learns from; `[N]` rows' blocks."""
+    used = sorted(schema.used)
+    kinds = [(name, schema.columns[name].kind) for name in used]
+    columns = [
+        _bits(table.arrays[name]) if name in table.arrays else cells_of(table, name)
+        for name in used
+    ]
+    return _summed(columns, table.rows, named=repr(kinds), blocks=blocks)
+
+
+def of_rows(rows: NDArray[Any], labels: NDArray[Any]) -> Contents:
+    """The contents of `[N, p]` prepared rows and their `[N]` labels."""
+    return _summed([_bits(rows), _bits(labels)], len(labels), named=f"prepared {rows.shape[1:]}")
+
+
+def _summed(
+    columns: list[NDArray[np.uint64]],
+    rows: int,
+    *,
+    named: str,
+    blocks: NDArray[np.uint64] | None = None,
+) -> Contents:
+    total, begun = 0, []
+    for begin in range(0, rows, _CHUNK):
+        pieces = [column[begin : begin + _CHUNK] for column in columns]
+        together = np.concatenate([piece.reshape(len(piece), -1) for piece in pieces], axis=1)
+        width, cells = together.itemsize * together.shape[1], together.tobytes()
+        hashed = [
+            blake2b(cells[at : at + width], digest_size=32).digest()
+            for at in range(0, len(cells), width)
+        ]
+        total += sum(int.from_bytes(each, "big") for each in hashed)
+        begun.append(b"".join(each[:16] for each in hashed))
+    digest = sha256(named.encode())
+    digests = np.zeros((rows, 3), np.uint64)
+    # Other columns, other rows.
+    digests[:, :2] = np.frombuffer(b"".join(begun), "<u8").reshape(-1, 2)
+    digests[:, :2] ^= np.frombuffer(digest.digest()[:16], "<u8")
+    if blocks is not None:
+        digests[:, 2] = blocks
+    return Contents(
+        columns=digest.hexdigest(),
+        rows=rows,
+        total=total % _MODULUS,
+        digests=digests,
+    )
+
+
+def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:
+    """`[N, …]` numbers as the bits of their doubles, with one zero and one NaN."""
+    if values.dtype.kind not in "biuf":
+        return _texts_bits([str(value) for value in values.ravel()]).reshape(values.shape)
+    numbers = np.ascontiguousarray(values, dtype=np.float64) + 0.0
+    numbers[np.isnan(numbers)] = np.nan
+    return numbers.view(np.uint64)
+
+
+def order_of(
+    digests: Sequence[NDArray[np.uint64]], ties: Sequence[NDArray[np.uint64]] = ()
+) -> NDArray[np.int64]:
+    """`[N]` the rows in an order that is theirs, in whatever order they came.
+
+    Args:
+        digests: `[n, 3]` of one batch after another.
+        ties: `[n]` of each batch: what else tells its rows apart.
+    """
+    whole = np.concatenate(digests) if digests else np.empty((0, 3), np.uint64)
+    keys = [np.concatenate(ties)] if ties else []
+    return np.lexsort([*keys, *whole.T[::-1]]).astype(np.int64, copy=False)
+
+
+def cells_of(table: Table, name: str) -> NDArray[np.uint64]:
+    """`[N]` cells: what reads as a number by its value, anything else by its text.
+
+    A whole number of 16 digits or more goes by its text: as doubles, two codes may be one.
+    """
+    series: pl.Series = table.column(name)
+    if series.dtype.is_numeric() and not (series.dtype.is_integer() and has_codes(series)):
+        return _bits(series.cast(pl.Float64).fill_null(np.nan).to_numpy())
+    texts = plain_texts(table, name)
+    parsed = with_points(texts, table.decimal).cast(pl.Float64, strict=False)
+    bits = _bits(parsed.fill_null(np.nan).to_numpy())
+    others = parsed.is_null() | parsed.is_nan() | texts.str.contains(LONG_CODE)
+    if others.any():
+        at = others.fill_null(True).to_numpy()
+        bits[at] = _texts_bits(texts.filter(others.fill_null(True)).to_list())
+    return bits
+
+
+def _texts_bits(texts: list[str]) -> NDArray[np.uint64]:
+    known = {
+        text: int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+        for text in set(texts)
+    }
+    # An empty cell is the same whether a file of text or one of numbers has it.
+    known[""] = int(np.float64(np.nan).view(np.uint64))
+    return np.array([known[text] for text in texts], dtype=np.uint64)

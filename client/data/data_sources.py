@@ -1,0 +1,321 @@
+"""What a table is read from: a file, a database's query, or data that are in memory.
+
+Data in memory (docs/data-in-memory.md) are taken as the columns of one file would be; pairs (X, y)
+are X's columns and y.
+
+From here on such columns go the way of a file (`parley.client.data.table_readers.read_tables`):
+checked against the schema, counted and distinguished by what they hold. Neither torch nor pandas is
+imported.
+
+    >>> import numpy as np
+    >>> frame_of((np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([0, 1]))).columns["x2"].tolist()
+    [2.0, 4.0]
+    >>> sorted(frame_of({"age": [30, None], "sick": ["no", "yes"]}).columns)
+    ['age', 'sick']
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from parley.client.data.column_types import LONGEST_NUMBER, ArrayColumn
+from parley.client.data.raw_table import DataError
+from parley.client.data.schema import Schema
+from parley.privacy.ledger.database_url import check_source
+
+_WHERE = "in memory"
+_NOT_THERE = frozenset({"None", "nan", "NaN", "<NA>", "NaT"})
+"""What objects that stand for a missing value are called, whichever library they are of."""
+
+_SIGNED_64, _SIGNED_128 = 2**63, 2**127
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Frame:
+    """Columns in memory, `[N]` or `[N, …]`; a missing value is NaN, or "" among texts.
+
+    Attributes:
+        columns: arrays by name. Whole numbers of 16 digits and more may be Python objects, with
+            None for a missing one (`series_of` reads them).
+        label: name of the label's column, if the data themselves say which it is: y of (X, y).
+    """
+
+    columns: Mapping[str, Array]
+    name: str = _WHERE
+    label: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlQuery:
+    """The rows that a query of a database gives (`parley.client.data.sql_source` reads them).
+
+    Attributes:
+        database: its URL, without a password; or `env:NAME`, a variable that holds one.
+        folder: where a relative SQLite file lies.
+        timeout_s: seconds that the query may take in all.
+
+    Raises:
+        ValueError: no such database, a password in its URL, or no query.
+    """
+
+    database: str
+    query: str
+    folder: Path = Path()
+    timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        check_source(self.database, self.query)
+        if not self.query:
+            raise ValueError("Expected a database's URL, got another text.")
+
+    @property
+    def name(self) -> str:
+        """What errors call it: the URL without its options."""
+        return self.database.partition("?")[0]
+
+
+Source = str | Path | Frame | SqlQuery
+"""A file, columns in memory, or a query."""
+
+
+def name_of(source: Source) -> str | Path:
+    """What errors call it."""
+    return source if isinstance(source, str | Path) else source.name
+
+
+def frame_of(data: Any, *, schema: Schema | None = None, name: str = _WHERE) -> Frame:
+    """What is given, as columns (the module's table), called `name` in errors.
+
+    The schema names the columns of arrays, in its order; without one they are x1, x2, … (x where a
+    record has an array) and y.
+    """
+    if isinstance(data, Frame):
+        return data
+    if isinstance(data, tuple):
+        if len(data) != 2:
+            raise DataError("a pair (X, y)", f"a tuple of {len(data)}", path=name)
+        return _frame_of_pair(*data, schema, name)
+    if isinstance(data, Mapping) or hasattr(data, "columns"):
+        return Frame(columns=columns_of(data, schema, name), name=name)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "dtype"):
+        return _frame_of_pair(*_stacked(data, name), schema, name)
+    expected = "a frame, columns by name, a pair (X, y), or a Dataset of pairs"
+    raise DataError(expected, type(data).__name__, path=name)
+
+
+def has_names(data: Any) -> bool:
+    """Return whether the columns of what `frame_of` takes have names."""
+    if isinstance(data, tuple) and len(data) == 2:
+        data = data[0]
+    return isinstance(data, Mapping | Frame) or hasattr(data, "columns")
+
+
+def columns_of(
+    frame: Any, schema: Schema | None = None, where: str | Path = _WHERE
+) -> dict[str, Array]:
+    """The columns of a polars or pandas frame, or of a mapping, as arrays.
+
+    Texts stay texts, "" where there is none; numbers beside missing ones are floats with NaN. A
+    column of shape [N, 1] is `[N]`, unless the schema has it as an array.
+    """
+    names = list(frame.keys()) if isinstance(frame, Mapping) else list(frame.columns)
+    check_once(names, path=where)
+    known = {} if schema is None else schema.columns
+    arrays = {name for name, column in known.items() if isinstance(column, ArrayColumn)}
+    found = {}
+    for name in names:
+        cells = _cells(frame[name])
+        flat = cells.ndim == 2 and cells.shape[1] == 1 and str(name) not in arrays
+        found[str(name)] = cells[:, 0] if flat else cells
+    _check_lengths(found, where)
+    return found
+
+
+def _check_lengths(columns: Mapping[str, Array], where: str | Path) -> None:
+    """Raise DataError if two columns differ in their number of rows."""
+    rows = {name: len(cells) if cells.ndim else 0 for name, cells in columns.items()}
+    first, *others = rows or [""]
+    for name in others:
+        if rows[name] != rows[first]:
+            raise DataError(
+                "columns of one length, a value per record",
+                f"{rows[first]} in {first!r} and {rows[name]} in {name!r}",
+                path=where,
+            )
+
+
+def check_once(names: Iterable[Any], *, path: str | Path) -> None:
+    """Raise DataError if two columns have one name. Names are compared as text: 5 is "5"."""
+    seen: dict[Any, list[Any]] = {}
+    for name in names:
+        # A frame also takes 1 and 1.0 for one name.
+        key = str(int(name)) if isinstance(name, float) and name.is_integer() else str(name)
+        seen.setdefault(key, []).append(name)
+    twice = sorted(key for key, found in seen.items() if len(found) > 1)
+    if not twice:
+        return
+    shown = [sorted(set(map(repr, seen[key]))) for key in twice]
+    got = f"[{', '.join(' and '.join(spelt) for spelt in shown)}] more than once"
+    expected = "every column name once (rename one in the file; in a query AS does)"
+    if any(len(spelt) > 1 for spelt in shown):
+        expected = "every column name once, as text (rename one)"
+    raise DataError(expected, got, path=path)
+
+
+def _cells(values: Any) -> Array:
+    if isinstance(values, pl.Series) and (
+        values.dtype.is_decimal() or (values.dtype.is_integer() and values.null_count())
+    ):
+        # As an array, polars makes floats of these.
+        values = np.array(values.to_list(), object)
+    cells = np.asarray(values)
+    if cells.dtype.kind == "f" and "int" in str(getattr(values, "dtype", "")).lower():
+        # So does pandas of its nullable whole numbers.
+        cells = np.asarray(values.astype(object))
+    if cells.dtype.kind in "biufU" or cells.dtype.kind not in "OT":
+        return cells
+    flat = cells.ravel().tolist()
+    there = [value for value in flat if not _absent(value)]
+    if not there:
+        return np.full(cells.shape, np.nan)
+    if len(there) == len(flat) and len(set(map(type, flat))) == 1:
+        # Objects of one type: truth values and whole numbers stay what they are.
+        typed = np.array(flat)
+        if typed.dtype.kind in "bi":
+            return typed.reshape(cells.shape)
+    numbers = (int, float, Decimal, np.integer, np.floating)
+    if all(isinstance(v, numbers) and not isinstance(v, bool) for v in there):
+        if not any(map(_needs_digits, there)):
+            known = [np.nan if _absent(value) else float(value) for value in flat]
+            return np.array(known, np.float64).reshape(cells.shape)
+        exact = np.array([None if _absent(value) else value for value in flat], object)
+        return exact.reshape(cells.shape)
+    texts = ["" if value is None or _absent(value) else str(value) for value in flat]
+    return np.array(texts, np.str_).reshape(cells.shape)
+
+
+def _needs_digits(value: Any) -> bool:
+    """Return whether a number is whole and so long that it may be a code."""
+    if isinstance(value, float | np.floating):
+        return False
+    return math.isfinite(value) and abs(value) > LONGEST_NUMBER and value == int(value)
+
+
+def series_of(name: str, values: Array) -> pl.Series:
+    """Return a column of a frame, `[N]`, as a series; whole numbers keep all of their digits."""
+    if values.dtype.kind != "O":
+        return pl.Series(name, values)
+    cells = values.tolist()
+    there = [value for value in cells if value is not None]
+    if not all(math.isfinite(value) and value == int(value) for value in there):
+        return pl.Series(name, [None if value is None else float(value) for value in cells])
+    whole = [None if value is None else int(value) for value in cells]
+    largest = max(map(abs, map(int, there)), default=0)
+    if largest < _SIGNED_64:
+        return pl.Series(name, whole, dtype=pl.Int64)
+    if largest < _SIGNED_128:
+        return pl.Series(name, whole, dtype=pl.Int128)
+    return pl.Series(name, [None if value is None else str(value) for value in whole], pl.String)
+
+
+def _absent(value: Any) -> bool:
+    """A missing value's object, and not a text that is spelt like one."""
+    return not isinstance(value, str) and str(value) in _NOT_THERE
+
+
+def _frame_of_pair(features: Any, labels: Any, schema: Schema | None, where: str) -> Frame:
+    """Return X's columns and y, which is the label."""
+    named = _name_of_labels(labels) if schema is None else schema.label_column
+    label = named or "y"
+    if isinstance(features, Mapping) or hasattr(features, "columns"):
+        columns = columns_of(features, schema, where)
+    else:
+        columns = columns_of_array(np.asarray(features), schema, where)
+    if label in columns:
+        raise DataError(f"the label {label!r} in y alone", "a column of X, too", path=where)
+    rows = max((len(values) for values in columns.values() if values.ndim), default=0)
+    own = {label: _column_of_labels(labels, rows, where)}
+    return Frame(columns={**columns, **own}, name=where, label=label)
+
+
+def _name_of_labels(labels: Any) -> str:
+    """Return the name of a series, or of a frame's one column; empty if there is none."""
+    names = _names_of(labels)
+    named = names[0] if len(names) == 1 else getattr(labels, "name", None)
+    return named if isinstance(named, str) else ""
+
+
+def _names_of(labels: Any) -> list[Any]:
+    """Return the names of a frame's or a mapping's columns; none for anything else."""
+    return list(labels.keys() if isinstance(labels, Mapping) else getattr(labels, "columns", ()))
+
+
+def _column_of_labels(labels: Any, rows: int, where: str) -> Array:
+    """`[N]` the labels of N rows, from y of shape [N] or [N, 1]."""
+    expected = f"y of shape [{rows}] or [{rows}, 1], a label for each row of X"
+    if len(names := _names_of(labels)) > 1:
+        raise DataError(expected, f"{len(names)} columns (give one of them)", path=where)
+    try:
+        cells = _cells(labels[names[0]] if names else labels)
+    except ValueError:
+        raise DataError(expected, "rows of unequal lengths", path=where) from None
+    if cells.shape == (rows, 1):
+        return cells[:, 0]
+    if cells.ndim != 1:
+        wide = cells.ndim == 2 and cells.shape[0] == rows
+        raise DataError(
+            expected,
+            f"shape {list(cells.shape)}{' (give one of its columns)' if wide else ''}",
+            path=where,
+        )
+    if len(cells) != rows:
+        raise DataError(expected, f"{len(cells)} labels for {rows} rows", path=where)
+    return cells
+
+
+def columns_of_array(features: Array, schema: Schema | None, where: str) -> dict[str, Array]:
+    """X's columns by the names of the schema's features, in its order; x1, x2, … without one."""
+    if features.ndim < 2:
+        got = f"shape {features.shape} (Reshape your data: one row is [1, p])"
+        raise DataError("X of shape [N, p] or [N, …]", got, path=where)
+    if schema is None:
+        if features.ndim > 2:
+            return {"x": features}
+        return {f"x{at + 1}": _cells(features[:, at]) for at in range(features.shape[1])}
+    known = schema.features
+    arrays = [name for name, column in known.items() if isinstance(column, ArrayColumn)]
+    if len(known) == len(arrays) == 1:
+        return {arrays[0]: features}  # its shape is checked where the table is made
+    every = [name for name in schema.columns if name not in schema.labels]
+    if features.shape[1:] == (len(every),) != (len(known),) and not arrays:
+        # As wide as what the schema was made from: ignored columns have their place.
+        return {name: _cells(features[:, at]) for at, name in enumerate(every) if name in known}
+    if arrays or features.shape[1:] != (len(known),):
+        columns = f"{len(known)} columns" + (f", of which {arrays} are arrays" if arrays else "")
+        expected = f"X as the schema has it ({columns}); columns by name fit every schema"
+        raise DataError(expected, f"shape {features.shape}", path=where)
+    return {name: _cells(features[:, at]) for at, name in enumerate(known)}
+
+
+def _stacked(dataset: Any, where: str) -> tuple[Array, Array]:
+    """`[N, …]` and `[N]` of a map-style data set of pairs."""
+    pairs = [dataset[at] for at in range(len(dataset))]
+    if not pairs or any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs):
+        got = "none" if not pairs else "something else"
+        raise DataError("a Dataset of pairs (x, y)", got, path=where)
+    try:
+        rows = np.stack([np.asarray(x) for x, _ in pairs])
+        return rows, np.array([np.asarray(y).item() for _, y in pairs])
+    except ValueError as error:
+        raise DataError("pairs (x, y) of one shape, y a single value", None, path=where) from error

@@ -1,0 +1,150 @@
+"""The block: the records of B parties, served at once.
+
+Records lie party after party in one array; `offsets` says where each party begins. A real party
+is a block with B = 1, the fast engine's block holds all parties.
+
+    >>> import numpy as np
+    >>> block = PartyBlock(
+    ...     features=np.zeros((5, 2)), labels=np.zeros(5), offsets=np.array([0, 2, 5])
+    ... )
+    >>> block.parties, block.sizes.tolist(), block.uniform_size
+    (2, [2, 3], None)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.privacy.sensitivity.exact_rows import squares
+
+ROW_BITS: Final = 16
+"""Entries of prepared rows are whole numbers of 2^-16."""
+
+_PIECE: Final = 2048
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Parties:
+    """Of B parties, whose records lie party after party.
+
+    Attributes:
+        offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
+        places: `[B]` of the parties among all parties; left out: 0 to B − 1.
+    """
+
+    offsets: NDArray[np.int64]
+    places: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offsets", np.asarray(self.offsets, dtype=np.int64))
+        if self.offsets.ndim != 1 or len(self.offsets) < 2 or self.offsets[0] != 0:
+            raise ValueError("Expected offsets [0, …] with one entry more than parties.")
+        if self.sizes.min() < 1:
+            raise ValueError(
+                f"Expected every party to hold a record, party {self.sizes.argmin()} has 0."
+            )
+
+    def placed(self) -> NDArray[np.int64]:
+        """`[B]` the parties' places among all parties."""
+        return np.arange(self.parties) if self.places is None else self.places
+
+    @property
+    def parties(self) -> int:
+        """B."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """`[B]` records of each party; not to be written to."""
+        sizes = np.diff(self.offsets)
+        sizes.flags.writeable = False
+        return sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyBlock(Parties):
+    """Records of B parties to learn from.
+
+    Attributes:
+        features: `[N, p]` float32 or float64, every row with L2 norm at most 1.
+        labels: `[N]`; −1/+1 (logistic), targets (ridge) or classes 0..K−1 (softmax).
+    """
+
+    features: NDArray[np.floating]
+    labels: NDArray[np.generic]
+    _begin: int = 0
+    _squares: dict[tuple[int, int], NDArray[np.float64]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.features.ndim != 2:
+            raise ValueError(f"Expected features of shape [N, p], got {self.features.shape}.")
+        records = self.features.shape[0]
+        if self.labels.shape != (records,):
+            raise ValueError(f"Expected {records} labels, got shape {self.labels.shape}.")
+        if self.offsets[-1] != records:
+            raise ValueError(f"Expected offsets to end at {records}, got {self.offsets[-1]}.")
+
+    @property
+    def record_bytes(self) -> int:
+        """Of a record's features."""
+        return int(self.features.itemsize * self.features.shape[1])
+
+    @property
+    def row_squares(self) -> NDArray[np.float64]:
+        """`[N]` exact ‖x‖² in units of 2^-32; ∞ of a row that is not on the grid, or longer than 1.
+
+        Once for all rounds, also of a span.
+        """
+        where = self._begin, self._begin + len(self.features)
+        if where not in self._squares:
+            found = np.empty(len(self.features))
+            for begin in range(0, len(found), _PIECE):
+                piece = slice(begin, begin + _PIECE)
+                with np.errstate(over="ignore"):
+                    whole = np.multiply(self.features[piece], 2.0**ROW_BITS, dtype=np.float64)
+                found[piece] = squares(whole)
+            found[~(found <= 4.0**ROW_BITS)] = np.inf
+            found.flags.writeable = False
+            self._squares[where] = found
+        return self._squares[where]
+
+    @cached_property
+    def uniform_size(self) -> int | None:
+        """n where every party holds n records (then `features` reshapes to `[B, n, p]` free)."""
+        sizes = self.sizes
+        return int(sizes[0]) if (sizes == sizes[0]).all() else None
+
+    def span(self, first: int, last: int) -> PartyBlock:
+        """The block of parties `first` to `last − 1`: a view, of which nothing is copied."""
+        if (first, last) == (0, self.parties):
+            return self
+        begin, end = int(self.offsets[first]), int(self.offsets[last])
+        return PartyBlock(
+            features=self.features[begin:end],
+            labels=self.labels[begin:end],
+            offsets=self.offsets[first : last + 1] - begin,
+            places=np.arange(first, last) if self.places is None else self.places[first:last],
+            _begin=self._begin + begin,
+            _squares=self._squares,
+        )
+
+    def take(self, parties: Sequence[int] | NDArray[np.int64]) -> PartyBlock:
+        """The block of the chosen parties, in the order given."""
+        chosen = np.array(parties, dtype=np.int64)
+        begins = self.offsets[chosen]
+        sizes = self.offsets[chosen + 1] - begins
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        index = np.repeat(begins - offsets[:-1], sizes) + np.arange(offsets[-1])
+        return PartyBlock(
+            features=self.features[index],
+            labels=self.labels[index],
+            offsets=offsets,
+            places=chosen if self.places is None else self.places[chosen],
+        )

@@ -1,0 +1,165 @@
+"""Records as codes: every column a number from 0 to s − 1, by the public schema, and back to text.
+
+A category is its place in the schema's list (`other` comes last), a number the part of its public
+range that it lies in. Parts are equal in the column's transformed scale; with a `step` their ends
+are whole steps, and parts that hold none are merged. A label is its class. Back from codes, a
+number is uniform within its part.
+
+    >>> schema = Schema.from_toml('''
+    ... [columns]
+    ... age = { kind = "numeric", range = [0, 100], bins = 4, step = 1 }
+    ... sick = { kind = "label", positive = "yes", negative = "no" }
+    ... ''')
+    >>> coded = coded_columns(schema)
+    >>> [column.size for column in coded], coded[0].edges
+    ([4, 2], (25.0, 50.0, 75.0))
+    >>> coded[1].texts
+    ('no', 'yes')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.column_types import (
+    ArrayColumn,
+    CategoricalColumn,
+    NumericColumn,
+    canonical_text,
+)
+from parley.client.data.schema import Schema, SchemaError
+
+MOST_VALUES = 65_536
+"""Of one column."""
+
+REST = "(rest)"
+"""A label of the side that the schema calls "rest"."""
+
+_BINS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodedColumn:
+    """One column as numbers 0 to `size` − 1.
+
+    Attributes:
+        texts: what each stands for; none of a number's parts.
+        edges, step: of a number: where a new part of its range begins, and the steps that its
+            values are whole numbers of (None: any value).
+    """
+
+    name: str
+    texts: tuple[str, ...] = ()
+    range: tuple[float, float] = (0.0, 0.0)
+    edges: tuple[float, ...] = ()
+    step: float | None = None
+
+    @property
+    def size(self) -> int:
+        """s."""
+        return len(self.texts) or len(self.edges) + 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """`[s]` what each code is called."""
+        low, high = self.range
+        ends = (low, *self.edges, high)
+        parts = pairwise(ends)
+        return self.texts or tuple(f"{begin:g} to {end:g}" for begin, end in parts)
+
+    def values(self, codes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.generic]:
+        """`[n]` texts, or numbers that are uniform within their parts."""
+        if self.texts:
+            return np.array(self.texts, dtype=np.str_)[codes]
+        low, high = self.range
+        begins, ends = np.array([low, *self.edges]), np.array([*self.edges, high])
+        if self.step is None:
+            drawn = begins[codes] + rng.random(len(codes)) * (ends - begins)[codes]
+            below = np.where(codes < len(self.edges), np.nextafter(ends[codes], low), high)
+            return np.asarray(np.minimum(drawn, below))
+        first = np.rint((begins - low) / self.step).astype(np.int64)
+        last = np.floor((high - low) / self.step).astype(np.int64)
+        beyond = np.append(first[1:], last + 1)
+        steps = rng.integers(first[codes], beyond[codes])
+        values = low + steps * self.step
+        whole = float(low).is_integer() and float(self.step).is_integer()
+        return values.astype(np.int64) if whole else values
+
+
+def edges_of(column: NumericColumn) -> tuple[float, ...]:
+    """Where a new part of a number's range begins, from the second on, if there are two or more."""
+    low, high = column.range
+    begin, end = column.scale.moved(np.array(column.range, np.float64))
+    edges = column.scale.moved_back(np.linspace(begin, end, (column.bins or _BINS) + 1)[1:-1])
+    if column.step is not None:
+        edges = low + np.rint((edges - low) / column.step) * column.step
+    kept = np.unique(edges[(edges > low) & (edges <= high)])
+    if not len(kept):
+        raise SchemaError(
+            f"Expected a range [{low:g}, {high:g}] with values in at least two bins, got one: a "
+            "smaller step, or no step."
+        )
+    return tuple(kept.tolist())
+
+
+def coded_columns(schema: Schema) -> tuple[CodedColumn, ...]:
+    """The columns that become features, in order, and the label last; no array, nor many values."""
+    columns = [_coded(name, column) for name, column in schema.features.items()]
+    columns.append(CodedColumn(name=schema.label_column, texts=class_names(schema)))
+    for column in columns:
+        if column.size > MOST_VALUES:
+            raise SchemaError(
+                f"Expected at most {MOST_VALUES} values of a column that is counted, got "
+                f"{column.size} of {column.name!r}."
+            )
+    return tuple(columns)
+
+
+def array_of(schema: Schema) -> tuple[str, ArrayColumn] | None:
+    """The name and the column of records that are one array with a label; None: a table's."""
+    (name, column), *others = schema.features.items()
+    return (name, column) if isinstance(column, ArrayColumn) and not others else None
+
+
+def class_names(schema: Schema) -> tuple[str, ...]:
+    """`[K]` what the label's classes are called, by number: of two sides, the negative one first.
+
+    Raises:
+        SchemaError: a label without classes.
+    """
+    label = schema.label
+    if label.classes is not None:
+        return tuple(canonical_text(value) for value in label.classes)
+    if label.positive is None or label.negative is None:
+        raise SchemaError(
+            f"Expected the label {schema.label_column!r} to give classes, or positive and negative,"
+            " to be counted, got a range: make it a column of kind numeric, and another the label."
+        )
+    sides = (label.negative, label.positive)
+    return tuple(REST if side == "rest" else canonical_text(side[0]) for side in sides)
+
+
+def class_codes(labels: NDArray[np.generic], classes: int) -> NDArray[np.int64]:
+    """`[n]` numbers 0 to `classes` − 1, whatever stands in the labels.
+
+    >>> class_codes(np.array([2.0, -3.0, np.nan, np.inf]), 3).tolist()
+    [2, 0, 0, 2]
+    """
+    whole = np.nan_to_num(np.asarray(labels, np.float64))
+    return np.asarray(np.clip(whole, 0, classes - 1), np.int64)
+
+
+def _coded(name: str, column: NumericColumn | CategoricalColumn | ArrayColumn) -> CodedColumn:
+    if isinstance(column, ArrayColumn):
+        raise SchemaError(f"Expected columns of numbers and categories, got the array {name!r}.")
+    if isinstance(column, CategoricalColumn):
+        return CodedColumn(name=name, texts=column.cells)
+    try:
+        edges = edges_of(column)
+    except SchemaError as error:
+        raise SchemaError(f"columns.{name}: {error}") from error
+    return CodedColumn(name=name, range=column.range, edges=edges, step=column.step)

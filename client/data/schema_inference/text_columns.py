@@ -1,0 +1,122 @@
+"""How a draft of a schema takes a column of texts: as categories, as a label, or not at all.
+
+>>> import polars as pl
+>>> drafted_texts(pl.Series(["north", "south"] * 10 + [None]), absent=1, most=50)[0]["categories"]
+['north', 'south']
+>>> sides_of(["Yes", "no", "YES", "No"])
+(['YES', 'Yes'], ['No', 'no'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from parley.client.data.column_types import LONG_CODE, canonical_text
+from parley.client.data.number_signs import describe_signs, signs_in
+
+_POSITIVE = {"1", "true", "yes", "y", "t", "positive", "pos", "case", "sick", "malignant"}
+_POSITIVE |= {"ja", "oui", "si", "sí", "sim", "tak"}
+_SHORT = {"y": "yes", "n": "no", "t": "true", "f": "false", "pos": "positive", "neg": "negative"}
+_DATE = r"^\d{4}-\d\d?-\d\d?|^\d\d?[./]\d\d?[./]\d{2,4}|^\d\d?:\d\d"
+_LEADING_ZEROS = r"^0\d\d+$"
+_LEAST_DIFFERENT = 10
+_FREQUENT, _COVERED = 0.01, 0.5
+LEAST_RECORDS = 10
+"""Records that a text needs to be named in a draft as a category."""
+_READ = "categories read from the data"
+AS_TEXT = "numbers that are stored as text: stored as numbers they can be learned from"
+DATES = (
+    "dates or times: only what is made of them beforehand can be learned from (a year, days since)"
+)
+
+
+def are_codes(texts: pl.Series) -> bool:
+    """Return whether texts are digits that are no numbers: postcodes, 01069, or 16 digits."""
+    for code, digits in ((_LEADING_ZEROS, r"^\d+$"), (LONG_CODE, r"^[+-]?\d+$")):
+        if bool(texts.str.contains(code).any()) and bool(texts.str.contains(digits).all()):
+            return True
+    return False
+
+
+def _are_numbers(texts: pl.Series) -> bool:
+    return texts.cast(pl.Float64, strict=False).null_count() == 0
+
+
+def _mostly_numbers(texts: pl.Series) -> bool:
+    return 2 * texts.cast(pl.Float64, strict=False).count() > len(texts)
+
+
+def _is_positive(value: Any) -> bool:
+    """Whether a label's name says that it is the positive one."""
+    return canonical_text(value).lower() in _POSITIVE
+
+
+def sides_of(texts: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
+    """Spellings of two labels: the positive one's and the other's; None where they are more."""
+    spelt: dict[str, list[Any]] = {}
+    for text in sorted(texts):
+        word = canonical_text(text).lower()
+        spelt.setdefault(_SHORT.get(word, word), []).append(text)
+    if len(spelt) != 2:
+        return None
+    first, second = spelt.values()
+    return (first, second) if _is_positive(first[0]) else (second, first)
+
+
+def _why_no_categories(present: pl.Series, most: int) -> str:
+    """Return what texts are instead of categories; empty if they may be."""
+    distinct = present.n_unique()
+    if bool(present.str.contains(_DATE).all()):
+        return DATES
+    different = distinct == len(present) >= _LEAST_DIFFERENT
+    if (distinct > most or different) and not are_codes(present):
+        if signs := signs_in(present):
+            return describe_signs(signs)
+        if _are_numbers(present):
+            return AS_TEXT
+    if different and distinct <= most:
+        return "a different text in every record: an identifier?"
+    return ""
+
+
+def drafted_texts(series: pl.Series, absent: int, most: int) -> tuple[dict[str, Any], str]:
+    """The entry of a column of at least two texts, and why.
+
+    Args:
+        series: texts or truth values, null where there is none.
+        absent: how many are missing.
+        most: distinct texts up to which all are listed.
+    """
+    present = series.drop_nulls()
+    distinct = present.n_unique()
+    counts = present.value_counts(name="records")
+    common = counts.filter(counts["records"] >= LEAST_RECORDS)
+    listed, why = sorted(common[:, 0].to_list()), f"{distinct} texts; {_READ}"
+    other = bool(absent)
+    if series.dtype == pl.String:
+        if reason := _why_no_categories(present, most):
+            return {"kind": "ignore"}, reason
+        if distinct > most:
+            frequent = common.filter(common["records"] >= _FREQUENT * len(series))
+            covered = int(frequent["records"].sum()) >= _COVERED * len(series)
+            if not covered or (_mostly_numbers(present) and not are_codes(present)):
+                said = f"{distinct} distinct texts (names, identifiers?): too many for categories"
+                return {"kind": "ignore"}, said
+            listed = sorted(frequent[:, 0].to_list())
+            why = f"{distinct} texts; {_READ}: those of 1 % of the records, {len(listed)}"
+            why, other = f"{why}; all others share the bucket of other categories", True
+    if not listed:
+        return {"kind": "ignore"}, f"{distinct} texts, none in {LEAST_RECORDS} records or more"
+    if distinct <= most and (rare := distinct - len(listed)):
+        why += f"; {rare} of fewer than {LEAST_RECORDS} records are not named: "
+        why += "they go to the bucket of other categories"
+        other = True
+    entry: dict[str, Any] = {"kind": "categorical", "categories": listed}
+    if other:
+        entry["other"] = True
+    if absent:
+        why += "; missing values go to the bucket of other categories"
+    return entry, why

@@ -1,0 +1,72 @@
+"""What is said of a schema: its faults, and its values as TOML."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from parley.safe_io import toml_writing
+
+_LABEL_VALUES = {"positive", "negative", "classes"}
+
+
+def explained(
+    fault: ErrorDetails,
+    schema: type[BaseModel],
+    file: type[BaseModel],
+    columns: Mapping[str, type[BaseModel]],
+) -> str:
+    """Where, what was expected, what came; of a schema, its part for the file, its columns."""
+    # A column's place reads (columns, NAME, KIND, key, …): the kind is pydantic's, not the file's.
+    place = list(fault["loc"])
+    model = schema
+    if place[:1] == ["file"]:
+        model = file
+    elif place[:1] == ["columns"] and len(place) >= 3:
+        model = columns.get(str(place.pop(2)), schema)
+    where = ".".join(str(part) for part in place)
+    match fault["type"]:
+        case "extra_forbidden":
+            keys = [info.alias or name for name, info in model.model_fields.items()]
+            near = difflib.get_close_matches(str(place[-1]), keys, n=1, cutoff=0.5)
+            hint = f"; the nearest is {near[0]!r}" if near else ""
+            return f"Expected one of the keys {', '.join(keys)}{hint}, got {where}."
+        case "missing":
+            return f"Expected the key {where}, got none."
+        case "union_tag_invalid" | "union_tag_not_found":
+            got = fault["input"].get("kind", "") if isinstance(fault["input"], dict) else ""
+            near = difflib.get_close_matches(str(got), columns, n=1, cutoff=0.5)
+            hint = f" (the nearest is {near[0]!r})" if near else ""
+            return f"{where}: Expected kind {', '.join(columns)}, got {got!r}{hint}."
+        case "string_pattern_mismatch":
+            expected = "one ASCII character that is no quotation mark or line end"
+            return f"{where}: Expected {expected}, got {fault['input']!r}."
+        case "value_error":
+            return (f"{where}: " if where else "") + str(fault["msg"]).removeprefix("Value error, ")
+        case _:
+            expected = str(fault["msg"]).removeprefix("Input should be ")
+            expected = expected.removeprefix("String should ")
+            return f"{where}: Expected {expected}, got {fault['input']!r}."
+
+
+def toml_value(value: object) -> str:
+    """Return a value of a schema as TOML; a float that is whole as a whole number.
+
+    The values of a label keep their type: a model predicts them as they are.
+    """
+    return toml_writing.literal(_whole(value))
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {
+            name: each if name in _LABEL_VALUES else _whole(each) for name, each in value.items()
+        }
+    if isinstance(value, float):
+        return int(value) if abs(value) < 1e15 and value == int(value) else value
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [_whole(item) for item in value]
+    return value

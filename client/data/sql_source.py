@@ -1,0 +1,350 @@
+"""The rows of a database's query, in batches, from one snapshot that nothing is written in.
+
+PostgreSQL reads in a transaction that is REPEATABLE READ and READ ONLY, through a cursor of the
+server, so that a batch is all that is held here; SQLite opens its file for reading alone, in one
+transaction, and an authoriser lets nothing but a SELECT through. Both take one statement. Cells
+become what a CSV's would be read as, so that a ledger knows the same rows again; docs/deployment.md
+(*Records in a database*) says how each type is read, or that it is refused.
+
+In what order a database sends rows is no property of the records: whoever reads them puts them
+into the order of their contents (`parley.client.data.content_digest.order_of`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import partial
+from operator import add
+from time import monotonic
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+import polars as pl
+
+from parley.client.data.column_types import LONGEST_NUMBER
+from parley.client.data.data_sources import SqlQuery
+from parley.client.data.raw_table import DataError, Table
+from parley.client.data.schema import FileFormat
+from parley.privacy.ledger.database_url import HOW_TO_GIVE, postgresql_url, sqlite_path
+
+_ROWS = 16384
+"""Of a batch: a few MiB of Python's objects, before they are columns."""
+
+_BATCH_BYTES = 2**26
+_FETCHED_ROWS = 512
+"""Rows that PostgreSQL sends at a time."""
+_LONGEST_CELL = 2**19
+"""Bytes of a cell of SQLite, and of a row within it: what a CSV's 131,072 characters may take."""
+_STEPS = 10_000
+"""Instructions of SQLite between two looks at the clock, some 100 microseconds."""
+
+_WAIT_S = 10
+"""For a server to answer, or a SQLite file to be free."""
+
+_NUMBERS = frozenset({int, float, Decimal})
+_KNOWN = _NUMBERS | {bool, str, UUID, date, datetime, time}
+_CALLED = {
+    bytes: "bytes (bytea, BLOB)",
+    list: "an array, or JSON",
+    dict: "JSON",
+    timedelta: "an interval",
+}
+
+_SQLITE_ALLOWED = (
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+    sqlite3.SQLITE_TRANSACTION,
+)
+
+_READS = "a query that reads: one SELECT, which changes nothing"
+
+_UNREACHED = {
+    "password authentication failed": (f"a password that the server takes ({HOW_TO_GIVE})",
+                                       "one that it refuses"),
+    "no password supplied": (f"a password: {HOW_TO_GIVE}", "none that libpq finds"),
+    "resolve": ("a server's name that is known here", "no address for it"),
+    "refused": ("a server that listens there", "a refused connection"),
+    "timeout": (f"a server that answers within {_WAIT_S} s", "no answer"),
+    "does not exist": ("a user and a database that the server has", "one that it has not"),
+    "pg_hba.conf": ("a server that lets this user in from here (pg_hba.conf)", "a refusal"),
+    "SSL": ("TLS as sslmode asks for it", "a server that does otherwise"),
+    "certificate": ("a certificate as sslmode asks for it", "another"),
+}  # fmt: skip
+"""What libpq says of a connection that it does not get → what was expected, and what came.
+
+Its own words are not shown: they repeat parts of the URL.
+"""
+
+
+class DatabaseError(DataError):
+    """A database that gives no rows; nothing in its message is a cell's."""
+
+    def __init__(self, expected: str, got: str | None, *, path: str) -> None:
+        super().__init__(expected, got, path=path)
+        self.log_message = str(self)
+
+
+def sql_names(source: SqlQuery) -> list[str]:
+    """The names of the columns that the query gives, maybe one twice."""
+    with _cursor(source) as cursor:
+        return _names(cursor)
+
+
+def sql_tables(
+    source: SqlQuery, file: FileFormat, names: list[str], wanted: list[str]
+) -> Iterator[Table]:
+    """The rows in batches: of the columns `names` those that are wanted.
+
+    Raises:
+        DatabaseError: the query gives no rows: what was expected, and what the database said.
+        DataError: values that no column of a table can have.
+    """
+    with _cursor(source) as cursor:
+        if _names(cursor) != names:
+            raise DatabaseError("the columns of a moment ago", "others", path=source.name)
+        begin = 0
+        for rows in _batches(cursor, source):
+            cells = list(zip(*rows, strict=True))
+            columns = [_series(name, cells[names.index(name)], source.name) for name in wanted]
+            yield Table(
+                path=source.name,
+                frame=pl.DataFrame(columns),
+                arrays={},
+                typed=False,  # a text may write a number, as in a CSV
+                null_values=file.null_values,
+                row_number=partial(add, begin + 1),
+            )
+            begin += len(rows)
+
+
+def _batches(cursor: Any, source: SqlQuery) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows in batches that end at `_BATCH_BYTES` of text, or sooner.
+
+    Rows come one by one (SQLite) or `_FETCHED_ROWS` at a time (PostgreSQL), so that a batch does
+    not grow with rows that are suddenly large.
+    """
+    deadline = monotonic() + source.timeout_s
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    for row in cursor:
+        if monotonic() > deadline:
+            raise _too_slow(source)
+        rows.append(row)
+        size += _text_size(row)
+        if len(rows) == _ROWS or size >= _BATCH_BYTES:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
+
+
+def _text_size(row: tuple[Any, ...]) -> int:
+    return sum(len(cell) for cell in row if isinstance(cell, str | bytes))
+
+
+def _names(cursor: Any) -> list[str]:
+    return [str(column[0]) for column in cursor.description]
+
+
+@contextmanager
+def _cursor(source: SqlQuery) -> Iterator[Any]:
+    """The driver's cursor of the query's rows, within its snapshot."""
+    text = source.database
+    if text.startswith("env:"):
+        text = os.environ.get(text.removeprefix("env:"), "")
+        if not text:
+            raise DatabaseError("a variable that holds a URL", "none of it", path=source.name)
+    sqlite = text.startswith("sqlite://")
+    driver, connect = (_sqlite if sqlite else _postgresql)(source, text)
+    planned = False
+    try:
+        # A cursor of psycopg with a name is one of the server, which keeps the rows.
+        named = () if sqlite else ("rows",)
+        with closing(connect()) as connection, closing(connection.cursor(*named)) as cursor:
+            if not sqlite:
+                cursor.itersize = _FETCHED_ROWS
+            else:
+                # Prepared alone first: what it says of the query then is of no cell.
+                connection.execute(f"EXPLAIN {source.query}").close()
+                planned = True
+            cursor.execute(source.query)  # PostgreSQL plans it here, and reads no row yet
+            planned = True
+            if cursor.description is None:
+                raise DatabaseError(_READS, "one that gives no rows", path=source.name)
+            yield cursor
+    except (driver.Error, driver.Warning) as error:
+        # Without its cause: drivers put what they connect with into it.
+        said = _of_sqlite if sqlite else _of_postgresql
+        raise said(error, source, planned=planned) from None
+
+
+def _too_slow(source: SqlQuery) -> DatabaseError:
+    expected = f"a query that ends within {source.timeout_s:g} s (query-timeout)"
+    return DatabaseError(expected, "one that takes longer", path=source.name)
+
+
+def _postgresql(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
+    """The driver, and what begins a snapshot."""
+    try:
+        import psycopg  # noqa: PLC0415 - an extra
+
+        url = postgresql_url(text)
+        psycopg.conninfo.conninfo_to_dict(url)
+    except ModuleNotFoundError:
+        expected = "psycopg, for PostgreSQL (pip install 'parley[postgres]')"
+        raise DatabaseError(expected, "none that is installed", path=source.name) from None
+    except (ValueError, psycopg.ProgrammingError):
+        expected = "sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+        raise DatabaseError(expected, "another text", path=source.name) from None
+
+    def connect() -> psycopg.Connection[Any]:
+        connection = psycopg.connect(url, connect_timeout=_WAIT_S)
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+        connection.execute("SET LOCAL TIME ZONE 'UTC'")
+        limit_ms = max(1, int(1000 * source.timeout_s))
+        connection.execute(f"SET LOCAL statement_timeout = {limit_ms}")
+        return connection
+
+    return psycopg, connect
+
+
+def _sqlite(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
+    """The driver, and what begins a snapshot."""
+    path = source.folder / sqlite_path(text)
+    if not path.is_file():
+        raise DatabaseError(f"a SQLite file at {path}", "none", path=source.name)
+
+    def allowed(action: int, *_: object) -> int:
+        return sqlite3.SQLITE_OK if action in _SQLITE_ALLOWED else sqlite3.SQLITE_DENY
+
+    def connect() -> sqlite3.Connection:
+        address = f"file:{quote(str(path.absolute()))}?mode=ro"
+        connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=_WAIT_S)
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.execute("BEGIN")
+        connection.set_authorizer(allowed)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_CELL)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1000)
+        deadline = monotonic() + source.timeout_s
+        connection.set_progress_handler(lambda: monotonic() > deadline, _STEPS)
+        return connection
+
+    return sqlite3, connect
+
+
+def _series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
+    """`[n]` cells as a column of one type; without values its type is open."""
+    kinds = set(map(type, cells)) - {type(None)}
+    if odd := kinds - _KNOWN:
+        called = sorted(_CALLED.get(kind, f"type {kind.__name__}") for kind in odd)
+        raise DatabaseError(
+            f"numbers, text, truth values or dates in column {name!r} (leave it out of the query, "
+            "or cast it there)",
+            " and ".join(called),
+            path=where,
+        )
+    if not kinds:
+        return pl.Series(name, cells, dtype=pl.Null)
+    if kinds == {bool}:
+        return pl.Series(name, cells, dtype=pl.Boolean)
+    if kinds in ({int}, {str}):
+        return pl.Series(name, cells, dtype=pl.Int64 if kinds == {int} else pl.String)
+    doubles = [float(c) if type(c) in _NUMBERS else None for c in cells]
+    numbers = pl.Series(name, doubles, dtype=pl.Float64)
+    written = [_written(c) for c in cells]
+    if kinds <= _NUMBERS and not any(written):
+        return numbers
+    texts = (numbers.fill_nan(None) + 0.0).cast(pl.String).to_list()
+    return pl.Series(
+        name, [own or text for own, text in zip(written, texts, strict=True)], dtype=pl.String
+    )
+
+
+def _written(cell: Any) -> str | None:
+    """A cell's text where it is not that of its double, whatever stands beside it."""
+    if type(cell) not in _NUMBERS:
+        return None if cell is None else str(cell)
+    if type(cell) is float or not math.isfinite(cell) or abs(cell) <= LONGEST_NUMBER:
+        return None
+    return str(cell) if type(cell) is int else f"{cell:f}"
+
+
+def _of_postgresql(cause: Exception, source: SqlQuery, *, planned: bool) -> DataError:
+    """Return the error of a query that gave no rows.
+
+    Once rows are read, the server's text can hold a cell, whatever its class: of it only the
+    condition's name is taken. Before that it can hold words of the query, which the log never has.
+    """
+    # https://www.postgresql.org/docs/current/errcodes-appendix.html
+    where, state, said = source.name, getattr(cause, "sqlstate", None), str(cause)
+    if state == "57014":
+        return _too_slow(source)
+    if state is None and type(cause).__name__ == "OperationalError":
+        known = (what for part, what in _UNREACHED.items() if part in said)
+        expected, got = next(known, ("a connection that lasts", "none"))
+        return DatabaseError(expected, got, path=where)
+    expected = "a query that the database can run"
+    if state is None or state[:2] == "22":
+        expected = "values that the query can compute with and that Python has"
+    elif state in ("0A000", "25006", "42601") and not planned:
+        expected = _READS
+    elif state == "42501":
+        expected = "what this user may read (GRANT SELECT)"
+    return _refused(cause, expected, _condition(state), where, planned=planned)
+
+
+def _condition(state: str | None) -> str:
+    """Return the name of one of PostgreSQL's own conditions. A function can raise any other."""
+    import psycopg  # noqa: PLC0415 - an extra
+
+    try:
+        name = psycopg.errors.lookup(state or "").__name__
+    except KeyError:
+        return "an error of no condition of PostgreSQL's own"
+    return f"{state} ({name})"
+
+
+def _refused(
+    cause: Exception, expected: str, condition: str, where: str, *, planned: bool
+) -> DataError:
+    got = condition
+    if not planned and not isinstance(cause, UnicodeError):
+        primary = getattr(getattr(cause, "diag", None), "message_primary", None) or str(cause)
+        got = f"{condition}: {primary.splitlines()[0] if primary else ''}"
+    error = DatabaseError(expected, got, path=where)
+    error.log_message = str(DatabaseError(expected, condition, path=where))
+    return error
+
+
+def _of_sqlite(cause: Exception, source: SqlQuery, *, planned: bool) -> DataError:
+    """Return the error of a query that gave no rows; see `_of_postgresql`."""
+    # The low byte of an extended result code is its class: https://sqlite.org/rescode.html
+    where, code, said = source.name, getattr(cause, "sqlite_errorcode", None), str(cause)
+    name = getattr(cause, "sqlite_errorname", None) or "an error"
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return _too_slow(source)
+    expected = "a query that SQLite can run"
+    if code is None and "Could not decode" in said:  # and quotes the cell
+        return _refused(cause, "text in UTF-8", "text in another encoding", where, planned=True)
+    known = True
+    if code == sqlite3.SQLITE_TOOBIG:
+        expected = f"cells of at most {_LONGEST_CELL:,} bytes"
+    elif code is None or said == "not authorized" or code & 0xFF == sqlite3.SQLITE_READONLY:
+        expected = _READS
+    elif code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN):
+        expected = "a SQLite database that can be read"
+    elif code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        expected = f"a file that is free within {_WAIT_S} s"
+    else:
+        known = False
+    return _refused(cause, expected, name, where, planned=planned or known)

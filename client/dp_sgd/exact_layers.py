@@ -1,0 +1,142 @@
+"""Which networks are chains of linear layers, computed in whole numbers: by their structure.
+
+That a network is one is not tried out: a chain is Sequential alone, of torch's own modules, whose
+every module looks at one row at a time, a convolution or a pool at its map; its loss is
+cross-entropy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+from torch import nn
+
+from parley.client.dp_sgd.exact_clipping import Grid, Layer, Step
+from parley.client.dp_sgd.integer_convolution import MaxPool, MeanPool, Windows
+from parley.client.models.layers import Scale
+from parley.client.models.record_losses import own_losses
+
+_CONVOLUTIONS: Final = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_MAXIMA: Final = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
+_MEANS: Final = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+
+
+def _chain_of(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules of nested Sequentials, in the order in which they are applied."""
+    if type(module) is nn.Sequential and _unchanged(module):
+        for part in module:
+            yield from _chain_of(part)
+    else:
+        yield module
+
+
+def _unchanged(module: nn.Module) -> bool:
+    """Whether a module computes what its class does: a hook may compute anything."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks)
+    backward = (module._backward_hooks, module._backward_pre_hooks)
+    return "forward" not in vars(module) and not any((*hooks, *backward))
+
+
+def linear_layers(network: nn.Module) -> tuple[Layer, ...] | None:
+    """Its layers, if it is a chain of linear layers and convolutions that fits (`Grid.fits`).
+
+    Between them ReLU, tanh, factors and pools; none of them frozen or shared, and the last one
+    linear. Such a chain is computed in whole numbers (`parley.client.dp_sgd.exact_clipping`).
+    Dropout draws
+    nothing: one that would is refused (`parley.client.models.layers.check_layers`).
+    """
+    modules = list(_chain_of(network))
+    parameters = [p for module in modules for p in module.parameters()]
+    shared = len(set(map(id, parameters))) < len(parameters)
+    if own_losses(network) is not None or shared or type(modules[-1]) is not nn.Linear:
+        return None
+    found: list[Layer] = []
+    before: list[Step] = []
+    shape: tuple[int, ...] = ()  # of a record's map, channels first; (): a row of whatever length
+    for module in modules:
+        if not _unchanged(module) or not all(p.requires_grad for p in module.parameters()):
+            return None
+        kind = type(module)
+        if type(module) is nn.Unflatten and not shape and (shape := _map_of(module)):
+            continue
+        ends = (-1, len(shape))
+        if type(module) is nn.Flatten and module.start_dim == 1 and module.end_dim in ends:
+            shape = ()
+        elif (layer := _layer_of(module, tuple(before), shape)) is not None:
+            found.append(layer)
+            before = []
+            if layer.windows:
+                shape = (layer.outputs, *layer.windows.counts)
+        elif (pool := _pool_of(module, shape)) is not None:
+            before.append(pool)
+            shape = (shape[0], *pool.windows.counts)
+        elif type(module) is Scale:
+            before.append(float(module.factor))
+        elif kind in (nn.ReLU, nn.Tanh):
+            before.append("relu" if kind is nn.ReLU else "tanh")
+        elif kind not in (nn.Identity, nn.Dropout):
+            return None
+    return tuple(found) if Grid.fits(found) else None
+
+
+def _map_of(module: nn.Unflatten) -> tuple[int, ...]:
+    """The public shape that rows take; (): none that is known."""
+    sizes = tuple(module.unflattened_size)
+    known = module.dim in (1, -1) and all(type(size) is int and size > 0 for size in sizes)
+    return sizes if known and len(sizes) > 1 else ()
+
+
+def _layer_of(module: nn.Module, before: tuple[Step, ...], shape: tuple[int, ...]) -> Layer | None:
+    """The layer that torch's own module is, of a map or of a row."""
+    own = {name: parameter.shape for name, parameter in module.named_parameters()}
+    if not {"weight"} <= own.keys() <= {"weight", "bias"}:
+        return None
+    outputs, *rest = own["weight"]
+    if type(module) is nn.Linear and not shape:
+        return Layer(rest[0], outputs, "bias" in own, before)
+    if type(module) not in _CONVOLUTIONS or module.groups != 1 or module.padding_mode != "zeros":
+        return None
+    windows = _windows(module, shape)
+    if windows is None or rest != [shape[0], *windows.kernel]:
+        return None
+    return Layer(math.prod(rest), outputs, "bias" in own, before, windows)
+
+
+def _pool_of(module: nn.Module, shape: tuple[int, ...]) -> MaxPool | MeanPool | None:
+    """The pool that torch's own module is; none of those that see less at a map's end."""
+    if getattr(module, "ceil_mode", False) or not shape:
+        return None
+    kind: type[MaxPool] | type[MeanPool] = MeanPool
+    if type(module) in _MAXIMA and not module.return_indices:
+        kind = MaxPool
+    elif not (type(module) in _MEANS and module.count_include_pad) or (
+        getattr(module, "divisor_override", None) is not None
+    ):
+        return None
+    windows = _windows(module, shape)
+    return None if windows is None else kind(windows)
+
+
+def _windows(module: Any, shape: tuple[int, ...]) -> Windows | None:
+    """Where a convolution or a pool looks on a map; None where it is not one of its axes."""
+    axes = len(shape) - 1
+
+    def each(value: int | tuple[int, ...]) -> tuple[int, ...]:
+        return (value,) * axes if isinstance(value, int) else tuple(value)
+
+    kernel, dilation = each(module.kernel_size), each(getattr(module, "dilation", 1))
+    padding = module.padding
+    if padding in ("same", "valid"):
+        beyond = [d * (k - 1) * (padding == "same") for d, k in zip(dilation, kernel, strict=True)]
+        if any(places % 2 for places in beyond):
+            return None
+        padding = tuple(places // 2 for places in beyond)
+    if not type(module).__name__.endswith(f"{axes}d") or len(kernel) != axes:
+        return None
+    found = Windows(
+        shape[0], sizes=shape[1:], kernel=kernel, stride=each(module.stride),
+        padding=each(padding), dilation=dilation,
+    )  # fmt: skip
+    return found if min(found.counts) > 0 else None

@@ -1,0 +1,206 @@
+"""Clipped sums of networks that torch computes: every record's gradient, in whole numbers.
+
+    s = Σ_i w_i,   w_i: g_i = ∇_θ ℓ(f_θ(x_i), y_i) times min(1, C/‖g_i‖), cut to multiples of 2^-b
+
+θ is the trainable parameters (`requires_grad`): frozen ones are constants of f. vmap(grad) of
+torch.func writes every record's gradient out.
+
+**A record moves the sum by at most C**, for every θ and record. By which factor a gradient is
+shortened is a guess; that it lies in the ball of radius C is asked of the whole numbers that are
+added (`parley.client.models.clipping.clip_rows`): what does not lie there, as a gradient that is
+not finite, adds nothing. Their sum is exact in any order. That g_i is a function of the record and
+θ alone is tried, and not proved (`parley.client.dp_sgd.batch_invariance`).
+
+Chains of linear layers and convolutions, which the built-in networks are, are computed in whole
+numbers throughout (`parley.client.dp_sgd.exact_clipping`).
+Which way a network goes its structure says, the same at server and party.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from parley.client.dp_sgd.device_clipping import sum_clipped_rows
+from parley.client.dp_sgd.exact_layers import linear_layers
+from parley.client.dp_sgd.training_settings import EXACT, WRITTEN
+from parley.client.models.clipping import clip_rows
+from parley.client.models.networks import Network
+from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
+
+
+class _Learner(nn.Module):
+    """A network that gives its records' losses: for torch.func, which calls modules."""
+
+    def __init__(self, network: nn.Module, losses: RecordLosses) -> None:
+        super().__init__()
+        self.network, self.losses = network, losses
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.losses(self.network, x, y)
+
+
+def trainable(network: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that θ is made of, by name: those that are not frozen."""
+    return {name: p for name, p in network.named_parameters() if p.requires_grad}
+
+
+def _compute_gradients(
+    network: nn.Module, x: Tensor, y: Tensor, losses: RecordLosses
+) -> list[Tensor]:
+    """Return every record's gradient on the network's device, `[b, …]` per trainable parameter."""
+    learner = _Learner(network, losses)
+    parameters = trainable(learner)
+    named = {name: parameter.detach() for name, parameter in parameters.items()}
+    places = _places(learner, parameters)
+
+    def loss(theta: dict[str, Tensor], row: Tensor, label: Tensor) -> Tensor:
+        rows = (row.unsqueeze(0), label.unsqueeze(0))
+        every = {place: theta[name] for place, name in places.items()}
+        each: Tensor = torch.func.functional_call(learner, every, rows, tie_weights=False)
+        return each.sum()
+
+    gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(named, x, y)
+    return [gradients[name] for name in named]
+
+
+def record_gradients(
+    network: nn.Module, x: Tensor, y: Tensor, *, losses: RecordLosses = CROSS_ENTROPY
+) -> NDArray[np.float64]:
+    """Return `[b, d]` every record's gradient, in the order of `trainable`."""
+    gradients = _compute_gradients(network, x, y, losses)
+    found, at = np.empty((len(x), sum(p[0].numel() for p in gradients))), 0
+    for gradient in gradients:
+        end = at + gradient[0].numel()
+        found[:, at:end] = gradient.reshape(len(x), -1).cpu().numpy()
+        at = end
+    return found
+
+
+def _places(module: nn.Module, parameters: dict[str, nn.Parameter]) -> dict[str, str]:
+    """Return where each parameter is used: every place, once, and the parameter's own name.
+
+    Layers may share a parameter, and a layer may have several names. `functional_call` would
+    replace a layer's parameter once for each of its names, and put the wrong one back.
+    """
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    return {
+        f"{path}.{own}" if path else own: names[id(parameter)]
+        for path, layer in module.named_modules()
+        for own, parameter in layer._parameters.items()
+        if parameter is not None and id(parameter) in names
+    }
+
+
+def clipped_sum(
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    clip: float,
+    there: NDArray[np.bool_] | None = None,
+    *,
+    losses: RecordLosses = CROSS_ENTROPY,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """`[d]` the clipped sum of a batch `[b, p]`, `[b]`, and the norms `[b]` before the clip.
+
+    Args:
+        there: `[b]` what is a record, and not a row that is only worked on; None: all are.
+    """
+    if x.device.type != "cpu":
+        gradients = _compute_gradients(network, x, y, losses)
+        on_device = torch.cat(
+            [gradient.reshape(len(x), -1).double() for gradient in gradients], dim=1
+        )
+        weights = torch.ones(len(x)) if there is None else torch.as_tensor(there)
+        total, found = sum_clipped_rows(on_device, clip, weights.to(on_device))
+        return total.cpu().numpy(), found.cpu().numpy()
+    rows = record_gradients(network, x, y, losses=losses)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.linalg.norm(rows, axis=1)
+    clip_rows(rows, clip)
+    # Exact: whole numbers of one unit, none above 2²⁶.
+    return (np.ones(len(rows)) if there is None else there.astype(float)) @ rows, norms
+
+
+def plain_sum(
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor | None = None,
+    *,
+    losses: RecordLosses = CROSS_ENTROPY,
+) -> Tensor:
+    """`[d]` the sum of the batch's gradients, none clipped.
+
+    `mask` `[b]` is 1 for a record and 0 for a row that is only worked on; None: all 1.
+    """
+    parameters = list(trainable(network).values())
+    each = losses(network, x, y)
+    total = (each if mask is None else each * mask).sum()
+    gradients = torch.autograd.grad(total, parameters, allow_unused=True)
+    return torch.cat(
+        [
+            (torch.zeros_like(p) if g is None else g).reshape(-1)
+            for p, g in zip(parameters, gradients, strict=True)
+        ]
+    )
+
+
+class WayError(ValueError):
+    """A network whose records' gradients cannot be separated, or not in the way wanted."""
+
+
+def choose_way(network: Network, *, wanted: str = "auto") -> str:
+    """Exact for a chain (`linear_layers`), else vmap; or the one wanted.
+
+    Raises:
+        WayError: the network does not allow it, with what to do.
+    """
+    way = wanted
+    if wanted == "auto":
+        way = EXACT if linear_layers(network.module) else WRITTEN
+    check_way(network, way)
+    return way
+
+
+def check_way(network: Network, way: str) -> None:
+    """Refuses a way that the network does not allow; `WayError` says what to do."""
+    if way not in (EXACT, WRITTEN):
+        raise WayError(f"Expected {EXACT} or {WRITTEN}, got {way!r}.")
+    if linear_layers(network.module):
+        return
+    if way == EXACT:
+        raise WayError(
+            "Expected a chain (nn.Sequential) of torch's own Linear, Conv, MaxPool, AvgPool, ReLU "
+            "and Tanh layers for sums in whole numbers, got another network. "
+            "dp-sgd.per-example-method = 'auto' takes it."
+        )
+    generator = torch.Generator().manual_seed(0)
+    made = torch.randn((2, network.features + network.draws), generator=generator)
+    x = network.rows((made / made.norm(dim=1, keepdim=True)).numpy())
+    y = torch.zeros(2, dtype=torch.int64, device=network.device)
+    try:
+        clipped_sum(network.module, x, y, 1.0, losses=network.losses)
+    except Exception as error:  # a user's own network: whatever it says is handed on
+        lines = str(error).splitlines() or [""]
+        raise WayError(
+            "Expected a model whose records' gradients torch.func.vmap can separate, got "
+            f"{type(error).__name__}: {lines[0]} {_remedy(network.module)}"
+        ) from error
+
+
+def _remedy(module: nn.Module) -> str:
+    recurrent = sorted({type(m).__name__ for m in module.modules() if isinstance(m, nn.RNNBase)})
+    if recurrent:
+        return (
+            f"In place of {' and '.join(recurrent)} use opacus.layers.DPLSTM, DPGRU or DPRNN, "
+            "which keep records apart."
+        )
+    if any(isinstance(m, nn.Embedding) for m in module.modules()):
+        return (
+            "Rows reach a model as real numbers of norm at most 1: scale and clamp them to the "
+            "indices of an Embedding."
+        )
+    return "A forward pass without branches on values, and without writing in place, is taken."

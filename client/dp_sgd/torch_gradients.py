@@ -1,0 +1,64 @@
+"""Sums of one party's batch by torch: clipped, of networks that are no chains; or not clipped.
+
+What clipped sums assume of torch is printed beside ε (`parley.client.dp_sgd.batch_invariance`);
+sums that are not clipped are of updates that are clipped whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from parley.client.dp_sgd.drawn_batch import Batch
+from parley.client.dp_sgd.poisson_batches import Layout
+from parley.client.dp_sgd.torch_clipping import clipped_sum, plain_sum
+from parley.client.dp_sgd.training_settings import LocalTraining
+from parley.client.models.networks import Network
+
+
+def written_sums(
+    network: Network, training: LocalTraining, layout: Layout, batch: Batch, *, least: int
+) -> tuple[Tensor, Tensor]:
+    """`[1, d]` the sum of a batch at the network's own θ, and `[1]` signs, as `batch_sums` has.
+
+    Args:
+        least: passes to work on at least.
+    """
+    classes = np.zeros(len(batch.places), dtype=np.int64)
+    if layout.period > 1 and len(batch.places):
+        x, y = batch.chosen(batch.places)
+        classes = record_classes(x.cpu().numpy(), y.cpu().numpy(), layout.period)
+    (holds,) = layout.holds(classes, batch.owners, least=least)
+    total = torch.zeros((1, network.dimension), dtype=torch.float64, device=network.device)
+    signs = torch.zeros(1, dtype=torch.float64, device=network.device)
+    for at in range(0, len(holds), layout.width):
+        rows, there = batch.rows(holds[None, at : at + layout.width])
+        x, y = batch.chosen(rows.ravel())
+        mask = network.rows(there.ravel())
+        if training.clip_norm is None:
+            total += plain_sum(network.module, x, y, mask, losses=network.losses)
+            continue
+        # New memory: an address within a larger tensor may be of another alignment.
+        found, norms = clipped_sum(
+            network.module, x.clone(), y, training.clip_norm, there[0], losses=network.losses
+        )
+        total += torch.as_tensor(found, device=network.device)
+        if training.clipped_share:
+            signs += float(np.where(norms <= training.clip_norm, -1, 1) @ there[0])
+    return total, signs
+
+
+def record_classes(x: NDArray[np.floating], y: NDArray[np.int64], period: int) -> NDArray[np.int64]:
+    """`[b]` the class of every record `[b, …]`, by its digest values and label."""
+    if period == 1:
+        return np.zeros(len(x), dtype=np.int64)
+    words = np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float64).view(np.uint64)
+    words = np.concatenate([words, y.astype(np.uint64)[:, None]], axis=1)
+    # Odd multipliers, modulo 2⁶⁴; the upper half has all bits in it.
+    factors = np.random.default_rng(0).integers(0, 2**63, words.shape[1], dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        digest = (words * (2 * factors + np.uint64(1))).sum(axis=1, dtype=np.uint64)
+        digest *= np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray((digest >> np.uint64(33)) % np.uint64(period), dtype=np.int64)

@@ -1,0 +1,192 @@
+"""Tables as indicators: numbers one-hot by public bins, and products of named pairs of columns.
+
+A linear model on bins is a generalised additive model: a free step function of every column, and of
+every pair that is named. Bins are a column's range cut into equal parts, or at edges that the job
+names; nothing of the records enters. The same number of ones stands in every row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.column_types import ArrayColumn, CategoricalColumn, NumericColumn
+from parley.client.data.record_codes import array_of, coded_columns
+from parley.client.data.schema import Schema, SchemaError
+from parley.client.features.base import FeatureError, FeatureMap, Features
+from parley.client.features.column_terms import Block, bars, hats, plain_blocks, steps
+
+_MOST_BINS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bins(FeatureMap):
+    """Indicators of bins and categories, and of products of pairs of columns.
+
+    Attributes:
+        bins: equal parts that a numeric column's (transformed) range is cut into.
+        edges: column → increasing values in the column's unit, at which it is cut instead.
+    """
+
+    name: ClassVar[str] = "bins"
+
+    bins: int = 10
+    edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    products: tuple[tuple[str, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.bins <= _MOST_BINS:
+            raise FeatureError(f"Expected 2 to {_MOST_BINS} bins, got {self.bins}.")
+        for name, edges in self.edges.items():
+            rising = all(low < high for low, high in pairwise(edges))
+            if not edges or not rising:
+                raise FeatureError(f"Expected increasing edges of {name!r}, got {list(edges)}.")
+        for pair in self.products:
+            if len(set(pair)) != 2:
+                raise FeatureError(f"Expected pairs of two columns as products, got {list(pair)}.")
+
+    def on(self, schema: Schema) -> Features:
+        """For records without arrays."""
+        columns, groups, starts = self._laid_out(schema)
+
+        def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
+            codes = {name: column.codes(cells) for name, column in columns.items()}
+            rows = np.zeros((len(cells), int(starts[-1])), np.float32)
+            for group, start in zip(groups, starts, strict=False):
+                at = codes[group[0]]
+                for name in group[1:]:
+                    at = at * columns[name].count + codes[name]
+                rows[np.arange(len(cells)), start + at] = 1
+            return rows
+
+        return Features(width=int(starts[-1]), piece=piece)
+
+    def blocks(self, schema: Schema) -> tuple[Block, ...]:
+        """Steps of numbers, bars of categories and of pairs."""
+        columns, groups, starts = self._laid_out(schema)
+        found: dict[tuple[str, ...], Block] = {}
+        for group, begin in zip(groups, starts.tolist(), strict=False):
+            column, cuts = schema.features[group[0]], columns[group[0]].cuts
+            if len(group) > 1:
+                cells = product(*(found[name,].cells for name in group))
+                found[group] = bars(" × ".join(group), begin, [", ".join(each) for each in cells])
+            elif isinstance(column, NumericColumn) and cuts is not None:
+                found[group] = steps(group[0], begin, column, cuts)
+            elif isinstance(column, CategoricalColumn):
+                found[group] = bars(group[0], begin, column.cells)
+        return tuple(found.values())
+
+    def _laid_out(
+        self, schema: Schema
+    ) -> tuple[dict[str, _Coded], list[tuple[str, ...]], NDArray[np.int64]]:
+        """Columns by name; a group for each block; where each begins, and the width last."""
+        columns, begin = {}, 0
+        for name, column in schema.features.items():
+            if isinstance(column, ArrayColumn):
+                raise FeatureError(f"Expected no arrays with features 'bins', got {name!r}.")
+            columns[name] = self._coded(name, column, begin)
+            begin += column.width
+        numeric = {n for n, c in schema.features.items() if isinstance(c, NumericColumn)}
+        if unknown := sorted(set(self.edges) - numeric):
+            raise FeatureError(f"Expected edges of numeric columns, got {unknown[0]!r}.")
+        named = {name for pair in self.products for name in pair}
+        if unknown := sorted(named - set(columns)):
+            raise FeatureError(f"Expected products of the schema's columns, got {unknown[0]!r}.")
+        groups = [(name,) for name in columns] + list(self.products)
+        sizes = [int(np.prod([columns[name].count for name in group])) for group in groups]
+        return columns, groups, np.cumsum([0, *sizes])
+
+    def _coded(self, name: str, column: NumericColumn | CategoricalColumn, begin: int) -> _Coded:
+        if isinstance(column, CategoricalColumn):
+            return _Coded(begin=begin, count=column.width)
+        low, high = column.encode(np.array(column.range, np.float64))
+        if name in self.edges:
+            cuts = column.encode(np.array(self.edges[name], np.float64))
+        else:
+            cuts = np.linspace(low, high, self.bins + 1)[1:-1]
+        return _Coded(begin=begin, count=len(cuts) + 1, cuts=cuts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Coded:
+    """One column as a number from 0 to `count` − 1: by its cuts, or one-hot already."""
+
+    begin: int
+    count: int
+    cuts: NDArray[np.float64] | None = None
+
+    def codes(self, cells: NDArray[np.float64]) -> NDArray[np.int64]:
+        """`[n]` of `[n, p]` cells."""
+        if self.cuts is not None:
+            return np.asarray(np.searchsorted(self.cuts, cells[:, self.begin], side="right"))
+        return np.asarray(cells[:, self.begin : self.begin + self.count].argmax(axis=1))
+
+
+_MOST_INTERVALS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hats(FeatureMap):
+    """Linear splines of numbers, over ranges in equal `intervals`; other columns as they are."""
+
+    name: ClassVar[str] = "hats"
+
+    intervals: int = 4
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.intervals <= _MOST_INTERVALS:
+            raise FeatureError(
+                f"Expected 1 to {_MOST_INTERVALS} intervals of hats, got {self.intervals}."
+            )
+
+    def on(self, schema: Schema) -> Features:
+        """For any records."""
+        columns = schema.features
+
+        def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
+            blocks, at = [], 0
+            for column in columns.values():
+                block = cells[:, at : at + column.width]
+                at += column.width
+                if isinstance(column, NumericColumn):
+                    low, high = column.encode(np.array(column.range, np.float64))
+                    block = hats(block[:, 0], low, high, self.intervals)
+                blocks.append(block.astype(np.float32))
+            return np.concatenate(blocks, axis=1)
+
+        widths = (
+            self.intervals + 1 if isinstance(each, NumericColumn) else each.width
+            for each in columns.values()
+        )
+        return Features(width=sum(widths), piece=piece)
+
+    def blocks(self, schema: Schema) -> tuple[Block, ...]:
+        """Lines through the knots of numbers, bars of categories."""
+        return plain_blocks(schema, self.intervals)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Codes(FeatureMap):
+    """One 1 for each column of the schema, at its code (`parley.client.data.record_codes`)."""
+
+    name: ClassVar[str] = "codes"
+
+    def on(self, schema: Schema) -> Features:
+        """For records without arrays, or of one, and of a label with classes."""
+        array = array_of(schema)
+        if array is not None:
+            root = math.sqrt(array[1].width)
+            return Features(
+                width=array[1].width, piece=lambda cells: (cells / root).astype(np.float32)
+            )
+        try:
+            columns = coded_columns(schema)
+        except SchemaError as error:
+            raise FeatureError(str(error)) from error
+        return Bins(edges={each.name: each.edges for each in columns if each.edges}).on(schema)

@@ -1,0 +1,252 @@
+"""Your own frozen map: a function that gives a `torch.nn.Module`, and maybe weights.
+
+`'backbone.py:net'` or `'module:function'`: `net(features)` gives a module that takes `[n, p]` cells
+to `[n, q]` features. It is run by a party only if its own policy names it. Weights are a local
+safetensors file beside the code; names and shapes must be the module's.
+
+The map has to be a function of one record: layers that mix records, draw randomness or change by
+themselves are refused, and a record must have the same features alone as among others.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from parley.client.data.schema import Schema
+from parley.client.features.base import FeatureError, FeatureMap, Features
+from parley.client.models.layers import NetworkError, check_layers, check_still
+from parley.client.models.networks import own_function
+from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.path_names import public_name
+
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def local_code(code: Path) -> dict[str, Path]:
+    """Every file that `code` imports from near it, and they in turn, by name from the root."""
+    code = code.resolve()
+    package = code.parent
+    while (package / "__init__.py").is_file():
+        package = package.parent
+    root = package
+    # Of what is installed side by side, only the file's own package is near.
+    top = code.relative_to(root).parts[0] if root != code.parent else ""
+    if not top and root.name in _INSTALLED:
+        return {}
+    found: dict[str, Path] = {}
+    left = [code]
+    while left:
+        file = left.pop()
+        for name in _imported(file, root):
+            if top and name.split(".")[0] != top:
+                continue
+            for each in _files(root, name):
+                known = each.relative_to(root).as_posix()
+                if each.resolve() != code and known not in found:
+                    found[known] = each
+                    left.append(each)
+    return dict(sorted(found.items()))
+
+
+def _imported(file: Path, root: Path) -> Iterator[str]:
+    """Dotted names, from the root, of modules that a file's statements may import."""
+    own = file.relative_to(root).with_suffix("").parts
+    for statement in ast.walk(ast.parse(file.read_bytes(), filename=str(file))):
+        if isinstance(statement, ast.Import):
+            yield from (each.name for each in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            # Level 1 is the package that the file is in: all its parts but the last.
+            near = own[: max(0, len(own) - statement.level)] if statement.level else ()
+            base = ".".join([*near, *filter(None, [statement.module])])
+            yield base
+            yield from (f"{base}.{each.name}".lstrip(".") for each in statement.names)
+
+
+def _files(root: Path, name: str) -> Iterator[Path]:
+    """The file of a module, and those of the packages that it is in, where they are below root."""
+    parts = [part for part in name.split(".") if part]
+    for count in range(1, len(parts) + 1):
+        place = root.joinpath(*parts[:count])
+        for file in (place / "__init__.py", place.with_suffix(".py")):
+            if file.is_file():
+                yield file
+
+
+_BATCH: Final = 16
+_CLOSE = 1e-4
+"""Relative difference between a record alone and among others that rounding alone may make."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnFeatures(FeatureMap):
+    """One's own module, frozen.
+
+    Attributes:
+        trained_on: what its weights were learned from, as its author states: never the parties'
+            records. 'nothing' for a fixed function.
+        weights: name of a safetensors file beside the code; empty: as the function makes them.
+        place: where the code is, on this machine.
+    """
+
+    trained_on: str = ""
+    weights: str = ""
+    place: str = field(default="", metadata={"local": True})
+
+    def __post_init__(self) -> None:
+        if not self.trained_on.strip():
+            raise FeatureError(
+                "Expected model.feature-settings.trained-on beside features of your own: what its "
+                "weights were learned from ('nothing' for a fixed function), which must not be the "
+                "parties' records; got none."
+            )
+        plain = Path(self.weights).name == self.weights and self.weights.endswith(".safetensors")
+        if self.weights and not plain:
+            raise FeatureError(
+                "Expected weights as the name of a .safetensors file beside the code, got "
+                f"{self.weights!r:.80}."
+            )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is agreed on: not where the code lies."""
+        return {"trained_on": self.trained_on, "weights": self.weights}
+
+    @property
+    def public_name(self) -> str:
+        """Without the folder."""
+        return public_name(self.place)
+
+    def content(self) -> Any:
+        """Digests of the code's own file, of the weights, and of what the code imports near it."""
+        files = [self._code()]
+        if self.weights:
+            files.append(self._beside(self.weights))
+        try:
+            near = local_code(files[0])
+            own = tuple(_digest(file) for file in files)
+            return own + tuple((name, _digest(file)) for name, file in near.items())
+        except OSError as error:
+            raise FeatureError(f"Cannot read {error.filename}: {describe_cause(error)}.") from error
+        except SyntaxError as error:
+            raise FeatureError(f"Expected Python in {error.filename}, got: {error.msg}.") from error
+
+    def on(self, schema: Schema) -> Features:
+        """For records of p = `schema.dimension` cells."""
+        module = self._module(schema.dimension)
+        made_up = np.random.default_rng(0).uniform(-1, 1, (_BATCH, schema.dimension))
+        try:
+            check_layers(module)
+            check_still(module, _tensor(made_up))
+            among = _forward(module, made_up)
+        except NetworkError as error:
+            raise FeatureError(f"{self.place}: {error}") from error
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            said = next(iter(describe_cause(error).splitlines()), "")
+            raise FeatureError(
+                f"Expected {self.place} to take rows of {schema.dimension} cells, got "
+                f"{type(error).__name__}: {said}."
+            ) from error
+        if among.ndim != 2 or len(among) != _BATCH:
+            raise FeatureError(
+                f"Expected {self.place} to give features [n, q], got shape {among.shape} of "
+                f"{_BATCH} rows."
+            )
+        batch = self._independent(module, made_up, among)
+
+        def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
+            rows = np.empty((len(cells), among.shape[1]), np.float32)
+            for begin in range(0, len(cells), batch):
+                own = cells[begin : begin + batch]
+                padded = np.zeros((batch, cells.shape[1]))
+                padded[: len(own)] = own
+                rows[begin : begin + len(own)] = _forward(module, padded)[: len(own)]
+            return rows
+
+        return Features(width=among.shape[1], piece=piece)
+
+    def _independent(
+        self, module: nn.Module, rows: NDArray[np.float64], among: NDArray[np.float32]
+    ) -> int:
+        """Records at a time: 16 where a record's bits are the same anywhere among any, else 1."""
+        if not np.isfinite(among).all():
+            raise FeatureError(f"Expected finite features from {self.place}, got others.")
+        moved = _forward(module, np.roll(rows, 5, axis=0))
+        padded = np.zeros_like(rows)
+        padded[0] = rows[0]
+        alone = _forward(module, rows[:1])
+        largest = float(np.abs(among).max())
+        if not np.abs(alone[0] - among[0]).max() <= _CLOSE * largest:
+            raise FeatureError(
+                f"Expected {self.place} to act on every record by itself, got other features for a "
+                "record among others than alone."
+            )
+        same = np.array_equal(np.roll(among, 5, axis=0), moved)
+        return _BATCH if same and np.array_equal(_forward(module, padded)[0], among[0]) else 1
+
+    def _function(self) -> Any:
+        try:
+            return own_function(self.place)
+        except NetworkError as error:
+            raise FeatureError(str(error)) from error
+
+    def _module(self, features: int) -> nn.Module:
+        build = self._function()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # weights that nobody sends are the same everywhere
+            try:
+                module = build(features)
+            except Exception as error:  # it is somebody's own code: it may raise anything
+                raise FeatureError(
+                    f"{self.place}({features}) raised {type(error).__name__}: {error}."
+                ) from error
+        if not isinstance(module, nn.Module):
+            raise FeatureError(
+                f"Expected {self.place} to give a torch.nn.Module, got {type(module).__name__}."
+            )
+        if self.weights:
+            file = self._beside(self.weights)
+            try:
+                module.load_state_dict(load_file(file), strict=True)
+            except (OSError, SafetensorError, RuntimeError) as error:
+                said = next(iter(describe_cause(error).splitlines()), "")
+                raise FeatureError(f"Cannot load the weights {file}: {said}") from error
+        return module.to(torch.float32).requires_grad_(False)
+
+    def _beside(self, name: str) -> Path:
+        return self._code().parent / name
+
+    def _code(self) -> Path:
+        """The file that the function is in."""
+        try:
+            found = inspect.getsourcefile(self._function())
+        except TypeError:  # built into Python
+            found = None
+        if found is None:
+            raise FeatureError(f"Expected {self.place} to be in a Python file, got none.")
+        return Path(found)
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _tensor(rows: NDArray[np.float64]) -> torch.Tensor:
+    return torch.as_tensor(np.asarray(rows, np.float32))
+
+
+def _forward(module: nn.Module, rows: NDArray[np.float64]) -> NDArray[np.float32]:
+    with torch.no_grad():
+        return np.asarray(module(_tensor(rows)).numpy(), np.float32)

@@ -1,0 +1,80 @@
+"""The feature maps that there are: `FEATURES`, and one's own.
+
+A row is a class whose fields are its settings. `build_map` makes one of plain values, from a job or
+from the network, and refuses what is unknown.
+
+    >>> build_map("bins", {"bins": 4}).settings
+    {'bins': 4, 'edges': {}, 'products': []}
+    >>> build_map("scattering", {"scale": 2})
+    Traceback (most recent call last):
+        ...
+    parley.client.features.base.FeatureError: Unknown key model.feature-settings.scale. Expected ...
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from types import MappingProxyType
+from typing import Any
+
+from parley.client.contract.strict_decoding import DecodingError, facts_from
+from parley.client.features.base import FeatureError, FeatureMap
+from parley.client.features.binned_columns import Bins, Codes, Hats
+from parley.client.features.image_scattering import ScatteringFeatures
+from parley.client.features.random_fourier import RandomFourier
+from parley.safe_io.path_names import public_name
+
+FEATURES: dict[str, type[FeatureMap]] = {
+    "scattering": ScatteringFeatures,
+    "random-fourier": RandomFourier,
+    "bins": Bins,
+    "hats": Hats,
+    "codes": Codes,
+}
+"""Name → the map; all of them depend on no data."""
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+def build_map(
+    name: str, settings: Mapping[str, Any], *, own: Mapping[str, str] = _NONE
+) -> FeatureMap:
+    """The map of that name, of `FEATURES` or of `own`.
+
+    Args:
+        settings: kebab-case or snake_case keys; what is left out has its default.
+        own: your own maps that may be run: their public name → where the code is.
+    """
+    if name in FEATURES:
+        return _built(FEATURES[name], settings, {})
+    place = own.get(public_name(name), "")
+    if ":" not in place:
+        raise FeatureError(
+            f"Expected features of {', '.join(FEATURES)}, or your own, 'file.py:function', that "
+            f"the policy names, got {name!r:.80}."
+        )
+    from parley.client.features.own_feature_map import OwnFeatures  # noqa: PLC0415 - start-up: `plan` of built-in features loads no torch (1.4 s)
+
+    return _built(OwnFeatures, settings, {"place": place})
+
+
+def _built(
+    kind: type[FeatureMap], settings: Mapping[str, Any], given: dict[str, Any]
+) -> FeatureMap:
+    known = {each.name.replace("_", "-"): each for each in fields(kind) if each.name not in given}
+    plain = {str(key).replace("_", "-"): value for key, value in settings.items()}
+    if unknown := sorted(set(plain) - set(known)):
+        raise FeatureError(
+            f"Unknown key model.feature-settings.{unknown[0]:.80}. Expected one of: "
+            f"{', '.join(known)}."
+        )
+    full = {}
+    for key, each in known.items():
+        default = each.default if each.default is not MISSING else {}
+        full[each.name] = plain.get(key, default)
+    try:
+        return facts_from(kind, json.loads(json.dumps(full, allow_nan=False)), **given)
+    except (DecodingError, TypeError, ValueError) as error:
+        raise FeatureError(f"model.feature-settings: {error}") from error

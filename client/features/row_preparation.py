@@ -1,0 +1,130 @@
+"""From records to the rows that are learned from: through a public map, if any, and scaled.
+
+Every engine, every party and every prediction prepares rows here. Rows without a map are float64;
+features are float32, as their map gives them, and sums over them are float64
+(`parley.client.models.linear_models`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from parley.client.data.schema import Schema
+from parley.client.features.base import FeatureMap, Features
+from parley.client.models.row_quantization import prepare_rows
+
+_KEPT: Final = 4
+"""Files in a folder; the longest unused goes first."""
+
+
+def feature_key(*parts: str) -> str:
+    """The digest of what decides the features: of the file, of the schema, of the map."""
+    return hashlib.sha256("\n".join(("parley/feature-cache/v1", *parts)).encode()).hexdigest()
+
+
+def cached(
+    folder: Path | None, key: str, compute: Callable[[], NDArray[np.float32]]
+) -> NDArray[np.float32]:
+    """`[N, q]` what was kept under `key` in a folder, or what is computed, and then kept."""
+    if folder is None:
+        return compute()
+    file = folder / f"{key}.safetensors"
+    try:
+        kept = load_file(file)["features"]
+        os.utime(file)
+        return np.asarray(kept, np.float32)
+    except (OSError, SafetensorError, KeyError):
+        pass  # none yet, or one that is damaged: it is made anew
+    features = compute()
+    draft = folder / f".{key}.part"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft.touch(mode=0o600)
+        save_file({"features": features}, draft)
+        os.replace(draft, file)
+    except (OSError, SafetensorError):  # a disk without room: nothing is kept
+        draft.unlink(missing_ok=True)
+    for old in sorted(folder.glob("*.safetensors"), key=lambda f: f.stat().st_mtime)[:-_KEPT]:
+        old.unlink(missing_ok=True)
+    return features
+
+
+_PIECE = 4096
+"""Rows prepared at a time, so that they stay in cache."""
+
+_COLUMNS = 2
+"""Columns put into another order at a time, of all rows."""
+
+
+def prepared_rows(
+    raw: NDArray[np.floating[Any]],
+    *,
+    intercept: bool,
+    order: NDArray[np.int64] | None = None,
+    room: NDArray[np.floating[Any]] | None = None,
+) -> NDArray[np.floating[Any]]:
+    """`[n, p]` or `[n, p + 1]` rows of norm at most 1, in the precision of `raw` `[N, p]`.
+
+    Args:
+        order: `[n]` rows of `raw` to take, none twice; left out: all.
+        room: `[N, p + 1]` where the rows may lie, `raw` being its first columns, which nobody reads
+            any more: then they are not held twice.
+    """
+    if room is not None:
+        return _in_place(room[:, : raw.shape[1] + intercept], raw, intercept, order)
+    chosen = np.arange(len(raw)) if order is None else order
+    rows = np.empty((len(chosen), raw.shape[1] + intercept), raw.dtype)
+    for begin in range(0, len(chosen), _PIECE):
+        piece = slice(begin, begin + _PIECE)
+        rows[piece] = prepare_rows(raw[chosen[piece]], intercept=intercept)
+    return rows
+
+
+def _in_place(
+    rows: NDArray[np.floating[Any]],
+    raw: NDArray[np.floating[Any]],
+    intercept: bool,
+    order: NDArray[np.int64] | None,
+) -> NDArray[np.floating[Any]]:
+    for begin in range(0, len(raw), _PIECE):
+        piece = slice(begin, begin + _PIECE)
+        rows[piece] = prepare_rows(raw[piece], intercept=intercept)  # a new array
+    if order is None:
+        return rows
+    for at in range(0, rows.shape[1], _COLUMNS):
+        columns = slice(at, at + _COLUMNS)
+        rows[: len(order), columns] = rows[order, columns]  # taken as a whole before it is put
+    return rows[: len(order)]
+
+
+def mapped(
+    features: FeatureMap,
+    schema: Schema,
+    cells: NDArray[np.float64],
+    *,
+    fingerprint: str,
+    folder: Path | None = None,
+    check: Callable[[Features], None] = lambda made: None,
+) -> NDArray[np.float32]:
+    """`[N, q]` features of `[N, p]` cells, read by `schema.unscaled`.
+
+    Args:
+        fingerprint: of the file and of what was read of it: names what is kept in `folder`.
+        check: is given the map for this schema before a record is, and may raise.
+    """
+    made = features.on(schema)
+    check(made)
+    key = feature_key(fingerprint, schema.to_toml(), features.digest)
+    found = cached(folder, key, lambda: made.of(cells))
+    if found.shape != (len(cells), made.width):
+        found = made.of(cells)
+    return found

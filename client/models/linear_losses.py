@@ -1,0 +1,256 @@
+"""Losses of linear models on the unit ball: values, slopes, curvatures and privacy constants.
+
+A loss sees a record only through its margin z = θ·x (K margins for K classes). Everything else
+follows by the chain rule: the gradient of a record is slope·x, its Hessian curvature·x xᵀ. All
+losses here are convex in θ; with ‖x‖₂ ≤ 1 they are G-Lipschitz and L_s-smooth:
+
+| loss | G | L_s |
+|---|---|---|
+| logistic | 1 | 1/4 |
+| softmax (Frobenius norm) | √2 | 1/2 |
+| squared, ½(z − y)², ‖θ‖₂ ≤ R, |y| ≤ Y | R + Y | 1 |
+| Huber SVM, width h (Chaudhuri et al. 2011, Corollary 13) | 1 | 1/(2h) |
+
+    >>> Logistic().lipschitz, Logistic().smoothness
+    (1.0, 0.25)
+    >>> SquaredLoss(radius=2.0, label_bound=1.0).lipschitz
+    3.0
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.models.exact_math import exp, ordered_sum
+from parley.client.models.loss_base import Array, Loss, LossOfSigns, LossOfTargets
+from parley.client.models.own_losses import OwnLoss, OwnResidualLoss
+
+LEAST_LABEL = 2.0**-20
+"""Smallest bound on targets, as a fraction of the radius of the ball that models are kept in."""
+
+
+def softmax(scores: Array) -> Array:
+    """e^z over its sum along the last axis, which neither overflows nor divides by zero."""
+    shares = exp(scores - scores.max(axis=-1, keepdims=True))
+    shares /= ordered_sum(shares)[..., None]
+    return shares
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logistic(LossOfSigns):
+    """ln(1 + e^(−yz)), y ∈ {−1, +1}."""
+
+    twice_smooth: ClassVar[bool] = True
+
+    lipschitz = 1.0
+    smoothness = 0.25
+
+    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """−y / (1 + e^(yz))."""
+        slope = exp(np.multiply(margins, labels))
+        np.subtract(-1, slope, out=slope)
+        np.divide(labels, slope, out=slope)
+        return slope
+
+    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """max(−yz, 0) + ln(1 + e^(−|yz|)), which neither overflows nor cancels."""
+        agreement = np.multiply(margins, labels)
+        return np.asarray(np.log1p(np.exp(-np.abs(agreement))) - np.minimum(agreement, 0))
+
+    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """s(1 − s) with s = 1/(1 + e^|z|): free of overflow, and of y."""
+        small = np.exp(-np.abs(margins))
+        curvature: Array = small / (1 + small) ** 2
+        return curvature
+
+    def chances(self, margins: Array) -> Array:
+        """1/(1 + e^z) and 1/(1 + e^(−z))."""
+        small = np.exp(-np.abs(margins))
+        positive = np.where(margins >= 0, 1 / (1 + small), small / (1 + small))
+        return np.stack([1 - positive, positive], axis=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HuberSVM(LossOfSigns):
+    """Hinge loss with its corner at yz = 1 rounded over [1 − h, 1 + h]; y ∈ {−1, +1}.
+
+    0 beyond 1 + h, (1 + h − yz)²/(4h) inside, 1 − yz below. Chaudhuri et al. 2011, section 3.4.2.
+    """
+
+    width: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.width < math.inf:
+            raise ValueError(f"Expected width > 0, got {self.width}.")
+
+    lipschitz = 1.0
+
+    @property
+    def smoothness(self) -> float:
+        """1/(2h)."""
+        return 1 / (2 * self.width)
+
+    def _share(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
+        lack = (1 + self.width) - np.multiply(margins, labels)
+        return lack, np.clip(lack / (2 * self.width), 0, 1)
+
+    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """−y·clip((1 + h − yz)/(2h), 0, 1)."""
+        slope: Array = -self._share(margins, labels)[1] * labels
+        return slope
+
+    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """h·share² + max(1 − h − yz, 0) is the loss on all three pieces."""
+        lack, share = self._share(margins, labels)
+        return np.asarray(self.width * share**2 + np.maximum(lack - 2 * self.width, 0))
+
+    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """1/(2h) where |1 − yz| ≤ h, else 0: an element of the generalised Hessian."""
+        inside = np.abs(1 - np.multiply(margins, labels)) <= self.width
+        curvature: Array = inside.astype(margins.dtype) * self.smoothness
+        return curvature
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquaredLoss(LossOfTargets):
+    """½(z − y)² with |y| ≤ Y, for models kept in the ball ‖θ‖₂ ≤ R: ridge regression.
+
+    Outside the ball the gradient has no bound: project every iterate (`LinearModel.project`).
+    """
+
+    radius: float
+    label_bound: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.radius < math.inf:
+            raise ValueError(f"Expected a finite radius > 0, got {self.radius}.")
+        # At 0 every target is 0, and a contribution says nothing.
+        if not 0 < self.label_bound < math.inf:
+            raise ValueError(f"Expected a finite label_bound > 0, got {self.label_bound}.")
+
+    @property
+    def degenerate(self) -> str:
+        """Targets that are nothing beside the ball."""
+        least = LEAST_LABEL * self.radius
+        if self.label_bound >= least:
+            return ""
+        return f"Expected label_bound >= {least:g}, got {self.label_bound:g}."
+
+    @property
+    def lipschitz(self) -> float:
+        """R + Y."""
+        return self.radius + self.label_bound
+
+    smoothness = 1.0
+
+    @property
+    def theta_radius(self) -> float:
+        """R."""
+        return self.radius
+
+    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """z − y."""
+        return np.asarray(np.subtract(margins, labels))
+
+    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """½(z − y)²."""
+        return np.asarray(np.square(np.subtract(margins, labels)) / 2)
+
+    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """1."""
+        return np.ones_like(margins)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Softmax(Loss):
+    """ln Σ_k e^(z_k) − z_y for K classes, y ∈ 0..K−1; norms of [K, p] are Frobenius norms."""
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise ValueError(f"Expected at least 2 classes, got {self.classes}.")
+
+    lipschitz = math.sqrt(2)
+    smoothness = 0.5
+
+    @property
+    def outputs(self) -> int:
+        """K."""
+        return self.classes
+
+    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """Probabilities minus the one-hot label, `[…, K]`."""
+        slope = softmax(margins)
+        index = labels[..., None].astype(np.int64, copy=False)
+        np.put_along_axis(slope, index, np.take_along_axis(slope, index, axis=-1) - 1, axis=-1)
+        return slope
+
+    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """By the largest margin, so that nothing overflows."""
+        top = margins.max(axis=-1, keepdims=True)
+        index = labels[..., None].astype(np.int64, copy=False)
+        chosen = np.take_along_axis(margins, index, axis=-1)
+        return np.asarray(np.log(np.exp(margins - top).sum(axis=-1)) + (top - chosen)[..., 0])
+
+    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """The probabilities P, `[…, K]`; the Hessian is diag(P) − P Pᵀ."""
+        return softmax(margins)
+
+    def curvature_times(self, curvature: Array, change: Array) -> Array:
+        """(diag(P) − P Pᵀ) applied to each record's change."""
+        weighted = curvature * change
+        product: Array = weighted - curvature * weighted.sum(axis=-1, keepdims=True)
+        return product
+
+    def slope_norm(self, slopes: Array) -> Array:
+        """√Σ_k slope_k²."""
+        return np.sqrt(ordered_sum(slopes * slopes))
+
+    def predict(self, margins: Array) -> NDArray[Any]:
+        """The class with the largest margin."""
+        return np.asarray(margins.argmax(axis=-1))
+
+    def chances(self, margins: Array) -> Array:
+        """e^z, divided by its sum over the classes."""
+        return softmax(margins)
+
+    def of_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
+        """Classes 1 and 0."""
+        return (signs > 0).astype(np.int64)
+
+    def theta_of(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Half of the margin by either class."""
+        theta = np.concatenate([-direction, direction]) / 2
+        return np.pad(theta, (0, (self.classes - 2) * direction.size))
+
+    def direction_of(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Class 1's less class 0's."""
+        difference: NDArray[np.float64] = theta[1] - theta[0]
+        return difference
+
+    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Rounded, and clamped to 0..K−1."""
+        whole = np.rint(np.asarray(labels, np.float64))
+        return np.clip(whole, 0, self.classes - 1).astype(np.int64)
+
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Labels are integers 0..K−1."""
+        fits = (labels >= 0) & (labels < self.classes) & (labels == np.floor(labels))
+        if not fits.all():
+            raise ValueError(f"Expected classes 0..{self.classes - 1}, got {labels[~fits][0]}.")
+
+
+LOSSES: dict[str, type[Loss]] = {
+    "logistic": Logistic,
+    "softmax": Softmax,
+    "ridge": SquaredLoss,
+    "huber-svm": HuberSVM,
+    "own-loss": OwnLoss,
+    "own-residual-loss": OwnResidualLoss,
+}

@@ -1,0 +1,58 @@
+"""A linear model as plain values: what a task and a model file say of it, and back.
+
+No ε rests on which model that is: it states its claim itself, and computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from parley.client.contract.strict_decoding import DecodingError, facts_from, value_from
+from parley.client.models.class_weights import ClassWeighted
+from parley.client.models.linear_losses import LOSSES
+from parley.client.models.linear_models import LinearModel
+from parley.client.models.loss_base import Loss
+
+LARGEST_MODEL: Final = 10**8
+"""Most features or units of a layer that a task may ask for."""
+
+LARGEST_PARAMETER: Final = 1e150
+"""Parameters below this have finite products. A model file with larger ones is refused."""
+
+
+def described(model: LinearModel) -> dict[str, Any]:
+    """The model as plain JSON values."""
+    return {"loss": _described(model.loss), "features": model.features}
+
+
+def linear_model_from(value: Any) -> LinearModel:
+    """The inverse of `described`. Raises DecodingError."""
+    if not isinstance(value, Mapping) or set(value) != {"loss", "features"}:
+        raise DecodingError("Expected a linear model's loss and features, got others.")
+    features = value_from(int, value["features"], "features")
+    kind = _loss(value["loss"])
+    if not 1 <= features <= LARGEST_MODEL or getattr(kind, "classes", 2) > LARGEST_MODEL:
+        raise DecodingError(f"Expected 1 to {LARGEST_MODEL} features and classes, got others.")
+    return LinearModel(loss=kind, features=features)
+
+
+def _described(loss: Loss) -> dict[str, Any]:
+    own = loss.loss if isinstance(loss, ClassWeighted) else loss
+    (name,) = [name for name, known in LOSSES.items() if type(own) is known]
+    weights = {"class_weights": list(loss.weights)} if isinstance(loss, ClassWeighted) else {}
+    return {"kind": name, **asdict(own), **weights}  # type: ignore[call-overload]
+
+
+def _loss(value: Any) -> Loss:
+    known = isinstance(value, Mapping) and isinstance(value.get("kind"), str)
+    if not known or value["kind"] not in LOSSES:
+        raise DecodingError(f"Expected a loss of {', '.join(LOSSES)}, got another.")
+    settings = {key: setting for key, setting in value.items() if key != "kind"}
+    weights = settings.pop("class_weights", None)
+    loss = LOSSES[value["kind"]].of_settings(settings)
+    if weights is None:
+        return loss
+    # One way to say that there are none: not to say any.
+    return facts_from(ClassWeighted, {"weights": weights}, loss=loss)

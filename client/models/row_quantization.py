@@ -1,0 +1,59 @@
+"""Records as linear models take them: whole numbers of 2^-16, no longer than 1.
+
+A product of such rows with whole numbers is exact in float64
+(`parley.client.models.integer_gradients`). They are exact in float32, too, which is only how they
+may be stored.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.party_block import ROW_BITS
+from parley.client.models.loss_base import Array
+from parley.privacy.sensitivity.exact_rows import keep_within
+
+
+def prepare_rows(features: Array, intercept: bool) -> Array:
+    """Scale every record by itself so that its L2 norm is at most 1; no other record is read.
+
+    A row longer than 1 is scaled down to 1. With `intercept` the constant 1 is appended after that
+    and the row divided by √2: (x, 1)/√2 has norm ≤ 1, and the intercept is a coefficient like any
+    other, regularised too, as the sensitivity theorems require. Entries are cut, towards zero, to
+    multiples of 2^-16.
+
+    Args:
+        features: `[N, p]`, float32 or float64 (how the rows are stored, too).
+
+    Returns:
+        `[N, p]` or `[N, p + 1]`, a new contiguous array.
+    """
+    if features.ndim != 2:
+        raise ValueError(f"Expected features of shape [N, p], got {features.shape}.")
+    if features.dtype not in (np.float32, np.float64):
+        raise ValueError(f"Expected float32 or float64 features, got {features.dtype}.")
+    finite = np.isfinite(features)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        raise ValueError(
+            f"Expected finite features, got {features[row, column]} in row {row}, column {column}."
+        )
+    # Divided by the largest entry first: the square of a large number would overflow.
+    largest = np.maximum(np.abs(features).max(axis=1, keepdims=True, initial=0), 1)
+    scaled = np.divide(features, largest, dtype=np.float64)
+    # Not BLAS: of some processors' kernels a dot product's last digit depends on a row's address.
+    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
+    scaled /= np.maximum(norms, 1 / largest)
+    if intercept:
+        ones = np.ones((len(scaled), 1))
+        scaled = np.concatenate([scaled, ones], axis=1) / np.sqrt(2)
+    return cut_rows(scaled).astype(features.dtype, copy=False)
+
+
+def cut_rows(rows: Array) -> NDArray[np.float64]:
+    """`[n, p]` float64: entries cut to multiples of 2^-16; zeros where a row is longer than 1."""
+    whole: NDArray[np.float64] = np.trunc(rows * 2.0**ROW_BITS).astype(np.float64, copy=False)
+    keep_within(whole, 4**ROW_BITS)
+    whole *= 2.0**-ROW_BITS
+    return whole

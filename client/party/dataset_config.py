@@ -1,0 +1,349 @@
+"""A data set that a party serves, as its `party.toml` names it: source, reading, budgets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.data.budget_blocks import Division
+from parley.client.data.data_sources import SqlQuery
+from parley.client.models.integer_gradients import MOST_RECORDS
+from parley.privacy.accounting.account_certificates import Certificate, default_reserved
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.ledger.block_composition import Blocks
+from parley.privacy.ledger.budget import DatasetBudget
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+
+
+class Part(BaseModel):
+    """Base of all parts of `party.toml`: frozen, kebab-case keys, unknown keys refused."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Total:
+    """What may be spent for one unit of privacy.
+
+    Attributes:
+        epsilon_per_job: the largest ε of one job, at the same δ.
+    """
+
+    neighbouring: Neighbouring
+    epsilon: float
+    delta: float
+    epsilon_per_job: float
+
+
+class DataSet(Part):
+    """One data set that the party serves, under the name of its section, with its budget."""
+
+    path: str = Field(
+        "",
+        description="File of records (.csv, .csv.gz, .parquet, .npz), relative to this folder.",
+    )
+    data_schema: str = Field(
+        "", alias="schema", description="Its schema: ranges, categories and label."
+    )
+    source: str = Field(
+        "",
+        description="Instead of path: a database, sqlite:///FILE, postgresql://USER@HOST/NAME, or "
+        "env:NAME, a variable of the environment that holds such a URL. A password is never here: "
+        "it goes into that variable, into PGPASSWORD, or into ~/.pgpass or the file that "
+        "PGPASSFILE names, of mode 600.",
+    )
+    query: str = Field(
+        "",
+        description="With source: the SELECT whose rows are the records. It is read in one "
+        "snapshot when a run asks what there is, and held until the run is over.",
+    )
+    query_timeout: float = Field(
+        600.0,
+        gt=0,
+        le=86400,
+        description="Seconds that the query of source may take in all.",
+    )
+    prepared: str = Field(
+        "",
+        description="Instead of path and schema: a .npz of prepared rows, arrays `features` "
+        "(norm at most 1) and `labels`, as Parley's launcher writes it.",
+    )
+    held_out: str = Field(
+        "",
+        description="A file like path (or prepared), or a query of source, of records that nothing "
+        "is learned from: jobs with evaluation.kind = 'federated' count them by label and by what "
+        "a model says of them, within the same budget. Left out: such a count is declined.",
+    )
+    classes: int = Field(
+        0, ge=0, description="Classes of a prepared label; 0 for -1/+1 and for targets."
+    )
+    map: str = Field(
+        "",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="With prepared: the digest of the public map that made its rows, which jobs "
+        "must name; empty: none did.",
+    )
+    epsilon: Positive = Field(
+        description="Total epsilon of everything ever released from it. Fixed at its first use."
+    )
+    delta: float = Field(
+        ge=0, lt=1, description="Total delta, at which epsilon is counted. Fixed at its first use."
+    )
+    epsilon_per_job: Positive | None = Field(
+        None,
+        description="Largest epsilon of one job, at the same delta, counted as if its releases "
+        "were fixed beforehand; left out: the total.",
+    )
+    approval_above: float | None = Field(
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="A job that would bring what is spent of this data set, in all, above this "
+        "epsilon waits for your yes (parley owner page DIR). 0: every job; left out: none.",
+    )
+    certificate: Literal["auto", "pure", "gaussian", "zcdp", "plan"] = Field(
+        "auto",
+        description="How its account adds up releases; fixed at its first use (docs/budgets.md). "
+        "auto: pure at delta 0; else zcdp if queries come first, gaussian if a training job does.",
+    )
+    reserved_delta: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Part of delta that is kept for sampled training and for the samplers of "
+        "noise; fixed at its first use. Left out: delta/100, or delta/10 if a job of DP-SGD opens "
+        "the account.",
+    )
+    account: str = Field(
+        "",
+        description="The data set whose budget this one is charged to, of the same totals and "
+        "approval-above: where records of one are in the other, too. `parley party DIR --check` "
+        "says so.",
+    )
+    unit: Unit = Field(
+        Unit.RECORD,
+        description="What the budget hides: record, party, or person: all records of one person "
+        "in this data set, of queries alone.",
+    )
+    id: str = Field(
+        "",
+        description="With unit = person: the column that says whose a record is, of kind ignore in "
+        "the schema.",
+    )
+    records_per_id: int | None = Field(
+        None,
+        ge=1,
+        le=2**31,
+        description="With unit = person: most records of one person; which of more, a keyed hash "
+        "chooses.",
+    )
+    block_column: str = Field(
+        "",
+        description="A public column, of kind ignore in the schema, that divides the records (a "
+        "year of admission): a job that names some of its values (data.blocks) reads and charges "
+        "those alone; docs/budgets.md#by-block. With unit = record and replace-one: a record that "
+        "is replaced stays in its block, and how many there are of each is public.",
+    )
+    neighbouring: Neighbouring = Field(
+        Neighbouring.REPLACE_ONE, description="In which way: replace-one or add-or-remove-one."
+    )
+    most_records: int = Field(
+        1_000_000,
+        ge=1,
+        le=MOST_RECORDS,
+        description="Where its number of records is private (unit party, party-epsilon, or "
+        "add-or-remove-one): a public number that it never exceeds. Whether a map of features "
+        "fits this machine's memory is decided by it, so that no answer tells the number itself.",
+    )
+    most_releases: int = Field(
+        10_000,
+        ge=1,
+        description="Most releases that a record is in, of all jobs, however little each costs: "
+        "bounds the ledger's file, and how long it takes to check it.",
+    )
+    deleted_records: int = Field(
+        0,
+        ge=0,
+        description="With block-column: how many records you deleted from blocks that were charged "
+        "while another block has an equal one. `parley party DIR --check` counts them: it cannot "
+        "tell them from records that changed their block, which must never count here.",
+    )
+    party_epsilon: Positive | None = Field(
+        None,
+        description="With unit = record: a second total, for everything that this party holds in "
+        "the data set. With it only jobs with privacy.unit = 'both' are accepted, which charge "
+        "both; without it they are declined.",
+    )
+    party_delta: float | None = Field(
+        None, gt=0, lt=1, description="The delta at which party-epsilon is counted."
+    )
+    party_epsilon_per_job: Positive | None = Field(
+        None, description="Largest epsilon of one job by party-delta; left out: the total."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> DataSet:
+        if [self.path, self.prepared, self.source].count("") != 2:
+            raise ValueError("Expected one of path, source and prepared, got several or none.")
+        if self.source:
+            SqlQuery(database=self.source, query=self.query)
+        elif self.query:
+            raise ValueError("Expected source, a database, with query, got none.")
+        if self.raw != bool(self.data_schema):
+            raise ValueError("Expected a schema with path or source, and only with them.")
+        if self.classes == 1 or (self.classes and self.raw):
+            raise ValueError("Expected classes >= 2, and only with prepared: a schema lists them.")
+        if self.held_out and self.held_out in {self.path, self.prepared, self.query}:
+            raise ValueError("Expected other records as held-out than those learned from, got one.")
+        if self.map and self.raw:
+            raise ValueError("Expected a map with prepared rows alone: a job names one for others.")
+        if (self.party_epsilon is None) != (self.party_delta is None):
+            raise ValueError("Expected party-epsilon and party-delta together, got one of them.")
+        if self.party_epsilon_per_job is not None and self.party_epsilon is None:
+            raise ValueError("Expected party-epsilon with party-epsilon-per-job, got none.")
+        if self.party_epsilon is not None and self.unit is not Unit.RECORD:
+            raise ValueError(f"Expected unit = record with party-epsilon, got {self.unit}.")
+        if self.block_column and (self.prepared or self.private_sizes or self.unit != Unit.RECORD):
+            raise ValueError(
+                "Expected path, unit = record, replace-one and no party-epsilon with block-column: "
+                "a party, or a person, has records in several blocks, and sizes are public."
+            )
+        self._check_persons()
+        return self
+
+    def division(self, blocks: Blocks) -> Division | None:
+        """How its records are divided, and which of them a job reads.
+
+        Raises:
+            Declined: they are not, and a job names blocks.
+        """
+        if blocks and not self.block_column:
+            raise Declined(
+                Reason.UNKNOWN_DATASET,
+                "Expected no blocks of a data set without block-column, got some by name.",
+            )
+        return Division(column=self.block_column, read=blocks) if self.block_column else None
+
+    def _check_persons(self) -> None:
+        given = bool(self.id), self.records_per_id is not None
+        wanted = self.unit is Unit.PERSON
+        if given != (wanted, wanted):
+            raise ValueError(
+                "Expected id and records-per-id with unit = person, both, and with no other unit."
+            )
+        if wanted and not self.raw:
+            raise ValueError("Expected path or source with unit = person, got prepared rows.")
+
+    @property
+    def raw(self) -> bool:
+        """Whether a schema reads its records; else they were prepared elsewhere."""
+        return not self.prepared
+
+    def records(self, folder: Path) -> Path | SqlQuery:
+        """Where its records are; `folder` is the party's."""
+        if self.source:
+            return SqlQuery(
+                database=self.source,
+                query=self.query,
+                folder=folder,
+                timeout_s=self.query_timeout,
+            )
+        return folder / (self.path or self.prepared)
+
+    def of_held_out(self) -> DataSet:
+        """The same with the records that it holds out in place of those it learns from."""
+        if not self.held_out:
+            raise Declined(
+                Reason.DATA_UNREADABLE, "Expected held-out in the data set's section, got none."
+            )
+        place = "path" if self.path else "query" if self.source else "prepared"
+        return self.model_copy(update={place: self.held_out, "held_out": ""})
+
+    @property
+    def private_sizes(self) -> bool:
+        """Whether its number of records is among what its budgets hide."""
+        added = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+        return added or Unit.PARTY in self.totals
+
+    @property
+    def private_most(self) -> int:
+        """What its number of records never exceeds, where that is private; 0: it is public."""
+        return self.most_records if self.private_sizes else 0
+
+    @property
+    def totals(self) -> dict[Unit, Total]:
+        """What everything ever released from it may spend, for each unit that has a total."""
+        totals = {
+            self.unit: Total(
+                neighbouring=self.neighbouring,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                epsilon_per_job=self.epsilon_per_job or self.epsilon,
+            )
+        }
+        if self.party_epsilon is not None and self.party_delta is not None:
+            totals[Unit.PARTY] = Total(
+                neighbouring=Neighbouring.REPLACE_ONE,
+                epsilon=self.party_epsilon,
+                delta=self.party_delta,
+                epsilon_per_job=self.party_epsilon_per_job or self.party_epsilon,
+            )
+        return totals
+
+    def budgets(
+        self,
+        name: str,
+        fingerprint: str,
+        contents: str = "",
+        rows: NDArray[np.uint64] | None = None,
+        reads: Blocks = (),
+        *,
+        queries: bool = False,
+        sampled: bool = False,
+    ) -> tuple[DatasetBudget, ...]:
+        """What the party's ledger registers for it: a budget for each unit that has a total.
+
+        Args:
+            queries, sampled: what opens the account, if this does: queries, or steps of DP-SGD.
+        """
+        return tuple(
+            DatasetBudget(
+                name=name,
+                fingerprint=fingerprint,
+                contents=contents,
+                rows=rows,
+                reads=reads,
+                unit=unit,
+                neighbouring=total.neighbouring,
+                epsilon=total.epsilon,
+                delta=total.delta,
+                certificate=self._certificate(total.delta, queries=queries),
+                reserved_delta=self._reserved(total.delta, sampled=sampled),
+                insists=self.certificate != "auto",
+            )
+            for unit, total in self.totals.items()
+        )
+
+    def _certificate(self, delta: float, *, queries: bool) -> Certificate:
+        if self.certificate != "auto":
+            return Certificate(self.certificate)
+        if not delta:
+            return Certificate.PURE
+        return Certificate.ZCDP if queries else Certificate.GAUSSIAN
+
+    def _reserved(self, delta: float, *, sampled: bool) -> float:
+        if self.reserved_delta is None:
+            return default_reserved(delta, sampled=sampled)
+        return self.reserved_delta * (delta / self.delta) if self.delta else 0.0

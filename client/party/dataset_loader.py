@@ -1,0 +1,393 @@
+"""What a party holds: one data set, read from its disk and prepared as every engine prepares it.
+
+A raw file, or a database's rows, with its schema becomes `Records`, and those prepared rows, each
+by itself; a launcher's `.npz` holds such rows already, whose norms are checked, because every
+sensitivity rests on them.
+Faults are `Declined` as data-unreadable (or model, where the label has no such reading); what was
+wrong goes to the party's own log, without a cell's value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.second_moments import projected
+from parley.client.contract.feature_map import prepared_schema
+from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.data.binary_files import read_arrays
+from parley.client.data.budget_blocks import Division, NoRecords
+from parley.client.data.cell_parsing import LABEL_READERS
+from parley.client.data.content_digest import of_rows, row_digests
+from parley.client.data.data_sources import Source, name_of
+from parley.client.data.memory_limit import room_for
+from parley.client.data.party_block import PartyBlock
+from parley.client.data.raw_party_block import Persons, TableBlock, of_persons, read_table_block
+from parley.client.data.raw_table import DataError
+from parley.client.data.records import as_classes, read_records
+from parley.client.data.schema import Schema, SchemaError, load_public_schema
+from parley.client.features.base import FeatureError, FeatureMap, Features
+from parley.client.features.row_preparation import mapped, prepared_rows
+from parley.client.models.linear_losses import Softmax
+from parley.client.models.linear_models import LinearModel
+from parley.client.models.row_quantization import cut_rows
+from parley.client.party.dataset_config import DataSet
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.block_composition import Blocks
+from parley.safe_io.os_errors import describe_cause
+
+RAW_COLUMNS = "columns"
+"""The reading of no label: raw columns, for queries."""
+
+_PIECE = 8192
+"""Rows prepared at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is public of a data set: what may be told of it, and all that a refusal may depend on.
+
+    Attributes:
+        classes: K, 0 for −1/+1 and for targets.
+        records: n; None where it is private.
+        most: what n never exceeds: n itself, or a number that its owner says.
+    """
+
+    features: int
+    width: int
+    classes: int
+    records: int | None
+    most: int
+    schema: str
+    map: str
+    columns: Schema | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Holding:
+    """One data set of the party, ready to learn from.
+
+    Attributes:
+        rows: `[n, p]` prepared, the intercept's column among them.
+        labels: `[n]` as the label's reading gives them.
+        classes: K, 0 for −1/+1 and for targets.
+        fingerprint: `sha256:` and the digest of the file; of a database's rows, `contents`.
+        schema: digest of what columns and label mean, the same at every party of a run; of rows
+            that were prepared elsewhere, of their numbers of features and classes.
+        contents, row_digests: the digest of its rows, whatever they are saved as, and `[n, 3]` of
+            each of the file, read or not, and of each person where persons count.
+        map: digest of the public map that its rows are features of; empty: of none.
+        blocks: that were read of the file; none: all.
+        table: its raw columns instead of rows, for queries.
+        most_records: what n never exceeds, where it is private; 0: it is public.
+        components: `[p, k]` what rows are projected on before they are learned from; None: nothing.
+    """
+
+    rows: NDArray[np.floating]
+    labels: NDArray[Any]
+    features: int
+    classes: int
+    fingerprint: str
+    schema: str
+    contents: str = ""
+    row_digests: NDArray[np.uint64] | None = None
+    map: str = ""
+    blocks: Blocks = ()
+    table: TableBlock | None = None
+    most_records: int = 0
+    components: NDArray[np.float64] | None = None
+
+    def on(self, components: NDArray[np.float64] | None) -> Holding:
+        """The same, learned from on `[p, k]` components, if there are any."""
+        if components is None:
+            return self
+        if components.shape[0] != self.rows.shape[1]:
+            raise Declined(
+                Reason.MODEL,
+                f"Expected components of {self.rows.shape[1]} features, got {components.shape[0]}.",
+            )
+        return replace(self, components=components)
+
+    @property
+    def facts(self) -> Facts:
+        """What is public of it."""
+        return Facts(
+            features=self.features,
+            width=(self.rows if self.components is None else self.components).shape[1],
+            classes=self.classes,
+            records=None if self.most_records else len(self.labels),
+            most=self.most_records or len(self.labels),
+            schema=self.schema,
+            map=self.map,
+            columns=None if self.table is None else self.table.schema,
+        )
+
+    def block(self, algorithm: FederatedAlgorithm) -> Any:
+        """The party as a block of one, labels as the algorithm's model takes them.
+
+        A label that the model is not defined for is taken as the nearest that it is: a refusal,
+        or a line of the log, would depend on one record, under a model that a server named.
+        """
+        if self.table is not None:
+            return self.table
+        model = algorithm.model
+        if isinstance(model, LinearModel):
+            labels = model.loss.nearest(self.labels)
+        elif self.classes:
+            labels = Softmax(classes=self.classes).nearest(self.labels)
+        else:
+            labels = as_classes(self.labels, 0)[0]
+        rows = self.rows if self.components is None else projected(self.rows, self.components)
+        return PartyBlock(features=rows, labels=labels, offsets=np.array([0, len(labels)]))
+
+
+def file_fingerprint(path: Path) -> str:
+    """Names the data by their bytes: another schema, model or use does not start a new budget."""
+    try:
+        with path.open("rb") as file:
+            return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _unreadable(path, describe_cause(error)) from error
+
+
+def load_holding(
+    dataset: DataSet,
+    folder: Path,
+    *,
+    label: str,
+    intercept: bool,
+    features: FeatureMap | None = None,
+    slowest_ms: float = math.inf,
+    secret: bytes = b"checked",
+    blocks: Blocks = (),
+) -> Holding:
+    """Reads and prepares a data set.
+
+    Args:
+        label: how the label is read: logistic, softmax or ridge; or network, for
+            classes where the schema has some, else −1/+1.
+        features: the public map that records are learned from through; what it gives is kept in
+            `folder/features`.
+        slowest_ms: most milliseconds that the map may take of one core for one record.
+        secret: of the party, by which it chooses among a person's records and names files.
+        blocks: of the records that are read; none: all.
+
+    Raises:
+        Declined: data-unreadable; too-few-records, where none is in the blocks; unknown-dataset,
+            where it has no blocks; model, where the label has no such reading or the map takes no
+            such records.
+    """
+    if label not in (*LABEL_READERS, "network", RAW_COLUMNS):
+        raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
+    source, division = dataset.records(folder), dataset.division(blocks)
+    # Rows of a database are named by what they hold.
+    fingerprint = file_fingerprint(source) if isinstance(source, Path) else ""
+    if label == RAW_COLUMNS:
+        return replace(_raw(dataset, folder, source, fingerprint, secret, division), blocks=blocks)
+    if dataset.unit is Unit.PERSON:
+        raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
+    if dataset.prepared and isinstance(source, Path):
+        return _of_prepared(dataset, source, fingerprint, intercept=intercept)
+    with _declining():
+        schema = load_public_schema(folder / dataset.data_schema)
+        if division is not None:
+            division.check(schema)
+    if label not in LABEL_READERS:  # a network's: classes where there are some
+        label = "softmax" if schema.classes else "logistic"
+    with _declining(of_schema=Reason.MODEL):
+        read = schema if features is None else schema.unscaled
+        records = read_records(source, read, label, division=division)
+    raw: NDArray[np.floating] = records.features
+    contents = "" if records.contents is None else str(records.contents)
+    fingerprint = fingerprint or contents
+    most = _check_size(dataset, len(raw), name_of(source))
+    if features is not None:
+        raw = _features_of(
+            records.features,
+            features,
+            schema,
+            name_of(source),
+            folder=folder,
+            slowest=slowest_ms,
+            most=most,
+            # Files of features are named by it: no name of a file is a digest of records alone.
+            fingerprint=hashlib.blake2b(
+                "\0".join([fingerprint, contents, *blocks]).encode(), key=secret
+            ).hexdigest(),
+        )
+    return Holding(
+        rows=prepared_rows(raw, intercept=intercept),
+        labels=records.labels,
+        features=raw.shape[1],
+        classes=schema.classes,
+        fingerprint=fingerprint,
+        schema=schema.digest,
+        contents=contents,
+        row_digests=row_digests(records.contents),
+        map="" if features is None else features.digest,
+        blocks=blocks,
+        most_records=dataset.private_most,
+    )
+
+
+def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: bool) -> Holding:
+    """Rows that their owner prepared; raises as `load_holding`."""
+    rows, labels = _prepared(path, np.float32 if dataset.map else np.float64)
+    _check_size(dataset, len(rows), path)
+    contents = of_rows(rows, labels)
+    width = rows.shape[1] - intercept
+    return Holding(
+        rows=rows,
+        labels=labels,
+        features=width,
+        classes=dataset.classes,
+        fingerprint=fingerprint,
+        schema=prepared_schema(width, dataset.classes),
+        contents=str(contents),
+        row_digests=contents.digests,
+        map=dataset.map,
+        most_records=dataset.private_most,
+    )
+
+
+def _check_size(dataset: DataSet, records: int, path: str | Path) -> int:
+    """The most records that it may have by public knowledge: its own number, or its owner's."""
+    most = dataset.private_most or records
+    if records > most:
+        raise _unreadable(path, f"expected at most most-records = {most} records")
+    return most
+
+
+def _features_of(
+    cells: NDArray[np.float64],
+    features: FeatureMap,
+    schema: Schema,
+    path: str | Path,
+    *,
+    folder: Path,
+    slowest: float,
+    most: int,
+    fingerprint: str,
+) -> NDArray[np.float32]:
+    """`[N, q]` of `[N, p]` cells, N ≤ `most` as is publicly known; raises as `load_holding`."""
+    room = room_for(schema.file.max_gib)
+
+    def check(made: Features) -> None:
+        room.check_records(most, features=made.width, path=path)
+        taken = 1e3 * made.seconds_a_record(schema.dimension)
+        if taken > slowest:
+            raise FeatureError(
+                f"Expected a map of at most {slowest:g} ms a record, got {taken:.3g} ms: "
+                "feature-ms-at-most of party.toml allows more."
+            )
+
+    with _declining():
+        return mapped(
+            features,
+            schema,
+            cells,
+            fingerprint=fingerprint,
+            folder=folder / "features",
+            check=check,
+        )
+
+
+def _raw(
+    dataset: DataSet,
+    folder: Path,
+    source: Source,
+    fingerprint: str,
+    secret: bytes,
+    division: Division | None,
+) -> Holding:
+    """Columns as they are, for queries."""
+    if dataset.prepared:
+        raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
+    with _declining():
+        schema = load_public_schema(folder / dataset.data_schema)
+        table = _bounded(source, schema, dataset, secret, division)
+        if division is not None and not table.records:
+            raise NoRecords(division.read, path=name_of(source))
+    _check_size(dataset, table.records, name_of(source))
+    return Holding(
+        rows=np.empty((table.records, 0)),
+        labels=np.empty(table.records),
+        features=max(len(table.columns), 1),
+        classes=0,
+        fingerprint=fingerprint or str(table.contents),
+        schema=schema.digest,
+        contents=str(table.contents),
+        row_digests=table.row_digests,
+        table=table,
+        most_records=dataset.private_most,
+    )
+
+
+def _bounded(
+    source: Source, schema: Schema, dataset: DataSet, secret: bytes, division: Division | None
+) -> TableBlock:
+    """Raw columns of at most so many records of each person, where persons count."""
+    if dataset.records_per_id is None:
+        return read_table_block([source], schema, division=division)
+    persons = Persons(column=dataset.id, most=dataset.records_per_id, key=secret)
+    return of_persons(read_table_block([source], schema, persons=persons), persons)
+
+
+def _prepared(
+    path: Path, precision: type[np.floating]
+) -> tuple[NDArray[np.floating], NDArray[Any]]:
+    def choose(names: list[str]) -> list[str]:
+        if not {"features", "labels"} <= set(names):
+            raise DataError("arrays `features` and `labels`", str(names), path=path)
+        return ["features", "labels"]
+
+    with _declining():
+        arrays = read_arrays(path, choose, room_for(math.inf))
+    rows, labels = arrays["features"], arrays["labels"]
+    shaped = rows.ndim == 2 and labels.shape == rows.shape[:1] and rows.size > 0
+    if not shaped or rows.dtype != precision:
+        expected = f"expected `features` [n, p] of {precision.__name__} and `labels` [n]"
+        raise _unreadable(path, expected)
+    if labels.dtype.kind not in "if":
+        raise _unreadable(path, f"expected numbers as labels, got dtype {labels.dtype}")
+    if len(missing := np.flatnonzero(~np.isfinite(labels))):
+        places = ", ".join(str(row + 1) for row in missing[:10])
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        raise _unreadable(path, f"expected finite numbers as labels; not so in rows {places}{more}")
+    # A little above 1 by rounding, and no more.
+    longest = 1 + (rows.shape[1] + 8) * 2.0**-52
+    whole = np.empty(rows.shape, precision)
+    for begin in range(0, len(rows), _PIECE):
+        piece = np.asarray(rows[begin : begin + _PIECE], np.float64)
+        if not (np.sqrt(np.vecdot(piece, piece)) <= longest).all():  # NaN is not
+            raise _unreadable(path, "expected finite rows of norm at most 1")
+        whole[begin : begin + _PIECE] = cut_rows(piece)
+    return whole, labels
+
+
+@contextmanager
+def _declining(of_schema: Reason = Reason.DATA_UNREADABLE) -> Iterator[None]:
+    """Faults of files, schemas and maps as a party's refusals."""
+    try:
+        yield
+    except SchemaError as error:
+        raise Declined(of_schema, str(error)) from error
+    except FeatureError as error:
+        raise Declined(Reason.MODEL, str(error)) from error
+    except NoRecords as error:
+        raise Declined(Reason.TOO_FEW_RECORDS, error.log_message) from error
+    except DataError as error:
+        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
+
+
+def _unreadable(path: str | Path, detail: str) -> Declined:
+    return Declined(Reason.DATA_UNREADABLE, f"{path}: {detail}")

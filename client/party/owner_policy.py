@@ -1,0 +1,328 @@
+"""The party's consent: `party.toml`, in which its owner says what may be computed, at what price.
+
+The file lies on the party's own disk and nobody else can change it. It names the data sets that are
+served, each with the total (ε, δ) that everything ever released from it may spend, and what the
+party insists on in any run. Whatever a server proposes is held against it
+(`parley.client.party.run_validation`) before anything is computed; a proposal that fails is
+`Declined` with one reason class.
+
+    >>> from parley.privacy.accounting.threat_model import Unit
+    >>> consent = Consent.model_validate(
+    ...     {"data": {"ward": {"prepared": "ward.npz", "epsilon": 2.0, "delta": 1e-5}}}
+    ... )
+    >>> consent.data["ward"].totals[Unit.RECORD].epsilon_per_job, consent.min_survivors
+    (2.0, 2)
+
+It only refuses: whatever it accepts is charged what it costs, and no ε rests on it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+from parley.client.algorithms.algorithm_spec import NETWORKS
+from parley.client.algorithms.registry import ALGORITHMS
+from parley.client.contract.guarantee import LAWS
+from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.contract.removed_options import ConfirmSurvivors, KeyExchange
+from parley.client.data.schema_messages import toml_value
+from parley.client.features.registry import FEATURES
+from parley.client.models.linear_losses import LOSSES
+from parley.client.party.dataset_config import DataSet, Name, Part
+from parley.client.queries import QUERIES
+from parley.privacy.accounting.threat_model import NOISE_POINTS
+from parley.safe_io import toml_writing
+from parley.safe_io.file_reading import text_of
+from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.path_names import beside, is_own, public_name
+from parley.safe_io.toml_reading import parse_toml
+
+if TYPE_CHECKING:
+    LawName = str
+    PointName = str
+else:
+    PointName = Literal[tuple(NOISE_POINTS)]
+    LawName = Literal[tuple(LAWS)]
+
+
+class Consent(Part):
+    """Everything the owner decides. The defaults are those of a real party, not of a simulation."""
+
+    version: Literal[1] = Field(1, description="Of this file's format.")
+    min_survivors: int = Field(
+        2, ge=1, description="Least number of parties in a sum that is opened."
+    )
+    min_degree: int = Field(
+        1, ge=0, description="Least number of neighbours, in a run and in every round of it."
+    )
+    colluders_at_least: int | None = Field(
+        None,
+        ge=0,
+        description="Parties that may collude with the server: a run must assume at least as many, "
+        "for its masks and for noise in shares. Left out: a tenth of the parties, at least one of "
+        "three or more. Degree, threshold and least survivors follow from it and the number of "
+        "parties; no server can propose them.",
+    )
+    confirm_survivors: ConfirmSurvivors = Field(
+        True,
+        description="Always true: the parties confirm the survivors' list to each other, against "
+        "a server that lies about dropouts.",
+    )
+    key_exchange: KeyExchange = Field(
+        "hybrid",
+        description="Always hybrid: masks stay secret as long as X25519 or ML-KEM-768 holds.",
+    )
+    insist_on_inner: bool = Field(
+        True,
+        description="With privacy.unit = 'both': charge records by the noise that this party adds "
+        "in its own training, which holds against the server too, never by the server's noise on "
+        "the sum, which a server that lies can leave out.",
+    )
+    insist_on_one_list: bool = Field(
+        True,
+        description="Let a release be summed with one list of parties only, over all attempts "
+        "and sessions (where noise of this party's own does not cover it): two would tell the "
+        "server the difference. False trusts the server not to subtract.",
+    )
+    insist_on_fine_grid: bool = Field(
+        True,
+        description="Only the finest grid that the ring holds, where rounding adds at most a tenth "
+        "to the sensitivity: on a coarser one small contributions vanish and leave large ones "
+        "alone. A job that sets secure-aggregation.scale-bits itself needs false.",
+    )
+    noise_points: tuple[PointName, ...] = Field(
+        ("server", "share", "party"),
+        description="Where noise may be added: share, a share by every party before it masks; "
+        "party, all of it inside; server, which trusts the server with the sum before its noise.",
+    )
+    laws: tuple[LawName, ...] = Field(
+        (
+            "gaussian",
+            "discrete-gaussian",
+            "l2-laplace",
+            "laplace-l1",
+            "laplace",
+            "dp-sgd",
+            "sampled-gaussian",
+            "objective-perturbation",
+            "randomised-response",
+        ),
+        description="Accepted noise laws (laplace: of queries; randomised-response: every record "
+        "answers a query for itself; dp-sgd: noise inside this party's "
+        "own training; sampled-gaussian: on the sums of batches that parties draw).",
+    )
+    calibrations: tuple[Literal["exact", "zcdp", "cks20", "as-printed", "pld"], ...] = Field(
+        ("exact", "zcdp", "cks20", "pld"),
+        description="Accepted ways of scaling the noise; what is charged is recomputed here.",
+    )
+    algorithms: tuple[str, ...] = Field(
+        tuple(ALGORITHMS),
+        description="Accepted algorithms (second-moments: the release that a pca-mlp's private "
+        "components are made of). Your own, 'count.py:Count' of a file in this folder or "
+        "'module:Class' of code installed on this machine, is run when it is listed here.",
+    )
+    queries: tuple[str, ...] = Field(
+        tuple(QUERIES), description="Accepted queries, where algorithms has query."
+    )
+    query_columns: tuple[str, ...] | None = Field(
+        None, description="Columns that queries may read; left out: every one of the schema."
+    )
+    most_cells: int = Field(
+        100_000, ge=1, description="Most cells of a batch of queries: bounds this machine's work."
+    )
+    by_party: bool = Field(
+        False,
+        description="Queries by party, which give this party's own answer beside those of others; "
+        "false: answers of all parties together alone.",
+    )
+    models: tuple[str, ...] = Field(
+        (*LOSSES, *NETWORKS, "table"),
+        description="Accepted models. A party never runs a server's code: 'tumour.py:net' is the "
+        "function of a file in this folder, 'module:function' of code installed on this machine, "
+        "and listing it here allows a server to have it run.",
+    )
+    features: tuple[str, ...] = Field(
+        tuple(FEATURES),
+        description="Accepted public maps of features. Your own, 'backbone.py:net' of a file in "
+        "this folder or 'module:function' of code installed on this machine, is run when it is "
+        "listed here.",
+    )
+    feature_ms_at_most: float = Field(
+        100.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Most milliseconds of one core that a map of features may take for a record; "
+        "measured on made-up ones: bounds this machine's work.",
+    )
+    largest_model: int = Field(
+        20_000_000, ge=1, description="Most parameters of a model: bounds this machine's memory."
+    )
+    most_steps: int = Field(
+        100_000, ge=1, description="Most training steps of one round: bounds this machine's work."
+    )
+    allow_seeded_noise: bool = Field(
+        False, description="Accept noise from a seed, which protects nobody: simulations only."
+    )
+    seed: int | None = Field(
+        None,
+        ge=0,
+        description="Of this party's own draws where a run's noise is seeded, never of others; "
+        "left out: the operating system's entropy.",
+    )
+    disclose_size: bool = Field(
+        True,
+        description="Tell the server the number of records where a job needs it; otherwise such "
+        "a job is declined. A number that the data set's budgets hide is never told.",
+    )
+    clock_skew_s: float = Field(
+        300.0, gt=0, allow_inf_nan=False, description="Largest difference to the server's clock."
+    )
+    approval_days: float = Field(
+        7.0,
+        gt=0,
+        le=3650,
+        description="How long a job waits for your yes, where a data set has approval-above, and "
+        "how long a yes holds for a run that has not begun; then it is declined, or asks again.",
+    )
+    max_sessions: int = Field(
+        8, ge=1, le=1000, description="Runs open at a time; the longest idle is then given up."
+    )
+    lock_wait_s: float = Field(
+        30.0, ge=0, le=3600, description="How long a request waits for another one to be done."
+    )
+    device: str = Field("cpu", description="Where networks train: cpu, or a torch device.")
+    data: dict[Name, DataSet] = Field({}, description="Data sets, by name.")
+
+    def discloses_size(self, dataset: DataSet) -> bool:
+        """Whether a server is told how many records there are."""
+        return self.disclose_size and not dataset.private_sizes
+
+    def accepted(self, kinds: Literal["models", "features", "algorithms"]) -> dict[str, str]:
+        """What is accepted of a kind: the name that a server may say → what is built here."""
+        return {public_name(name): name for name in getattr(self, kinds)}
+
+    def own(self, kinds: Literal["models", "algorithms"]) -> dict[str, str]:
+        """Of these, the party's own code."""
+        return {name: place for name, place in self.accepted(kinds).items() if ":" in name}
+
+    @model_validator(mode="after")
+    def _check(self) -> Consent:
+        if self.seed is not None and not self.allow_seeded_noise:
+            raise ValueError("Expected allow-seeded-noise = true with a seed, got false.")
+        for name, dataset in self.data.items():
+            if dataset.account not in ("", name) and dataset.block_column:
+                raise ValueError(
+                    f"Expected no block-column of data set {name!r}, which is charged to another "
+                    "one's account: a record of both would be in two blocks of it."
+                )
+            of = self.data.get(dataset.account) if dataset.account else dataset
+            alike = of and (of.totals, of.approval_above)
+            own = dataset.totals, dataset.approval_above
+            if of is None or of.account not in ("", name) or alike != own:
+                raise ValueError(
+                    f"Expected account of data set {name!r} to be a data set of the same totals "
+                    f"and approval-above, which is charged itself, got {dataset.account!r}."
+                )
+        if len(self.accepted("models")) != len(set(self.models)):
+            raise ValueError("Expected models of different names, got two files of one name.")
+        return self
+
+    @field_validator("algorithms", "features")
+    @classmethod
+    def _known(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        table: Collection[str] = ALGORITHMS if info.field_name == "algorithms" else FEATURES
+        for name in names:
+            if name not in table and not is_own(name):
+                raise ValueError(
+                    f"Expected {', '.join(table)}, or your own, file.py:NAME, got {name!r}."
+                )
+        if len({public_name(name) for name in names}) != len(names):
+            raise ValueError(f"Expected {info.field_name} of different names, got two of one name.")
+        return names
+
+    def dataset(self, name: object) -> DataSet:
+        """The data set of that name."""
+        found = self.data.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise Declined(Reason.UNKNOWN_DATASET, f"Expected one of {sorted(self.data)}.")
+        return found
+
+
+class ConsentError(ValueError):
+    """A `party.toml` that cannot be used: the key, what was expected, what came."""
+
+
+def load_consent(path: Path) -> Consent:
+    """The consent in the file at `path`.
+
+    Raises:
+        ConsentError: not there, not TOML, an unknown key (the nearest is named), a wrong value.
+    """
+    try:
+        text = text_of(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConsentError(
+            f"Expected the party's policy at {path}, got: {describe_cause(error)}."
+        ) from error
+    consent = parse_consent(text, source=str(path))
+    # Files of models and algorithms are beside the policy, wherever the party was started.
+    folder = path.resolve().parent
+    own = {
+        "models": tuple(beside(name, folder) for name in consent.models),
+        "algorithms": tuple(beside(name, folder) for name in consent.algorithms),
+        "features": tuple(beside(name, folder) for name in consent.features),
+    }
+    return consent.model_copy(update=own)
+
+
+def parse_consent(text: str, *, source: str) -> Consent:
+    """The consent in `text`; see `load_consent`."""
+    try:
+        return Consent.model_validate(parse_toml(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConsentError(f"{source}: Expected TOML, got an error: {error}.") from error
+    except ValidationError as error:
+        lines = [f"{source}: {_explained(fault['loc'], fault)}" for fault in error.errors()]
+        raise ConsentError("\n".join(dict.fromkeys(lines))) from None
+
+
+def _explained(place: tuple[int | str, ...], fault: object) -> str:
+    details = fault if isinstance(fault, dict) else {}
+    where = ".".join(str(part) for part in place)
+    if details["type"] == "extra_forbidden":
+        part: type[Part] = DataSet if place[0] == "data" else Consent
+        keys = [info.alias or name for name, info in part.model_fields.items()]
+        near = difflib.get_close_matches(str(place[-1]), keys, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]}?" if near else f" Expected one of {', '.join(keys)}."
+        return f"Unknown key {where}.{hint}"
+    said = str(details["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    if details["type"] == "value_error":
+        return f"{where}: {said}"
+    return f"Expected {where} to be {said[0].lower()}{said[1:]}, got {details['input']!r}."
+
+
+def render_consent(consent: Consent) -> str:
+    """The file's text, every key with its meaning; `parse_consent` gives the same back."""
+    lines = ["# What this party agrees to. Only its owner writes here; no server can change it."]
+    lines += _keys(consent)
+    for name, dataset in consent.data.items():
+        lines += ["", f"[data.{toml_writing.key(name)}]", *_keys(dataset)]
+    return "\n".join(lines) + "\n"
+
+
+def _keys(part: Part) -> list[str]:
+    lines = []
+    for name, info in type(part).model_fields.items():
+        value = getattr(part, name)
+        if name == "data":
+            continue
+        lines += ["", f"# {info.description}"]
+        key = info.alias or name
+        lines.append(f"# {key} =" if value is None else f"{key} = {toml_value(value)}")
+    return lines

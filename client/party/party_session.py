@@ -1,0 +1,196 @@
+"""The party: it checks what a round would release, computes, weighs, encodes and adds its share.
+
+A session serves a block of B parties at once; a real process has B = 1. Nothing is computed for a
+party that refuses the plan, and its refusal is a reason, never data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import FederatedAlgorithm, SummedAtOnce
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.client.party.plan_policy import PartyPolicy
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.sampling.random_stream import Randomness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a block of parties answers to one plan.
+
+    Attributes:
+        encoded: `[B, d]` ring elements; rows of parties in `refused` are not to be used.
+        refused: party index → reason, by the plan and public facts alone.
+        failed: parties whose computation is not certified. A simulation ends there, loudly. A real
+            party sends what it has, which is within the plan's bound: that it failed would depend
+            on its records, and be seen.
+    """
+
+    encoded: NDArray[np.unsignedinteger[Any]]
+    weights: NDArray[np.float64]
+    refused: dict[int, str]
+    failed: tuple[int, ...]
+
+
+@dataclass
+class _Given:
+    """What a block gave to one release so far: `parties` [B] did.
+
+    Attributes:
+        to: the plan, and whether shares of noise were left to a dealer.
+    """
+
+    to: tuple[ReleasePlan, bool]
+    encoded: NDArray[np.unsignedinteger[Any]]
+    parties: NDArray[np.bool_]
+    failed: set[int] = field(default_factory=set)
+
+
+@dataclass
+class PartySession:
+    """A block of parties through one run.
+
+    Attributes:
+        before: what the plan's primary unit was charged before the first round of this run's plan.
+        answered: `[B]` how many releases each party has computed for; each is charged whether or
+            not its sum was ever opened, and whole, however many of its sums a party is in.
+    """
+
+    block: PartyBlock
+    algorithm: FederatedAlgorithm
+    policy: PartyPolicy
+    randomness: Randomness
+    before: Composition = field(default_factory=Composition.empty)
+    answered: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.algorithm.model.check_labels(self.block.labels)
+        self.answered = np.zeros(self.block.parties, dtype=np.int64)
+        self._at_once = self.algorithm if isinstance(self.algorithm, SummedAtOnce) else None
+        self._given: _Given | None = None
+        self._round, self._charged = -1, np.zeros(self.block.parties, dtype=np.bool_)
+
+    def answer(
+        self,
+        plan: ReleasePlan,
+        state: State,
+        *,
+        declining: NDArray[np.int64] | None = None,
+        dealt: bool = False,
+    ) -> Answer:
+        """Checks the plan for every party, computes for those that accept it, and encodes.
+
+        With noise in shares a round that is asked for again gets the very same vectors: the same
+        gradient under another share would be a separate release.
+
+        Args:
+            declining: parties that will not take part this time, whatever the plan says.
+            dealt: no shares are added here: a simulation's dealer adds them to the sum, in one.
+
+        Raises:
+            EncodingError: a value that is not finite or beyond the plan's bound: a bug or a
+                broken model, never silently wrapped.
+            ValueError: a seed, for a plan that is not seeded.
+        """
+        self.randomness.check(seeded=plan.seeded)
+        given = self._given_so_far(plan, dealt)
+        refused = self.refusals(plan, declining)
+        weights = self.weights(plan)
+        accepts = np.ones(self.block.parties, dtype=bool)
+        accepts[list(refused)] = False
+        willing = np.flatnonzero(accepts & ~given.parties)
+        if willing.size:
+            everyone = willing.size == self.block.parties
+            block = self.block if everyone else self.block.take(willing)
+            contribution = self.algorithm.local(state, block, plan, self.randomness)
+            given.failed.update(int(willing[row]) for row in contribution.failed)
+            given.parties[willing] = True
+            self.charge(plan, willing)
+            values = contribution.weighed(plan, block.sizes)
+            given.encoded[willing] = self.encoded(plan, values, willing, dealt)
+        return Answer(
+            encoded=given.encoded,
+            weights=weights,
+            refused=refused,
+            failed=tuple(sorted(given.failed - set(refused))),
+        )
+
+    def whole(self, plan: ReleasePlan, state: State) -> NDArray[np.unsignedinteger[Any]] | None:
+        """`[d]` the sum of all parties' contributions, without any of them; None where not all do.
+
+        For a simulation that deals the noise, whose law is that of the sum alone: Σ is rounded to
+        the grid once, where every contribution would be.
+        """
+        if self._at_once is None or self.refusals(plan):
+            return None
+        self.randomness.check(seeded=plan.seeded)
+        values = self._at_once.whole(state, self.block, plan, self.randomness)
+        if values is None:
+            return None
+        self.charge(plan, slice(None))
+        encoding = replace(plan.encoding, bound=plan.encoding.bound * plan.parties)
+        whole: NDArray[np.unsignedinteger[Any]] = encoding.encode(values[None])[0]
+        return whole
+
+    def charge(self, plan: ReleasePlan, parties: NDArray[np.int64] | slice) -> None:
+        """Counts this release for parties that compute for it, once whatever it is asked for."""
+        if plan.round_number != self._round:
+            self._round = plan.round_number
+            self._charged[:] = False
+        self.answered[parties] += ~self._charged[parties]
+        self._charged[parties] = True
+
+    def _given_so_far(self, plan: ReleasePlan, dealt: bool) -> _Given:
+        """What a round with noise in shares was answered with already; else nothing."""
+        kept = self._given
+        if kept is None or plan.shared is None or kept.to != (plan, dealt):
+            self._given = None  # what was given before is let go of before more is made
+            shape = (self.block.parties, plan.dimension)
+            kept = self._given = _Given(
+                to=(plan, dealt),
+                encoded=np.zeros(shape, dtype=plan.encoding.dtype),
+                parties=np.zeros(self.block.parties, dtype=bool),
+            )
+        return kept
+
+    def encoded(
+        self,
+        plan: ReleasePlan,
+        values: NDArray[np.floating],
+        parties: NDArray[np.int64],
+        dealt: bool,
+    ) -> NDArray[np.unsignedinteger[Any]]:
+        """Ring elements of these parties' values, with a share of the noise if the plan has any."""
+        if plan.shared is None or dealt:
+            return plan.encoding.encode(values)
+        number, step = plan.round_number, plan.step
+        if self.randomness.seeded:  # by party: as each of them would draw by itself
+            places = self.block.placed()[parties].tolist()
+            streams = [self.randomness.share(number, place, step) for place in places]
+        else:
+            streams = [self.randomness.share(number)] * len(parties)
+        return plan.encode(values, streams)
+
+    def weights(self, plan: ReleasePlan) -> NDArray[np.float64]:
+        """`[B]` public weights."""
+        if plan.weights == "size":
+            return self.block.sizes / plan.mean_records
+        return np.ones(self.block.parties)
+
+    def refusals(
+        self, plan: ReleasePlan, declining: NDArray[np.int64] | None = None
+    ) -> dict[int, str]:
+        """Party → why not: by the plan and public facts, or because it is in `declining`."""
+        # What this very release is charged already is not charged again.
+        before = self.answered - (self._charged if plan.round_number == self._round else 0)
+        refused = self.policy.refused(plan, self.block.sizes, answered=before, spent=self.before)
+        if declining is not None:
+            refused |= dict.fromkeys(declining.tolist(), "declined")
+        return refused

@@ -1,0 +1,89 @@
+"""What a block of parties accepts: refusals, by a plan and by public facts alone.
+
+They change no number of a release: no ε rests on them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.release_plan import ReleasePlan
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.largest_count import find_largest_count
+from parley.privacy.accounting.privacy_events import Event
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+
+_MOST = 2**40
+"""Releases: more than any run makes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyPolicy:
+    """What a party accepts, fixed by its owner.
+
+    Attributes:
+        budgets: largest ε this job may spend on each accepted unit, and the δ at which it is
+            counted; ε is infinite where a ledger of the party's own charges every release.
+    """
+
+    budgets: Mapping[Unit, tuple[float, float]]
+    min_survivors: int = 1
+    neighbouring: frozenset[Neighbouring] = frozenset({Neighbouring.REPLACE_ONE})
+
+    def refused(
+        self,
+        plan: ReleasePlan,
+        sizes: NDArray[np.int64],
+        *,
+        answered: NDArray[np.int64],
+        spent: Composition,
+    ) -> dict[int, str]:
+        """Party → why not.
+
+        Args:
+            sizes: `[B]` records of each party.
+            answered: `[B]` releases under such a plan that each has paid for.
+            spent: what the plan's primary unit was charged before the first of them.
+        """
+        own, whole = plan.primary, ""
+        if own.unit not in self.budgets or own.neighbouring not in self.neighbouring:
+            whole = f"unit {own.unit} with {own.neighbouring} neighbours is not accepted"
+        elif not self.budgets.keys() >= set(plan.units):
+            whole = "a budget for the whole party is not accepted"
+        elif plan.min_survivors < self.min_survivors:
+            whole = f"cohort of {plan.min_survivors} is below the least, {self.min_survivors}"
+        if whole:
+            return dict.fromkeys(range(len(sizes)), whole)
+        refused: dict[int, str] = {}
+        if not plan.private_sizes:
+            for party in np.flatnonzero(sizes < plan.min_records):
+                refused[int(party)] = f"fewer than {plan.min_records} records"
+        for party in np.flatnonzero(answered >= self._affordable(plan, spent)):
+            refused.setdefault(int(party), "budget exhausted")
+        return refused
+
+    def _affordable(self, plan: ReleasePlan, spent: Composition) -> int:
+        """How many releases like this one the budgets pay for."""
+        counts = [_MOST]
+        for unit in plan.units:
+            before = spent if unit is plan.primary.unit else Composition.empty()
+            counts.append(_affordable(before, plan.event(unit), *self.budgets[unit]))
+        return min(counts)
+
+
+@lru_cache(maxsize=64)  # a run asks for the same in every round
+def _affordable(before: Composition, event: Event, epsilon: float, delta: float) -> int:
+    """The most `event`s after `before` within (ε, δ)."""
+    if math.isinf(epsilon):  # the budget is kept elsewhere
+        return _MOST
+
+    def fits(count: int) -> bool:
+        return before.add(event, count=count).epsilon(delta)[1] <= epsilon * (1 + 1e-9)
+
+    return find_largest_count(fits, most=_MOST)

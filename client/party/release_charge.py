@@ -1,0 +1,181 @@
+"""What a party charges itself: every release in its own ledger, before it computes anything.
+
+A round is charged once, whatever the server does. The commit says which release the answer was for
+(a digest of plan and model): the same round is answered again only for the same one. Once it is on
+the disk there is a `Receipt`, and nothing that was computed leaves without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass
+from typing import Final
+
+from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.party.dataset_config import DataSet
+from parley.client.party.dataset_loader import Holding
+from parley.privacy.accounting.account_certificates import is_planned
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.recorded_entries import EntryState, RecordedEntry
+
+_MINT: Final = object()
+
+QUERIES: Final = "query"
+"""The algorithm of a release that answers queries, as a plan names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """A round's charge.
+
+    Attributes:
+        release: 32 bytes that name what it is for.
+        answered: whether the round was answered, which is committed already.
+    """
+
+    reservations: tuple[int, ...]
+    release: bytes
+    answered: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What may leave the party: a release whose charge is on the disk. `settle` alone makes one."""
+
+    release: bytes
+    mint: InitVar[object]
+
+    def __post_init__(self, mint: object) -> None:
+        if mint is not _MINT:
+            raise TypeError("Expected a receipt that the settling of a charge made, got another.")
+
+
+def register(
+    ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding, plan: ReleasePlan
+) -> None:
+    """Fixes the data set's budget in the ledger, or finds it fixed to the same.
+
+    Its table may change: the account of that name goes on with it. Whether its records are in
+    another data set, too, is the owner's matter (`account`), before anybody asks.
+
+    Raises:
+        Declined: data-unreadable, where its budget changed since its first use; or its records are
+            those of another data set, one and all, saved in another way.
+    """
+    try:
+        rows, reads = holding.row_digests, holding.blocks
+        own = dataset.budgets(
+            name,
+            holding.fingerprint,
+            holding.contents,
+            rows,
+            reads,
+            queries=plan.algorithm == QUERIES,
+            sampled=any(is_planned(each.event) for each in plan.guarantees),
+        )
+        known = ledger.register(*own, among=False)[0].name
+    except LedgerConflict as error:
+        raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+    if known != name:
+        raise Declined(
+            Reason.DATA_UNREADABLE,
+            f"Expected other records in data set {name!r} than in {known!r}, got the same, saved "
+            f"in another way: they have one budget. Serve them as {known!r} alone, or with "
+            f"account = {known!r}.",
+        )
+
+
+def entries_of(
+    plan: ReleasePlan, name: str, party: str, assumed: Sequence[str] = ()
+) -> tuple[Entry, ...]:
+    """What a round of a plan is charged as."""
+    try:
+        return plan.entries(name, party=party, assumed=assumed)
+    except ValueError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
+
+
+def charged(ledger: Ledger, run_id: str, name: str) -> list[RecordedEntry]:
+    """What a run was charged on a data set, in all its budgets."""
+    return [
+        each
+        for each in ledger.entries(run_id)
+        if each.entry.dataset == name and each.state is not EntryState.VOIDED
+    ]
+
+
+def reserve(
+    ledger: Ledger,
+    plan: ReleasePlan,
+    *,
+    name: str,
+    party: str,
+    known: Sequence[RecordedEntry],
+    release: bytes,
+    rounds: int = 1,
+    assumed: Sequence[str] = (),
+) -> Charge:
+    """Charges a round, for every unit that it guarantees something, or finds it charged.
+
+    Args:
+        known: what its run was charged (`charged`).
+        rounds: how many the plan has: sampled steps are charged for all of them with the first.
+        assumed: what its ε rests on beyond its proof.
+        release: 32 bytes, the digest of plan and model.
+
+    Raises:
+        Declined: plan-changed, where this round was charged or answered for another release;
+            budget-exhausted.
+    """
+    entries = entries_of(plan, name, party, assumed)
+    before = [r for r in known if r.entry.index == plan.round_number]
+    try:
+        _plan_steps(ledger, entries, known, rounds)
+        reserved = ledger.reserve(entries)
+    except BudgetExceeded as error:
+        raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
+    except LedgerConflict as error:
+        raise Declined(Reason.PLAN_CHANGED, str(error)) from error
+    return Charge(
+        reservations=tuple(each.id for each in reserved),
+        release=release,
+        answered=bool(before) and _answered(before[0], release),
+    )
+
+
+def _plan_steps(
+    ledger: Ledger, entries: Sequence[Entry], known: Sequence[RecordedEntry], rounds: int
+) -> None:
+    """Charge all rounds of a plan of sampled steps at once, when its first one is."""
+    accounts = {each.key: each for each in ledger.totals()}
+    for entry in entries:
+        account = accounts.get(entry.key)
+        if account is None or not account.plans(entry.event):
+            continue
+        made = {each.entry.index for each in known if each.entry.event == entry.event}
+        if not made:
+            ledger.hold(entry.run_id, {entry.key: ((entry.event, rounds),)}, entry.blocks)
+
+
+def _answered(recorded: RecordedEntry, release: bytes) -> bool:
+    if recorded.outcome is None:
+        return False
+    if recorded.outcome.get("release") != release.hex():
+        raise Declined(
+            Reason.PLAN_CHANGED,
+            f"Expected round {recorded.entry.index} of run {recorded.entry.run_id!r} to start "
+            f"from the model it was answered for, release {recorded.outcome.get('release')}; got "
+            f"release {release.hex()}.",
+        )
+    return True
+
+
+def settle(ledger: Ledger, charge: Charge) -> Receipt:
+    """Commits a charge, with what it was for; on the disk when this returns."""
+    if not charge.answered:
+        outcome = {"answered": True, "release": charge.release.hex()}
+        ledger.commit(charge.reservations, outcome=outcome)
+    return Receipt(release=charge.release, mint=_MINT)

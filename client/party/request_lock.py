@@ -1,0 +1,36 @@
+"""One request at a time, in whatever process: a round is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from parley.client.contract.party_protocol import Declined, Reason
+
+_POLL_S = 0.02
+
+
+@contextmanager
+def alone(folder: Path, *, wait_s: float) -> Iterator[None]:
+    """Holds the folder's lock: no other request is handled meanwhile, in any process.
+
+    Raises:
+        Declined: busy, after `wait_s`.
+    """
+    # The kernel's lock: it ends with the process, however that ends. No other kind will do.
+    lock = FileLock(
+        folder / "party.lock",
+        mode=0o600,
+        poll_interval=_POLL_S,
+        fallback_to_soft=False,
+        preserve_lock_file=True,
+    )
+    try:
+        held = lock.acquire(timeout=wait_s)
+    except Timeout:
+        raise Declined(Reason.BUSY, "Another request is being handled.") from None
+    with held:
+        yield

@@ -1,0 +1,66 @@
+"""Tensors that a server sends, decoded strictly: a round's model, and components.
+
+What a release may say of a record is bounded whatever they are: no ε rests on this.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.second_moments import check_components
+from parley.client.contract.agreement import Agreement
+from parley.client.contract.model_state import State
+from parley.client.contract.party_protocol import Declined, Reason
+
+_HEADER = 1 << 16
+
+
+def components_from(agreement: Agreement) -> NDArray[np.float64] | None:
+    """`[p, k]` what rows are projected on, if they are."""
+    if not agreement.components:
+        return None
+    tensors = _tensors(agreement.components)
+    if set(tensors) != {"components"}:
+        raise Declined(Reason.PROTOCOL, f"Expected components alone, got {sorted(tensors)!s:.200}.")
+    try:
+        check_components(tensors["components"])
+    except ValueError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
+    return np.asarray(tensors["components"])
+
+
+def state_from(blob: bytes, algorithm: FederatedAlgorithm) -> State:
+    """The model that a round starts from: safetensors of `theta` and what else there is."""
+    expected = {name: array.shape for name, array in algorithm.init().items()}
+    most = sum(8 * int(np.prod(shape)) for shape in expected.values()) + _HEADER
+    if len(blob) > most:
+        raise Declined(
+            Reason.PROTOCOL, f"Expected a state of at most {most} bytes, got {len(blob)}."
+        )
+    state = _tensors(blob)
+    if "theta" not in state or not set(state) <= set(expected):
+        raise Declined(
+            Reason.PROTOCOL, f"Expected theta among {sorted(expected)}, got {sorted(state)!s:.200}."
+        )
+    for name, array in state.items():
+        if array.dtype != np.float64 or array.shape != expected[name]:
+            raise Declined(
+                Reason.PROTOCOL,
+                f"Expected {name} as float64 {expected[name]}, got {array.dtype} {array.shape}.",
+            )
+        if not np.isfinite(array).all():
+            raise Declined(Reason.PROTOCOL, f"Expected {name} to be finite.")
+    return state
+
+
+def _tensors(blob: bytes) -> dict[str, NDArray[Any]]:
+    try:
+        return dict(load(blob))
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Declined(Reason.PROTOCOL, f"No safetensors: {type(error).__name__}.") from error

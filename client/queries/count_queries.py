@@ -1,0 +1,251 @@
+"""How many records: `count`, of all that are selected, or in every group.
+
+A record adds 1 to its group's cell. Without `where` and groups the number of records is public
+under replace-one, and nothing is to be asked.
+
+How many records have each value: `histogram`, of categories or of intervals of a number.
+
+The commonest category: `choose`, of one column, in every group; by votes.
+
+Tables of several columns at once: `marginals`, each `ways` of them together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.raw_party_block import Range, TableBlock, Texts, field_of
+from parley.client.data.schema import Schema
+from parley.client.queries.base import (
+    ColumnQuery,
+    ColumnsQuery,
+    Facts,
+    Integers,
+    Numbers,
+    Part,
+    Query,
+    QueryError,
+    Table,
+    counts_in,
+    groups_of,
+    key_of,
+    numeric,
+    texts_of,
+)
+from parley.client.queries.group_cells import Axis, Cells
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.marginals import simplex
+from parley.privacy.estimation.noise_intervals import Reach
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count(Query):
+    """How many records."""
+
+    kind: ClassVar[str] = "count"
+    counts: ClassVar[bool] = True
+    sampling: ClassVar[bool] = True
+    agrees: ClassVar[bool] = True
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        if self.where is None and not self.by and neighbouring is Neighbouring.REPLACE_ONE:
+            raise QueryError(
+                "Expected where or group_by with count, got neither: under replace-one the number "
+                "of records is public, and costs nothing (Answer.records, Session.records)."
+            )
+
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """G counts."""
+        return (counts_in(groups_of(schema, self.by), weight),)
+
+
+MOST_CELLS = 10**7
+"""Of any query: a vector of them has 80 MB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histogram(ColumnQuery):
+    """Records by the value of one column.
+
+    Attributes:
+        bins: of numbers: how many intervals of one width; 0 where `edges` are given.
+        edges: of numbers: increasing, within the column's range; at most 64. What is beyond them is
+            counted in the first and the last interval, which the answer says.
+    """
+
+    kind: ClassVar[str] = "histogram"
+    counts: ClassVar[bool] = True
+    sampling: ClassVar[bool] = True
+    agrees: ClassVar[bool] = True
+
+    bins: int = 0
+    edges: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.bins <= MOST_CELLS:
+            raise QueryError(f"Expected 1 to {MOST_CELLS} bins, got {self.bins}.")
+        if self.edges and self.bins:
+            raise QueryError("Expected either bins or edges, got both.")
+        rising = all(a < b for a, b in pairwise(self.edges))
+        if self.edges and not (len(self.edges) > 1 and rising):
+            raise QueryError(f"Expected two or more increasing edges, got {list(self.edges)}.")
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        if isinstance(field_of(schema, self.column), Texts):
+            if self.bins or self.edges:
+                raise QueryError(
+                    f"Expected no bins with {self.column!r}, a column of categories, got some."
+                )
+            return
+        known = numeric(schema, self.column)
+        if not self.bins and not self.edges:
+            raise QueryError(
+                f"Expected bins (how many) or edges with {self.column!r}, a column of numbers, got "
+                "neither: intervals are never read off the records."
+            )
+        if self.edges and not known.low <= self.edges[0] < self.edges[-1] <= known.high:
+            raise QueryError(
+                f"Expected edges within [{known.low:g}, {known.high:g}], the range of "
+                f"{self.column!r}, got {self.edges[0]:g} to {self.edges[-1]:g}."
+            )
+
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """A count for every group and value."""
+        field = field_of(schema, self.column)
+        if isinstance(field, Texts):
+            cells = groups_of(schema, (*self.by, self.column))
+        else:
+            cells = Cells(axes=(*groups_of(schema, self.by).axes, self._intervals(field)))
+        return (counts_in(cells, weight),)
+
+    def _intervals(self, known: Range) -> Axis:
+        size = self.bins or len(self.edges) - 1
+
+        def codes(block: TableBlock) -> NDArray[np.intp]:
+            values = block.columns[self.column]
+            if self.edges:
+                found = np.searchsorted(self.edges, values, side="right") - 1
+            else:
+                found = np.floor((values - known.low) * (size / (known.high - known.low)))
+            return np.fmin(np.fmax(found, 0), size - 1).astype(np.intp)
+
+        def keys() -> dict[str, NDArray[np.float64]]:
+            inner = (self.edges or np.linspace(known.low, known.high, size + 1))[1:-1]
+            edges = np.array([known.low, *inner, known.high])  # what is beyond them is counted
+            return {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
+
+        return Axis(size=size, codes=codes, keys=keys, name=(self.column, size, self.edges))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choose(ColumnQuery):
+    """The category that most records have."""
+
+    kind: ClassVar[str] = "choose"
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        if len(texts_of(schema, self.column)) < 2:
+            raise QueryError(f"Expected two candidates or more in {self.column!r}, got one.")
+
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """Votes for every candidate, in every group."""
+        cells = groups_of(schema, (*self.by, self.column))
+        return (counts_in(cells, weight),)
+
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+        """The winner with its noisy votes, and by how many it leads the second."""
+        candidates = np.array(texts_of(facts.schema, self.column))
+        groups = groups_of(facts.schema, self.by)
+        votes = noisy.reshape(groups.count, len(candidates)) / weight
+        order = np.argsort(votes, axis=1)
+        rows = np.arange(groups.count)
+        value, second = votes[rows, order[:, -1]], votes[rows, order[:, -2]]
+        # The winner is the largest of so many: its interval holds for all of them at once.
+        half = noise.half_width(cells=len(candidates)) / weight
+        return {
+            **groups.keys(),
+            key_of(self.column): candidates[order[:, -1]],
+            "lead": value - second,
+            "value": value,
+            "low": value - half,
+            "high": value + half,
+        }
+
+
+MOST_TABLES = 4096
+"""Of one query; 90 columns in pairs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marginals(ColumnsQuery):
+    """Records by the categories of every `ways` of several columns."""
+
+    kind: ClassVar[str] = "marginals"
+    counts: ClassVar[bool] = True
+    shared: ClassVar[bool] = True
+    sampling: ClassVar[bool] = True
+    agrees: ClassVar[bool] = True
+
+    ways: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(set(self.of)) < len(self.of):
+            raise QueryError(f"Expected columns once each, got {', '.join(self.of)}.")
+        if not 1 <= self.ways <= len(self.of):
+            raise QueryError(
+                f"Expected ways from 1 to {len(self.of)}, the number of columns, got {self.ways}."
+            )
+        if (tables := math.comb(len(self.of), self.ways)) > MOST_TABLES:
+            raise QueryError(f"Expected at most {MOST_TABLES} tables, got {tables:.3g}.")
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        groups_of(schema, self.of)
+
+    def _tables(self, schema: Schema) -> dict[tuple[str, ...], Cells]:
+        axes = dict(zip(self.of, groups_of(schema, self.of).axes, strict=True))
+        every = combinations(self.of, self.ways)
+        return {names: Cells(axes=tuple(axes[name] for name in names)) for names in every}
+
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """Counts in every table."""
+        return tuple(counts_in(cells, weight) for cells in self._tables(schema).values())
+
+    def told(self, values: Numbers, half: Numbers, noise: Reach, facts: Facts) -> Table:
+        """The tables, one below the other; a column that a table lacks is empty there.
+
+        None has a negative count: each is the nearest table without, and no interval begins below.
+        """
+        tables = self._tables(facts.schema)
+        keys: dict[str, list[Any]] = {name: [] for name in ("table", *map(key_of, self.of))}
+        for names, cells in tables.items():
+            own = cells.keys()
+            keys["table"] += [", ".join(names)] * cells.count
+            for name in map(key_of, self.of):
+                keys[name] += own[name].tolist() if name in own else [None] * cells.count
+        ends = np.cumsum([cells.count for cells in tables.values()])
+        counts = np.concatenate(
+            [simplex(part, total=max(part.sum(), 0.0)) for part in np.split(values, ends[:-1])]
+        )
+        half = noise.widened(half, self.deviations(values, facts))
+        return {
+            **keys,
+            "value": counts,
+            "low": np.minimum(np.maximum(values - half, 0), counts),
+            "high": np.maximum(values + half, counts),
+        }

@@ -1,0 +1,326 @@
+"""Conditions on one record as values: what they read, whether a schema has a meaning for them."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.strict_decoding import LONGEST_TEXT
+from parley.client.data.column_types import canonical_text
+from parley.client.data.raw_party_block import MISSING, Range, TableBlock, Texts, field_of
+from parley.client.data.schema import Schema
+
+Constant: TypeAlias = str | int | float | bool
+Mask: TypeAlias = NDArray[np.bool_]
+
+DEEPEST: Final = 8
+"""Levels of a condition, and of parentheses."""
+MOST_NODES: Final = 64
+"""Comparisons, and/or/not and the constants of `in`, together."""
+WORDS: Final = frozenset({"and", "or", "not", "in", "is", "null", "none", "true", "false"})
+"""No names of columns, unless in backticks."""
+
+SIGNS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+_ORDERED = frozenset(SIGNS) - {"==", "!="}
+
+
+class WhereError(ValueError):
+    """A condition that cannot be asked: what was expected, what came."""
+
+
+@dataclass(frozen=True, eq=True)
+class Expression(ABC):
+    """A condition on one record; `col` and `parse_where` make them, `&`, `|` and `~` join them."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> frozenset[str]:
+        """Columns that it reads."""
+
+    @abstractmethod
+    def check(self, schema: Schema) -> None:
+        """Refuses a condition that this schema has no meaning for (SchemaError, WhereError)."""
+
+    @abstractmethod
+    def mask(self, block: TableBlock) -> Mask:
+        """`[N]` whether each record counts; of a block whose schema it was checked with."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, which `where_from` reads back unchanged."""
+
+    def __and__(self, other: Expression) -> Expression:
+        return joined("and", self, other)
+
+    def __or__(self, other: Expression) -> Expression:
+        return joined("or", self, other)
+
+    def __invert__(self) -> Expression:
+        return limited(negated(self))
+
+    def __bool__(self) -> NoReturn:
+        raise WhereError(
+            "Expected conditions joined by & and |, negated by ~ and in parentheses, "
+            "e.g. (col.age > 60) & (col.age < 80), got and, or, not, or a chain of comparisons."
+        )
+
+    @property
+    @abstractmethod
+    def size(self) -> tuple[int, int]:
+        """Its depth, and its nodes."""
+
+
+@dataclass(frozen=True)
+class Leaf(Expression):
+    """A column beside a constant (a sign), among several ("in"), or empty ("null")."""
+
+    column: str
+    sign: str
+    values: tuple[Constant, ...] = ()
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The one."""
+        return frozenset({self.column})
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """A node, and of `in` one a constant."""
+        return 1, 1 + (len(self.values) if self.sign == "in" else 0)
+
+    def check(self, schema: Schema) -> None:
+        """A number with a number; a category with one listed; null where that has a cell."""
+        field = field_of(schema, self.column)
+        if self.sign == "null" and not (isinstance(field, Texts) and MISSING in field.texts):
+            raise WhereError(
+                f"Expected a column that can be empty beside null, got {self.column!r}: its "
+                "schema refuses an empty value, or puts another in its place."
+            )
+        if isinstance(field, Texts) and self.sign in _ORDERED:
+            raise WhereError(
+                f"Expected == or != beside {self.column!r}, a column of categories, "
+                f"got {self.sign}."
+            )
+        for value in self.values:
+            _check_constant(field, self.column, value)
+
+    def mask(self, block: TableBlock) -> Mask:
+        """By what the column's array holds for a constant: a code, or the clamped number."""
+        field, cells = field_of(block.schema, self.column), block.columns[self.column]
+        values: list[Any] = [MISSING] if self.sign == "null" else list(self.values)
+        if isinstance(field, Texts):
+            values = [field.texts.index(canonical_text(value)) for value in values]
+        if self.sign not in SIGNS:
+            return np.isin(cells, values)
+        found: Mask = SIGNS[self.sign](cells, values[0])
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"column", "is"}`, and `"value"` of a sign, `"values"` of in."""
+        own = {"column": self.column, "is": self.sign}
+        if self.sign == "null":
+            return own
+        given = {"values": list(self.values)} if self.sign == "in" else {"value": self.values[0]}
+        return own | given
+
+    def __str__(self) -> str:
+        name, values = shown_name(self.column), ", ".join(map(shown_constant, self.values))
+        if self.sign == "null":
+            return f"{name} is null"
+        return f"{name} in ({values})" if self.sign == "in" else f"{name} {self.sign} {values}"
+
+
+@dataclass(frozen=True)
+class Joined(Expression):
+    """Several conditions: all of them ("and"), or one at least ("or"); or not the one."""
+
+    word: str
+    parts: tuple[Expression, ...]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Of all parts."""
+        return frozenset().union(*(part.columns for part in self.parts))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """One more than the deepest part, and than all of them."""
+        sizes = [part.size for part in self.parts]
+        return 1 + max(depth for depth, _ in sizes), 1 + sum(nodes for _, nodes in sizes)
+
+    def check(self, schema: Schema) -> None:
+        """Every part."""
+        for part in self.parts:
+            part.check(schema)
+
+    def mask(self, block: TableBlock) -> Mask:
+        """Of all parts."""
+        masks = [part.mask(block) for part in self.parts]
+        if self.word == "not":
+            return ~masks[0]
+        join = np.logical_and if self.word == "and" else np.logical_or
+        found: Mask = join.reduce(masks)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"and": [part, …]}`, `{"not": part}`."""
+        parts = [part.to_json() for part in self.parts]
+        return {self.word: parts[0] if self.word == "not" else parts}
+
+    def __str__(self) -> str:
+        several = [isinstance(part, Joined) and part.word != "not" for part in self.parts]
+        shown = [f"({p})" if one else str(p) for p, one in zip(self.parts, several, strict=True)]
+        return f"not {shown[0]}" if self.word == "not" else f" {self.word} ".join(shown)
+
+
+def negated(part: Expression) -> Expression:
+    """The other records."""
+    return Joined("not", (part,))
+
+
+def joined(word: str, *parts: Expression) -> Expression:
+    """`parts` under one word; what is joined by it already is taken apart first."""
+    flat: list[Expression] = []
+    for part in parts:
+        if not isinstance(part, Expression):
+            raise WhereError(f"Expected a condition beside {word}, got {type(part).__name__}.")
+        flat += part.parts if isinstance(part, Joined) and part.word == word else [part]
+    return limited(Joined(word, tuple(flat)))
+
+
+def limited(expression: Expression) -> Expression:
+    """The condition itself, unless it is too deep or too long."""
+    depth, nodes = expression.size
+    if depth > DEEPEST:
+        raise WhereError(f"Expected a condition of at most {DEEPEST} levels, got more.")
+    if nodes > MOST_NODES:
+        raise WhereError(f"Expected a condition of at most {MOST_NODES} parts, got {nodes}.")
+    return expression
+
+
+def among(column: str, values: tuple[Constant, ...]) -> Expression:
+    """`in`, of one constant at least."""
+    if not values:
+        raise WhereError(f"Expected at least one constant for {column!r}, got none.")
+    return Leaf(column, "in", values)
+
+
+def _check_constant(field: Texts | Range, column: str, value: Constant) -> None:
+    if isinstance(field, Range):
+        if isinstance(value, str | bool):
+            raise WhereError(
+                f"Expected a number beside {column!r}, in [{field.low:g}, {field.high:g}], "
+                f"got {value!r:.80}."
+            )
+    elif canonical_text(value) not in field.texts:
+        known = ", ".join(map(repr, field.texts[:12])) + (", …" if len(field.texts) > 12 else "")
+        raise WhereError(f"Expected one of {known} beside {column!r}, got {value!r:.80}.")
+
+
+def constant_of(value: object, *, place: str) -> Constant:
+    """A constant as conditions have it: text, a finite number, or a truth value."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str) and len(value) <= LONGEST_TEXT:
+        return value
+    if isinstance(value, int) and abs(value) < 2**63:
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    raise WhereError(
+        f"Expected a text, a finite number, true or false {place}, got {value!r:.80}"
+        + (": a column that is empty is asked by `is null`." if value is None else ".")
+    )
+
+
+def shown_name(column: str) -> str:
+    """A column's name as text has it, in backticks where it is no plain word."""
+    plain = re.fullmatch(r"[^\W\d]\w*", column) and column.lower() not in WORDS
+    return column if plain else f"`{column}`"
+
+
+def shown_constant(value: Constant) -> str:
+    """A constant as text has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return repr(value)
+
+
+class ColumnName:
+    """A column: `col.age`, `col["length of stay"]`; compared with a constant it is a condition."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _compared(self, sign: str, value: object) -> Expression:
+        return Leaf(self._name, sign, (constant_of(value, place=f"after {self!r} {sign}"),))
+
+    def __lt__(self, value: object) -> Expression:
+        return self._compared("<", value)
+
+    def __le__(self, value: object) -> Expression:
+        return self._compared("<=", value)
+
+    def __gt__(self, value: object) -> Expression:
+        return self._compared(">", value)
+
+    def __ge__(self, value: object) -> Expression:
+        return self._compared(">=", value)
+
+    def __eq__(self, value: object) -> Expression:  # type: ignore[override] # a condition, as polars
+        return self._compared("==", value)
+
+    def __ne__(self, value: object) -> Expression:  # type: ignore[override] # a condition, as polars
+        return self._compared("!=", value)
+
+    __hash__ = None  # type: ignore[assignment] # == is no comparison of two of these
+
+    def is_in(self, values: Iterable[Constant]) -> Expression:
+        """Whether the value is one of several."""
+        if isinstance(values, str):
+            raise WhereError(f"Expected a list of constants for {self!r}, got the text {values!r}.")
+        given = tuple(constant_of(value, place=f"in {self!r}") for value in values)
+        return limited(among(self._name, given))
+
+    def is_null(self) -> Expression:
+        """Whether the value was empty."""
+        return Leaf(self._name, "null")
+
+    def __repr__(self) -> str:
+        return shown_name(self._name)
+
+
+class _Columns:
+    """`col.NAME` and `col["NAME"]`."""
+
+    def __getattr__(self, name: str) -> ColumnName:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return ColumnName(name)
+
+    def __getitem__(self, name: str) -> ColumnName:
+        return ColumnName(name)
+
+
+col: Final = _Columns()
+"""Columns by name, to be compared with constants."""

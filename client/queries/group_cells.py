@@ -1,0 +1,120 @@
+"""Public cells that records are divided into, and what a record adds to its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.raw_party_block import TableBlock
+
+Codes = NDArray[np.intp]
+Integers = NDArray[np.int64]
+Keys = dict[str, Any]
+"""Columns of an answer that say what its cells are, `[size]` each."""
+
+FINE_BITS = 48
+"""Bits of a record's number: 24 high ones and 24 low ones, of each of which 2²⁹ sum exactly."""
+_LOW_BITS = FINE_BITS // 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """One thing that divides records into `size` cells: `[N]` each record's, and their names.
+
+    Attributes:
+        name: the same of axes that divide records in the same way; None: of no other.
+    """
+
+    size: int
+    codes: Callable[[TableBlock], Codes]
+    keys: Callable[[], Keys] = dict
+    name: Hashable = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """Every combination of some axes' cells, the last axis first to change."""
+
+    axes: tuple[Axis, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """1 without axes."""
+        return math.prod(axis.size for axis in self.axes)
+
+    def codes(self, block: TableBlock) -> Codes:
+        """`[N]` the cell of each record: one of them, whatever an axis makes of it."""
+        codes = np.zeros(block.records, dtype=np.intp)
+        for axis in self.axes:
+            codes *= axis.size
+            codes += np.clip(axis.codes(block), 0, axis.size - 1)
+        return codes
+
+    def keys(self) -> Keys:
+        """`[count]` each."""
+        found: Keys = {}
+        before, after = 1, self.count
+        for axis in self.axes:
+            after //= axis.size
+            for name, own in axis.keys().items():
+                found[name] = np.tile(np.repeat(np.asarray(own), after), before)
+            before *= axis.size
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adds:
+    """A number from `low` to `high` that a record adds: `of` it; None: `high`.
+
+    A record's number is rounded far below 1, and a party's sum of them once to a whole number
+    (`round_sums`). So the rounding does not grow with the number of records.
+    """
+
+    low: int
+    high: int
+    of: Callable[[TableBlock], NDArray[Any]] | None = None
+
+    @classmethod
+    def always(cls, number: int) -> Adds:
+        """The same of every record."""
+        return cls(low=number, high=number)
+
+    def sums(self, block: TableBlock) -> Callable[[Codes, Codes, int], Integers]:
+        """Return what adds it up by cell, of the records at some places of the block."""
+        if self.of is None:
+            return lambda places, codes, cells: np.bincount(codes, minlength=cells) * self.high
+        # Within the ends, whatever a product rounds to; NaN is `low`.
+        values = np.fmin(np.fmax(self.of(block), self.low), self.high)
+        bits = max(FINE_BITS - max(abs(self.low), abs(self.high)).bit_length(), 0)
+        return lambda places, codes, cells: round_sums(codes, values[places], cells, bits)
+
+
+def round_sums(codes: Codes, values: NDArray[np.float64], cells: int, bits: int) -> Integers:
+    """Return `[cells]` the sums of values by code, each rounded once, while they are below 2⁶³.
+
+    A value is taken to the nearest 2^−bits, and is below 2^(48 − bits). The sum of these is exact:
+    their high and low digits are added up as doubles below 2⁵³. It is then ⌊sum + ½⌋, so that a
+    value between whole numbers l and h moves it by at most h − l, whatever the others are
+    (docs/privacy-proof.md).
+
+    >>> round_sums(np.array([0, 0, 1]), np.array([0.25, 0.25, -2.75]), 2, 40).tolist()
+    [1, -3]
+    """
+    fine = np.rint(np.ldexp(values, bits))
+    high = np.floor(np.ldexp(fine, -_LOW_BITS))
+    above, below = (
+        np.bincount(codes, weights=part, minlength=cells).astype(np.int64)
+        for part in (high, fine - np.ldexp(high, _LOW_BITS))
+    )
+    below += (1 << bits) >> 1
+    carried = bits - _LOW_BITS
+    if carried < 0:
+        found: Integers = (above << -carried) + (below >> bits)
+        return found
+    found = (above + (below >> _LOW_BITS)) >> carried
+    return found

@@ -1,0 +1,1 @@
+"""The query `regression`: generalised linear models by noisy Newton steps."""

@@ -1,0 +1,134 @@
+"""Covariates: columns as a row of numbers in [−1, 1] for each record, and back to their units.
+
+A column of numbers is one covariate, (x − centre)/half-width of its public range. A column of
+categories is an indicator for each category but the first in the schema, the *reference*. A record
+with an empty cell, where the schema says nothing for it, has no row: it does not count. Every
+entry is a function of that record and the schema alone.
+
+    >>> from parley.client.data.data_sources import frame_of
+    >>> from parley.client.data.raw_party_block import read_table_block
+    >>> schema = Schema.from_toml('''
+    ... [columns]
+    ... age = { kind = "numeric", range = [0, 100] }
+    ... ward = { kind = "categorical", categories = ["a", "b", "c"] }
+    ... sick = { kind = "label", positive = "yes", negative = "no" }
+    ... ''')
+    >>> rows = {"age": [75, 50, 0], "ward": ["c", "a", ""], "sick": ["yes", "no", "no"]}
+    >>> block = read_table_block([frame_of(rows, schema=schema)], schema)
+    >>> design = Design.of(schema, ("age", "ward"))
+    >>> design.names, design.rows(block).tolist()
+    (('age', 'ward: b', 'ward: c'), [[0.5, 0.0, 1.0], [0.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])
+    >>> design.known(block).tolist()
+    [True, True, False]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.raw_party_block import MISSING, Range, TableBlock, field_of
+from parley.client.data.schema import Schema
+from parley.client.queries.base import Numbers, QueryError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Covariate:
+    """One entry of a row: (x − centre)/half of a column; of a category whether x is its code."""
+
+    name: str
+    column: str
+    code: int | None = None
+    centre: float = 0.0
+    half: float = 1.0
+
+    def of(self, values: NDArray[np.generic]) -> Numbers:
+        """`[N]` in [−1, 1] of a column's values, whatever they are."""
+        if self.code is not None:
+            return np.where(values == self.code, 1.0, 0.0)
+        scaled = (values.astype(np.float64) - self.centre) / self.half
+        found: Numbers = np.fmin(np.fmax(scaled, -1), 1)  # of NaN, too
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """What a row is made of.
+
+    Attributes:
+        covariates: p, column by column.
+        missing: columns with a code for an empty cell.
+    """
+
+    covariates: tuple[Covariate, ...]
+    missing: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, schema: Schema, columns: Sequence[str]) -> Design:
+        """Of some columns of a schema.
+
+        Raises:
+            QueryError, SchemaError: a column twice, or one that is not there.
+        """
+        if len(set(columns)) < len(columns):
+            raise QueryError(f"Expected distinct columns, got {', '.join(columns)}.")
+        covariates, missing = list[Covariate](), list[tuple[str, int]]()
+        for name in columns:
+            known = field_of(schema, name)
+            if isinstance(known, Range):
+                centre, half = (known.low + known.high) / 2, (known.high - known.low) / 2
+                covariates.append(Covariate(name=name, column=name, centre=centre, half=half))
+                continue
+            texts = [text for text in known.texts if text != MISSING]
+            covariates += [
+                Covariate(name=f"{name}: {text}", column=name, code=code)
+                for code, text in enumerate(texts)
+                if code
+            ]
+            if MISSING in known.texts:
+                missing.append((name, known.texts.index(MISSING)))
+        return cls(covariates=tuple(covariates), missing=tuple(missing))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of every covariate: its column, or column and category."""
+        return tuple(each.name for each in self.covariates)
+
+    @property
+    def centre(self) -> Numbers:
+        """`[p]` what is 0 in a row, in the column's unit."""
+        return np.array([each.centre for each in self.covariates])
+
+    @property
+    def half(self) -> Numbers:
+        """`[p]` what is 1 in a row, in the column's unit."""
+        return np.array([each.half for each in self.covariates])
+
+    def farthest(self, centre: Numbers) -> float:
+        """The most that ‖row − centre‖² is, of a centre `[p]`: at an end, or at a category."""
+        given = dict(zip(self.covariates, centre.tolist(), strict=True))
+        total = 0.0  # in one order, so that server and party find the same to the bit
+        for column in dict.fromkeys(each.column for each in self.covariates):
+            part = [(each.code, at) for each, at in given.items() if each.column == column]
+            if part[0][0] is None:
+                total += (1 + abs(part[0][1])) ** 2
+            else:  # of one category, or of none: the reference
+                total += math.fsum(at * at for _, at in part)
+                total += max(0.0, *(1 - 2 * at for _, at in part))
+        return total
+
+    def rows(self, block: TableBlock) -> Numbers:
+        """`[N, p]` every record's."""
+        columns = [each.of(block.columns[each.column]) for each in self.covariates]
+        return np.stack(columns, axis=1) if columns else np.empty((block.records, 0))
+
+    def known(self, block: TableBlock) -> NDArray[np.bool_]:
+        """`[N]` which records have a row."""
+        found = np.ones(block.records, dtype=np.bool_)
+        for name, code in self.missing:
+            found &= block.columns[name] != code
+        return found

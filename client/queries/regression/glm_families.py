@@ -1,0 +1,193 @@
+"""Families of regression: what an outcome is, and how it answers to covariates.
+
+A row of `FAMILIES` each: which keys of a query are its own, what its outcome column must be, where
+its base begins, and slopes and curvatures of records (`parley.client.models.response_likelihoods`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.schema import Schema
+from parley.client.models.response_likelihoods import Both, counts, hazards, logistic
+from parley.client.queries.base import Numbers, QueryError, numeric
+from parley.client.queries.survival import Survival, check_event, happened
+from parley.privacy.accounting.threat_model import Neighbouring
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The keys of a query that say what its outcome is: see `Regression`."""
+
+    column: str
+    event: str = ""
+    occurred: str = ""
+    bins: int = 0
+    end: float = 0.0
+    edges: tuple[float, ...] = ()
+    exposure: str = ""
+    cap: float = 0.0
+    dispersion: float = 0.0
+
+    def times(self) -> Survival:
+        """The same outcome as `survival` has it. Raises QueryError."""
+        own = ("column", "event", "occurred", "bins", "end", "edges")
+        return Survival(**{name: getattr(self, name) for name in own})
+
+    def highest(self, schema: Schema) -> float:
+        """At which counts are cut."""
+        return self.cap or numeric(schema, self.column).high
+
+
+class Family(ABC):
+    """One family.
+
+    Attributes:
+        ratio: what e to a coefficient is.
+        keys: of an outcome, beside its column.
+    """
+
+    ratio: ClassVar[str]
+    keys: ClassVar[frozenset[str]]
+
+    def check_keys(self, outcome: Outcome) -> None:
+        """Refuses keys that do not go together. Raises QueryError."""
+        del outcome
+
+    @abstractmethod
+    def check(self, outcome: Outcome, schema: Schema) -> None:
+        """Refuses columns that are no such outcome. Raises QueryError, SchemaError."""
+
+    def intervals(self, outcome: Outcome, schema: Schema) -> int:
+        """K: how many γ there are."""
+        del outcome, schema
+        return 1
+
+    def usual(self, outcome: Outcome, schema: Schema) -> float:
+        """Each γ at the first step."""
+        del outcome, schema
+        return 0.0
+
+    def scale(self, outcome: Outcome, schema: Schema) -> float:
+        """What slopes are in units of."""
+        del outcome, schema
+        return 1.0
+
+    @abstractmethod
+    def both(self, outcome: Outcome, block: TableBlock, base: Numbers, margins: Numbers) -> Both:
+        """`[N, K]` slopes, and curvatures."""
+
+
+class Logistic(Family):
+    """Whether something happened."""
+
+    ratio = "odds ratio"
+    keys = frozenset({"occurred"})
+
+    def check(self, outcome: Outcome, schema: Schema) -> None:
+        """See `Family.check`."""
+        check_event(schema, outcome.column, outcome.occurred)
+
+    def both(self, outcome: Outcome, block: TableBlock, base: Numbers, margins: Numbers) -> Both:
+        """See `Family.both`."""
+        happens = happened(block, outcome.column, outcome.occurred)
+        return logistic(base, margins, happens.astype(np.float64))
+
+
+class Poisson(Family):
+    """How often, with a variance like the mean; intervals hold with any other."""
+
+    ratio = "rate ratio"
+    keys = frozenset({"exposure", "cap"})
+
+    def check(self, outcome: Outcome, schema: Schema) -> None:
+        """See `Family.check`."""
+        known = numeric(schema, outcome.column)
+        if known.low < 0 or not 0 <= outcome.cap <= known.high or known.high <= 0:
+            raise QueryError(
+                f"Expected counts from 0 on and a cap within their range, got {outcome.column!r} "
+                f"in [{known.low:g}, {known.high:g}] and cap {outcome.cap:g}."
+            )
+        if outcome.exposure and not numeric(schema, outcome.exposure).low > 0:
+            raise QueryError(
+                f"Expected an exposure > 0, got {outcome.exposure!r} from "
+                f"{numeric(schema, outcome.exposure).low:g} on: say its range in the schema."
+            )
+
+    def usual(self, outcome: Outcome, schema: Schema) -> float:
+        """A mean of an eighth of the cap."""
+        known = numeric(schema, outcome.exposure) if outcome.exposure else None
+        usual = (known.low + known.high) / 2 if known else 1.0
+        return math.log(outcome.highest(schema) / 8 / usual)
+
+    def scale(self, outcome: Outcome, schema: Schema) -> float:
+        """The cap."""
+        return outcome.highest(schema)
+
+    def both(self, outcome: Outcome, block: TableBlock, base: Numbers, margins: Numbers) -> Both:
+        """See `Family.both`."""
+        exposed = block.columns[outcome.exposure] if outcome.exposure else np.ones(len(margins))
+        cap, values = outcome.highest(block.schema), block.columns[outcome.column]
+        spread = {"cap": cap, "dispersion": outcome.dispersion}
+        return counts(base, margins, values, exposures=exposed, **spread)
+
+
+class NegativeBinomial(Poisson):
+    """How often, with a variance of μ + α·μ²."""
+
+    keys = frozenset({"exposure", "cap", "dispersion"})
+
+    def check_keys(self, outcome: Outcome) -> None:
+        """See `Family.check_keys`."""
+        if not 0 < outcome.dispersion <= _MOST_DISPERSION:
+            raise QueryError(
+                f"Expected a dispersion in (0, {_MOST_DISPERSION:g}], got {outcome.dispersion:g}; "
+                "poisson needs none, and its intervals hold whatever it is."
+            )
+
+
+class Hazards(Family):
+    """When something happened, in K intervals."""
+
+    ratio = "hazard ratio"
+    keys = frozenset({"event", "occurred", "bins", "end", "edges"})
+
+    def check_keys(self, outcome: Outcome) -> None:
+        """See `Family.check_keys`."""
+        outcome.times()
+
+    def check(self, outcome: Outcome, schema: Schema) -> None:
+        """See `Family.check`."""
+        outcome.times().check(schema, Neighbouring.REPLACE_ONE)
+
+    def intervals(self, outcome: Outcome, schema: Schema) -> int:
+        """See `Family.intervals`."""
+        return len(outcome.times().ends(schema)) - 1
+
+    def usual(self, outcome: Outcome, schema: Schema) -> float:
+        """All together a half."""
+        return -math.log(2 * self.intervals(outcome, schema))
+
+    def both(self, outcome: Outcome, block: TableBlock, base: Numbers, margins: Numbers) -> Both:
+        """See `Family.both`."""
+        codes, count = outcome.times().axis(block.schema).codes(block), len(base)
+        events = codes < count
+        at_risk = np.where(events, codes + 1, codes - count)
+        return hazards(base, margins, at_risk, events.astype(np.float64))
+
+
+_MOST_DISPERSION = 1000.0
+
+FAMILIES: dict[str, Family] = {
+    "logistic": Logistic(),
+    "poisson": Poisson(),
+    "negative-binomial": NegativeBinomial(),
+    "hazards": Hazards(),
+}
+"""Name → the family."""

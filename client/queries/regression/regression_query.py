@@ -1,0 +1,318 @@
+"""Regression as biostatisticians use it: odds, rate and hazard ratios from noisy Newton steps.
+
+One query is one step: at parameters (γ, β) that everybody sees, a record adds one vector that it
+computes from itself alone, in whole numbers of 2⁻³⁶ (a party's sum is rounded once),
+
+    (T·z, α·w·zzᵀ, β·T²·xxᵀ),   z = (c, x),   x = covariates − centre,   T = Σ s_k,
+
+with slopes s_k and curvatures w_k of its family (`parley.client.models.response_likelihoods`),
+triangles for matrices, entries beside the diagonal times √2, and for hazards beside them s_k and
+w_k of each of K intervals. Its L2 norm is bounded by public numbers: the ranges, the categories and
+the centres. A vector that is longer, or no number, adds nothing.
+
+`parley.analytics.adaptive_queries` asks `STEPS` of them, each where those before point; the last
+one's answer is one step of Newton's beyond its start (docs/analytics-regression.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.raw_party_block import MISSING, TableBlock, Texts, field_of
+from parley.client.data.schema import Schema
+from parley.client.queries.base import (
+    Asked,
+    ColumnQuery,
+    Facts,
+    Integers,
+    Numbers,
+    Part,
+    Query,
+    QueryError,
+    Table,
+    to_four_digits,
+)
+from parley.client.queries.group_cells import Adds, Cells
+from parley.client.queries.regression.design_matrix import Design
+from parley.client.queries.regression.glm_families import FAMILIES, Family, Outcome
+from parley.client.queries.regression.newton_rows import BASE, Layout, Read
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.newton_regression import (
+    Place,
+    Search,
+    Step,
+)
+from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.sensitivity.bounded_sets import Set
+from parley.privacy.sensitivity.exact_rows import FINE, keep_surely_within, row_sum
+from parley.privacy.special_functions import ndtr
+
+SHARES = (5, 10, 20, 65)
+"""Percent of the budget, a step each."""
+STEPS = len(SHARES)
+MOST_COEFFICIENTS = 32
+_LARGEST = 50.0
+"""Of a γ or β that a step is asked at."""
+_MOST_WEIGHT = 2**30
+_PIECE = 4096
+"""Records at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression(ColumnQuery):
+    """Coefficients of covariates, one step of their estimate.
+
+    Attributes:
+        column: the outcome: whether something happened, a count, or a time.
+        of: columns of covariates.
+        family: of `FAMILIES`.
+        event, occurred, bins, end, edges: see `Survival`; `occurred` alone with logistic.
+        exposure: of counts: a column of numbers > 0 that the mean is a multiple of; empty: none.
+        cap: at which counts are cut; 0: at the end of their range.
+        dispersion: α of a negative binomial's variance μ + α·μ².
+        step, start, centres: which step; γ, then β; what covariates are taken from: see `after`.
+    """
+
+    kind: ClassVar[str] = "regression"
+    whole: ClassVar[bool] = False
+    grouped: ClassVar[bool] = False
+    shared: ClassVar[bool] = True
+    sampling: ClassVar[bool] = True
+    inference: ClassVar[bool] = True
+    derived: ClassVar[frozenset[str]] = frozenset({"step", "start", "centres"})
+
+    of: tuple[str, ...]
+    family: str
+    event: str = ""
+    occurred: str = ""
+    bins: int = 0
+    end: float = 0.0
+    edges: tuple[float, ...] = ()
+    exposure: str = ""
+    cap: float = 0.0
+    dispersion: float = 0.0
+    step: int = 1
+    start: tuple[float, ...] = ()
+    centres: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.family not in FAMILIES:
+            raise QueryError(f"Expected a family of {', '.join(FAMILIES)}, got {self.family!r}.")
+        for name in fields(Outcome):
+            given = getattr(self, name.name)
+            if given and name.name not in {"column", *self._family.keys}:
+                raise QueryError(f"Expected no {name.name} with {self.family}, got {given}.")
+        self._family.check_keys(self._outcome)
+        names = [self.column, *self.of, *filter(None, (self.event, self.exposure))]
+        if not self.of or len(set(names)) < len(names):
+            raise QueryError(
+                f"Expected at least one covariate, and each column once, got {', '.join(names)}."
+            )
+        if not 1 <= self.step <= STEPS:
+            raise QueryError(f"Expected a step of 1 to {STEPS}, got {self.step}.")
+        if not all(abs(each) <= _LARGEST for each in self.start):
+            raise QueryError(f"Expected a start within ±{_LARGEST:g}, got one outside.")
+        if not all(abs(each) <= 1 for each in self.centres):
+            raise QueryError("Expected centres in [-1, 1], got one outside.")
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those of every query, and its own."""
+        return super().columns | {*self.of, *filter(None, (self.event, self.exposure))}
+
+    @property
+    def selects(self) -> bool:
+        """A record with an empty cell does not count."""
+        return True
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """See `Query.shares`; a start that is given is asked at once."""
+        return SHARES if self.step == 1 and not self.start else ()
+
+    @property
+    def interim(self) -> str:
+        """See `Query.interim`."""
+        return f"step {self.step} of {STEPS}" if self.step < STEPS else ""
+
+    def follows(self, other: Query) -> bool:
+        """See `Query.follows`."""
+        asked, own = other.to_json(), self.to_json()
+        if other.kind != self.kind or asked["step"] + 1 != self.step:
+            return False
+        return {**asked, **{k: own[k] for k in ("step", "start", "centres")}} == own
+
+    @property
+    def _family(self) -> Family:
+        return FAMILIES[self.family]
+
+    @property
+    def _outcome(self) -> Outcome:
+        return Outcome(**{each.name: getattr(self, each.name) for each in fields(Outcome)})
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        count = len(Design.of(schema, self.of).covariates)
+        if not 1 <= count <= MOST_COEFFICIENTS:
+            raise QueryError(
+                f"Expected 1 to {MOST_COEFFICIENTS} coefficients, got {count}: one a column of "
+                "numbers, and one a category but the first."
+            )
+        self._family.check(self._outcome, schema)
+        wanted = self.intervals(schema) + count
+        if self.start and len(self.start) != wanted:
+            raise QueryError(f"Expected a start of {wanted} numbers, got {len(self.start)}.")
+        if self.centres and len(self.centres) != 2 * count:
+            raise QueryError(f"Expected {2 * count} centres, got {len(self.centres)}.")
+
+    def intervals(self, schema: Schema) -> int:
+        """K: how many γ there are."""
+        return self._family.intervals(self._outcome, schema)
+
+    def place(self, schema: Schema) -> Place:
+        """Where this step is asked: as it says, or at no effect and a usual base."""
+        return self._laid_out(schema)[1]
+
+    def layout(self, schema: Schema) -> Layout:
+        """How its vector is laid out, and how long it is at most."""
+        return self._laid_out(schema)[2]
+
+    def _laid_out(self, schema: Schema) -> tuple[Design, Place, Layout]:
+        design, base = Design.of(schema, self.of), self.intervals(schema)
+        count, usual = len(design.covariates), self._family.usual(self._outcome, schema)
+        start = np.array(self.start or (*[usual] * base, *[0.0] * count))
+        centres = np.array(self.centres or [0.0] * (2 * count)).reshape(2, count)
+        if base == 1:
+            centres[1] = 0
+        place = Place(base=start[:base], coefficients=start[base:], centres=centres)
+        ends = place.centre[[0, -1]]  # between them no centre is farther from any row
+        longest = max(design.farthest(centre) for centre in ends) + BASE**2
+        return design, place, Layout(rows=count + 1, base=base, longest=longest)
+
+    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+        """A ball."""
+        layout, s = self.layout(schema), min(weight, _MOST_WEIGHT)
+        most = math.isqrt(layout.squared(s))
+        adds = (Adds(low=-most, high=most),) * layout.size
+        within = Set.ball(layout.size, squared=layout.squared(s))
+        return (Part(cells=Cells(), adds=adds, within=within),)
+
+    def vectors(self, block: TableBlock, weight: int) -> Iterator[Integers]:
+        """See `Query.vectors`."""
+        layout, s = self.layout(block.schema), min(weight, _MOST_WEIGHT)
+        squared, counted = layout.fine_squared, self._counted(block)
+        for party in range(block.parties):
+            own = block.rows(party)
+            total = np.zeros(layout.size, dtype=object)
+            for begin in range(own.start, own.stop, _PIECE):
+                at = np.arange(begin, min(begin + _PIECE, own.stop))
+                at = at[counted[at]]
+                if not len(at):
+                    continue
+                part = TableBlock(
+                    schema=block.schema,
+                    columns={name: block.columns[name][at] for name in self.columns},
+                    offsets=np.array([0, len(at)]),
+                )
+                with np.errstate(all="ignore"):  # what is no number adds nothing
+                    rows = np.rint(FINE * self.rows_of(part))
+                keep_surely_within(rows, squared)
+                total += row_sum(rows, math.ceil(math.sqrt(squared)) + 1)
+            yield ((s * total + FINE // 2) // FINE).astype(np.int64)
+
+    def _counted(self, block: TableBlock) -> NDArray[np.bool_]:
+        """`[N]` which records have all that is asked."""
+        found = Design.of(block.schema, self.of).known(block)
+        if self.where is not None:
+            found &= self.where.mask(block)
+        known = field_of(block.schema, self.column)
+        if isinstance(known, Texts) and MISSING in known.texts:
+            found &= block.columns[self.column] != known.texts.index(MISSING)
+        return found
+
+    def rows_of(self, block: TableBlock) -> Numbers:
+        """`[N, d]` every record's vector, in units of 1."""
+        design, place, layout = self._laid_out(block.schema)
+        x = design.rows(block)
+        margins = np.zeros(len(x))
+        for axis, coefficient in enumerate(place.coefficients):  # in one order, whoever is there
+            margins += x[:, axis] * coefficient
+        slopes, curvatures = self._family.both(self._outcome, block, place.base, margins)
+        return layout.rows_of(x, slopes, curvatures, place.centres)
+
+    def read(self, noisy: Integers, weight: int, noise: Reach, schema: Schema) -> Read:
+        """The sums that a noisy vector says."""
+        s = min(weight, _MOST_WEIGHT)
+        scale = self._family.scale(self._outcome, schema)
+        return self.layout(schema).read(noisy / s, noise.deviation / s, scale)
+
+    def after(self, steps: Sequence[Asked], schema: Schema) -> Regression:
+        """See `Query.after`: where all of them together point."""
+        place = self.place(schema)
+        search = Search.of(len(place.coefficients))
+        for each in steps:
+            own = each.query
+            read = own.read(each.noisy, each.weight, each.noise, schema)
+            at = own.place(schema)
+            place = search.next(at, read.sums, read.base, BASE, first=not own.start)
+        return replace(
+            self,
+            step=len(steps) + 1,
+            start=tuple(np.concatenate([place.base, place.coefficients]).round(6).tolist()),
+            centres=tuple(place.centres.ravel().round(6).tolist()),
+        )
+
+    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+        """A row a coefficient, in its column's unit: value, interval, p, and their powers of e."""
+        schema = facts.schema
+        design, place = Design.of(schema, self.of), self.place(schema)
+        found = self.read(noisy, weight, noise, schema).sums.step(sampling=noise.sampling)
+        units, usable = design.half, found.clear >= 1
+        value = (place.coefficients + found.change) / units
+        deviation = found.deviation / units
+        by_noise = noise.deviations_within(found.peak) * found.noise / units
+        sampled = np.sqrt(np.maximum(deviation**2 - (found.noise / units) ** 2, 0))
+        half = noise.widened(by_noise, sampled)
+        ends = {"value": value, "low": value - half, "high": value + half}
+        if not usable:
+            ends = {name: np.full_like(part, np.nan) for name, part in ends.items()}
+        p = 2 * ndtr(-np.abs(value / deviation))
+        if not (noise.sampling and usable):
+            p = np.full_like(value, np.nan)
+        with np.errstate(over="ignore"):
+            ratios = [to_four_digits(np.exp(part)) for part in ends.values()]
+        ratio = self._family.ratio
+        names = (ratio, f"{ratio} from", f"{ratio} to", "p")
+        shown = dict(zip(names, (*ratios, to_four_digits(p)), strict=True))
+        return {"coefficient": list(design.names), **shown, **ends}
+
+    def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
+        """What noise does to each coefficient, and how much more would be enough."""
+        schema = facts.schema
+        found = self.read(noisy, weight, noise, schema).sums.step(sampling=noise.sampling)
+        return {"precision": self._precision(found, Design.of(schema, self.of))}
+
+    def _precision(self, found: Step, design: Design) -> Table:
+        usable = found.clear >= 1
+        part = np.square(found.noise / found.deviation)
+        times = "1" if usable else (f"{1 / found.clear:.1f}" if found.clear > 0.1 else "over 10")
+        return {
+            "coefficient": list(design.names),
+            "one unit is, of its range": [f"{1 / (2 * each):.3g}" for each in design.half],
+            "noise, of the variance": [f"{100 * x:.0f} %" if usable else "–" for x in part],
+            "ε or records times, to be enough": [times] * len(part),
+        }
+
+    def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
+        """Of a coefficient of a covariate with the variance of an even one, in a column's unit."""
+        s = min(weight, _MOST_WEIGHT)
+        units = float(np.median(Design.of(facts.schema, self.of).half))
+        return noise.deviation / s / ((facts.records or 1) / 20) / units

@@ -1,0 +1,322 @@
+"""Certified optima of regularised local objectives, many parties at once.
+
+J_j(θ) = Σ_i w_i·ℓ(θ; x_i, y_i) + (λ/2)‖θ‖₂² is λ-strongly convex, so ‖∇J_j(θ̂)‖ ≤ τ puts θ̂ within
+τ/λ of the optimum: the gradient is evaluated anew, from the records, at the θ that is returned, and
+a bound of its norm, rounded outward, is the certificate
+(`parley.client.solvers.optimum_certificate`). For ridge, kept in ‖θ‖₂ ≤ R and never released, it is
+the distance from −∇J to the ball's normal cone, in double precision, which bounds ‖θ̂ − θ*‖ alike.
+
+    >>> import numpy as np
+    >>> from parley.client.data.party_block import PartyBlock
+    >>> from parley.client.models.linear_models import LinearModel
+    >>> from parley.client.models.linear_losses import Logistic
+    >>> block = PartyBlock(
+    ...     features=np.eye(2), labels=np.array([1.0, -1.0]), offsets=np.array([0, 1, 2])
+    ... )
+    >>> optima = local_optima(LinearModel(loss=Logistic(), features=2), block, 0.1, 1e-9)
+    >>> optima.theta.round(4).tolist(), optima.certified.tolist()
+    ([[1.6335, 0.0], [0.0, -1.6335]], [True, True])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.party_block import PartyBlock
+from parley.client.data.record_chunks import for_each_chunk
+from parley.client.models.linear_models import LinearModel
+from parley.client.models.loss_base import Array
+from parley.client.solvers.newton import ConjugateGradients, Dual, Primal, System, minimise
+from parley.client.solvers.optimum_certificate import certificates, on_grid
+
+_MOST_BALL_STEPS = 100
+
+
+def constrained_ridge(
+    rows: Array, labels: Array, weights: Array, lambda_: float, *, radius: float
+) -> Array:
+    """Minimisers on the sphere, for problems whose free minimiser lies outside the ball.
+
+    Args:
+        rows: `[c, n, p]`, finite.
+        labels: `[c, n]`.
+        weights: `[c, n]` record weights w, 0 for padding.
+
+    Returns:
+        `[c, p]` of norm R, to rounding and never above it.
+    """
+    root = np.sqrt(weights)
+    x, y = root[..., None] * rows, root * labels
+    if rows.shape[1] < rows.shape[2]:
+        values, vectors = np.linalg.eigh(np.matmul(x, x.swapaxes(-1, -2)))
+        target = _apply(vectors.swapaxes(-1, -2), y)
+        shift = _shift(values, np.maximum(values, 0) * target**2, lambda_, radius)
+        theta = _apply(x.swapaxes(-1, -2), _apply(vectors, target / (values + shift[:, None])))
+    else:
+        values, vectors = np.linalg.eigh(np.matmul(x.swapaxes(-1, -2), x))
+        target = _apply(vectors.swapaxes(-1, -2), _apply(x.swapaxes(-1, -2), y))
+        shift = _shift(values, target**2, lambda_, radius)
+        theta = _apply(vectors, target / (values + shift[:, None]))
+    norm = np.sqrt(np.vecdot(theta, theta))[:, None]
+    return np.asarray(theta * np.minimum(1, radius / norm * (1 - 2.0**-52)))
+
+
+def _apply(matrices: Array, vectors: Array) -> Array:
+    return np.asarray(np.matmul(matrices, vectors[..., None])[..., 0])
+
+
+def _shift(values: Array, squares: Array, lambda_: float, radius: float) -> Array:
+    """The s `[c]` with Σ q/(e + s)² = R² for eigenvalues e and q = squares, `[c, k]`."""
+    shift = np.full(len(values), lambda_)
+    for _ in range(_MOST_BALL_STEPS):
+        ratio = squares / (values + shift[:, None]) ** 2
+        square = ratio.sum(axis=1)
+        fall = (ratio / (values + shift[:, None])).sum(axis=1)  # −½ d‖θ‖²/ds
+        move = np.maximum(square / fall * (np.sqrt(square) / radius - 1), 0)
+        shift += move
+        if not (move > 1e-15 * shift).any():
+            break
+    return shift
+
+
+_MOST_STEPS = 3000
+_CHUNK_BYTES = 2 << 20  # of rows and matrices a worker holds at once
+_LARGEST_MATRIX = 1000  # beyond this size of Hessian and Gram matrix conjugate gradients win
+_MARGIN = 0.25  # the loop stops at this share of the tolerance, so that the certificate holds
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalOptima:
+    """What each of B parties' solver reached.
+
+    Attributes:
+        theta: `[B, d]` float64.
+        gradient_norm: `[B]` a bound of the norm of the full local gradient at theta.
+        certified: `[B]` whether that bound is ≤ the tolerance; uncertified rows must not be used.
+        iterations: `[B]` Newton steps.
+    """
+
+    theta: NDArray[np.float64]
+    gradient_norm: NDArray[np.float64]
+    certified: NDArray[np.bool_]
+    iterations: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimum:
+    """The pooled optimum: theta `[d]`, its certificate and its objective value."""
+
+    theta: NDArray[np.float64]
+    gradient_norm: float
+    certified: bool
+    iterations: int
+    loss: float
+
+
+def local_optima(
+    model: LinearModel,
+    block: PartyBlock,
+    lambda_: float,
+    gradient_tolerance: float | NDArray[np.float64],
+    *,
+    tilt: Array | None = None,
+) -> LocalOptima:
+    """Minimise every party's J_j, plus its a_jᵀθ, of records on the grid of 2^-16.
+
+    A party's bits do not depend on the others: parties are batched by size, rounded up by at most
+    1/16 with rows of weight 0, and each stops by itself. A party that fails is reported
+    uncertified, never raised.
+
+    Args:
+        gradient_tolerance: τ > 0, on each party's gradient norm, or `[B]` one for each.
+        tilt: `[B, d]` a; with a loss of one output that is bounded everywhere.
+    """
+    targets = np.broadcast_to(np.asarray(gradient_tolerance, np.float64), block.parties)
+    _check(model, block.features, lambda_, float(targets.min()))
+    if tilt is not None and tilt.shape != (block.parties, model.dimension):
+        raise ValueError(f"Expected tilt [{block.parties}, {model.dimension}], got {tilt.shape}.")
+    result = LocalOptima(
+        theta=np.zeros((block.parties, model.dimension)),
+        gradient_norm=np.full(block.parties, np.nan),
+        certified=np.zeros(block.parties, np.bool_),
+        iterations=np.zeros(block.parties, np.int64),
+    )
+    sizes = block.sizes
+    padded = _padded(sizes)
+    order = np.argsort(padded, kind="stable")
+
+    def solve(first: int, last: int) -> None:
+        parties = order[first:last]
+        shape = (last - first, int(padded[parties[0]]))
+        position = np.arange(shape[1])
+        real = position < sizes[parties, None]
+        # Padding is rows of zeros with a label of the party's own, and weight 0.
+        source = block.offsets[parties, None] + np.where(real, position, 0)
+        rows = on_grid(block.features[source])
+        rows[~real] = 0
+        weights = real / sizes[parties, None]
+        labels = _labels(model, block.labels[source])
+        own = None if tilt is None else tilt[parties]
+        theta, norm, steps = _solve(
+            model,
+            rows,
+            labels,
+            weights,
+            lambda_=lambda_,
+            gradient_tolerance=targets[parties],
+            tilt=own,
+        )
+        if np.isinf(model.loss.theta_radius):
+            theta, norm = certificates(model, rows, labels, real, theta, lambda_=lambda_, tilt=own)
+        result.theta[parties], result.gradient_norm[parties] = theta, norm
+        result.certified[parties], result.iterations[parties] = norm <= targets[parties], steps
+
+    with np.errstate(all="ignore"):  # a party's overflow ends up as its missing certificate
+        for_each_chunk(solve, _batches(model, padded[order]))
+    return result
+
+
+def optimum(
+    model: LinearModel,
+    features: Array,
+    labels: NDArray[Any],
+    lambda_: float,
+    *,
+    gradient_tolerance: float = 1e-10,
+    weights: Array | None = None,
+) -> Optimum:
+    """The optimum over all records together: the non-private baseline of a simulation.
+
+    Args:
+        features: `[N, p]` prepared rows.
+        labels: `[N]`.
+        weights: `[N]` ≥ 0, summing to 1; default 1/N each.
+    """
+    _check(model, features, lambda_, gradient_tolerance)
+    if weights is None:
+        weights = np.full(len(features), 1 / len(features))
+    if weights.shape != (len(features),):
+        raise ValueError(f"Expected {len(features)} weights, got shape {weights.shape}.")
+    rows = np.ascontiguousarray(features, np.float64)[None]
+    with np.errstate(all="ignore"):
+        theta, norm, steps = _solve(
+            model,
+            rows,
+            labels[None],
+            weights[None],
+            lambda_=lambda_,
+            gradient_tolerance=np.array([gradient_tolerance]),
+        )
+    margins = model.margins(theta[0], rows[0])
+    loss = float(np.vdot(weights, model.loss.value(margins, labels)))
+    return Optimum(
+        theta=theta[0],
+        gradient_norm=float(norm[0]),
+        certified=bool(norm[0] <= gradient_tolerance),
+        iterations=int(steps[0]),
+        loss=loss + lambda_ / 2 * float(np.vdot(theta[0], theta[0])),
+    )
+
+
+def _solve(
+    model: LinearModel,
+    rows: Array,
+    labels: NDArray[Any],
+    weights: Array,
+    *,
+    lambda_: float,
+    gradient_tolerance: NDArray[np.float64],
+    tilt: Array | None = None,
+) -> tuple[Array, Array, NDArray[np.int64]]:
+    """Optima of c problems `[c, n, p]`: theta `[c, d]`, certificates `[c]`, steps `[c]`."""
+    labels = _labels(model, labels)
+    method = _method(model, rows.shape[1])
+    if tilt is not None and method is Dual:  # its unknown spans the rows alone
+        method = Primal
+    aim = _MARGIN * gradient_tolerance
+    if method is Dual:
+        gram = np.matmul(rows, rows.swapaxes(-1, -2))
+        dual = Dual(model=model, rows=gram, labels=labels, weights=weights, lambda_=lambda_)
+        unknown, steps = minimise(dual, np.zeros(rows.shape[:2]), aim, _MOST_STEPS)
+        theta = model.pull_back(unknown, rows)
+    else:
+        start = np.zeros((len(rows), model.dimension))
+        primal = method(
+            model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_, tilt=tilt
+        )
+        theta, steps = minimise(primal, start, aim, _MOST_STEPS)
+    system = ConjugateGradients(
+        model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_, tilt=tilt
+    )
+    norm = _certificate(system, theta)
+    # A Gram matrix squares the condition of its rows; a few steps from there mend what that cost.
+    if method is Dual and (weak := np.flatnonzero(~(norm <= gradient_tolerance))).size:
+        mended, more = minimise(system.take(weak), theta[weak], aim[weak], _MOST_STEPS)
+        theta[weak], norm[weak] = mended, _certificate(system.take(weak), mended)
+        steps[weak] += more
+    radius = model.loss.theta_radius
+    outside = np.flatnonzero(np.vecdot(theta, theta) > radius**2)
+    if outside.size:
+        own = system.take(outside)
+        theta[outside] = constrained_ridge(
+            own.rows, own.labels, own.weights, lambda_, radius=radius
+        )
+        norm[outside] = _certificate(own, theta[outside])
+    return theta, norm, steps
+
+
+def _certificate(system: System, theta: Array) -> Array:
+    """‖∇J(θ)‖₂ from the records; on the sphere ‖θ‖₂ = R the distance to its normal cone."""
+    gradient, norm = system.gradient(system.margins(theta), theta)
+    radius = system.model.loss.theta_radius
+    if np.isinf(radius):
+        return norm
+    square = np.vecdot(theta, theta)
+    on_sphere = square >= (radius * (1 - 1e-14)) ** 2
+    push = np.maximum(-np.vecdot(gradient, theta) / np.maximum(square, 1e-300), 0)
+    outward = gradient + np.where(on_sphere, push, 0)[:, None] * theta
+    return np.asarray(np.sqrt(np.vecdot(outward, outward)))
+
+
+def _labels(model: LinearModel, labels: NDArray[Any]) -> NDArray[Any]:
+    return labels.astype(np.int64 if model.loss.outputs > 1 else np.float64, copy=False)
+
+
+def _method(model: LinearModel, records: int) -> type[Primal] | type[Dual]:
+    """The fastest way to a Newton direction for n records and d parameters, as measured."""
+    dimension = model.dimension
+    if model.loss.outputs > 1 or min(records, dimension) > _LARGEST_MATRIX:
+        return ConjugateGradients
+    return Dual if 4 * records <= 5 * dimension else Primal
+
+
+def _padded(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sizes rounded up to multiples of a power of two that is at most 1/16 of them."""
+    grain = 2 ** np.maximum(np.frexp(sizes)[1] - 5, 0).astype(np.int64)
+    rounded: NDArray[np.int64] = -(-sizes // grain) * grain
+    return rounded
+
+
+def _batches(model: LinearModel, padded: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Ranges of consecutive parties of one padded size, as many as stay in cache."""
+    cuts = np.flatnonzero(np.diff(padded, prepend=-1))
+    ranges: list[tuple[int, int]] = []
+    for begin, end in zip(cuts, [*cuts[1:], len(padded)], strict=True):
+        records = int(padded[begin])
+        matrix = min(records, model.dimension) ** 2 if model.loss.outputs == 1 else 0
+        most = max(_CHUNK_BYTES // (8 * (records * model.features + matrix)), 1)
+        ranges += [(first, min(first + most, end)) for first in range(begin, end, most)]
+    return ranges
+
+
+def _check(model: LinearModel, features: Array, lambda_: float, gradient_tolerance: float) -> None:
+    if not 0 < lambda_ < np.inf:
+        raise ValueError(f"Expected lambda > 0, got {lambda_}.")
+    if not 0 < gradient_tolerance < np.inf:
+        raise ValueError(f"Expected gradient_tolerance > 0, got {gradient_tolerance}.")
+    if features.ndim != 2 or features.shape[1] != model.features:
+        raise ValueError(f"Expected rows of {model.features} features, got {features.shape}.")

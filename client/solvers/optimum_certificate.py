@@ -1,0 +1,148 @@
+"""A proved bound on ‖∇J(θ)‖: the certificate of a local optimum, rounded outward.
+
+J(θ) = (1/n) Σ ℓ(θ·x_i, y_i) + (λ/2)‖θ‖² + aᵀθ is λ-strongly convex, so that ‖∇J(θ̂)‖ ≤ τ puts θ̂
+within τ/λ of its optimum. Whether that holds is asked of numbers that are exact, in any order of
+adding, and of a few roundings that are bounded one by one:
+
+| | how | off by at most |
+|---|---|---|
+| rows x | whole numbers of 2^-16, ‖x‖ ≤ 1 (`on_grid`) | 0 |
+| θ̂ | cut to three whole numbers of 26 bits an entry (`cut`): it is what is released | 0 |
+| m = θ̂·x | three exact products, and their sum | μ = 2^-51·Σ\\|part\\| |
+| s = ℓ′(m) | `Loss.slope`: G-Lipschitz, L_s-smooth | L_s·μ + 2^-43·G(1 + K/2^9) + 2^-46·L_s |
+| s | cut to three whole numbers of 20 bits | √K·2^-59 of the largest |
+| Σ s xᵀ | three exact sums | 0 |
+| /n, + λθ̂ + a, ‖·‖ | a few operations an entry | 2^-48 of the terms' lengths |
+
+A slope of `Loss.slope` is a few correctly rounded operations, and one exp of a relative 2^-46: for
+losses of exp (K of them added up) that is the G of the table, for those that read a margin off a
+corner or a table the L_s. `tests/client/solvers/test_optima_certified.py` holds it against exact
+arithmetic. What is not finite has no bound: ∞.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.models.linear_models import LinearModel
+from parley.client.models.loss_base import Array
+from parley.privacy.sensitivity.exact_rows import squares
+
+_ROW: Final = 2.0**16
+_PIECES: Final = 3
+_THETA_BITS, _SLOPE_BITS = 26, 20
+_SMALLEST: Final = -200
+"""Entries below 2^-200 of anything are cut like those of 2^-200."""
+
+_EXACT_ROWS: Final = 1 << 16
+"""Of a sum of products below 2^36, so that it stays below 2^53."""
+
+_MOST_ROWS: Final = 1 << 26
+_WIDEST: Final = 1 << 22
+"""p: √p·2^26·2^16 < 2^53 bounds every part of a margin."""
+
+
+def on_grid(rows: Array) -> Array:
+    """Rows `[…, n, p]` cut towards zero to multiples of 2^-16; zeros for what is longer than 1."""
+    whole = np.trunc(np.multiply(rows, _ROW, dtype=np.float64))
+    whole[~(squares(whole.reshape(-1, whole.shape[-1])) <= _ROW**2).reshape(whole.shape[:-1])] = 0
+    whole /= _ROW
+    return whole
+
+
+def cut(values: Array, bits: int) -> tuple[list[Array], Array]:
+    """Whole numbers T_k `[c, …]` of so many bits, and units u_k `[c]`, with values ≈ Σ T_k·u_k.
+
+    Each problem's are cut by its largest entry; what is left is below the last unit.
+    """
+    largest = np.abs(values).reshape(len(values), -1).max(axis=1, initial=0)
+    exponent = np.maximum(np.frexp(largest)[1], _SMALLEST)
+    shape = (-1,) + (1,) * (values.ndim - 1)
+    left = np.ldexp(values, (bits - exponent).reshape(shape))
+    parts = []
+    for _ in range(_PIECES):
+        part = np.trunc(left)
+        parts.append(part)
+        left = np.ldexp(left - part, bits)  # exact: fewer bits than before
+    units = np.ldexp(1.0, exponent[None] - bits * np.arange(1, _PIECES + 1)[:, None])
+    return parts, np.asarray(units)
+
+
+def put_together(parts: list[Array], units: Array) -> Array:
+    """Σ T_k·u_k, from the largest to the smallest."""
+    shape = (-1,) + (1,) * (parts[0].ndim - 1)
+    total: Array = parts[0] * units[0].reshape(shape)
+    for part, unit in zip(parts[1:], units[1:], strict=True):
+        total = total + part * unit.reshape(shape)
+    return total
+
+
+def certificates(
+    model: LinearModel,
+    rows: Array,
+    labels: NDArray[Any],
+    real: NDArray[np.bool_],
+    theta: Array,
+    *,
+    lambda_: float,
+    tilt: Array | None = None,
+) -> tuple[Array, Array]:
+    """θ̂ `[c, d]` as it may be released, and a bound of each ‖∇J(θ̂)‖.
+
+    Args:
+        rows: `[c, n, p]` of `on_grid`.
+        labels: `[c, n]`.
+        real: `[c, n]` which rows are records, one at least; the others are zeros.
+        theta: `[c, d]`.
+        tilt: `[c, d]` a.
+    """
+    loss, count = model.loss, real.sum(axis=1)
+    if rows.shape[1] > _MOST_ROWS or rows.shape[2] > _WIDEST:
+        raise ValueError(
+            f"Expected at most {_MOST_ROWS} records of {_WIDEST} features, got {rows.shape[1:]}."
+        )
+    whole = rows * _ROW
+    thetas, units = cut(theta, _THETA_BITS)
+    theta = put_together(thetas, units)
+    products = [model.margins(part, whole) for part in thetas]
+    margins = put_together(products, units / _ROW)
+    rounded = put_together([np.abs(part) for part in products], units / _ROW) * 2.0**-51
+    slopes = loss.slope(margins, labels)
+    exact_at = real if loss.outputs == 1 else real[..., None]
+    slopes = np.where(exact_at, slopes, 0.0)
+    parts, steps = cut(slopes, _SLOPE_BITS)
+    sums = [_summed(model, part, whole) for part in parts]
+    means = [s * (u / _ROW / count)[:, None] for s, u in zip(sums, steps, strict=True)]
+    pull = lambda_ * theta
+    gradient = means[0] + means[1] + means[2] + pull
+    sizes = sum(map(_length, means)) + _length(pull)
+    if tilt is not None:
+        gradient = gradient + tilt
+        sizes = sizes + _length(tilt)
+    off = rounded if loss.outputs == 1 else _length(rounded)
+    off = np.where(real, off, 0.0).max(axis=1) * loss.smoothness  # of a mean: of the largest
+    off = off + loss.lipschitz * 2.0**-43 * (1 + loss.outputs / 2**9) + loss.smoothness * 2.0**-46
+    off = off + np.abs(slopes).reshape(len(slopes), -1).max(axis=1) * (
+        math.sqrt(loss.outputs) * 2.0**-58
+    )
+    bound = (_length(gradient) + sizes * 2.0**-48 + off) * (1 + 2.0**-40) + 1e-100
+    return theta, np.where(np.isfinite(bound), bound, np.inf)
+
+
+def _length(vectors: Array) -> Array:
+    """`[…]` L2 norms of `[…, d]`, none too small by more than the callers' 2^-40 allows."""
+    length: Array = np.sqrt(np.vecdot(vectors, vectors)) * (1 + vectors.shape[-1] * 2.0**-52)
+    return length
+
+
+def _summed(model: LinearModel, slopes: Array, whole: Array) -> Array:
+    """`[c, d]` Σ_i s_i x_iᵀ of whole numbers, exactly; and as the nearest float64."""
+    total = np.zeros((len(whole), model.dimension), np.int64)
+    for begin in range(0, whole.shape[1], _EXACT_ROWS):
+        own = slice(begin, begin + _EXACT_ROWS)
+        total += model.pull_back(slopes[:, own], whole[:, own]).astype(np.int64)
+    return total.astype(np.float64)

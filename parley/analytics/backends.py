@@ -1,0 +1,262 @@
+"""Whom a session asks: parties in this process, or those of a deployment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.analytics.session_settings import Settings, counting_of
+from parley.client.algorithms.query_release import QueryRelease
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.roster import Deployment, load_deployment
+from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.schema import Schema
+from parley.client.party.party_session import PartySession
+from parley.client.party.plan_policy import PartyPolicy
+from parley.client.queries.base import Facts, QueryError
+from parley.deploy.deployment_folders import check_server
+from parley.deploy.stream.grpc_server import Port, StreamTransport
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
+from parley.privacy.sampling.random_stream import Randomness
+from parley.secure_agg.ideal_sum import IdealSum, simulated_parameters
+from parley.secure_agg.in_process import MaskedSum
+from parley.secure_agg.interface import SecureSum
+from parley.secure_agg.protocol_parameters import assumed_corrupt, choose_min_survivors
+from parley.server.planning.session_terms import Terms
+from parley.server.records.session_folder import SessionFolder
+from parley.server.rounds.cohort import Cohort
+from parley.server.rounds.party_inspection import fewest_present
+from parley.server.rounds.party_status import PartyBoard
+from parley.server.rounds.remote_parties import RAW_COLUMNS, AskedParties, Parties
+from parley.server.rounds.transport import Transport
+from parley.simulations.engine.fault_script import parse_faults
+from parley.simulations.engine.in_process_cohort import BlockCohort
+from parley.simulations.engine.sharding import Dealt, TableShard
+from parley.simulations.engine.streamed_sum import Adding, summed
+
+_COME_S = 120.0
+"""So long a session waits for parties before it goes on with enough of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whom:
+    """The parties of a session.
+
+    Attributes:
+        cohort_of: a plan and its queries → the way to ask them.
+        contents, rows: digest of the records, and `[N, 3]` of each, where they are here.
+        trusting: the server may see a bare sum: in a simulation alone.
+    """
+
+    cohort_of: Callable[[ReleasePlan, QueryRelease], Cohort]
+    terms: Terms
+    data: str
+    contents: str = ""
+    rows: NDArray[np.uint64] | None = None
+    trusting: bool = False
+
+
+def simulated_parties(
+    stack: ExitStack,
+    settings: Settings,
+    block: TableBlock,
+    dealt: Callable[[int], list[TableShard]],
+) -> Whom:
+    """All parties in this process, or dealt to workers.
+
+    Args:
+        dealt: how many workers there are → their shards.
+
+    Raises:
+        QueryError: settings that do not go with so many parties.
+        JobError: no such cluster, or a node without the records.
+    """
+    terms = terms_of(
+        settings,
+        schema=block.schema,
+        sizes=block.sizes.tolist(),
+        names=[str(party) for party in range(block.parties)],
+        noise_point=settings.noise_point or "server",
+    )
+    faults = parse_faults(settings.faults, seed=settings.seed or 0)
+    policy = PartyPolicy(
+        budgets={terms.counting.unit: (math.inf, 0.0)}, neighbouring=frozenset(Neighbouring)
+    )
+    adding = ADDING[settings.engine](stack, settings, dealt)
+
+    @cache  # keys of the masked protocol are made once
+    def secure_sum(ring_bits: int) -> SecureSum:
+        parameters = simulated_parameters(
+            parties=terms.parties,
+            min_survivors=terms.min_survivors,
+            ring_bits=ring_bits,
+            corrupt=terms.corrupt,
+        )
+        return MaskedSum(parameters) if settings.masked else IdealSum(parameters)
+
+    def cohort(plan: ReleasePlan, queries: QueryRelease) -> Cohort:
+        columns: Any = block
+        session = PartySession(
+            block=columns,
+            algorithm=queries,
+            policy=policy,
+            randomness=Randomness(seed=settings.seed, party=None),
+        )
+        secure = secure_sum(plan.encoding.ring_bits)
+        return BlockCohort(session=session, secure_sum=secure, faults=faults, adding=adding)
+
+    contents = str(block.contents)
+    return Whom(
+        cohort_of=cohort,
+        terms=terms,
+        data=contents,
+        contents=contents,
+        rows=block.row_digests if settings.ledger else None,
+        trusting=True,
+    )
+
+
+def _over_ray(
+    stack: ExitStack, settings: Settings, dealt: Callable[[int], list[TableShard]]
+) -> Adding:
+    from parley.deploy.ray_engine import ray_workers  # noqa: PLC0415 - start-up: an extra
+
+    if settings.masked:
+        raise QueryError("Expected masked = false with engine = 'ray', which adds in the open.")
+    workers = ray_workers(settings.ray_address, lambda cores: dealt(settings.workers or cores))
+    return Dealt(workers=stack.enter_context(workers))
+
+
+ADDING: dict[str, Callable[..., Adding]] = {"fast": lambda *_: summed, "ray": _over_ray}
+"""How a simulation's parties are added up, by the name that `engine` takes."""
+
+
+def real_parties(
+    stack: ExitStack,
+    settings: Settings,
+    schema: Schema,
+    folder: SessionFolder,
+    *,
+    transport: Transport | None = None,
+) -> Whom:
+    """The parties of a deployment, over its port, which this process opens.
+
+    Raises:
+        QueryError: settings of a simulation, or a schema that is not the parties'.
+        JobError: too few parties are there.
+        DeployError, ProcessError: a folder that cannot be used, or somebody else has the port.
+    """
+    given = settings.model_dump(exclude_defaults=True)
+    if simulated := sorted({"seed", "faults", "masked", "parties", "id", "engine"} & set(given)):
+        raise QueryError(
+            f"Expected no {simulated[0]} with real parties, got one: it is a simulation's. Real "
+            "parties draw noise from entropy, mask every sum, and say themselves whose their "
+            "records are."
+        )
+    if not settings.dataset:
+        raise QueryError("Expected dataset, the name that parties serve the data under, got none.")
+    home = Path(settings.deployment)
+    if transport is None:
+        transport, deployment = _opened(stack, home)
+    else:
+        deployment = load_deployment(home / "deployment.toml")
+    names = [each.name for each in deployment.parties]
+    corrupt, least = _bounds(settings, len(names))
+    there = Parties.found(
+        transport,
+        deployment,
+        PartyBoard(folder.path / "parties.json", names),
+        run_id=folder.run_id,
+        named={
+            "dataset": settings.dataset,
+            "label": RAW_COLUMNS,
+            "intercept": False,
+            "features": {},
+            "blocks": [],
+        },
+        sizes=not counting_of(settings).private(Neighbouring(settings.neighbouring)),
+        needed=fewest_present(len(names), survivors=least, corrupt=corrupt),
+        timeout_s=_COME_S,
+    )
+    if there.first.schema != schema.digest:
+        raise QueryError(
+            f"Expected the schema of the parties, of digest {there.first.schema[:12]}, got one of "
+            f"digest {schema.digest[:12]}: give the session a copy of their file."
+        )
+    known = {index: own.records or 1 for index, own in there.facts.items()}
+    # As if the absent ones were of mean size; N of an answer is that of its survivors.
+    usual = round(sum(known.values()) / len(known))
+    terms = terms_of(
+        settings,
+        schema=schema,
+        sizes=[known.get(index, usual) for index in range(len(names))],
+        names=names,
+        noise_point=settings.noise_point or "share",
+    )
+    return Whom(
+        cohort_of=lambda _, queries: AskedParties(
+            parties=there, algorithm=queries, corrupt=corrupt
+        ),
+        terms=terms,
+        data=f"deployment:{deployment.consortium}:{settings.dataset}",
+    )
+
+
+def _opened(stack: ExitStack, home: Path) -> tuple[Transport, Deployment]:
+    server = check_server(home)
+    port = Port(server.folder, server.deployment, listen=server.listen, port=server.port)
+    return StreamTransport(stack.enter_context(port)), server.deployment
+
+
+def _bounds(settings: Settings, parties: int) -> tuple[int, int]:
+    """c, and the least number of survivors."""
+    corrupt = assumed_corrupt(parties) if settings.corrupt is None else settings.corrupt
+    if not 0 <= corrupt < max(parties, 2):
+        raise QueryError(f"Expected corrupt from 0 to {parties - 1}, got {corrupt}.")
+    wanted = settings.min_survivors
+    if wanted is not None and wanted > parties:
+        raise QueryError(f"Expected min_survivors from 1 to {parties}, got {wanted}.")
+    return corrupt, choose_min_survivors(parties, corrupt=corrupt, wanted=wanted)
+
+
+def terms_of(
+    settings: Settings,
+    *,
+    schema: Schema,
+    sizes: Sequence[int],
+    names: Sequence[str],
+    noise_point: str,
+) -> Terms:
+    """What is public of parties of these sizes, and settled for all of a session's queries."""
+    parties = len(sizes)
+    neighbouring, counting = Neighbouring(settings.neighbouring), counting_of(settings)
+    inside = counting.relation(neighbouring)
+    private = counting.private(neighbouring)
+    corrupt, survivors = _bounds(settings, parties)
+    return Terms(
+        facts=Facts(
+            schema=schema,
+            neighbouring=inside,
+            records=None if private else int(np.sum(sizes)),
+        ),
+        parties=parties,
+        min_records=1 if private else min(sizes),
+        most_records=settings.most_records if private else max(sizes),
+        min_survivors=survivors,
+        corrupt=corrupt,
+        noise_point=NOISE_POINTS[noise_point],
+        delta=settings.delta,
+        seeded=settings.seed is not None,
+        counting=counting,
+        relation=neighbouring,
+        sizes=() if private else tuple(sizes),
+        names=tuple(names),
+    )

@@ -1,0 +1,119 @@
+"""A log with an ε: noisy counts of a public list, and rows of users that never were, drawn from it.
+
+A party's table has a row for every click. The public list is the schema's: the categories of one
+column, or of several together (a query with its link). The counts are one release, by any unit of
+the session; all after it is post-processing. What is printed for search logs (output counts that
+are optimal for the records, users drawn by their shares) has no ε (`examples/search_log.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from parley.analytics.answer import Answer
+from parley.analytics.query_api import Whole, maybe_condition
+from parley.client.queries.base import Query, QueryError, key_of
+from parley.client.queries.count_queries import Count, Histogram
+from parley.client.queries.filters import Expression
+
+_MOST_ROWS = 10**7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """A log of users that never were.
+
+    Attributes:
+        frame: `user`, the columns that were asked for, and `clicks` ≥ 1: a row for each of a
+            user's cells.
+        counts: the answer that it is drawn from, with intervals and what it cost.
+        clicks: that each has; the last has what is left.
+    """
+
+    frame: pl.DataFrame
+    counts: Answer
+    users: int
+    clicks: int
+
+    def __str__(self) -> str:
+        unit = self.counts.ledger.budget.unit
+        return (
+            f"{self.counts}\n{self.users:,} users that never were, with {self.clicks} clicks each, "
+            f"drawn from these counts at no further cost. What ε covers is a {unit}."
+        )
+
+
+class Logs(Whole):
+    """Logs of users that never were."""
+
+    def search_log(
+        self,
+        columns: Sequence[str],
+        *,
+        clicks: int = 10,
+        method: str = "counts",
+        where: Expression | str | None = None,
+        law: str = "auto",
+        seed: int | None = None,
+        epsilon: float,
+    ) -> Log:
+        """A log of users that never were, drawn from noisy counts: see
+        `parley.analytics.click_log_release`.
+
+        ε covers what the session's unit is. Of a table with a row for every click that is a click,
+        and a user with K rows in one party has Kε.
+
+        Args:
+            columns: of categories, the public list: what was asked, and what was clicked.
+            method: counts; the method that is printed for search logs is refused: it has no ε.
+            seed: of the draws, which are post-processing.
+
+        Raises:
+            QueryError, SchemaError: it cannot be asked; nothing was charged.
+        """
+        if method != "counts":
+            raise QueryError(
+                f"Expected method counts, got {method!r:.40}: the search log as printed reads its "
+                "bound off the records and has no ε."
+            )
+        if isinstance(columns, str) or not columns or not all(isinstance(c, str) for c in columns):
+            raise QueryError(f"Expected a list of columns of categories, got {columns!r:.80}.")
+        if isinstance(clicks, bool) or not isinstance(clicks, int) or clicks < 1:
+            raise QueryError(f"Expected at least one click a user, got {clicks!r}.")
+        condition = maybe_condition(where)
+        query: Query = (
+            Histogram(column=columns[0], where=condition)
+            if len(columns) == 1
+            else Count(by=tuple(columns), where=condition)
+        )
+        answer = self.ask(query, epsilon=epsilon, law=law)
+        keys = {name: answer.table[key_of(name)] for name in columns}
+        weights = np.maximum(np.rint(np.asarray(answer.table["value"], dtype=np.float64)), 0)
+        if weights.sum() > _MOST_ROWS:
+            raise QueryError(
+                f"Expected at most {_MOST_ROWS:,} clicks in a log, got {int(weights.sum()):,}: "
+                "what was released is in the session's answers."
+            )
+        users, frame = _drawn(keys, weights, clicks, np.random.default_rng(seed))
+        return Log(frame=frame, counts=answer, users=users, clicks=clicks)
+
+
+def _drawn(
+    keys: dict[str, Any], weights: NDArray[np.float64], clicks: int, rng: np.random.Generator
+) -> tuple[int, pl.DataFrame]:
+    """Every user's clicks, each by the noisy counts' shares."""
+    total = int(weights.sum())
+    users = -(-total // clicks)
+    shares = weights / total if total else None
+    places = rng.choice(len(weights), size=total, p=shares)
+    owners = np.arange(total) // clicks
+    pairs, counts = np.unique(np.stack([owners, places]), axis=1, return_counts=True)
+    named = {name: np.asarray(part)[pairs[1]] for name, part in keys.items()}
+    names = np.array([f"synthetic-{k + 1}" for k in range(users)], dtype=str)
+    return users, pl.DataFrame({"user": names[pairs[0]], **named, "clicks": counts})

@@ -1,0 +1,396 @@
+"""What can be asked, of a session, of a part of its records, or within a batch.
+
+Also here: a batch: queries that are released together.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Self
+
+from parley.analytics.answer import Answer, title
+from parley.client.data.schema import Schema
+from parley.client.queries.base import Query, QueryError
+from parley.client.queries.correlations import Correlations
+from parley.client.queries.count_queries import Choose, Count, Histogram, Marginals
+from parley.client.queries.filters import Expression, parse_where
+from parley.client.queries.kmeans import KMeansGrid
+from parley.client.queries.moments import Mean, Variance
+from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.randomised_response import Response
+from parley.client.queries.regression.regression_query import Regression
+from parley.client.queries.sums import ChooseBest, Total
+from parley.client.queries.survival import Survival
+from parley.privacy.accounting.rounding import as_written
+from parley.privacy.ledger.budget import DatasetBudget
+from parley.server.planning.query_planner import PlannedBatch
+from parley.server.planning.session_terms import Terms
+
+
+class Asking(ABC):
+    """Queries by name. Each takes what its price is: `epsilon` alone, or a `share` in a batch.
+
+    And `by="party"` for each party's own answer, where every party's policy allows it.
+    """
+
+    _where: Expression | None = None
+    _by: tuple[str, ...] = ()
+
+    @abstractmethod
+    def ask(self, query: Query, **price: Any) -> Answer:
+        """Asks a query that was made by hand."""
+
+    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Asking:
+        """The same, of some records and in groups."""
+        return Part(self, where, by)
+
+    def _named(self, kind: Callable[..., Query], price: dict[str, Any], **own: Any) -> Answer:
+        return self.ask(kind(where=self._where, by=self._by, **own), **price)
+
+    def where(self, condition: Expression | str) -> Asking:
+        """Of these records: `col.age > 60`, or "age > 60 and sex == 'Female'"."""
+        one = condition_of(condition)
+        return self._part(one if self._where is None else self._where & one, self._by)
+
+    def group_by(self, *columns: str) -> Asking:
+        """In every combination of these columns' categories."""
+        if not columns or not all(isinstance(name, str) for name in columns):
+            raise QueryError(f"Expected names of columns to group by, got {columns!r}.")
+        return self._part(self._where, (*self._by, *columns))
+
+    def count(self, **price: Any) -> Answer:
+        """How many records."""
+        return self._named(Count, price)
+
+    def sum(self, column: str, **price: Any) -> Answer:
+        """The sum of a column of numbers."""
+        return self._named(Total, price, column=column)
+
+    def mean(self, column: str, **price: Any) -> Answer:
+        """The mean of a column of numbers."""
+        return self._named(Mean, price, column=column)
+
+    def variance(self, column: str, **price: Any) -> Answer:
+        """The variance of a column of numbers: of n records, not n − 1."""
+        return self._named(Variance, price, column=column)
+
+    def histogram(
+        self, column: str, *, bins: int = 0, edges: Sequence[float] = (), **price: Any
+    ) -> Answer:
+        """How many records have each category, or lie in each interval of a number."""
+        if isinstance(bins, bool) or not isinstance(bins, int) or bins < 0:
+            raise QueryError(f"Expected bins, a whole number ≥ 1, got {bins!r}.")
+        ends = tuple(float(edge) for edge in edges)
+        return self._named(Histogram, price, column=column, bins=bins, edges=ends)
+
+    def marginals(self, columns: Sequence[str], *, ways: int = 2, **price: Any) -> Answer:
+        """Tables of counts of every `ways` of several columns, which agree with each other."""
+        return self._named(Marginals, price, of=_names(columns), ways=ways)
+
+    def quantiles(
+        self, column: str, quantiles: Sequence[float], *, step: float = 0.0, **price: Any
+    ) -> Answer:
+        """Values below which these shares of the records lie, on a grid of `step`."""
+        shares = tuple(float(q) for q in quantiles)
+        return self._named(Quantiles, price, column=column, quantiles=shares, step=float(step))
+
+    def median(self, column: str, *, step: float = 0.0, **price: Any) -> Answer:
+        """The value below which half of the records lie."""
+        return self.quantiles(column, [0.5], step=step, **price)
+
+    def survival(
+        self,
+        column: str,
+        event: str,
+        *,
+        bins: int = 0,
+        edges: Sequence[float] = (),
+        end: float = 0.0,
+        occurred: str = "",
+        **price: Any,
+    ) -> Answer:
+        """Kaplan–Meier's curve of the time in `column`, and all that follows from its counts."""
+        ends = tuple(float(edge) for edge in edges)
+        own = {"column": column, "event": event, "occurred": occurred}
+        return self._named(Survival, price, **own, bins=bins, edges=ends, end=float(end))
+
+    def regression(
+        self,
+        column: str,
+        of: Sequence[str],
+        family: str,
+        *,
+        edges: Sequence[float] = (),
+        **price: Any,
+    ) -> Answer:
+        """Odds, rate or hazard ratios of covariates, in a few steps: see `Regression` for the keys.
+
+        Args:
+            column: the outcome; with family hazards the time.
+            family: logistic, poisson, negative-binomial or hazards.
+            price: epsilon; and event, occurred, bins, end, exposure, cap or dispersion.
+        """
+        names = ("event", "occurred", "bins", "end", "exposure", "cap", "dispersion")
+        own = {name: price.pop(name) for name in names if name in price}
+        ends = tuple(float(edge) for edge in edges)
+        own |= {"column": column, "of": _names(of), "family": family, "edges": ends}
+        return self._named(Regression, price, **own)
+
+    def correlations(
+        self, columns: Sequence[str], *, regressions: Sequence[str] = (), **price: Any
+    ) -> Answer:
+        """Of every two columns; and regressions among them, such as "cost ~ age + sex"."""
+        return self._named(Correlations, price, of=_names(columns), regressions=_names(regressions))
+
+    def choose(self, column: str, **price: Any) -> Answer:
+        """The category that most records have."""
+        return self._named(Choose, price, column=column)
+
+    def response(self, column: str, **price: Any) -> Answer:
+        """How many records have each category, by randomised response: each answers for itself.
+
+        `epsilon` is that of one record's report, whoever sees it: the server, all other parties.
+        Asked again they draw other coins, at another charge.
+        """
+        return self._named(Response, price, column=column)
+
+    def choose_best(self, columns: Sequence[str], *, least: bool = False, **price: Any) -> Answer:
+        """Which of these columns of scores in [0, 1] has the largest (or least) sum.
+
+        With `law="permute-and-flip"` or "exponential" a trusted server of a simulation chooses by
+        the exact sums; else the winner is read off noisy sums, which nobody need see bare.
+        """
+        return self._named(ChooseBest, price, of=_names(columns), least=least)
+
+    def kmeans(
+        self, columns: Sequence[str], clusters: int, *, grid: int = 32, **price: Any
+    ) -> Answer:
+        """Centres of so many clusters, from one histogram of at most three columns."""
+        return self._named(KMeansGrid, price, of=_names(columns), clusters=clusters, grid=grid)
+
+    def min(self, column: str, **_: Any) -> NoReturn:
+        """Refused, with what to ask instead."""
+        raise QueryError(
+            f"min and max are not offered: one record of {column!r} moves them over the whole "
+            "range. quantiles(.01, .99) are near them."
+        )
+
+    max = min
+
+
+class Part(Asking):
+    """Some records of a session or batch, or in groups."""
+
+    def __init__(self, whole: Asking, where: Expression | None, by: tuple[str, ...]) -> None:
+        self._whole, self._where, self._by = whole, where, by
+
+    def ask(self, query: Query, **price: Any) -> Any:
+        """See `Session.ask`."""
+        return self._whole.ask(query, **price)
+
+    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Asking:
+        return Part(self._whole, where, by)
+
+
+class Whole(Asking):
+    """A session, as what takes several releases, or a batch of queries, sees it."""
+
+    @property
+    @abstractmethod
+    def terms(self) -> Terms:
+        """What is public, and settled for all queries."""
+
+    @property
+    def schema(self) -> Schema:
+        """Of all parties."""
+        return self.terms.facts.schema
+
+    @property
+    @abstractmethod
+    def remaining(self) -> float:
+        """ε that is left of the budget."""
+
+    @abstractmethod
+    def plan(self, queries: Sequence[Query], *, epsilon: float, **how: Any) -> PlannedBatch:
+        """What a batch would release; nothing is asked, nothing is charged."""
+
+    @abstractmethod
+    def release(
+        self,
+        queries: Sequence[Query],
+        *,
+        epsilon: float,
+        law: str | None = None,
+        shares: Sequence[float] | None = None,
+        budget: DatasetBudget | None = None,
+        by_party: bool = False,
+    ) -> list[Answer]:
+        """Asks queries together, in one sum for one price."""
+
+
+def by_party(by: str | None) -> bool:
+    """Whether each party's own answer is asked for.
+
+    Raises:
+        QueryError: by something else.
+    """
+    if by not in (None, "party"):
+        raise QueryError(
+            f'Expected by="party", or none, got {by!r:.80}: group_by(column) groups by columns.'
+        )
+    return by is not None
+
+
+def condition_of(given: Expression | str) -> Expression:
+    """A condition as it is given, or from its text.
+
+    Raises:
+        QueryError, WhereError: neither.
+    """
+    one = parse_where(given) if isinstance(given, str) else given
+    if not isinstance(one, Expression):
+        raise QueryError(
+            f"Expected a condition, such as col.age > 60 or 'age > 60', got {type(given).__name__}."
+        )
+    return one
+
+
+def maybe_condition(given: Expression | str | None) -> Expression | None:
+    """The same of a condition that there need not be."""
+    return None if given is None else condition_of(given)
+
+
+def _names(columns: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        raise QueryError(f"Expected a list of columns' names, got {columns!r:.80}.")
+    return tuple(columns)
+
+
+@dataclass(kw_only=True)
+class _Later:
+    """A query of a batch that is still open."""
+
+    query: Query
+    share: float
+    by_party: bool
+    answer: Answer | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self.answer is None:
+            raise QueryError(
+                f"Expected the batch to be over before {title(self.query)} is answered: its "
+                "queries are released together at the end of `with`."
+            )
+        return getattr(self.answer, name)
+
+    def __str__(self) -> str:
+        return f"{title(self.query)}: not asked yet" if self.answer is None else str(self.answer)
+
+
+class Batch(Asking):
+    """Queries that are released together where `with` ends; nothing if that is by an error."""
+
+    def __init__(self, session: Whole, *, epsilon: float, law: str | None) -> None:
+        self._session, self._epsilon, self._law = session, epsilon, law
+        self._asked: list[_Later] = []
+        self._over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._over = True
+        if kind is None:
+            answers = self._session.release(self._queries, **self._price)
+            for each, answer in zip(self._asked, answers, strict=True):
+                each.answer = answer
+
+    @property
+    def waiting(self) -> int:
+        """Queries that will not be asked unless it is left."""
+        return 0 if self._over else len(self._asked)
+
+    @property
+    def _queries(self) -> list[Query]:
+        return [each.query for each in self._asked]
+
+    @property
+    def _price(self) -> dict[str, Any]:
+        """What all of it costs, and how the noise is drawn and shared out."""
+        found = {each.by_party for each in self._asked}
+        if len(found) > 1:
+            raise QueryError(
+                "Expected all queries of a batch by party, or none, got some: they share a sum."
+            )
+        return {
+            "epsilon": self._epsilon,
+            "law": self._law,
+            "shares": [each.share for each in self._asked] or None,
+            "by_party": found == {True},
+        }
+
+    def ask(self, query: Query, *, share: float = 1.0, by: str | None = None, **price: Any) -> Any:
+        """Adds a query; `share` is its part of the budget, beside the others'."""
+        if self._over:
+            raise QueryError("Expected an open batch, this one is over.")
+        if price:
+            raise QueryError(
+                f"Expected a share with a query of a batch, got {', '.join(price)}: the batch has "
+                "the price."
+            )
+        if isinstance(share, bool) or not isinstance(share, int | float) or not share > 0:
+            raise QueryError(f"Expected a share > 0, got {share!r}.")
+        later = _Later(query=query, share=float(share), by_party=by_party(by))
+        self._asked.append(later)
+        return later
+
+    def planned(self) -> PlannedBatch:
+        """What would be released by what was asked so far."""
+        return self._session.plan(self._queries, **self._price)
+
+    def plan(self) -> str:
+        """The expected error of each query, before anything is spent."""
+        return plan_text(
+            self.planned(), self._queries, terms=self._session.terms, epsilon=self._epsilon
+        )
+
+
+def _by_itself(error: float, nearer: float) -> str:
+    return f" ({error / nearer:.4g} by its own cells)" if 0 < nearer < 1 else ""
+
+
+def plan_text(
+    planned: PlannedBatch, queries: Sequence[Query], *, terms: Terms, epsilon: float
+) -> str:
+    """A planned release in words."""
+    plan, scale, nearer = planned.plan, planned.scale(), planned.nearer(terms.facts)
+    each = zip(queries, planned.errors(terms.facts), nearer, planned.batch.weights, strict=True)
+    lines = [
+        f"{title(query)}: {query.cells(terms.facts.schema):,} cells, expected error "
+        f"{error:.4g}{_by_itself(error, factor)}, noise scale "
+        f"{scale * factor / query.steps(weight):.6g}"
+        for query, error, factor, weight in each
+    ]
+    if min(nearer) < 1:
+        lines.append(
+            "counts of the same records agree: each answer takes what the others, or a public "
+            "number of records, say of it; the budget is shared out for that"
+        )
+    if planned.instead is not None and planned.instead.trusted:
+        lines.append(f"of a simulation alone: with real parties {planned.instead.refusal}")
+    lines.append(
+        f"together: one secure sum of {plan.dimension:,} integers in a ring of "
+        f"{plan.encoding.ring_bits} bits; {planned.law}; costs ε = {as_written(epsilon)} at δ = "
+        f"{as_written(terms.delta)} ({plan.primary.unit}, {plan.primary.neighbouring}); nothing "
+        "was charged"
+    )
+    if planned.assumptions:
+        lines.append(f"assuming: {'; '.join(planned.assumptions)}")
+    if shares := queries[0].shares:
+        parts = ", ".join(f"{share} %" for share in shares)
+        lines.append(f"in {len(shares)} steps, each such a sum, with {parts} of the budget")
+    return "\n".join(lines)

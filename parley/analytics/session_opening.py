@@ -1,0 +1,167 @@
+"""From what a person gives to an open session: data or a deployment, terms, ledger, folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from parley.analytics.backends import real_parties, simulated_parties
+from parley.analytics.session_settings import Settings, counting_of, settings_from
+from parley.client.data.data_sources import Frame, frame_of
+from parley.client.data.raw_party_block import Persons, TableBlock, read_table_block
+from parley.client.data.records import find_party_files
+from parley.client.data.schema import Schema, load_schema
+from parley.client.queries.base import QueryError
+from parley.privacy.accounting.account_certificates import Certificate
+from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.sampling.random_stream import Randomness
+from parley.server.planning.session_terms import QUERY_LAWS
+from parley.server.records.session_folder import SessionFolder
+from parley.server.rounds.query_session import QuerySession
+from parley.server.rounds.transport import Transport
+from parley.simulations.engine.sharding import split, table_shards
+
+_SIMULATED = b"a simulation's"
+"""Key by which a person's records are chosen, where nobody places any."""
+
+
+def open_session(
+    stack: ExitStack,
+    data: Any,
+    *,
+    resume: Path | None,
+    schema: Schema | str | Path | None = None,
+    out: str | Path | None = None,
+    transport: Transport | None = None,
+    **given: Any,
+) -> tuple[QuerySession, Settings]:
+    """A session with its parties; what it opens is closed by `stack`.
+
+    Raises:
+        QueryError, SchemaError, DataError: settings or data that cannot be used.
+        RunFolderError, LedgerError: a folder or ledger that cannot.
+        JobError: too few parties of a deployment are there.
+    """
+    folder = None
+    if resume is not None:
+        if given or out is not None or schema is not None:
+            raise QueryError("Expected resume with the data alone: a session has its settings.")
+        folder = SessionFolder.open(resume)
+        given, known = dict(folder.settings), Schema.from_toml(folder.schema)
+    else:
+        known = schema if isinstance(schema, Schema) else load_schema(_named(schema))
+    settings = settings_from(given)
+    counting_of(settings)
+    if settings.deployment and data is not None:
+        raise QueryError("Expected either data or a deployment, got both.")
+    simulated = None
+    if not settings.deployment:
+        persons = persons_of(settings)
+        block = read_parties(data, known, parties=settings.parties, persons=persons)
+        dealt = partial(table_shards, _sources(data, known), block, persons, settings.seed)
+        simulated = simulated_parties(stack, settings, block, dealt)
+    if folder is None:
+        plain = settings.model_dump(mode="json", exclude_defaults=True)
+        folder = SessionFolder.create(
+            None if out is None else Path(out), plain, schema=known.to_toml()
+        )
+    stack.enter_context(folder.locked())
+    asked = simulated or real_parties(stack, settings, known, folder, transport=transport)
+    ledger = stack.enter_context(Ledger.open(settings.ledger or folder.ledger_path))
+    budget = DatasetBudget(
+        name=settings.dataset or "session " + hashlib.sha256(asked.data.encode()).hexdigest()[:12],
+        fingerprint=asked.data,
+        contents=asked.contents,
+        rows=asked.rows,
+        unit=asked.terms.counting.unit,
+        neighbouring=asked.terms.neighbouring,
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        certificate=certificate_of(settings),
+        reserved_delta=settings.reserved_delta,
+        insists=settings.certificate != "auto",
+    )
+    ledger.check()
+    (registered,) = ledger.register(budget)
+    session = QuerySession(
+        folder=folder,
+        ledger=ledger,
+        budget=registered,
+        cohort_of=asked.cohort_of,
+        terms=asked.terms.charged_by(registered.limits),
+        trusting=asked.trusting,
+        randomness=Randomness(seed=settings.seed, party=None),
+    )
+    return session, settings
+
+
+def certificate_of(settings: Settings) -> Certificate:
+    """The certificate of an account that a session opens."""
+    if settings.certificate != "auto":
+        return Certificate(settings.certificate)
+    if not settings.delta:
+        return Certificate.PURE
+    row = QUERY_LAWS.get(settings.law)  # auto: either
+    return Certificate.ZCDP if row is None else row.certificate
+
+
+def persons_of(settings: Settings) -> Persons | None:
+    """Whose the records of a simulation are, where persons count.
+
+    Raises:
+        QueryError: no column says so.
+    """
+    if settings.records_per_id is None:
+        return None
+    if not settings.id:
+        raise QueryError("Expected id, the column that says whose a record is, got none.")
+    return Persons(column=settings.id, most=settings.records_per_id, key=_SIMULATED)
+
+
+def read_parties(
+    data: Any, schema: Schema, *, parties: int | None, persons: Persons | None = None
+) -> TableBlock:
+    """The parties' records: one file or frame each, or one that is split among `parties`.
+
+    Of `persons` at most so many in each party.
+
+    Raises:
+        QueryError, DataError: no data, or not what the schema says.
+    """
+    several = _sources(data, schema)
+    if len(several) > 1 and parties not in (None, len(several)):
+        raise QueryError(f"Expected {parties} files or frames, got {len(several)}.")
+    block = read_table_block(several, schema, persons=persons)
+    divided = 0 if parties is None or len(several) > 1 else parties
+    if divided > block.records:
+        raise QueryError(
+            f"Expected 1 to {block.records} parties of {block.records} records, got {parties}."
+        )
+    return split(block, divided, persons)
+
+
+def _sources(data: Any, schema: Schema) -> Sequence[str | Path | Frame]:
+    if data is None:
+        raise QueryError("Expected data: files, one a party, or frames in memory, got none.")
+    if isinstance(data, str | Path):
+        globbed = any(mark in str(data) for mark in "*?[")
+        return list(find_party_files(str(data))) if globbed else [data]
+    if isinstance(data, list | tuple) and all(isinstance(each, str | Path) for each in data):
+        if not data:
+            raise QueryError("Expected at least one file, got none.")
+        return list(data)
+    given = list(data) if isinstance(data, list) else [data]
+    return [
+        frame_of(each, schema=schema, name=f"party {place}") for place, each in enumerate(given)
+    ]
+
+
+def _named(schema: Any) -> str | Path:
+    if not isinstance(schema, str | Path):
+        raise QueryError(f"Expected schema, a file or a Schema, got {type(schema).__name__}.")
+    return schema

@@ -1,0 +1,348 @@
+"""The page of a session: every answer as a plot or a table, and the budget as it went.
+
+It needs nothing but itself: no script, no address; its own content-security policy forbids both.
+What it shows is released already, or public: it may be passed on to whomever the answers are for.
+
+Also here: each answer of a session as a figure or a table of its page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parley.analytics.answer import ENDS, Answer, head_of, shown_number, shown_rows
+from parley.analytics.curve_figure import curve_plot
+from parley.analytics.table_one_output import TableOne
+from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.accounting.tradeoff import found, group_epsilon
+from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.budget import DatasetBudget
+from parley.report.components import NOTHING, Card, Figure, Key, Table, write_page
+from parley.report.plots import Curve as Line
+from parley.report.plots import Palette, curves, interval_rows, interval_steps
+from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.plurals import noun
+from parley.server.records import guarantee_text
+from parley.server.records.attacker_text import group
+from parley.server.records.number_format import number
+from parley.server.records.run_folder import RunFolderError
+from parley.version import __version__
+
+_MOST_ROWS = 24
+_MOST_STEPS = 400
+_MOST_CELLS = 200
+"""Of a table on the page; the folder has them all."""
+_COVERED = {
+    False: "without noise",
+    True: "in the population that the records are drawn from, by a normal approximation",
+}
+
+
+def numbers_table(answers: Sequence[Answer]) -> Table:
+    """Answers of one number each, with intervals that cover the same."""
+    rows = []
+    for each in answers:
+        low, high = each.interval
+        shown = [shown_number(x, high - low) for x in (each.value, low, high)]
+        if not math.isfinite(each.value):
+            shown[0] = "too few records for this ε"
+        rows.append([each.title, *shown, as_written(each.ledger.epsilon)])
+    return Table(
+        caption=f"Answers of one number, with the {answers[0].intervals}: of the value "
+        f"{_COVERED[answers[0].intervals.sampling]}",
+        head=["asked", "answer", "from", "to", "ε"],
+        rows=rows,
+    )
+
+
+def answer_figure(answer: Answer) -> Figure:
+    """An answer of several cells: drawn where that shows something, and a table."""
+    table, keys = answer.table, [name for name in answer.table if name not in ENDS]
+    values = [np.asarray(table[name], dtype=np.float64) for name in ("low", "value", "high")]
+    low, value, high = values
+    known = np.isfinite(value) & np.isfinite(low) & np.isfinite(high)
+    count, rows = len(value), shown_rows(table, _MOST_CELLS)
+    more = f"; the first {_MOST_CELLS} of {count:,} cells" if count > _MOST_CELLS else ""
+    name, intervals = answer.title, answer.intervals.several
+    finding = _finding(answer, int((~known).sum()))
+    drawn: dict[str, Any] = {"title": name, "description": finding}
+    key: Sequence[Key] = (
+        Key(name="answer", colour=Palette.ACCENT, width=3),
+        Key(name=str(answer.intervals), colour=Palette.QUIET),
+    )
+    plot = NOTHING
+    if answer.query.curve:
+        plot, key = curve_plot(answer, **drawn)
+    elif known.any() and not answer.query.inference:  # whose ratios and p-values are read
+        edges = [k for k in keys if k.endswith((" from", " to"))]
+        if len(keys) == 2 == len(edges) and count <= _MOST_STEPS and known.all():
+            spans = [np.asarray(table[edge], dtype=np.float64) for edge in edges]
+            steps = list(zip(*(x.tolist() for x in (*spans, low, value, high)), strict=True))
+            plot = interval_steps(steps, x_title=edges[0].removesuffix(" from"), **drawn)
+        elif count <= _MOST_ROWS:
+            texts = [at for at, key in enumerate(keys) if isinstance(table[key][0], str)]
+            marks = [" · ".join(row[at] for at in texts or range(len(keys))) for row in rows]
+            named = [
+                (marks[k] or name, float(low[k]), float(value[k]), float(high[k]))
+                for k in np.flatnonzero(known)
+            ]
+            plot = interval_rows(
+                named, x_title="", from_zero=bool((value[known] >= 0).all()), **drawn
+            )
+    return Figure(
+        title=name,
+        finding=finding,
+        plot=plot,
+        data=Table(
+            caption=f"{intervals[:1].upper()}{intervals[1:]}{more}", head=[*keys, *ENDS], rows=rows
+        ),
+        keys=key if plot else (),
+    )
+
+
+def tables_beside(answer: Answer, *, shown: str = "") -> list[Figure]:
+    """What else its noisy numbers say, a table each, but for the one that is shown already."""
+    figures = []
+    for name, table in answer.beside.items():
+        if name == shown:
+            continue
+        rows, head = shown_rows(table, _MOST_CELLS), head_of(table)
+        title = f"{name[:1].upper()}{name[1:]}: {answer.title}"
+        both = "of noise and sampling together" if {"from", "p"} & {*head} else "noisy values"
+        caption = answer.intervals.several if ENDS[1] in head else both
+        data = Table(caption=f"{caption[:1].upper()}{caption[1:]}", head=head, rows=rows)
+        figures.append(Figure(title=title, finding="From the same release.", data=data))
+    return figures
+
+
+def _finding(answer: Answer, unknown: int) -> str:
+    charge = answer.ledger
+    together = f" for {charge.queries} queries together" if charge.queries > 1 else ""
+    together += f" in {len(answer.earlier) + 1} steps" if answer.earlier else ""
+    few = f" {unknown} of the cells have too few records for this ε." if unknown else ""
+    return (
+        f"{len(answer.table['value']):,} cells from {answer.survivors} of {answer.parties} "
+        f"parties; {answer.law}, scale {answer.scale:.4g}; "
+        f"ε = {answer.asked}{together}.{few}"
+    )
+
+
+def budget_figure(answers: Sequence[Answer], budget: DatasetBudget) -> Figure | None:
+    """ε spent of the data's budget, release by release; None where nothing was asked of it."""
+    own = {
+        each.ledger.index: each.ledger for each in answers if each.ledger.budget.key == budget.key
+    }
+    if not own:
+        return None
+    finding = (
+        f"After release {max(own)} ε = {shown_up(own[max(own)].spent)} of "
+        f"{as_written(budget.epsilon)} is spent ({budget.unit}, {budget.neighbouring})."
+    )
+    points = [(0.0, 0.0), *((float(index), charge.spent) for index, charge in own.items())]
+    line = Line(name="spent", points=points)
+    name = "ε spent, by release"
+    drawn = curves([line], title=name, description=finding, most=budget.epsilon, x_title="release")
+    rows = [
+        [str(index), as_written(charge.epsilon), shown_up(charge.spent), shown_up(charge.left)]
+        for index, charge in own.items()
+    ]
+    table = Table(caption=finding, head=["release", "asked ε", "spent", "left"], rows=rows)
+    return Figure(title=name, finding=finding, plot=drawn, data=table)
+
+
+_BEYOND = {
+    Unit.RECORD: "A person with several records has the protection of a group.",
+    Unit.PERSON: "A person's records are hidden together in one party; who is known to several "
+    "parties has the protection of a group.",
+    Unit.PARTY: "All that one party holds is hidden together; who is known to several parties has "
+    "the protection of a group.",
+}
+"""Whom the promise does not reach."""
+_GROUPS = (1, 2, 5, 10, 50)
+_ALARMS = (0.01, 0.05, 0.2)
+
+
+def write_session_page(
+    answers: Sequence[Answer], totals: Account, name: str, target: Path, *, table_one: int = 0
+) -> Path:
+    """Writes the page of the session `name`, replacing an older one, and returns its path.
+
+    Args:
+        table_one: the release that is shown as a table one, if any is.
+
+    Raises:
+        RunFolderError: it can't be written to.
+    """
+    asked = [each for each in answers if not each.query.interim]
+    first = [each.with_intervals() for each in asked if each.ledger.index == table_one]
+    others = [each for each in asked if each.ledger.index != table_one]
+    single = [each for each in others if each.alone]
+    wide = [each for each in others if not each.alone]
+    figures = [answer_figure(each) for each in wide]
+    beside = [table for each in wide for table in tables_beside(each)]
+    beside += [table for each in first for table in tables_beside(each, shown="mean")]
+    try:
+        return write_page(
+            target,
+            "session.html.j2",
+            package="parley.analytics",
+            name=name,
+            headline=_headline(asked, totals),
+            notices=_notices(answers),
+            cards=_cards(answers, totals),
+            table=TableOne.of([each.to_json() for each in first]) if first else None,
+            numbers=[
+                numbers_table([each for each in single if each.intervals == covered])
+                for covered in dict.fromkeys(each.intervals for each in single)
+            ],
+            figures=[each for each in figures if each.plot],
+            budget=budget_figure(answers, totals.budget),
+            tables=[*(each for each in figures if not each.plot), *beside],
+            releases=_releases(answers),
+            promise=_promise(answers, totals.budget),
+            attacker=_attacker(totals),
+            footer=_footer(),
+        )
+    except OSError as error:
+        raise RunFolderError(
+            f"Expected to write {target}, got: {describe_cause(error)}."
+        ) from error
+
+
+def _headline(answers: Sequence[Answer], totals: Account) -> str:
+    spent = shown_up(totals.epsilon)
+    asked = "one question" if len(answers) == 1 else f"{number(len(answers))} questions"
+    return f"{asked[:1].upper()}{asked[1:]} answered for ε = {spent}"
+
+
+def _notices(answers: Sequence[Answer]) -> list[str]:
+    if any(each.ledger.seeded for each in answers):
+        return [
+            "The noise of this session came from a seed: it shows what real answers would look "
+            "like, and protects nobody."
+        ]
+    return []
+
+
+def _cards(answers: Sequence[Answer], totals: Account) -> list[Card]:
+    budget = totals.budget
+    spent, left = totals.epsilon, budget.left(totals.taken).epsilon
+    cards = [
+        Card(
+            title="Privacy spent",
+            value=f"ε = {shown_up(spent)} of {as_written(budget.epsilon)}",
+            note=f"Per {budget.unit}, {budget.neighbouring}, at δ = {as_written(budget.delta)}; "
+            f"left {shown_down(left)}. Everything charged to these data in this ledger. The budget "
+            f"holds {budget.promise}. Spent: {guarantee_text.FIXED}.",
+            wide=True,
+            share=min(spent / budget.epsilon, 1.0),
+        )
+    ]
+    if not answers:
+        return cards
+    last = answers[-1]
+    releases = len({each.ledger.index for each in answers})
+    cards.append(
+        Card(
+            title="Questions",
+            value=number(sum(not each.query.interim for each in answers)),
+            note=f"in {number(releases)} release{'s' if releases > 1 else ''}, a secure sum each",
+        )
+    )
+    records = (
+        ""
+        if last.records is None
+        else f"{number(last.records)} {noun(last.records, 'record')} in the last answer"
+    )
+    cards.append(
+        Card(
+            title="Parties",
+            value=f"{number(min(each.survivors for each in answers))} of {number(last.parties)}",
+            note="; ".join(part for part in ("fewest in any answer", records) if part),
+        )
+    )
+    return cards
+
+
+def _releases(answers: Sequence[Answer]) -> Table:
+    rows = []
+    for index in dict.fromkeys(each.ledger.index for each in answers):
+        own = [each for each in answers if each.ledger.index == index]
+        charge = own[0].ledger
+        rows.append(
+            [
+                str(index),
+                "; ".join(each.title for each in own),
+                own[0].law,
+                f"{own[0].survivors} of {own[0].parties}",
+                as_written(charge.epsilon),
+                f"{replace(own[0], earlier=()).tradeoff():.1%}",
+                f"{shown_down(charge.left)} of {as_written(charge.budget.epsilon)}",
+            ]
+        )
+    return Table(
+        caption="Every release, in order: each was charged before anybody was asked. Found: the "
+        "most that an attacker with 5 % false alarms finds by this release alone",
+        head=["", "asked", "noise", "parties", "ε", "found", "left of its budget"],
+        rows=rows,
+    )
+
+
+def _promise(answers: Sequence[Answer], budget: DatasetBudget) -> str:
+    against = sorted({each.ledger.against.short for each in answers})
+    whom = f" It holds against {' and '.join(against)}." if against else ""
+    assumed = dict.fromkeys(said for each in answers for said in each.ledger.assumptions)
+    whom += f" It assumes: {'; '.join(assumed)}." if assumed else ""
+    change = {"replace-one": "Replacing", "add-or-remove-one": "Adding or removing"}
+    return (
+        f"{change.get(str(budget.neighbouring), 'Changing')} one {budget.unit} changes the "
+        "probability of whatever anybody concludes from all of these answers by a factor of at "
+        "most e^ε, plus δ, with ε and δ of the budget, "
+        f"{budget.limits.certificate.holds}.{whom} {_covered(answers)} {_BEYOND[budget.unit]}"
+    )
+
+
+def _covered(answers: Sequence[Answer]) -> str:
+    sampled = sum(each.intervals.sampling for each in answers)
+    if not sampled:
+        return (
+            "Intervals say where the value without noise lies, rounding included: what another "
+            "sample of records would have said is no part of them."
+        )
+    which = "Intervals" if sampled == len(answers) else "Intervals that say so"
+    return (
+        f"{which} cover sampling beside the noise, by a normal approximation: the records as "
+        "independent draws from one population. That other parties might have taken part is no "
+        "part of them."
+    )
+
+
+def _attacker(totals: Account) -> Table:
+    budget, spent, rows = totals.budget, totals.spent, []
+    for members in _GROUPS:
+        epsilon = group_epsilon(spent, budget.delta, members)
+        rates = [f"{found(spent, members=members, alpha=alpha):.1%}" for alpha in _ALARMS]
+        rows.append([group(members, budget.unit), shown_up(epsilon, 4), *rates])
+    alarms = [f"found at {alpha:.0%} false alarms" for alpha in _ALARMS]
+    return Table(
+        caption=f"What all answers together tell at most; ε at δ = {as_written(budget.delta)}, "
+        f"{budget.neighbouring}",
+        head=["about", "ε", *alarms],
+        rows=rows,
+    )
+
+
+def _footer() -> str:
+    return (
+        f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by Parley {__version__}. Beside it in the "
+        "session's folder: answers.jsonl, ledger.sqlite, schema.toml, session.json. A cost is "
+        "rounded up, what is left is rounded down."
+    )

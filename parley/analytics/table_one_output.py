@@ -1,0 +1,257 @@
+"""From answers to table one: text, CSV and rows of a page; each figure with its noise interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.analytics.answer import BEYOND, shown_number
+from parley.client.queries.base import key_of
+from parley.privacy.accounting.rounding import as_written
+from parley.privacy.accounting.threat_model import Adversary, Unit
+from parley.privacy.estimation.noise_intervals import Reach, possible, ratio_interval
+from parley.safe_io.csv_writing import csv_text
+
+_QUARTILES = ("lower quartile", "median", "upper quartile")
+_LINES = (
+    (("n", "%"), "{} ({}%)", "n (%)"),
+    (("n",), "{}", "n"),
+    (("mean", "sd"), "{} ± {}", "mean ± sd"),
+    (("median", *_QUARTILES[::2]), "{} [{}, {}]", "median [quartiles]"),
+)
+"""Statistics that stand in one cell, how, and what a row of them is called."""
+_WHOLE = 10.0
+"""Width of an interval whose numbers are shown without decimals, as those of counts are."""
+
+
+class Figure(NamedTuple):
+    """One figure, a line of the CSV; NaN where there are too few records for its ε.
+
+    Attributes:
+        low, high: its noise interval, 95 %.
+    """
+
+    column: str
+    category: str
+    group: str
+    statistic: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row; a heading has no cells. A cell has values, and their intervals."""
+
+    label: str
+    cells: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOne:
+    """A released table.
+
+    Attributes:
+        groups: categories of the column `by`; one, where it is empty.
+        facts: one of its answers as JSON has it: what all of them together cost.
+    """
+
+    figures: tuple[Figure, ...]
+    groups: tuple[str, ...]
+    by: str
+    facts: dict[str, Any]
+
+    @classmethod
+    def of(cls, answers: Sequence[dict[str, Any]]) -> Self:
+        """The table that a batch's answers make, each as `Answer.to_json` has it."""
+        first, by = answers[0], answers[0]["query"]["by"]
+        groups = tuple(first["table"][key_of(by[0])]) if by else ("all",)
+        figures = tuple(_figures(answers, groups))
+        return cls(figures=figures, groups=groups, by=by[0] if by else "", facts=first)
+
+    @property
+    def head(self) -> str:
+        """What the whole table cost: unit, relation, against whom."""
+        facts, budget = self.facts, self.facts["budget"]
+        return (
+            f"Table one: ε = {as_written(facts['epsilon'])} for the whole table at δ = "
+            f"{as_written(budget['delta'])} ({budget['unit']}, {budget['neighbouring']}; against "
+            f"{Adversary(facts['against']).short})"
+        )
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Groups whose number of records is beyond its own noise; all, where none is."""
+        sizes = [each for each in self.figures if not each.column]
+        return tuple(each.group for each in sizes if each.low > 0) or self.groups
+
+    @property
+    def rows(self) -> list[Row]:
+        """Under each other as papers have them."""
+        found: dict[tuple[str, str], dict[tuple[str, str], Figure]] = {}
+        for each in self.figures:
+            own = found.setdefault((each.column, each.category), {})
+            own[each.group, each.statistic] = each
+        rows, last = list[Row](), ""
+        for (column, category), own in found.items():
+            known = {statistic for _, statistic in own}
+            lines = [line for line in _LINES if set(line[0]) <= known]
+            for statistics, form, name in lines[:1] if category else lines:
+                if category and column != last:
+                    rows.append(Row(label=f"{column}, {name}"))
+                label = f"  {category}" if category else f"{column}, {name}".removeprefix(", ")
+                cells = ([own[group, each] for each in statistics] for group in self.shown)
+                rows.append(Row(label=label, cells=tuple(self._cell(form, each) for each in cells)))
+                last = column
+        return rows
+
+    def _cell(self, form: str, figures: Sequence[Figure]) -> tuple[str, str]:
+        """Values in one cell, and below them their intervals."""
+        shown = [
+            [shown_number(number, self._widths[_kind(each)]) for number in each[-3:]]
+            for each in figures
+        ]
+        return (
+            form.format(*(value for value, _, _ in shown)),
+            form.format(*(f"{low}…{high}" for _, low, high in shown)),
+        )
+
+    @cached_property
+    def _widths(self) -> dict[tuple[str, str], float]:
+        """By which figures are rounded, alike in all groups: the median of their intervals."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for each in self.figures:
+            width = _WHOLE if each.statistic == "n" else each.high - each.low
+            found.setdefault(_kind(each), []).extend([width] if width > 0 else [])
+        return {kind: median(widths) if widths else 0.1 for kind, widths in found.items()}
+
+    @property
+    def notes(self) -> list[str]:
+        """What the figures are, and what they rest on."""
+        facts, unit = self.facts, Unit(self.facts["budget"]["unit"])
+        said = [
+            f"{facts['survivors']} of {facts['parties']} parties; {facts['law']} noise. Below each "
+            "figure stands where it lies without noise, 95 % each; what other records would have "
+            "said is no part of that. Standard deviations are of n records, not n − 1."
+        ]
+        if hidden := [group for group in self.groups if group not in self.shown]:
+            said.append(
+                f"Left out, as fewer records than their noise: {', '.join(hidden)} (in the CSV)."
+            )
+        shown = [each for each in self.figures if each.group in self.shown]
+        if any(math.isnan(each.value) for each in shown):
+            said.append("–: too few records for this ε.")
+        counts = [each for each in shown if each.statistic in ("n", "%")]
+        if any(each.high < 0 or (each.statistic == "%" and each.low > 100) for each in counts):
+            said.append(
+                "Below 0, or above 100 %: noise larger than in 95 % of draws, on a count near that "
+                "end."
+            )
+        if facts["assumptions"]:
+            said.append(f"Assuming: {'; '.join(facts['assumptions'])}.")
+        if unit in BEYOND:
+            said.append(f"{BEYOND[unit]}.")
+        if facts["seeded"]:
+            said.append("The noise is seeded: repeatable, and it protects nobody.")
+        return said
+
+    def __str__(self) -> str:
+        lines: list[Sequence[str]] = [("", *self.shown)] if self.by else []
+        for row in self.rows:
+            lines.append((row.label, *(value for value, _ in row.cells)))
+            if row.cells:
+                lines.append(("", *(ends for _, ends in row.cells)))
+        wide = max(len(line) for line in lines)
+        sizes = [max(len(line[k]) for line in lines if k < len(line)) for k in range(wide)]
+        texts = [
+            "  ".join(
+                text.rjust(size) if k else text.ljust(size)
+                for k, (text, size) in enumerate(zip(line, sizes, strict=False))
+            ).rstrip()
+            for line in lines
+        ]
+        return "\n".join([self.head, "", *texts, "", *self.notes])
+
+    def to_csv(self) -> str:
+        """A line for each figure, of every group; the first line, after #, says what it cost."""
+        rows = (
+            [*each[:4], *("" if math.isnan(x) else x for x in each[4:])] for each in self.figures
+        )
+        return csv_text(Figure._fields, rows, note=self.head)
+
+
+def _kind(figure: Figure) -> tuple[str, str]:
+    """What is rounded alike: a column's quantiles, its percentages, ….
+
+    >>> _kind(Figure("age", "", "all", "lower quartile", 35.0, 34.0, 36.0))
+    ('age', 'quartile')
+    """
+    quartile = figure.statistic in _QUARTILES
+    return figure.column, "quartile" if quartile else figure.statistic
+
+
+def _figures(answers: Sequence[dict[str, Any]], groups: Sequence[str]) -> Iterator[Figure]:
+    """Group by group and cell by cell, in the answers' order."""
+    first, *others = answers
+    asked = first["query"]
+    if "column" not in asked:
+        sizes, noise = _values(first["table"]), float(first["scale"])
+    else:  # the number of all records is public
+        others, noise = list(answers), 0.0
+        sizes = np.full((1, 3), float(first["records"]))
+    for group, ends in zip(groups, sizes.tolist(), strict=True):
+        yield Figure("", "", group, "n", *_cut(ends))
+    for each in others:
+        column = each["query"]["column"]
+        ends = _values(each["table"]).reshape(len(groups), -1, 3)
+        texts, mean = each["table"].get(key_of(column)), each.get("beside", {}).get("mean")
+        for place, group in enumerate(groups):
+            rows = ends[place].tolist()
+            if texts is not None:  # those of each group in turn
+                for text, row in zip(texts, rows, strict=False):
+                    yield Figure(column, text, group, "n", *_cut(row))
+                    share = _percentage(row, sizes[place][0], float(each["scale"]), noise, first)
+                    yield Figure(column, text, group, "%", *share)
+            elif mean is not None:
+                yield Figure(column, "", group, "mean", *_values(mean)[place].tolist())
+                yield Figure(column, "", group, "sd", *np.sqrt(rows[0]).tolist())
+            else:
+                for name, row in zip(_QUARTILES, rows, strict=True):
+                    yield Figure(column, "", group, name, *row)
+
+
+def _values(table: dict[str, Any]) -> NDArray[np.float64]:
+    """`[rows, 3]` value, low, high; NaN where JSON has none."""
+    return np.array([table[end] for end in ("value", "low", "high")], dtype=np.float64).T
+
+
+def _percentage(
+    row: Sequence[float], size: float, scale: float, noise: float, facts: dict[str, Any]
+) -> tuple[float, float, float]:
+    """A noisy count out of a group's, and Fieller's interval; out of N where that is public.
+
+    Noise that counts have in common, where they agree, has one sign in both: taken as independent
+    it is the wider case.
+    """
+    ends: Sequence[float]
+    if noise:
+        tail = Reach.of(facts["law"], scale=1.0).ratio_tail(scale, noise)
+        ends = [float(end) for end in ratio_interval(row[0], size, tail, 0.05)]
+    else:
+        ends = [end / size for end in row[1:]]
+    if math.isnan(ends[0]):
+        return math.nan, math.nan, math.nan
+    return _cut([100 * end for end in (row[0] / size, *ends)], most=100.0)
+
+
+def _cut(row: Sequence[float], most: float = math.inf) -> tuple[float, float, float]:
+    value, low, high = possible(*np.array(row, dtype=np.float64), most=most)
+    return float(value), float(low), float(high)

@@ -1,0 +1,127 @@
+"""What a certificate says, its one text, and its signature.
+
+    signature = Ed25519("parley-certificate-1" ‖ 0 ‖ canonical JSON of the statement)
+
+The statement binds the digests of model and job, the head of the ledger's chain, and for each unit
+of privacy the composition of all entries with ε at δ. The file has one text only: what is read is
+rendered again and must be the same, byte for byte, so that no byte of it can be changed, not even
+a space. Nothing in it names data, a path or a party.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from parley.privacy.accounting.threat_model import Adversary, Neighbouring, Unit
+from parley.privacy.ledger.hash_chain import canonical_json
+from parley.safe_io.json_writing import json_text
+from parley.secure_agg.primitives import sign, signing_public, verifies
+from parley.server.records.guarantee_facts import AdversaryAccount, FoundOf
+from parley.server.records.json_record import Facts, FactsError
+from parley.server.records.run_summary import LedgerHead
+
+_TAG = b"parley-certificate-1\x00"
+_LARGEST = 1 << 22
+
+
+class CertificateError(ValueError):
+    """A certificate that cannot be made, or one that does not hold."""
+
+
+class CertifiedGuarantee(Facts):
+    """What one unit was charged.
+
+    Attributes:
+        epsilon, delta: charged, by the conversion named, against `adversary`.
+        accounts: against the other adversaries, as the run computed them.
+        assumptions: what it rests on beyond its proof.
+        found: what the entries tell an attacker, of one of the unit and of groups.
+    """
+
+    unit: Unit
+    neighbouring: Neighbouring
+    epsilon: float = Field(gt=0)
+    delta: float = Field(ge=0, lt=1)
+    conversion: str
+    adversary: Adversary
+    spent: dict[str, Any]
+    accounts: tuple[AdversaryAccount, ...]
+    assumptions: tuple[str, ...]
+    found: tuple[FoundOf, ...] | None = None
+
+
+class Statement(Facts):
+    """What is certified of a run.
+
+    Attributes:
+        engine: which ran it; "fast" and "flower" are simulations in one place.
+        rounds_done: of so many `rounds`; `status` says how it ended.
+    """
+
+    format: Literal["parley-certificate-1"] = "parley-certificate-1"
+    issued: str
+    parley_version: str
+    run_id: str
+    engine: str
+    status: str
+    algorithm: str
+    parties: int
+    rounds: int
+    rounds_done: int
+    model_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    job_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    ledger_head: LedgerHead
+    guarantees: tuple[CertifiedGuarantee, ...] = Field(min_length=1)
+
+    def message(self) -> bytes:
+        """What is signed."""
+        return _TAG + canonical_json(self.to_json()).encode("ascii")
+
+
+class Certificate(Facts):
+    """A statement, who signs it (an Ed25519 public key), and the signature, in hex."""
+
+    statement: Statement
+    signer: str = Field(pattern=r"^[0-9a-f]{64}$")
+    signature: str = Field(pattern=r"^[0-9a-f]{128}$")
+
+    def text(self) -> str:
+        """The file."""
+        return json_text(self.to_json(), indent=2) + "\n"
+
+
+def signed(statement: Statement, private: bytes) -> Certificate:
+    """The statement under a signature by an Ed25519 key of 32 bytes."""
+    return Certificate(
+        statement=statement,
+        signer=signing_public(private).hex(),
+        signature=sign(private, statement.message()).hex(),
+    )
+
+
+def parse_certificate(content: bytes, where: object) -> Certificate:
+    """The certificate in a file, its signature verified by the key that it names.
+
+    Raises:
+        CertificateError: it is none, another version's, or any byte of it was changed.
+    """
+    if len(content) > _LARGEST:
+        raise CertificateError(f"{where}: Expected a certificate, got {len(content)} bytes.")
+    try:
+        certificate = Certificate.parse(content.decode("utf-8"), where)
+    except (FactsError, UnicodeDecodeError) as error:
+        raise CertificateError(f"{where}: no certificate of this version: {error}") from error
+    if certificate.text().encode("utf-8") != content:
+        raise CertificateError(
+            f"{where}: Expected the text that Parley writes of it, got one that differs: it "
+            "was changed."
+        )
+    public, signature = bytes.fromhex(certificate.signer), bytes.fromhex(certificate.signature)
+    if not verifies(public, signature, certificate.statement.message()):
+        raise CertificateError(
+            f"{where}: Expected a signature by key {certificate.signer}, got another: "
+            "the certificate was changed, or another key signed it."
+        )
+    return certificate

@@ -1,0 +1,148 @@
+"""A certificate of a run that ended, made from its folder and its ledger."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+
+from parley.certificate.certificate_statement import (
+    Certificate,
+    CertificateError,
+    CertifiedGuarantee,
+    Statement,
+    signed,
+)
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.rounding import as_written
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.hash_chain import Head
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.recorded_entries import EntryState
+from parley.safe_io.file_reading import LARGEST_MODEL, opened
+from parley.server.records import guarantee_text
+from parley.server.records.guarantee_facts import GuaranteeSummary
+from parley.server.records.guarantees import found_of_groups
+from parley.server.records.run_folder import RunFolder, ledger_of
+from parley.server.records.run_reader import read_summary
+from parley.server.records.run_summary import LedgerHead, RunSummary
+from parley.version import __version__
+
+
+def signing_key(path: Path) -> bytes:
+    """The Ed25519 key in a file (64 hex digits), made where there is none, readable by its owner.
+
+    Raises:
+        CertificateError: the file holds something else, or others may read it.
+    """
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private = secrets.token_bytes(32)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(file, "w", encoding="ascii") as opened:
+            opened.write(private.hex() + "\n")
+        return private
+    if path.stat().st_mode & 0o077:
+        raise CertificateError(f"Expected a key that its owner alone may read: chmod 600 {path}.")
+    try:
+        private = bytes.fromhex(path.read_text(encoding="ascii").strip())
+    except ValueError:
+        private = b""
+    if len(private) != 32:
+        raise CertificateError(f"Expected an Ed25519 key of 64 hex digits in {path}.")
+    return private
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    try:
+        with opened(path, largest=LARGEST_MODEL) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError as error:
+        raise CertificateError(f"Expected {path.name} in {path.parent}, got none.") from error
+
+
+def charged(place: str | Path, run_id: str, head: LedgerHead) -> dict[Unit, Composition]:
+    """What a run was charged for each unit, by a ledger that is sound and contains the head.
+
+    Raises:
+        CertificateError: it is not.
+    """
+    spent: dict[Unit, Composition] = {}
+    with Ledger.open(place, create=False, read_only=True) as ledger:
+        if problems := ledger.verify(anchor=Head(records=head.records, hash=head.hash)):
+            raise CertificateError(f"Expected the sound ledger of {run_id}, got: {problems[0]}")
+        # Of the whole log, as it was verified: an index of the file may leave out what it likes.
+        for recorded in ledger.entries():
+            if recorded.entry.run_id == run_id and recorded.state is not EntryState.VOIDED:
+                unit = recorded.entry.key.unit
+                spent[unit] = spent.get(unit, Composition.empty()).add(recorded.entry.event)
+    return spent
+
+
+def issued(run: Path, private: bytes, *, ledger: str | None = None) -> Certificate:
+    """The certificate of a run: what `certified` says of it, signed."""
+    return signed(certified(run, ledger=ledger), private)
+
+
+def certified(run: Path, *, ledger: str | None = None) -> Statement:
+    """What is certified of a run.
+
+    Args:
+        ledger: the place of its ledger, where its job names a URL.
+
+    Raises:
+        CertificateError: the run did not end, its noise was seeded, its ledger is not sound, or
+            the entries don't prove what the run says.
+    """
+    folder, job = RunFolder.open(run)
+    summary = read_summary(run)
+    if summary is None or summary.ledger_head is None:
+        raise CertificateError(f"Expected a run that ended, {run} has no summary.")
+    if any(of.noise.seeded is not False for of in summary.guarantees):
+        raise CertificateError(
+            "Expected noise from the operating system's entropy, got seeded noise: it protects "
+            "nobody, so that there is nothing to certify."
+        )
+    spent = charged(ledger_of(run, job, named=ledger), folder.run_id, summary.ledger_head)
+    return Statement(
+        issued=datetime.now(UTC).isoformat(timespec="seconds"),
+        parley_version=__version__,
+        run_id=folder.run_id,
+        engine=summary.engine,
+        status=summary.status,
+        algorithm=summary.algorithm,
+        parties=summary.parties,
+        rounds=summary.rounds,
+        rounds_done=summary.rounds_done,
+        model_sha256=digest_of(run / "model.safetensors"),
+        job_sha256=digest_of(run / "job.toml"),
+        ledger_head=summary.ledger_head,
+        guarantees=tuple(_guarantee(summary, of, spent) for of in summary.guarantees),
+    )
+
+
+def _guarantee(
+    summary: RunSummary, of: GuaranteeSummary, spent: dict[Unit, Composition]
+) -> CertifiedGuarantee:
+    own = spent.get(of.unit, Composition.empty())
+    conversion, epsilon = own.epsilon(of.delta)
+    if not own.releases or conversion == "none":
+        raise CertificateError(
+            f"Expected entries of {summary.run_id} for one {of.unit} that come to a finite ε at "
+            f"δ = {as_written(of.delta)}, got {own.releases} that don't."
+        )
+    return CertifiedGuarantee(
+        unit=of.unit,
+        neighbouring=of.neighbouring,
+        epsilon=epsilon,
+        delta=of.delta,
+        conversion=conversion,
+        adversary=guarantee_text.charged(of),
+        spent=own.to_json(),
+        accounts=tuple(row for row in of.accounts if not row.charged),
+        assumptions=("not known",) if of.assumptions is None else of.assumptions,
+        found=found_of_groups(own),
+    )

@@ -1,0 +1,234 @@
+"""`parley audit`: measure a job or a file of queries, or compute a bound from counts.
+
+Also here: the claims of a file of queries, batch by batch.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from parley.analytics.query_file import load_queries
+from parley.analytics.session_settings import settings_from
+from parley.audit.audit_page import write_audit
+from parley.audit.verdict_text import lines_of
+from parley.client.data.schema import load_schema
+from parley.command_options import AsJson, Sets
+from parley.commands.audit_bound import bound_app
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
+from parley.safe_io.json_writing import json_text
+from parley.safe_io.toml_reading import load_toml
+from parley.server.jobs.job_file import load_job
+from parley.server.records.run_folder import RunFolder
+from parley.simulations.audit.audit_results import AuditReport, combined
+from parley.simulations.audit.audit_target import Audited, asked
+from parley.simulations.audit.measure import (
+    Effort,
+    audit_guarantee,
+    audit_released,
+    views,
+    views_of,
+)
+from parley.simulations.audit.model_attacks import TRAININGS
+
+
+def is_of_queries(path: Path | None) -> bool:
+    """Whether it is a file of queries."""
+    try:
+        return path is not None and "session" in load_toml(path)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return False  # who reads it as a job says what is wrong
+
+
+def claims_of_queries(path: Path, *, seed: int | None) -> Iterator[Audited]:
+    """Every batch of a file of queries."""
+    file = load_queries(path)
+    given = {key: value for key, value in file.session.items() if key not in {"data", "schema"}}
+    settings = settings_from(given)
+    if not isinstance(file.session.get("schema"), str):
+        raise click.UsageError(f"Expected schema in [session] of {path}, got none.")
+    schema = load_schema(file.session["schema"])
+    point = settings.noise_point or ("share" if settings.deployment else "server")
+    for batch in file.batches:
+        law = batch[0].law or settings.law
+        claim = asked(
+            [each.query for each in batch],
+            schema,
+            epsilon=float(batch[0].epsilon or 0.0),
+            delta=settings.delta,
+            neighbouring=Neighbouring(settings.neighbouring),
+            noise_point=NOISE_POINTS[point],
+            law=law,
+            shares=[each.share for each in batch],
+            seed=seed,
+        )
+        yield from views(claim)
+
+
+REFUTED = 4
+"""Exit status where a claim was refuted, and confirmed to be."""
+
+
+class _JobFirst(TyperGroup):
+    """A group whose first word is a job file unless it is the name of a command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["job", *args]
+        return super().parse_args(ctx, args)
+
+
+audit_app = typer.Typer(
+    cls=_JobFirst,
+    suggest_commands=False,
+    help="Measure a lower bound on the ε that a job really costs, through Parley's own code.\n\n"
+    "[bold]parley audit job.toml[/bold] is short for [bold]parley audit job job.toml[/bold]. A "
+    "lower bound, not an estimate; it holds with the confidence asked for, not certainly; no bound "
+    "exceeds what so many trials can certify. Exit status 4: a claim was refuted; 0: none was, "
+    "also where trials are too few to refute it: a line then says the most that they certify.",
+)
+audit_app.add_typer(bound_app, name="bound")
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text in (None, "auto") else tuple(str(text).split(","))
+
+
+JobOrRun = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[JOB]",
+        help="Job file or file of queries (TOML), or a run's folder; none: the defaults.",
+    ),
+]
+Attack = Annotated[
+    str,
+    typer.Option(
+        help="auto, or names with commas: dirac, crowd, on-off, party, corners; or, on the "
+        "model that is released at last: membership, clipbkd, label-flip."
+    ),
+]
+ScoresLeak = Annotated[
+    bool,
+    typer.Option(
+        "--scores-leak",
+        help="With --data job: I know that what is found says something of these records, and "
+        "that no ε covers it.",
+    ),
+]
+
+
+@audit_app.command("job")
+def audit_job(
+    job: JobOrRun = None,
+    sets: Sets = None,
+    trials: Annotated[
+        str, typer.Option(help="Worlds with the canary, and as many without; auto: by the job.")
+    ] = "auto",
+    confidence: Annotated[
+        float, typer.Option(help="Of all bounds of one audit together; above ½ and below 1.")
+    ] = 0.95,
+    attack: Attack = "auto",
+    data: Annotated[
+        str,
+        typer.Option(help="Records that attacks on the released model train on: synthetic, job."),
+    ] = "synthetic",
+    scores_leak: ScoresLeak = False,
+    method: Annotated[
+        str, typer.Option(help="auto, or names with commas: pair, mu, profile, factor, white.")
+    ] = "auto",
+    features: Annotated[
+        int | None, typer.Option(min=1, help="Columns of a record of a world; the width of d.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed the worlds: the audit then repeats.")
+    ] = None,
+    as_json: AsJson = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for audit.json and audit.html (made).")
+    ] = None,
+) -> None:
+    """Audit a job: neighbouring worlds by the thousand, and what an attacker makes of them."""
+    released = _on_released(attack, data=data, scores_leak=scores_leak)
+    if job is not None and job.is_dir():
+        job = RunFolder.open(job)[0].path / "job.toml"
+    effort = Effort(
+        trials=_count(trials),
+        confidence=confidence,
+        attacks=_names(attack),
+        methods=_names(method),
+        seed=seed,
+    )
+    reports: list[AuditReport] = []
+    found = _reports(job, sets or [], effort, features, released=released, own_records=scores_leak)
+    for each in found:
+        reports.append(each)
+        if not as_json:
+            typer.echo("\n".join(lines_of(each)))
+    verdict = combined([each.verdict for each in reports])
+    whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}
+    if out is not None:
+        page = write_audit(reports, out)
+        if not as_json:
+            typer.echo(f"{page}")
+    if as_json:
+        typer.echo(json_text(whole))
+    else:
+        typer.echo(f"{verdict.replace('-', ' ')}. Simulation only: no ledger was opened.")
+    if verdict == "refuted":
+        raise typer.Exit(REFUTED)
+
+
+def _reports(
+    job: Path | None,
+    sets: list[str],
+    effort: Effort,
+    features: int | None,
+    *,
+    released: bool,
+    own_records: bool,
+) -> Iterator[AuditReport]:
+    """Of what a job releases at last, of its guarantees, or of batches of queries."""
+    if released:
+        yield audit_released(load_job(job, overrides=sets), effort, own_records=own_records)
+        return
+    if job is not None and is_of_queries(job):
+        if sets or features:
+            raise click.UsageError("Expected no --set or --features with a file of queries.")
+        claims = claims_of_queries(job, seed=effort.seed)
+    else:
+        claims = views_of(load_job(job, overrides=sets), seed=effort.seed, features=features)
+    for claim in claims:
+        yield audit_guarantee(claim, effort)
+
+
+def _on_released(attack: str, *, data: str, scores_leak: bool) -> bool:
+    """Whether attacks are on the released model."""
+    if data not in {"synthetic", "job"}:
+        raise click.UsageError(f"Expected --data synthetic or job, got {data!r}.")
+    released = any(name in TRAININGS for name in _names(attack))
+    if data == "job" and not released:
+        raise click.UsageError(
+            f"Expected --attack with --data job to be of {', '.join(TRAININGS)}, got {attack!r}: "
+            "other attacks make their records."
+        )
+    if scores_leak != (data == "job"):
+        raise click.UsageError(
+            "Expected --data job and --scores-leak together: scores of attacks on the job's own "
+            "records say something of them that no ε covers."
+        )
+    return released
+
+
+def _count(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise click.UsageError(f"Expected --trials as a whole number or auto, got {text!r}.")
+    return int(text)

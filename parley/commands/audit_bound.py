@@ -1,0 +1,112 @@
+"""`parley audit bound …`: calculators on the audit's own statistics, for counts that one has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import click
+import typer
+
+from parley import audit_bounds
+from parley.command_options import AsJson
+from parley.privacy.accounting.rounding import as_written, shown_down
+from parley.safe_io.json_writing import json_text
+
+bound_app = typer.Typer(
+    suggest_commands=False,
+    no_args_is_help=True,
+    help="Compute a lower bound on ε from counts. A bound, not an estimate; it holds with the "
+    "confidence asked for, not certainly.",
+)
+
+Confidence = Annotated[float, typer.Option(help="1 − α, above ½ and below 1.")]
+Delta = Annotated[float, typer.Option(help="δ of the claim.")]
+
+
+@bound_app.command()
+def pair(
+    hits_in: Annotated[str, typer.Option(help="HITS/TRIALS of an event with the canary.")],
+    hits_out: Annotated[str, typer.Option(help="HITS/TRIALS of it without.")],
+    confidence: Confidence = 0.95,
+    delta: Delta = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """Two worlds and one event: assumes nothing of the noise."""
+    seen = (hits_in, hits_out)
+    _show("pair", as_json, *seen, confidence=confidence, delta=delta)
+
+
+@bound_app.command()
+def mu(
+    false_positives: Annotated[str, typer.Option(help="ERRORS/TRIALS without the canary.")],
+    false_negatives: Annotated[str, typer.Option(help="ERRORS/TRIALS with it.")],
+    confidence: Confidence = 0.95,
+    delta: Delta = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """μ of the Gaussian curve from a test's two error rates, and ε of that curve."""
+    errors = (false_positives, false_negatives)
+    _show("mu", as_json, *errors, confidence=confidence, delta=delta)
+
+
+def _of_guesses(name: str, words: str) -> None:
+    """A command on the right guesses of one run's coins."""
+
+    @bound_app.command(name, help=words)
+    def command(
+        canaries: Annotated[int, typer.Option(min=1, help="m coins that decided over canaries.")],
+        guesses: Annotated[int, typer.Option(min=0, help="r guesses; r was fixed beforehand.")],
+        right: Annotated[int, typer.Option(min=0, help="v of them right.")],
+        confidence: Confidence = 0.95,
+        delta: Delta = 1e-5,
+        as_json: AsJson = False,
+    ) -> None:
+        seen = {"canaries": canaries, "guesses": guesses, "right": right}
+        _show(name, as_json, **seen, confidence=confidence, delta=delta)
+
+
+_of_guesses("one-run", "One run with many canaries: assumes nothing of the noise.")
+_of_guesses("one-run-fdp", "One run with many canaries: Gaussian curve assumed.")
+
+
+@bound_app.command()
+def factor(
+    law: Annotated[str, typer.Option(help="gaussian | l2-laplace | laplace-l1")],
+    vectors: Annotated[int, typer.Option(min=1, help="N noise vectors seen.")],
+    dimension: Annotated[int, typer.Option(min=1, help="d of each.")],
+    mean_norm: Annotated[
+        float,
+        typer.Option(
+            help="Mean L2 norm (l2-laplace), mean L1 norm (laplace-l1), or root mean square of "
+            "the L2 norm (gaussian)."
+        ),
+    ],
+    sensitivity: Annotated[float, typer.Option(help="Δ, in the same unit.")] = 1.0,
+    reach: Annotated[float, typer.Option(help="The part of Δ that neighbours really reach.")] = 1.0,
+    confidence: Confidence = 0.95,
+    delta: Delta = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """The noise's scale from its own size: presumes the shape of its law."""
+    seen = {"law": law, "vectors": vectors, "dimension": dimension, "mean_norm": mean_norm}
+    asked = {"sensitivity": sensitivity, "reach": reach, "confidence": confidence, "delta": delta}
+    _show("factor", as_json, residuals=seen, **asked)
+
+
+def _show(method: str, as_json: bool, *counts: str, **asked: Any) -> None:
+    """Prints a bound; a number that it refuses is wrong input."""
+    try:
+        seen: list[Any] = [audit_bounds.Hits.parse(each) for each in counts]
+        if "residuals" in asked:
+            seen.append(audit_bounds.Residuals.from_mean_norm(**asked.pop("residuals")))
+        bound = audit_bounds.BOUNDS[method](*seen, **asked)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if as_json:
+        typer.echo(json_text(bound.to_json()))
+        return
+    mu_text = "" if bound.mu_lower is None else f", μ ≥ {shown_down(bound.mu_lower)}"
+    typer.echo(
+        f"ε ≥ {shown_down(bound.epsilon_lower)} at δ = {as_written(bound.delta)}{mu_text} "
+        f"(confidence {100 * bound.confidence:g} %, {bound.method})"
+    )

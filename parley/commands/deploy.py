@@ -1,0 +1,145 @@
+"""`parley deploy …`: folders and keys of a deployment, made, renewed and rotated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parley.client.contract.roster import Deployment
+from parley.command_options import PartyDir
+from parley.deploy.deployment_folders import DeployError
+from parley.deploy.provisioning import (
+    accept,
+    add_party,
+    make_deployment,
+    make_own_keys,
+    propose_keys,
+    remove_party,
+    renew_certificates,
+    rotate_party,
+)
+
+deploy_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
+
+DeploymentDir = Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")]
+
+
+@deploy_app.command("init")
+def deploy_init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    host: Annotated[
+        list[str],
+        typer.Option(help="Name or address by which parties reach the server. Repeatable."),
+    ],
+    parties: Annotated[int, typer.Option(help="So many parties: site-1, site-2, …")] = 0,
+    party: Annotated[
+        list[str] | None, typer.Option("--party", help="A party by name. Repeatable.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The server's one port.")] = 9092,
+) -> None:
+    """Make a deployment: a certificate authority, a server, a folder and keys for every party.
+
+    [bold]parley deploy init consortium --host fl.example.org --party north --party south
+    --party east[/bold]
+    """
+    names = list(party or []) or [f"site-{index + 1}" for index in range(parties)]
+    if len(names) < 2 or (party and parties):
+        raise DeployError("Expected --parties N (2 or more), or --party NAME twice or more.")
+    deployment = make_deployment(folder, hosts=host, parties=names, port=port)
+    typer.echo(f"Deployment made; the server is {deployment.server_address}. Its id:")
+    typer.echo(f"  {deployment.spoken}")
+    typer.echo(f"  {folder}/server → the server's machine:  parley server DIR")
+    for name in names:
+        typer.echo(f"  {folder}/parties/{name} → {name}, secretly:  parley party DIR")
+    typer.echo(f"  {folder}/operator → who submits from elsewhere:  parley submit --to DIR")
+    typer.echo(f"  {folder}/authority → keep it offline: it can name another server.")
+    typer.echo("Each party then writes its data sets and limits into its own party.toml.")
+
+
+@deploy_app.command("renew")
+def deploy_renew(
+    folder: DeploymentDir,
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", help="Other names of the server than now. Repeatable."),
+    ] = None,
+) -> None:
+    """Make all certificates anew, before they expire (after 397 days); keys of parties stay."""
+    renewed = renew_certificates(folder, hosts=host or [])
+    typer.echo(f"Copy {folder}/server/*.pem and *.key to the server and restart it.")
+    for name in renewed:
+        typer.echo(f"Send {name} its new party.pem (public): {folder}/parties/{name}/party.pem")
+
+
+@deploy_app.command("rotate")
+def deploy_rotate(
+    folder: DeploymentDir,
+    name: Annotated[str, typer.Argument(metavar="PARTY", help="Whose keys are made anew.")],
+) -> None:
+    """Make a party's keys anew, say after one was lost; the old ones are then refused."""
+    deployment = rotate_party(folder, name)
+    typer.echo(f"Send {name} its new keys from {folder}/parties/{name}, secretly.")
+    _tell_roster(folder, deployment)
+
+
+@deploy_app.command("add-party")
+def deploy_add_party(
+    folder: DeploymentDir, name: Annotated[str, typer.Argument(metavar="PARTY", help="Who joins.")]
+) -> None:
+    """Make the folder and keys of one more party; the others keep theirs."""
+    deployment = add_party(folder, name)
+    typer.echo(f"{folder}/parties/{name} → {name}, secretly:  parley party DIR")
+    _tell_roster(folder, deployment)
+
+
+@deploy_app.command("remove-party")
+def deploy_remove_party(
+    folder: DeploymentDir, name: Annotated[str, typer.Argument(metavar="PARTY", help="Who leaves.")]
+) -> None:
+    """Take a party out of the roster; the server then refuses its certificate."""
+    _tell_roster(folder, remove_party(folder, name))
+
+
+def _tell_roster(folder: Path, deployment: Deployment) -> None:
+    typer.echo(
+        f"Send everyone the new roster, {folder}/authority/deployment.toml, and restart the\n"
+        "server. Runs that are going on end: their roster is the old one. The deployment's id\n"
+        f"is now:\n  {deployment.spoken}"
+    )
+
+
+@deploy_app.command("own-keys")
+def deploy_own_keys(folder: PartyDir) -> None:
+    """On the party's machine: make both keys anew, so that not even the operator had them."""
+    entry = make_own_keys(folder)
+    typer.echo(f"Send {entry} (public) to the operator: parley deploy accept DIR {entry.name}")
+    typer.echo("Until everyone has the new deployment.toml, this party cannot take part.")
+
+
+@deploy_app.command("accept")
+def deploy_accept(
+    folder: DeploymentDir,
+    entry: Annotated[Path, typer.Argument(metavar="FILE", help="NAME.public.toml of a party.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Accept without asking.")] = False,
+) -> None:
+    """Put the public keys that a party made itself into the roster.
+
+    Shows what changes, which is one party's keys and the deployment's id, and asks.
+    """
+    proposed = propose_keys(folder, entry)
+    name = proposed.new.name
+    typer.echo(f"{name}, and no other party, gets new keys:")
+    for what, old, new in (
+        ("identity", proposed.old.identity.hex(), proposed.new.identity.hex()),
+        ("the deployment's id", proposed.before.spoken, proposed.after.spoken),
+    ):
+        typer.echo(f"  {what}, before: {old}")
+        typer.echo(f"  {what}, after:  {new}" if new != old else f"  {what}, after:  the same")
+    if not yes:
+        typer.confirm(f"Did {name} read this identity to you? Accept", abort=True)
+    accept(folder, proposed)
+    typer.echo(f"Send everyone {folder}/authority/deployment.toml and restart the server.")
+    pem = folder / "parties" / name / "party.pem"
+    typer.echo(f"Send {name} its certificate, too (public): {pem}")

@@ -1,0 +1,100 @@
+"""`parley ledger`: show, verify, free, raise."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from parley.command_options import AsJson
+from parley.privacy.accounting.rounding import shown_up
+from parley.privacy.accounting.threat_model import Unit
+from parley.safe_io.json_writing import json_text
+from parley.safe_io.printable_text import one_line
+from parley.terminal.ledger_output import (
+    free_ledger,
+    print_ledger,
+    raise_budget,
+    read_ledger,
+    verify_ledger,
+)
+
+ledger_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
+
+LedgerPath = Annotated[
+    str,
+    typer.Argument(
+        metavar="LEDGER",
+        help="Ledger file, postgresql:// URL, or a run's folder: the file that its job names, "
+        "else its own. A URL that a folder names is never connected to.",
+    ),
+]
+
+Named = Annotated[
+    str | None,
+    typer.Option("--ledger", metavar="URL", help="Where the ledger of a run's folder is."),
+]
+
+
+@ledger_app.command("show")
+def ledger_show(ledger: LedgerPath, as_json: AsJson = False) -> None:
+    """Show what runs released on which data, what that cost, and what is left."""
+    content = read_ledger(ledger)
+    if as_json:
+        typer.echo(json_text(content.to_json()))
+    else:
+        print_ledger(content)
+
+
+@ledger_app.command("verify")
+def ledger_verify(ledger: LedgerPath, named: Named = None) -> None:
+    """Check the ledger's hash chain and totals; name an entry that somebody edited."""
+    problems, entries = verify_ledger(ledger, named=named)
+    if problems:
+        for problem in problems:
+            typer.echo(one_line(f"✗ {problem}"), err=True)
+        raise typer.Exit(1)
+    typer.echo(f"✓ {entries} entries, chain and totals intact.")
+
+
+@ledger_app.command("free")
+def ledger_free(
+    ledger: LedgerPath,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name in the ledger.")],
+) -> None:
+    """Give back what a killed run still holds for rounds that it won't make.
+
+    Before its first round a run sets aside what all its rounds need; when it ends, it gives back
+    the rest. After a kill, `parley run --resume` continues it. What it reserved stays charged.
+    """
+    for dataset, releases in free_ledger(ledger, run).items():
+        typer.echo(one_line(f"{dataset}: {releases} releases given back."))
+
+
+@ledger_app.command("raise")
+def ledger_raise(
+    ledger: LedgerPath,
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="The data's name in the ledger.")
+    ],
+    reason: Annotated[str, typer.Option(help="Why; it stays in the ledger's chain for good.")],
+    epsilon: Annotated[float | None, typer.Option(help="The new total ε.")] = None,
+    delta: Annotated[float | None, typer.Option(help="The new total δ.")] = None,
+    unit: Annotated[Unit, typer.Option(help="Whose budget.")] = Unit.RECORD,
+) -> None:
+    """Raise a data set's budget on purpose. It can't be taken back.
+
+    People were promised the old one: ask whoever answers for the data first. Jobs on these data
+    say the new total from then on (privacy.dataset-epsilon).
+    """
+    before, after, raises = raise_budget(
+        ledger, dataset, unit=unit, reason=reason, epsilon=epsilon, delta=delta
+    )
+    typer.echo(f"{dataset}: {before.guarantee} is now {after.guarantee}.")
+    together = min(1.0, (raises + 1) * after.delta)
+    if together:
+        typer.echo(
+            "If answers decided on it, all promises until now hold together at δ = "
+            f"{shown_up(together, 3)}: {raises + 1} times δ, after "
+            f"{raises} raise{'s' if raises > 1 else ''}."
+        )

@@ -1,0 +1,72 @@
+"""`parley party`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from parley.client.contract.roster import load_deployment
+from parley.command_options import LogJson, PartyDir
+from parley.deploy.deployment_folders import own_entry
+from parley.deploy.event_log import Event, teller
+from parley.deploy.folder_lock import hold_folder
+from parley.deploy.party_check import check_accounts, check_items
+from parley.deploy.stream.party_client import Attending, party_answers
+
+
+def party(
+    folder: PartyDir,
+    server_address: Annotated[
+        str | None,
+        typer.Option("--server", metavar="HOST:PORT", help="Instead of deployment.toml's."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check, item by item, and say what is wrong.")
+    ] = False,
+    log_json: LogJson = False,
+) -> None:
+    """Take part, in the foreground; Ctrl-C (or systemd) stops it.
+
+    Only party.toml in this folder says what this party agrees to, and only its ledger what it has
+    spent. Whatever code a server sends is left alone: this installation answers.
+    """
+    items = []
+    for item in check_items(folder, server=server_address):
+        items.append(item)
+        if check or (item.status and not item.waits):
+            typer.echo(item.line, err=not check)
+    # What is wrong with the folder counts before what is wrong with the server.
+    if wrong := max(item.status for item in items if check or not item.waits):
+        raise typer.Exit(wrong)
+    if check:
+        return
+    folder = folder.resolve()
+    deployment = load_deployment(folder / "deployment.toml")
+    name = own_entry(folder, deployment).name
+    address = server_address or deployment.server_address
+    tell = teller(as_json=log_json)
+    for item in items:
+        if item.waits:
+            line = f"{item.said}\nWaiting for as long as it takes, dialling again; Ctrl-C ends it."
+            tell(Event("waiting", line, server=address))
+    ready = f"{name} is ready for {address}. The deployment's id:\n  {deployment.spoken}"
+    tell(Event("ready", ready, party=name, server=address, deployment=deployment.id))
+
+    # At once: what an answer relies on is on disk before it is returned, and an interrupt that is
+    # raised inside a library's callback may never be heard.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, partial(_end, tell))
+    tell(f"What it answers is in {folder / 'party.log'}.")
+    answers = party_answers(folder, check=partial(check_accounts, folder))
+    with hold_folder(folder, role="party", command="parley party"):
+        Attending(folder, address=address, answers=answers, say=tell).forever()
+
+
+def _end(tell: Callable[[str], None], _number: int, _frame: object) -> None:
+    tell("parley: interrupted.")
+    os._exit(130)

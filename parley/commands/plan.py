@@ -1,0 +1,52 @@
+"""`parley plan`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from parley.command_options import AsJson, JobFile, Sets
+from parley.planning.plan_job import plan as plan_job
+from parley.safe_io.json_writing import json_text
+from parley.server.jobs.job_file import load_job
+from parley.terminal.run_output import print_outlook
+
+
+def plan(
+    job: JobFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+    seconds_a_step: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="What a secure sum takes where it will run: for the hours of distributed DP-SGD.",
+        ),
+    ] = None,
+    trust_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-code",
+            help="Run the code that the job names, a loss, network, map or algorithm of your own. "
+            "Without it such a job is refused, and none of it is run.",
+        ),
+    ] = False,
+) -> None:
+    """Say what a budget buys before anybody reads any data: noise, ε by round, ring and grid.
+
+    parties.count and parties.min-records are enough, e.g.
+    [bold]parley plan --set parties.count=100 --set parties.min-records=500[/bold]
+    """
+    stated: dict[str, Any] = {"trust_code": trust_code}
+    if seconds_a_step is not None:
+        stated["seconds_a_step"] = seconds_a_step
+    outlook = plan_job(load_job(job, overrides=list(sets or [])), **stated)
+    if outlook.refusal is not None:
+        typer.echo(f"`parley run` would refuse this job. {outlook.refusal}\n", err=as_json)
+    if as_json:
+        typer.echo(json_text(outlook.to_json()))
+    else:
+        print_outlook(outlook)
+    if outlook.refusal is not None:
+        raise typer.Exit(3)

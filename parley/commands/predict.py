@@ -1,0 +1,206 @@
+"""`parley predict` and `parley show`.
+
+A file of rows becomes a file of predictions batch by batch: any number of rows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import polars as pl
+import typer
+
+from parley.client.algorithms.registry import ALGORITHMS
+from parley.client.data.cell_parsing import plain_texts
+from parley.client.data.column_names import MissingColumns
+from parley.client.data.raw_table import DataError, Table
+from parley.client.data.records import column_faults
+from parley.client.data.table_readers import read_tables
+from parley.command_options import AsJson, ModelPath, OwnModels
+from parley.prediction.fitted_model import Model
+from parley.prediction.model_loading import load_model
+from parley.prediction.shape_functions import overview, shapes_of, whole
+from parley.privacy.accounting.rounding import shown_up
+from parley.safe_io.csv_writing import without_formulas
+from parley.safe_io.file_writing import replaced_file
+from parley.safe_io.json_writing import json_text
+from parley.safe_io.printable_text import one_line
+from parley.server.model_file import NON_PRIVATE, ModelFileError
+from parley.server.records.run_reader import read_summary
+
+
+def predict_file(
+    model: Model,
+    source: Path,
+    out: Path,
+    *,
+    keep: str | None = None,
+    threshold: float | None = None,
+) -> tuple[int, dict[str, int]]:
+    """Writes a line of predictions for every row of a file, in its order.
+
+    Args:
+        source: CSV, .csv.gz, Parquet or .npz with the model's columns; other columns, the label
+            among them, may be there or not.
+        out: a CSV to make: `prediction`, and `probability of NAME` for each label, or `score`.
+        keep: a column of the source to write first: what names the rows.
+        threshold: as of `Model.predict`.
+
+    Returns:
+        The number of rows, and how often each label was predicted (empty for ridge).
+
+    Raises:
+        DataError: the file is not what the schema says: line or row, column, expected, got.
+    """
+    model.check_threshold(threshold)
+    if out.exists():
+        raise ModelFileError(f"Expected a new file for --out, {out} exists.")
+    wanted = list(dict.fromkeys([*model.schema.features, *([] if keep is None else [keep])]))
+    rows, counts = 0, dict.fromkeys(model.label_names, 0)
+    # Whole or not at all: a reader never takes half a file for all of it.
+    try:
+        with replaced_file(out) as file:
+            for table in read_tables(source, model.schema, only=wanted):
+                frame = _predictions(model, table, keep, threshold)
+                without_formulas(frame).write_csv(file, include_header=not rows)
+                rows += table.rows
+                if counts:
+                    for name, count in frame["prediction"].value_counts().iter_rows():
+                        counts[name] += count
+    except MissingColumns as error:
+        raise DataError.of([error, *_other_faults(model, source, error.missing)]) from error
+    return rows, counts
+
+
+def _other_faults(model: Model, source: Path, missing: tuple[str, ...]) -> list[DataError]:
+    """What else is wrong in the file's first rows, in columns that are there."""
+    there = [name for name in model.schema.features if name not in missing]
+    if not there:
+        return []
+    table = next(read_tables(source, model.schema, only=there))
+    return column_faults(table, model.schema, there)
+
+
+def _predictions(
+    model: Model, table: Table, keep: str | None, threshold: float | None
+) -> pl.DataFrame:
+    scores = model.scores(model.rows_of(table))
+    if model.targets:
+        predicted = model.labels(scores)
+    else:
+        predicted = np.array(model.label_names)[model.positions(scores, threshold=threshold)]
+    columns: dict[str, Any] = {"prediction": predicted}
+    chances = model.chances(scores)
+    if chances is not None:
+        for at, name in enumerate(model.label_names):
+            columns[f"probability of {name}"] = chances[:, at]
+    elif not model.targets:
+        columns["score"] = scores
+    if keep in columns:
+        raise DataError("another name for the column to keep", repr(keep), path=table.path)
+    return pl.DataFrame(columns if keep is None else {keep: plain_texts(table, keep), **columns})
+
+
+SchemaFile = Annotated[
+    Path | None, typer.Option(help="The parties' schema file, for a model whose file holds none.")
+]
+
+
+def predict(
+    model: ModelPath,
+    rows: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ROWS", help="CSV(.gz), Parquet or .npz with the model's columns; no label."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="CSV to write.")] = Path("predictions.csv"),
+    keep: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="A column to copy: what names the rows.")
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            metavar="T",
+            help="Of two labels, answer the positive one (the second probability's) from this "
+            "probability on, or score for huber-svm. Default: the likelier one.",
+        ),
+    ] = None,
+    schema: SchemaFile = None,
+    own_models: OwnModels = None,
+) -> None:
+    """Predict a label for every row of a file, with its probability.
+
+    A row is read by the schema that the model was learned under: the same ranges, categories and
+    scaling. The label's column need not be there; if it is, it is not read.
+    """
+    loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
+    count, labels = predict_file(loaded, rows, out, keep=keep, threshold=threshold)
+    typer.echo(f"{count:,} predictions in {out}")
+    for name, times in labels.items():
+        typer.echo(one_line(f"  {name}: {times:,}"))
+
+
+def _rounded(text: str) -> str:
+    """A file's ε, never less than it is; any other text as it stands."""
+    try:
+        return shown_up(float(text), 4)
+    except ValueError:
+        return text
+
+
+def show(
+    model: ModelPath,
+    schema: SchemaFile = None,
+    own_models: OwnModels = None,
+    column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Show what this column adds, in full.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a model is, what was promised of it, and what each column adds to its answer.
+
+    The promise has ε, δ, unit, relation, adversary. Columns have shapes in linear models, plain or
+    on hats or bins; how far the noise alone may have moved them is known of a run's folder.
+    """
+    loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
+    task = loaded.task
+    if task["kind"] not in {*ALGORITHMS, *NON_PRIVATE}:
+        raise ModelFileError(
+            f"{model}: Expected an algorithm of Parley's, got {task['kind']!r:.60}."
+        )
+    shapes = shapes_of(loaded, read_summary(model))
+    if column is not None:
+        if shapes is None:
+            raise ModelFileError(
+                f"Expected a linear model, plain or on hats or bins, for --column, got {model}."
+            )
+        shown = shapes.only(column)
+        typer.echo(
+            json_text(shown.to_json()) if as_json else "\n".join(map(one_line, whole(shown)))
+        )
+        return
+    facts: dict[str, Any] = {
+        "model": task.get("model", {}).get("loss", {}).get("kind", loaded.label),
+        "learned by": task["kind"],
+        "parameters": len(loaded.theta),
+        "columns": loaded.feature_names_in_.tolist(),
+        "label": loaded.schema.label_column,
+        "labels": list(loaded.label_names),
+        **({"class weights": list(loaded.class_weights)} if loaded.class_weights else {}),
+        **{key.removeprefix("parley."): text for key, text in sorted(loaded.statement.items())},
+    }
+    if as_json:
+        typer.echo(json_text(facts | {"shapes": shapes and shapes.to_json()}))
+        return
+    wide = max(map(len, facts))
+    for name, value in facts.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        if name == "epsilon":
+            text = _rounded(text)
+        if text not in {"", "[]"}:  # a target has no labels; nothing is assumed
+            typer.echo(one_line(f"{name:<{wide}}  {text}"))
+    for line in overview(shapes) if shapes else ():
+        typer.echo(one_line(line))

@@ -1,0 +1,172 @@
+"""`parley query`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+
+from parley.analytics.answer_output import told
+from parley.analytics.query_file import (
+    QueryFile,
+    asked_for,
+    cost_of,
+    example_file,
+    table_file,
+)
+from parley.analytics.remote_queries import ask_server
+from parley.analytics.session import Session
+from parley.client.queries.base import QueryError
+from parley.safe_io.json_writing import json_text
+
+Asked = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[QUERIES]", help="File of queries (TOML); or one SELECT, with --epsilon."
+    ),
+]
+Price = Annotated[
+    float | None,
+    typer.Option(help="With SELECT or --table-one: what it may cost, whole."),
+]
+SessionFile = Annotated[
+    Path,
+    typer.Option("--session", help="With SELECT or --table-one: file whose \\[session] is asked."),
+]
+OfTable = Annotated[
+    str | None,
+    typer.Option(
+        "--table-one",
+        metavar="COLUMNS",
+        help="A study's first table, of columns with commas between them, or all.",
+    ),
+]
+ByGroup = Annotated[
+    str | None, typer.Option("--by", help="With --table-one: the column of its groups.")
+]
+PlanOnly = Annotated[
+    bool, typer.Option("--plan", help="Expected errors and costs; nothing is asked or charged.")
+]
+Out = Annotated[Path | None, typer.Option(help="Session folder to make (default: runs/…).")]
+Resume = Annotated[
+    Path | None,
+    typer.Option(metavar="SESSION", help="Go on with this session: answers are not paid twice."),
+]
+AtServer = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Have a running server ask its parties: its folder, or an operator's.",
+    ),
+]
+AtOnce = Annotated[
+    bool, typer.Option("--simultaneous", help="Intervals hold for all cells at once.")
+]
+Sampling = Annotated[
+    bool, typer.Option("--sampling", help="Intervals cover sampling error beside the noise.")
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
+]
+PrintQuery = Annotated[
+    bool, typer.Option("--print-query", help="Write a file of queries with every key.")
+]
+
+
+def query(
+    queries: Asked = None,
+    epsilon: Price = None,
+    session_file: SessionFile = Path("queries.toml"),
+    table: OfTable = None,
+    by: ByGroup = None,
+    plan: PlanOnly = False,
+    out: Out = None,
+    resume: Resume = None,
+    server: AtServer = None,
+    simultaneous: AtOnce = False,
+    sampling: Sampling = False,
+    as_json: AsJson = False,
+    print_query: PrintQuery = False,
+) -> None:
+    """Ask several parties for statistics: counts, histograms, sums, means; each charged first.
+
+    Every answer has its interval and says what it cost and what is left.
+    """
+    if print_query:
+        typer.echo(example_file(), nl=False)
+        return
+    covers = {"simultaneous": simultaneous, "sampling": sampling}
+    covers = {name: True for name, on in covers.items() if on}
+    if covers and resume is not None:
+        raise QueryError(
+            f"Expected --{next(iter(covers))} with a new session, got --resume: a session that "
+            "goes on has its settings."
+        )
+    if queries is None and server is None and table is None:
+        raise QueryError("Expected a file of queries; parley query --print-query writes one.")
+    if table is not None and (queries is not None or covers):
+        got = "queries" if covers == {} else f"--{next(iter(covers))}"
+        raise QueryError(f"Expected --table-one alone, with --session FILE, got {got} beside it.")
+    if table is None and by is not None:
+        raise QueryError("Expected --by with --table-one; a SELECT has GROUP BY, a file by = […].")
+    file: QueryFile | None = None
+    if table is not None:
+        file = table_file(table, by=by, epsilon=epsilon, session_file=session_file)
+    elif queries is not None:
+        file = asked_for(queries, epsilon, session_file)
+    if file is not None:
+        file.session.update(covers)
+    if server is not None:
+        if out is not None:
+            raise QueryError("Expected --server without --out, got both: the server has a folder.")
+        ask_server(server, file, plan=plan, resume=resume, as_json=as_json)
+    elif file is not None and plan:
+        _plan(file)
+    elif file is not None:
+        _ask(file, out, resume, as_json=as_json)
+
+
+def _plan(file: QueryFile) -> None:
+    """What every batch would release, in a session that leaves nothing behind."""
+    file.session.pop("ledger", None)
+    with (
+        TemporaryDirectory(prefix="parley-plan-") as place,
+        _session(file, out=Path(place) / "session", resume=None) as session,
+    ):
+        for text in file.plans(session):
+            typer.echo(f"{text}\n")
+
+
+def _ask(file: QueryFile, out: Path | None, resume: Path | None, *, as_json: bool) -> None:
+    """What all of it costs; every batch, one after another; then the page of all answers."""
+    with _session(file, out=out, resume=resume) as session:
+        planned, answers, table = file.planned(session), list[dict[str, Any]](), 0
+        whole = cost_of(planned, session.totals.budget)
+        typer.echo(f"{whole}\n", err=as_json)
+        for place, batch in enumerate(file.answers(session, planned)):
+            own = [
+                {"name": name, **answer.to_json(), "text": str(answer)} for name, answer in batch
+            ]
+            if place == file.table:
+                table = own[0]["index"]
+            shown = told(own, session.folder, whole=whole, table=place == file.table)
+            typer.echo(f"{shown}\n", err=as_json)
+            answers += own
+        page = session.report(table_one=table)
+        if as_json:
+            for each in answers:
+                del each["text"]
+            facts = {"session": str(session.folder), "whole": whole, "left": session.remaining}
+            typer.echo(json_text({**facts, "answers": answers, "report": str(page)}))
+        else:
+            typer.echo(f"answers and ledger in {session.folder}; all on one page: {page}")
+
+
+def _session(file: QueryFile, *, out: Path | None, resume: Path | None) -> Session:
+    settings = dict(file.session)
+    data = settings.pop("data", None)
+    if resume is not None:
+        return Session(data, resume=resume)
+    return Session(data, out=out, **settings)

@@ -1,0 +1,25 @@
+"""`parley report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parley.report.report_page import write_report
+
+
+def report(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where to write the page. Default: report.html in the folder; next to a folder "
+            "that is not yours, or that holds links.",
+        ),
+    ] = None,
+) -> None:
+    """Write a run's report.html, also of a run that was interrupted."""
+    typer.echo(str(write_report(run_folder, out=out)))

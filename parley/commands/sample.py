@@ -1,0 +1,81 @@
+"""`parley sample`: more rows from the generator that a model file holds, for nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated
+
+import typer
+
+from parley.client.algorithms.registry import task_from
+from parley.client.contract.strict_decoding import DecodingError
+from parley.client.data.schema import Schema
+from parley.client.features.binned_columns import Codes
+from parley.command_options import ModelPath, OwnModels
+from parley.safe_io.path_names import public_name
+from parley.safe_io.printable_text import one_line
+from parley.server.model_file import ModelFileError, open_model
+from parley.server.synthetic.generation import GENERATORS, rows_of
+from parley.server.synthetic.synthetic_rows import write_rows
+
+_MOST = 10**9
+
+
+def sample_table(
+    model: Path, *, rows: int, seed: int, out: Path, own_models: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """Writes rows that the generator of a model file draws, as the schema in it reads them.
+
+    Args:
+        model: a run's folder, or its `model.safetensors`; nothing else of the run is read.
+        seed: public: the same one gives the same rows.
+        out: a CSV to make, or an .npz of arrays.
+        own_models: networks of your own code that may be built, as "file.py:function": one whose
+            module draws is a generator too. No file can name code to run.
+
+    Raises:
+        ModelFileError: no generator in the file, a damaged one, or `out` exists.
+    """
+    if not 1 <= rows <= _MOST:
+        raise ModelFileError(f"Expected --rows from 1 to {_MOST:,}, got {rows}.")
+    if out.exists():
+        raise ModelFileError(f"Expected a new file for --out, {out} exists.")
+    found = open_model(model)
+    try:
+        named = MappingProxyType({public_name(own): own for own in own_models})
+        made = task_from(found.described["task"], own_models=named)
+        features = found.described.get("features", {})
+        codes = features.get("digest") if isinstance(features, dict) else features
+        if codes != (Codes().digest if made.kind in GENERATORS else None):
+            raise ModelFileError(f"{found.file}: Expected codes of this version, got others.")
+        schema = Schema.from_toml(found.described["schema"], source=str(found.file))
+        drawn = rows_of(made, schema, found.tensors, rows, seed)
+        write_rows(drawn, schema, out, rows=rows, seed=seed)
+    except (DecodingError, ValueError) as error:
+        if isinstance(error, ModelFileError):
+            raise
+        hint = "" if own_models else " A network of your own code needs --own-model FILE:FUNCTION."
+        hint = hint if isinstance(error, DecodingError) else ""
+        raise ModelFileError(f"{found.file}: {error}{hint}") from error
+    return dict(found.statement)
+
+
+def sample(
+    model: ModelPath,
+    rows: Annotated[int, typer.Option(help="How many rows.")],
+    out: Annotated[Path, typer.Option(help="CSV to write; .npz of arrays.")],
+    seed: Annotated[
+        int, typer.Option(min=0, help="Public: the same seed gives the same rows.")
+    ] = 0,
+    own_models: OwnModels = None,
+) -> None:
+    """Draw rows from a run's generator. Sampling costs nothing more.
+
+    The file alone is read: no record, no ledger. The rows are what the released, noisy counts say;
+    however many are drawn, the run's own ε is all that they cost.
+    """
+    said = sample_table(model, rows=rows, seed=seed, out=out, own_models=tuple(own_models or ()))
+    typer.echo(f"{rows:,} synthetic rows in {out}")
+    typer.echo(one_line(said.get("parley.statement", "")))
+    typer.echo("Sampling costs nothing more.")

@@ -1,0 +1,182 @@
+"""`parley schema infer`, with every column and its reading, and `parley schema check`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from glob import glob
+from os.path import commonprefix
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from parley.client.data.csv_guess import SEPARATORS
+from parley.client.data.data_sources import SqlQuery, name_of
+from parley.client.data.raw_table import DataError
+from parley.client.data.records import find_party_files
+from parley.client.data.schema import SchemaError, load_schema
+from parley.client.data.schema_check import CheckedFile, check_file
+from parley.client.data.schema_inference.draft import InferredSchema, infer_schema
+from parley.privacy.ledger.database_url import is_database
+from parley.safe_io.file_writing import write_file
+from parley.safe_io.plurals import noun
+from parley.safe_io.printable_text import one_line
+from parley.terminal.terminal_screen import Screen, plain_table
+
+
+def print_reading(inferred: InferredSchema) -> None:
+    """To stderr: how the file is written, then a line or more for each column."""
+    # Not cut to a width where nobody watches, so that a log has every word.
+    console = Screen(stderr=True, soft_wrap=not sys.stderr.isatty())
+    written = [f"{key} {_shown(value)}" for key, value in inferred.file.items() if key != "decimal"]
+    if "decimal" in inferred.file:
+        written.append(f"decimal {'comma' if inferred.file['decimal'] == ',' else 'point'}")
+    console.print(
+        one_line(f"{inferred.records:,} {noun(inferred.records, 'record')} · {' · '.join(written)}")
+    )
+    table = plain_table("column", "read as", "why, and what to look at")
+    for column in inferred.columns:
+        kind = str(column.entry["kind"])
+        style = {"ignore": "yellow", "label": "bold"}.get(kind, "")
+        if "range" in column.entry:
+            kind += " {:g} to {:g}".format(*column.entry["range"])
+        why = Text(one_line(column.why))
+        for remark in column.remarks:
+            why.append(f"\n! {one_line(remark)}", style="red")
+        table.add_row(one_line(column.name) or '""', Text(kind, style=style), why)
+    console.print(table)
+    for remark in inferred.remarks:
+        console.print(one_line(f"! {remark}"), style="red")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(repr, value))
+    return f"{SEPARATORS[value]} {value!r}" if value in SEPARATORS else str(value)
+
+
+schema_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
+
+TableFiles = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE…",
+        help="CSV(.gz), Parquet or .npz; several, or a glob: one file a party. Or a database, with "
+        "--query: sqlite:///FILE, postgresql://USER@HOST/NAME, or env:NAME, a variable that holds "
+        "such a URL.",
+    ),
+]
+Query = Annotated[str, typer.Option(help="Of a database: the SELECT whose rows are the records.")]
+
+
+def _named(patterns: list[str], query: str) -> list[Path | SqlQuery]:
+    """The files, those of globs among them; or the query of a database."""
+    if len(patterns) == 1 and (query or is_database(patterns[0])):
+        try:
+            return [SqlQuery(database=patterns[0], query=query)]
+        except ValueError as error:
+            raise SchemaError(str(error)) from None
+    if query:
+        raise SchemaError(f"Expected one database with --query, got {len(patterns)} sources.")
+    found: list[Path | SqlQuery] = []
+    for pattern in patterns:
+        glob = any(mark in pattern for mark in "*?[") and not Path(pattern).exists()
+        found += find_party_files(pattern) if glob else [Path(pattern)]
+    return found
+
+
+def _glob_of(files: list[str]) -> str:
+    """The glob that names just these files; "GLOB" where there is none so simple."""
+    # Of letters, no parts of a path: hospital-*.csv.
+    begin, end = (commonprefix([each[::way] for each in files])[::way] for way in (1, -1))  # noqa: RUF071
+    found = f"{begin}*{end}"
+    return found if sorted(glob(found)) == sorted(files) else "GLOB"
+
+
+@schema_app.command("infer")
+def schema_infer(
+    files: TableFiles,
+    label: Annotated[str | None, typer.Option(help="The label's column.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
+    header: Annotated[
+        bool, typer.Option("--header/--no-header", help="Whether a CSV's first line names columns.")
+    ] = True,
+    separator: Annotated[
+        str | None, typer.Option(help="A CSV's separator (default: Parley finds it).")
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(help="utf-8 | windows-1252 | latin-1 | utf-16 (default: Parley finds it)."),
+    ] = None,
+    query: Query = "",
+) -> None:
+    """Write a first schema from a file, or from several that one schema is to read.
+
+    Review it: ε doesn't cover what it read from the data.
+
+    Lists every column, how it was read and why, with the lines of cells that don't fit.
+    """
+    if out is not None and out.exists():
+        raise SchemaError(f"Expected a new file for --out, {out} exists.")
+    named = _named(files, query)
+    inferred = infer_schema(
+        *named, label=label, header=header, separator=separator, encoding=encoding
+    )
+    if out is None:
+        typer.echo(inferred.text, nl=False)
+    else:
+        write_file(out, inferred.text)
+    print_reading(inferred)
+    if label is None:
+        typer.echo(
+            f"Took the last column, {inferred.label!r}, as the label; --label names another.",
+            err=True,
+        )
+    typer.echo(
+        "Review it before use: ranges, centres and categories were read from the data and are not "
+        "covered by the privacy budget. Replace them by what is public knowledge, then delete "
+        f"`drafted = true`{'' if out is None else f' in {out}'}: until then every ε is printed "
+        "with that assumption, and real parties refuse the schema.",
+        err=True,
+    )
+    if out is not None and not query:
+        source = files[0] if len(files) == 1 else _glob_of(files)
+        several = f" --set parties.count={len(named)}" if len(named) > 1 else ""
+        told = f"data.source={source}", f"data.schema={out}"
+        sets = " ".join(f"--set {shlex.quote(each)}" for each in told)
+        refused = any("a run refuses" in said for each in inferred.columns for said in each.remarks)
+        then = "Once what a run refuses is mended" if refused else "Then"
+        typer.echo(one_line(f"{then}: parley run {sets}{several}"), err=True)
+
+
+@schema_app.command("check")
+def schema_check(
+    files: TableFiles,
+    schema: Annotated[Path, typer.Argument(metavar="SCHEMA", help="Schema file (TOML).")],
+    query: Query = "",
+) -> None:
+    """List everything in which files and a schema disagree, at once; status 2 if they do.
+
+    It quotes cells and lines of the file, for the person who holds it: share none of it.
+    """
+    known, named, refused = load_schema(schema), _named(files, query), False
+    for file in named:
+        try:
+            found = check_file(file, known)
+        except DataError as error:
+            found = CheckedFile(records=0, problems=(str(error),), remarks=())
+        which = f"{name_of(file)}: " if len(named) > 1 else ""
+        for remark in found.remarks:
+            typer.echo(f"· {which}{remark}")
+        for problem in found.problems:
+            typer.echo(f"✗ {which}{problem}", err=True)
+        if found.problems:
+            refused = True
+        else:
+            typer.echo(
+                f"✓ {which}{found.records:,} {noun(found.records, 'record')} as {schema} says."
+            )
+    if refused:
+        raise typer.Exit(2)

@@ -1,0 +1,109 @@
+"""`parley sweep` and `parley compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.control import Control
+from rich.table import Table
+from rich.text import Text
+
+from parley.safe_io.plurals import noun
+from parley.safe_io.printable_text import one_line
+from parley.sweep.sweep_page import compared, differing, names_of, write_comparison
+from parley.sweep.sweep_runner import Progress, run_sweep
+from parley.terminal.terminal_screen import Screen, plain_table
+
+
+def sweep(
+    file: Annotated[
+        Path, typer.Argument(metavar="SWEEP", help="A job file with a table [sweep] (TOML).")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: sweeps/NAME).")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of the job that all cells share."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes (default: one a core).")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Run also more than 10,000 cells.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run a job over a grid of its keys, as simulations; figures with means and intervals.
+
+    The same command again goes on where it stopped, and runs only what is new. One failed cell
+    doesn't stop the others; status 1 says that some failed. What has ended is kept at Ctrl-C and
+    at a service manager's stop.
+    """
+    screen, reached = Screen(stderr=True), ""
+    terminal = screen.is_terminal
+
+    def observe(progress: Progress) -> None:
+        nonlocal reached
+        reached = f" after {progress.done} of {progress.total} runs"
+        if quiet:
+            return
+        failed = f", {progress.failed} failed" if progress.failed else ""
+        kept = f" ({progress.kept} from before)" if progress.kept else ""
+        line = f"{progress.done} of {progress.total} runs{kept}{failed}"
+        if terminal:
+            screen.control(Control.move_to_column(0))
+            screen.print(line, end="")
+        elif progress.done == progress.total:
+            typer.echo(line, err=True)
+
+    try:
+        result = run_sweep(
+            file,
+            out=out,
+            overrides=settings or (),
+            workers=workers,
+            most=None if yes else 10_000,
+            observe=observe,
+        )
+    except KeyboardInterrupt:
+        typer.echo(
+            f"{chr(10) if terminal else ''}Stopped{reached}. The same command goes on with those "
+            "that are left.",
+            err=True,
+        )
+        raise typer.Exit(130) from None
+    if terminal and not quiet:
+        typer.echo("", err=True)
+    runs = f"{len(result.rows)} {noun(len(result.rows), 'run')}"
+    typer.echo(f"{result.page}: {runs}, simulation only. {result.cost}")
+    for error in result.errors:
+        typer.echo(one_line(f"✗ {error}"), err=True)
+    if result.errors:
+        raise typer.Exit(1)
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN…", help="Runs' folders.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Also write a page (HTML) that needs no network.")
+    ] = None,
+) -> None:
+    """Show runs side by side: first the keys in which their jobs differ, then what each came to."""
+    screen = Screen()
+    settings, results = compared(runs)
+    for title, rows in ((differing(settings), settings), ("What each came to", results)):
+        screen.print(title, style="bold")
+        if rows:
+            screen.print(_side_by_side(runs, rows))
+    typer.echo("* simulation only: a real run would have to release each figure, and pay for it")
+    if out is not None:
+        typer.echo(f"{write_comparison(runs, out)}")
+
+
+def _side_by_side(runs: list[Path], rows: list[tuple[str, list[str]]]) -> Table:
+    table = plain_table("", *(Text(one_line(name)) for name in names_of(runs)))
+    for name, values in rows:
+        cells = (Text(one_line(value)) for value in values)
+        table.add_row(Text(one_line(name), style="dim"), *cells)
+    return table

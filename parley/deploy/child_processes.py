@@ -1,0 +1,234 @@
+"""Starting, watching and ending processes: whatever happens, none is left behind.
+
+Every process leads its own group, has its own log, and dies with the process that
+started it (also when that one is killed). `Supervisor` is a context manager: leaving it, by any
+way, ends every group, politely and then not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import indent
+from typing import Self
+
+from parley.safe_io.os_errors import describe_cause
+
+_POLITE_S = 5.0
+_LINES_SHOWN = 6
+_PR_SET_PDEATHSIG = 1
+
+# Python code between fork and exec would run gRPC's handlers of forks, which abort now and then.
+_MORTAL = (
+    "import ctypes, os, sys; "
+    f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)}); "
+    "os.getppid() == int(sys.argv[1]) and os.execvp(sys.argv[2], sys.argv[2:])"
+)
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+class ProcessError(Exception):
+    """A process that did not start, ended by itself, or a port or server that is not there."""
+
+
+def own_environment() -> dict[str, str]:
+    """This process's environment, for one that imports the same Parley."""
+    # Not a folder of whoever started us: its `client/` or `server/` would be imported instead.
+    roots = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONPATH": os.pathsep.join(root for root in roots if root),
+        "PYTHONUNBUFFERED": "1",
+        # Several processes share the machine: none takes every core for its own.
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
+
+
+def end_with_parent() -> None:
+    """Has the kernel end this process when its parent ends, however that ends (Linux)."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _mortal(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """The command that becomes this one, and ends with the process that starts it (Linux)."""
+    if shutil.which(arguments[0], path=environment.get("PATH")) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    if _libc is None:
+        return list(arguments)
+    return [sys.executable, "-I", "-S", "-c", _MORTAL, str(os.getpid()), *arguments]
+
+
+@dataclass(kw_only=True)
+class Process:
+    """A process that runs: what it is called in messages, how it was started, where its log is."""
+
+    name: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    popen: subprocess.Popen[bytes]
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self.popen.poll() is None
+
+    def tail(self) -> str:
+        """The last lines of its log; of a traceback what was raised, not where."""
+        try:
+            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return ""
+        told = [line for line in lines if line and not line.startswith((" ", "Traceback ("))]
+        return "\n".join(told[-_LINES_SHOWN:])[-2000:]
+
+    def check(self) -> None:
+        """Raises ProcessError where it has ended by itself."""
+        if not self.running:
+            raise ProcessError(
+                f"{self.name} ended with status {self.popen.returncode}; its log {self.log} "
+                f"ends:\n{indent(self.tail(), '  ')}"
+            )
+
+
+@dataclass(kw_only=True)
+class Supervisor:
+    """The processes of one run or one command; a context manager that ends them all."""
+
+    processes: list[Process] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+    ) -> Process:
+        """Start a process in its own group, with its output in `log`."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with log.open("ab") as output:
+                popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
+                    _mortal(arguments, environment),
+                    env=dict(environment),
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise ProcessError(
+                f"Cannot start {name} ({arguments[0]}): {describe_cause(error)}."
+            ) from error
+        process = Process(
+            name=name, arguments=arguments, environment=environment, log=log, popen=popen
+        )
+        self.processes.append(process)
+        return process
+
+    def restart(self, process: Process) -> Process:
+        """Starts a process that ended again, as it was."""
+        self.end([process])
+        return self.start(
+            process.name, process.arguments, environment=process.environment, log=process.log
+        )
+
+    def check(self) -> None:
+        """Raises ProcessError where one has ended by itself."""
+        for process in self.processes:
+            process.check()
+
+    def end(self, processes: Sequence[Process] | None = None) -> None:
+        """Ends these groups (all of them for None): SIGTERM, and SIGKILL to what stays."""
+        ending = list(self.processes if processes is None else processes)
+        # A second Ctrl-C must not leave half of them running.
+        before = _ignored(signal.SIGINT), _ignored(signal.SIGTERM)
+        try:
+            for process in ending:
+                _signal(process, signal.SIGTERM)
+            until = time.monotonic() + _POLITE_S
+            while any(_alive(process) for process in ending) and time.monotonic() < until:
+                time.sleep(0.05)
+            for process in ending:
+                _signal(process, signal.SIGKILL)
+                process.popen.wait()
+        finally:
+            for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+                if handler is not None:
+                    signal.signal(number, handler)
+        self.processes = [process for process in self.processes if process not in ending]
+
+
+def _ignored(number: int) -> Callable[..., object] | int | None:
+    try:
+        return signal.signal(number, signal.SIG_IGN)
+    except ValueError:
+        # Not the main thread: signals do not come here.
+        return None
+
+
+def _signal(process: Process, number: int) -> bool:
+    """Sends it to the group; whether there is one."""
+    try:
+        os.killpg(process.popen.pid, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _alive(process: Process) -> bool:
+    """Whether anyone of the group lives; its leader is reaped on the way."""
+    process.popen.poll()
+    return _signal(process, 0)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def wait_until(
+    ready: Callable[[], bool],
+    *,
+    what: str,
+    timeout_s: float,
+    check: Callable[[], None] = lambda: None,
+    poll_s: float = 0.05,
+) -> None:
+    """Waits until `ready()`, else ProcessError; `check` is called in between, and may raise."""
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        check()
+        if time.monotonic() > deadline:
+            raise ProcessError(f"Waited {timeout_s:.0f} s for {what}, in vain.")
+        time.sleep(poll_s)

@@ -1,0 +1,152 @@
+"""The folders of a deployment, checked by everyone before each start (`making` makes them).
+
+    DIR/authority/        ca.crt, ca.key, deployment.toml    stays with the operator, best offline
+    DIR/server/           ca.crt, server.pem, server.key, server.toml, deployment.toml, runs/,
+                          operator.key, operator.pem (for commands on the server's machine)
+    DIR/operator/         ca.crt, deployment.toml, operator.key, operator.pem (from another machine)
+    DIR/parties/<name>/   ca.crt, deployment.toml, identity.key, party.key, party.pem, party.toml
+
+The server's folder goes to the server, every party's to that party over a channel that keeps it
+secret, and to nobody else. `deployment.toml` is public and the same everywhere: who the parties
+are. `party.toml` belongs to the party alone, and is checked by `party_check`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from parley.client.contract.roster import Deployment, RosterParty, load_deployment
+from parley.deploy.authorization import NotAdmitted, admit_party
+from parley.deploy.pki import PkiError, check_client_pair, check_private, check_server_certificate
+from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.toml_reading import load_toml
+from parley.secure_agg.primitives import signing_public
+
+_ADDRESS = re.compile(r"(?P<host>\[[^\[\]/\s]+\]|[^:\[\]/\s]+):(?P<port>[0-9]{1,5})", re.ASCII)
+
+
+class DeployError(Exception):
+    """A deployment's folder that cannot be used, and what to do about it."""
+
+
+class _ServerFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    listen: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]+$", max_length=255)]
+    port: Annotated[int, Field(ge=1, le=65535, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerHome:
+    """The server's folder, checked."""
+
+    folder: Path
+    deployment: Deployment
+    listen: str
+    port: int
+
+
+def first_of(error: Exception) -> str:
+    """What is wrong; of a file with several faults the first, and where it is."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+
+
+def host_of(address: str) -> tuple[str, int]:
+    """Return host and port of `host:port`; brackets of an IPv6 address are taken off.
+
+    >>> host_of("[::1]:9092")
+    ('::1', 9092)
+
+    Raises:
+        DeployError: the address has no port, or an IPv6 address no brackets.
+    """
+    found = _ADDRESS.fullmatch(address.strip())
+    if found is None or not 0 < int(found["port"]) < 2**16:
+        raise DeployError(
+            f"Expected the server's address as HOST:PORT, such as fl.example.org:9092 or "
+            f"[2001:db8::1]:9092, got {address[:80]!r}. The port is in the server's server.toml "
+            "(9092 if nobody changed it)."
+        )
+    return plain_host(found["host"]), int(found["port"])
+
+
+def plain_host(host: str) -> str:
+    """Return a host as certificates name it: an IPv6 address without its brackets."""
+    bracketed = host.startswith("[") and host.endswith("]")
+    return host[1:-1] if bracketed else host
+
+
+def address_of(host: str, port: int) -> str:
+    """Return `host:port`, an IPv6 address in brackets."""
+    host = plain_host(host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def check_server(folder: Path) -> ServerHome:
+    """Checks a server's folder (or the deployment's, which holds one).
+
+    Raises:
+        DeployError, PkiError, RosterError: what is wrong with it.
+    """
+    folder = (folder / "server" if (folder / "server").is_dir() else folder).resolve()
+    settings = folder / "server.toml"
+    try:
+        read = _ServerFile.model_validate(load_toml(settings))
+    except FileNotFoundError as error:
+        raise DeployError(
+            f"{folder} is not a server's folder: it has no server.toml. `parley deploy init` makes "
+            "one."
+        ) from error
+    except (OSError, ValueError) as error:
+        said = first_of(error)
+        raise DeployError(f"Expected listen and port in {settings}, got {said}.") from error
+    deployment = load_deployment(folder / "deployment.toml")
+    check_private(folder / "server.key")
+    host, _ = host_of(deployment.server_address)
+    check_server_certificate(folder / "ca.crt", folder / "server.pem", host=host)
+    (folder / "runs").mkdir(exist_ok=True)
+    return ServerHome(folder=folder, deployment=deployment, listen=read.listen, port=read.port)
+
+
+def own_entry(folder: Path, deployment: Deployment) -> RosterParty:
+    """The party whose keys are in a folder, both of them the roster's.
+
+    Raises:
+        PkiError, DeployError: they are no keys, do not go together, or are not in the roster.
+    """
+    try:
+        identity = signing_public(bytes.fromhex((folder / "identity.key").read_text().strip()))
+    except ValueError as error:
+        raise PkiError(f"Expected keys in {folder}, got something else: {error}.") from error
+    found = [party for party in deployment.parties if party.identity == identity]
+    if not found:
+        raise DeployError(
+            f"{folder} belongs to another deployment: its deployment.toml, with the id "
+            f"{deployment.spoken}, does not know its keys. Ask the operator for the folder, or the "
+            "roster, that goes with them."
+        )
+    pem = folder / "party.pem"
+    try:
+        certified = deployment.parties[admit_party(deployment, pem.read_bytes())]
+    except OSError as error:
+        raise DeployError(
+            f"Expected {found[0].name}'s certificate at {pem}: {describe_cause(error)}. After "
+            "`parley deploy own-keys` the operator makes it (parley deploy accept) and sends it "
+            "back."
+        ) from error
+    except NotAdmitted as error:
+        raise DeployError(f"{pem}: {error}") from error
+    if certified != found[0]:
+        raise DeployError(
+            f"Expected both keys of {found[0].name} in {folder}, got the certificate of "
+            f"{certified.name}."
+        )
+    check_client_pair(folder, "party")
+    return found[0]

@@ -1,0 +1,188 @@
+"""The engines that are real processes: `parley run --engine processes` and `--engine flower`.
+
+Both make the usual run folder and a folder for every party in it, have a server and the parties run
+the installed Parley, follow the run folder, and end with everything ended. What differs is who
+carries the messages: `parley.deploy.stream`, or Flower in its simulation. All of a run is inside
+its folder: `parties/` has a folder for every party, with its log and ledger; `logs/` the processes'
+logs; what carries the messages keeps its own in `network/`, which goes when the run is over.
+
+Flower's simulation is a separate process (`parley.deploy.flower_process`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from parley.client.contract.roster import load_deployment
+from parley.client.party.party_folder import end_sessions
+from parley.deploy.child_processes import ProcessError, Supervisor, own_environment
+from parley.deploy.run_watcher import STALE, follow
+from parley.deploy.stream.stream_engine import run_stream
+from parley.exit_status import exit_status
+from parley.server.jobs.job import Job
+from parley.server.jobs.section_base import JobError
+from parley.server.model_file import ModelFileError, open_model
+from parley.server.records.run_folder import RunFolder, anchored
+from parley.server.records.run_reader import read_summary
+from parley.server.records.run_result import Run
+from parley.server.records.run_summary import RunSummary
+from parley.server.rounds.run_observer import Observer, tell_stage
+from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.engine.party_folders import party_folders, prepare_parties
+from parley.simulations.metrics.local_summary import local_summary
+
+
+def run_simulation(
+    run: Path, supervisor: Supervisor, job: Job, observer: Observer | None
+) -> RunSummary:
+    """Run a job in Flower's simulation, with a node per party."""
+    # Ray's sockets are files, and a socket's path is 107 characters at most.
+    with tempfile.TemporaryDirectory(prefix="parley-", ignore_cleanup_errors=True) as scratch:
+        process = supervisor.start(
+            "Flower's simulation",
+            [
+                *(sys.executable, "-P", "-m", "parley.deploy.flower_process"),
+                *(str(run), str(job.parties.count)),
+            ],
+            environment=_environment(Path(scratch), run),
+            log=run / "logs" / "server.log",
+        )
+        try:
+            return follow(
+                run, ended=lambda: None if process.running else "finished", observer=observer
+            )
+        finally:
+            supervisor.end()  # before its files go
+
+
+def _run_flower(job: Job | None, **options: Any) -> Run:
+    """Run a job, or resume a run, in Flower's simulation; JobError without Ray."""
+    if importlib.util.find_spec("ray") is None:
+        raise JobError(
+            "The flower engine needs Ray, which is not installed. Add it with: "
+            'pip install "parley[ray]"'
+        )
+    return run_real(run_simulation, job, **options)
+
+
+def _environment(scratch: Path, run: Path) -> dict[str, str]:
+    """All that Flower or Ray keep goes under `scratch`; nothing is asked of the network."""
+    return {
+        **own_environment(),
+        "PARLEY_RUN": str(run),
+        "FLWR_HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "RAY_TMPDIR": str(scratch),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_DEDUP_LOGS": "0",
+    }
+
+
+Launch = Callable[[Path, Supervisor, Job, Observer | None], RunSummary]
+"""Starts the processes of the run in a folder and follows it to its end; its parties are there."""
+
+# Of a party's folder, when its run is over. The last is kept of one that can be resumed.
+_SECRETS = ("party.key", "party.pem", "identity.key")
+
+
+def run_real(
+    launch: Launch,
+    job: Job | None,
+    *,
+    out: Path | None = None,
+    resume: Path | None = None,
+    observer: Observer | None = None,
+) -> Run:
+    """Runs a job in processes on this machine, or goes on with a run.
+
+    Raises:
+        ProcessError: one did not start, or ended by itself; and what the fast engine raises.
+    """
+    if resume is not None:
+        folder, job = RunFolder.open(resume)
+    elif job is None:
+        raise JobError("Expected a job or a run to resume, got neither.")
+    else:
+        job = anchored(job)  # other processes start elsewhere
+        folder = RunFolder.create(job, out)
+    run = folder.path.resolve()
+    ended = None if resume is None else read_summary(run)
+    if ended is not None and ended.status == "complete":
+        # It was stopped after its last round, in the baseline: its model is on disk.
+        return _with_figures(ended, job, folder, load_experiment(job))
+    for name in STALE:
+        (run / name).unlink(missing_ok=True)
+    parties, finished = run / "parties", False
+    try:
+        with Supervisor() as supervisor:
+            tell_stage(observer, "reading")
+            experiment = load_experiment(job)
+            tell_stage(observer, "preparing")
+            job = job.settled(experiment.federation, experiment.data.classes)
+            folder.keep_job(job)
+            if not (parties / "deployment.toml").exists():  # else of the run that is resumed
+                prepare_parties(job, parties, experiment=experiment)
+            folder.keep_schema(experiment.data.schema)
+            served = launch(run, supervisor, job, observer)
+        finished = True
+    except Exception as error:
+        # As in the fast engine: a job that cannot run leaves nothing behind.
+        if exit_status(error) in {2, 3} and not (run / "run-id").exists():
+            shutil.rmtree(run, ignore_errors=True)
+        raise
+    finally:
+        _clean(run, finished=finished)
+    return _with_figures(served, job, folder, experiment)
+
+
+def _with_figures(served: RunSummary, job: Job, folder: RunFolder, experiment: Experiment) -> Run:
+    """Return a run whose model is on disk, with what only a simulation may know."""
+    run = folder.path.resolve()
+    parties, model = run / "parties", _model(run)
+    count = len(load_deployment(parties / "deployment.toml").parties)
+    homes = party_folders(parties, count)
+    summary = local_summary(served, job=job, experiment=experiment, model=model, parties=homes)
+    folder.write_summary(summary)
+    return Run(summary=summary, folder=folder.path, theta=model["theta"])
+
+
+ENGINES: dict[str, Callable[..., Run]] = {
+    "flower": _run_flower,
+    "processes": partial(run_real, run_stream),
+}
+"""Engines beside the fast one, by the name that --engine takes."""
+
+
+def _clean(run: Path, *, finished: bool) -> None:
+    """Removes the network's files and, of a run that is over, every secret of its parties.
+
+    One that was interrupted can be resumed: identities and last contributions stay, no session.
+    """
+    shutil.rmtree(run / "network", ignore_errors=True)
+    for home in (run / "parties").glob("party-*"):
+        for name in _SECRETS if finished else _SECRETS[:-1]:
+            (home / name).unlink(missing_ok=True)
+        if finished:
+            shutil.rmtree(home / "state", ignore_errors=True)
+        else:
+            # A run that goes on joins its parties anew: these secrets are nobody's any more.
+            end_sessions(home)
+
+
+def _model(run: Path) -> dict[str, Any]:
+    """The arrays that the run left."""
+    try:
+        return dict(open_model(run).tensors)
+    except ModelFileError as error:
+        raise ProcessError(f"The run ended without its model: {error}.") from error

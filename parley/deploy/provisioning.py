@@ -1,0 +1,296 @@
+"""Making a deployment's folders, and changing them: parties come, go, and get other keys.
+
+All of it happens where the authority's key is; only `make_own_keys` runs at a party. What each
+folder holds: `parley.deploy.deployment_folders`. After every change everyone needs the new
+deployment.toml.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field
+
+from parley.client.contract.roster import (
+    Deployment,
+    RosterParty,
+    load_deployment,
+    render_deployment,
+)
+from parley.client.party.owner_policy import Consent, render_consent
+from parley.deploy.authorization import certify_party, make_operator
+from parley.deploy.deployment_folders import (
+    DeployError,
+    address_of,
+    first_of,
+    host_of,
+    own_entry,
+    plain_host,
+)
+from parley.deploy.pki import (
+    client_request,
+    make_authority,
+    make_identity,
+    make_server_certificate,
+    names_in,
+)
+from parley.safe_io.file_writing import make_private_folder, write_file
+from parley.safe_io.toml_reading import parse_toml
+
+_LARGEST_ENTRY = 1 << 14
+_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
+_EXAMPLE = """
+# A data set that you serve, under the name that jobs ask for (data.source or privacy.dataset).
+# [data.records]
+# path = "records.csv"
+# schema = "records.schema.toml"
+# epsilon = 1.0
+# delta = 1e-5
+"""
+
+
+class _PublicKeys(BaseModel):
+    """What a party sends of the keys that it made itself; `RosterParty` checks each."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: Annotated[str, Field(max_length=63)]
+    identity: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    request: Annotated[str, Field(min_length=1, max_length=4000)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """One party's new keys in a roster that is otherwise the old one, and its certificate's PEM."""
+
+    before: Deployment
+    after: Deployment
+    old: RosterParty
+    new: RosterParty
+    request: bytes
+
+
+def make_deployment(
+    folder: Path, *, hosts: Sequence[str], parties: Sequence[str], port: int = 9092
+) -> Deployment:
+    """Makes the folders of a new deployment; parties reach the server at the first of `hosts`.
+
+    Raises:
+        DeployError, RosterError: the folder is not empty, or names are none or not different.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DeployError(f"Expected a new folder for the deployment, {folder} is not empty.")
+    hosts = _checked_hosts(hosts)
+    for name in parties:
+        RosterParty(name=name, identity=bytes(32))  # before it becomes a folder's name
+    authority, server, operator = (folder / name for name in ("authority", "server", "operator"))
+    for made in (authority, server, server / "runs", operator):
+        make_private_folder(made)
+    make_authority(authority, name="Parley deployment")
+    for home in (server, operator):
+        write_file(home / "ca.crt", (authority / "ca.crt").read_bytes())
+    # "::" listens on IPv6 and IPv4; a machine without IPv6 has no such address.
+    listen = "::" if any(":" in host for host in hosts) else "0.0.0.0"  # noqa: S104
+    write_file(
+        server / "server.toml",
+        "# Where the server listens for parties: every interface, one port.\n"
+        + tomli_w.dumps({"listen": listen, "port": port}),
+    )
+    _certify_server(folder, hosts)
+    roster = [_make_party(folder, name) for name in parties]
+    deployment = Deployment(server_address=address_of(hosts[0], port), parties=tuple(roster))
+    return _publish(folder, deployment)
+
+
+def _checked_hosts(hosts: Sequence[str]) -> list[str]:
+    """Return names and addresses without brackets; raise DeployError if one is neither."""
+    checked = [plain_host(host.strip()) for host in hosts]
+    for given, host in zip(hosts, checked, strict=True):
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            if not _NAME.fullmatch(host):
+                raise DeployError(
+                    "Expected a host name or an IP address, such as fl.example.org or ::1, got "
+                    f"{given[:80]!r}. A port is given apart: --port 9092."
+                ) from None
+    return checked
+
+
+def _certify_server(folder: Path, hosts: Sequence[str]) -> None:
+    """The server's key and certificate, and the operators', made anew."""
+    authority, server, hosts = folder / "authority", folder / "server", _checked_hosts(hosts)
+    names = [*dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
+    make_server_certificate(server, authority=authority, hosts=names)
+    make_operator(server, "server", authority=authority)
+    if (folder / "operator").is_dir():
+        make_operator(folder / "operator", "operator", authority=authority)
+
+
+def _make_party(folder: Path, name: str) -> RosterParty:
+    """A party's folder with fresh keys; a policy that is there stays."""
+    home, authority = folder / "parties" / name, folder / "authority"
+    make_private_folder(home)
+    write_file(home / "ca.crt", (authority / "ca.crt").read_bytes())
+    if not (home / "party.toml").exists():
+        text = render_consent(Consent()) + _EXAMPLE
+        write_file(home / "party.toml", text)
+    party = RosterParty(name=name, identity=make_identity(home / "identity.key"))
+    asked = client_request(home / "party.key")
+    write_file(home / "party.pem", certify_party(asked, party, authority=authority))
+    return party
+
+
+def _publish(folder: Path, deployment: Deployment) -> Deployment:
+    """Gives a roster to everyone whose folder is here."""
+    text = render_deployment(deployment)
+    homes = [folder / "parties" / party.name for party in deployment.parties]
+    for home in (folder / "authority", folder / "server", folder / "operator", *homes):
+        if home.is_dir():
+            write_file(home / "deployment.toml", text)  # a server that starts reads a whole one
+    return deployment
+
+
+def _roster(folder: Path) -> Deployment:
+    """The roster: beside the authority's key, also where the server's folder is gone by now."""
+    own = folder / "authority" / "deployment.toml"
+    return load_deployment(own if own.exists() else folder / "server" / "deployment.toml")
+
+
+def _with_keys(deployment: Deployment, fresh: RosterParty) -> Deployment:
+    """The same roster with one party's keys replaced; RosterError where one is another party's."""
+    parties = (fresh if party.name == fresh.name else party for party in deployment.parties)
+    return replace(deployment, parties=tuple(parties))
+
+
+def rotate_party(folder: Path, name: str) -> Deployment:
+    """Makes a party's keys anew."""
+    deployment = _with_party(folder, name)
+    return _publish(folder, _with_keys(deployment, _make_party(folder, name)))
+
+
+def _with_party(folder: Path, name: str) -> Deployment:
+    deployment = _roster(folder)
+    known = [party.name for party in deployment.parties]
+    if name not in known:
+        raise DeployError(f"Expected one of {', '.join(known)}, got {name}.")
+    return deployment
+
+
+def add_party(folder: Path, name: str) -> Deployment:
+    """Makes the folder and keys of one more party."""
+    deployment = _roster(folder)
+    if name in {party.name for party in deployment.parties}:
+        raise DeployError(
+            f"Expected a party that is not in the roster, got {name}. Its keys are made anew by: "
+            f"parley deploy rotate DIR {name}"
+        )
+    RosterParty(name=name, identity=bytes(32))  # before it becomes a folder's name
+    parties = (*deployment.parties, _make_party(folder, name))
+    return _publish(folder, replace(deployment, parties=parties))
+
+
+def remove_party(folder: Path, name: str) -> Deployment:
+    """Takes a party out of the roster; its certificate is then refused. Its folder stays."""
+    deployment = _with_party(folder, name)
+    left = tuple(party for party in deployment.parties if party.name != name)
+    if len(left) < 2:
+        raise DeployError(f"Expected 2 parties or more without {name}, got {len(left)}.")
+    return _publish(folder, replace(deployment, parties=left))
+
+
+def make_own_keys(home: Path) -> Path:
+    """Makes a party's keys anew where the party is, so that nobody else ever had them.
+
+    Returns:
+        A file of the party's public keys, for the operator (`propose_keys`).
+    """
+    home = home.resolve()
+    party = own_entry(home, load_deployment(home / "deployment.toml"))
+    keys = {
+        "name": party.name,
+        "identity": make_identity(home / "identity.key").hex(),
+        "request": client_request(home / "party.key").decode(),
+    }
+    (home / "party.pem").unlink(missing_ok=True)  # of the old key
+    entry = home / f"{party.name}.public.toml"
+    write_file(entry, tomli_w.dumps(keys))
+    return entry
+
+
+def propose_keys(folder: Path, entry: Path) -> Acceptance:
+    """The roster with the public keys that a party made itself; nothing is written (`accept`).
+
+    The file comes from outside: it can change the keys of one party that is in the roster, and
+    nothing else, neither a name nor a comment.
+
+    Raises:
+        DeployError, RosterError: the file is not such keys, of nobody in the roster, or another's.
+    """
+    before = _roster(folder)
+    known = {party.name: party for party in before.parties}
+    try:
+        with entry.open("rb") as file:
+            content = file.read(_LARGEST_ENTRY + 1)
+        if len(content) > _LARGEST_ENTRY:
+            raise ValueError(f"more than {_LARGEST_ENTRY} bytes")
+        keys = _PublicKeys.model_validate(parse_toml(content.decode()))
+        new = RosterParty(name=keys.name, identity=bytes.fromhex(keys.identity))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise DeployError(
+            f"Expected a party's public keys in {entry}, got: {first_of(error)}."
+        ) from error
+    if new.name not in known:
+        listed = ", ".join(known)
+        raise DeployError(f"Expected keys of one of {listed} in {entry}, got {new.name}'s.")
+    return Acceptance(
+        before=before,
+        after=_with_keys(before, new),
+        old=known[new.name],
+        new=new,
+        request=keys.request.encode(),
+    )
+
+
+def accept(folder: Path, acceptance: Acceptance) -> None:
+    """Publishes the roster of an acceptance; DeployError where that has changed since."""
+    if _roster(folder) != acceptance.before:
+        raise DeployError(
+            "Expected the roster that was shown, but it has changed since: accept it again."
+        )
+    signed = certify_party(acceptance.request, acceptance.new, authority=folder / "authority")
+    home = folder / "parties" / acceptance.new.name
+    make_private_folder(home)
+    write_file(home / "party.pem", signed)
+    _publish(folder, acceptance.after)
+
+
+def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
+    """Makes every certificate anew, by the same authority; no key of a party changes.
+
+    Args:
+        hosts: by which parties reach the server; none for those of its certificate or, where the
+            server's folder is not here, of the roster.
+
+    Returns:
+        The parties whose new `party.pem` is in their folder here: those whose old one was.
+    """
+    server, deployment = folder / "server", _roster(folder)
+    if not hosts:
+        here = server.exists()
+        hosts = names_in(server / "server.pem") if here else [host_of(deployment.server_address)[0]]
+    make_private_folder(server)
+    _certify_server(folder, hosts)
+    renewed = []
+    for party in deployment.parties:
+        pem = folder / "parties" / party.name / "party.pem"
+        if pem.exists():
+            authority = folder / "authority"
+            write_file(pem, certify_party(pem.read_bytes(), party, authority=authority))
+            renewed.append(party.name)
+    return renewed

@@ -1,0 +1,94 @@
+"""How good a real run's model is on public records that its server holds (`data.test-source`).
+
+The model is released already, and the records are nobody's secret: what is computed of both costs
+no budget. They are read before the run begins, so that a file that cannot be read costs nothing,
+and by the parties' own schema: theirs and the server's copy must mean the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.column_types import READINGS
+from parley.client.data.raw_table import DataError
+from parley.client.data.records import read_records
+from parley.client.data.schema import Schema, load_schema
+from parley.client.data.table_readers import read_tables
+from parley.prediction.fitted_model import Model
+from parley.prediction.model_loading import load_model
+from parley.server.jobs.job import Job
+from parley.server.jobs.section_base import JobError
+from parley.server.records.run_summary import PublicTest
+from parley.simulations.data.simulated_world import Predictions
+from parley.simulations.metrics.evaluation import judged
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSet:
+    """Public records: their file, its schema, that one's file, and the labels `[N]`."""
+
+    __test__ = False  # no class of tests
+
+    source: Path
+    schema: Schema
+    path: Path
+    labels: NDArray[Any]
+
+
+def load_test_set(job: Job) -> TestSet | None:
+    """What `data.test-source` names; None where it names nothing.
+
+    Raises:
+        JobError, DataError, SchemaError: what is wrong with the job, or the files.
+    """
+    if not job.data.test_source:
+        return None
+    if not job.model.measured:
+        raise JobError("Expected no data.test-source in a job that learns no model.")
+    if not job.data.test_schema:
+        raise JobError(
+            "Expected data.test-schema with data.test-source: the server's copy of the schema file "
+            "that all parties have."
+        )
+    path = Path(job.data.test_schema)
+    schema = load_schema(path)
+    records = read_records(job.data.test_source, schema, job.label_kind(schema.classes))
+    if not len(records):
+        raise JobError(f"Expected records in {job.data.test_source}, got none.")
+    source = Path(job.data.test_source)
+    return TestSet(source=source, schema=schema, path=path, labels=records.labels)
+
+
+def evaluated(run: Path, job: Job, test: TestSet) -> PublicTest:
+    """The figures of the model in a run's folder; DataError where the file has changed since."""
+    named = (job.model.kind, str(getattr(job.model, "features", "")))
+    own = tuple(name for name in named if ":" in name)
+    model = load_model(run, schema=test.path, own_models=own)
+    tables = read_tables(test.source, model.schema, only=list(model.schema.features))
+    scores = np.concatenate([model.scores(model.rows_of(table)) for table in tables])
+    if len(scores) != len(test.labels):
+        raise DataError(
+            f"{len(test.labels)} records, as before the run", "others", path=test.source
+        )
+    return PublicTest(records=len(scores), judgement=judged(_said(model, scores, test.labels)))
+
+
+def _said(model: Model, scores: NDArray[np.float64], truth: NDArray[Any]) -> Predictions | None:
+    """What the model says of records; None where some of it is not finite."""
+    if not np.isfinite(scores).all():
+        return None
+    if model.targets:
+        return Predictions(values=scores, truth=truth)
+    chances = model.chances(scores)
+    signed = READINGS.get(model.label) == "positive"
+    return Predictions(
+        values=np.arctan(scores) / np.pi + 0.5 if chances is None else chances,
+        truth=(truth > 0).astype(np.int64) if signed else truth.astype(np.int64),
+        names=model.label_names,
+        probabilities=chances is not None,
+    )

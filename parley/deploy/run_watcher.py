@@ -1,0 +1,327 @@
+"""Watching a run from outside: the run folder says how it goes, and what ended it.
+
+The coordinator works in another process. It appends to `rounds.jsonl`, keeps `parties.json`, and
+leaves `started.json` at the start and `error.json` on a failure (`parley.server.run_launcher`).
+From these the observer hears what it would hear in the fast engine, and an error is raised here as
+what it was there, so that messages and exit statuses are the same.
+
+Also here: who of a run's parties declines, for the operator: reason class, what was asked, where to
+look.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from parley.client.contract.party_protocol import strict_json
+from parley.client.contract.release_plan import ReleasePlan
+from parley.deploy.child_processes import ProcessError
+from parley.exit_status import KNOWN_ERRORS
+from parley.privacy.accounting.rounding import as_written
+from parley.safe_io.file_reading import text_of
+from parley.safe_io.path_names import public_name
+from parley.safe_io.plurals import noun
+from parley.safe_io.printable_text import one_line
+from parley.server.jobs.job import Job
+from parley.server.jobs.job_file import load_job
+from parley.server.records.round_line import RoundLine
+from parley.server.records.run_folder import PROPOSED
+from parley.server.records.run_reader import read_summary
+from parley.server.records.run_summary import RunSummary
+from parley.server.rounds.party_inspection import served_name
+from parley.server.rounds.run_observer import Observer
+
+MEANINGS = {
+    "unknown-dataset": "its party.toml serves no data set of that name",
+    "data-unreadable": "its data file or schema cannot be read",
+    "schema": "its schema is another than the others'",
+    "sizes-not-disclosed": "its number of records is private: by its budget (unit party or both, "
+    "or add-or-remove-one), or by its policy",
+    "version": "it has another version of Parley",
+    "clock-skew": "its clock and the server's differ by more than its policy allows",
+    "unknown-session": "it does not know this run: it was restarted without its state",
+    "wrong-run": "its roster is another than the server's",
+    "cohort-too-small": "fewer parties than its policy's min-parties or min-survivors",
+    "unit": "its data set's budget is for another privacy.unit",
+    "neighbouring": "its data set's budget is for another privacy.neighbouring",
+    "mechanism": "its policy does not accept this noise",
+    "calibration": "the noise is smaller than it computes itself for what the job claims",
+    "seeded-noise": "the job has a seed, which is for simulations",
+    "algorithm": "its policy does not accept this algorithm or its settings",
+    "model": "its party.toml does not accept this model, or its labels do not fit it",
+    "sensitivity": "one record of its can change more than the job's noise covers",
+    "too-few-records": "it has fewer records than parties.min-records or its policy asks for",
+    "budget-exhausted": "the job asks for more than its policy allows a job, or than is left",
+    "record-bound": "its records are to be covered by noise that only the server adds",
+    "grid": "the sum's grid is coarser than it computes itself",
+    "degenerate": "the task would make contributions zero or constant",
+    "plan-changed": "the server asked for another release than it had agreed to",
+    "other-survivors": "it opened this release with other survivors; a new run is another release",
+    "waiting-for-approval": "its owner has not said yes",
+    "refused-by-owner": "its owner said no",
+    "approval-lapsed": "its owner did not say yes in the time that its policy gives",
+    "protocol": "the server's message was malformed, or came out of turn",
+    "busy": "it is answering another request",
+    "error": "something failed on its machine",
+}
+"""What a reason class may mean; each is about public facts and the party's own policy."""
+
+
+def asked(job: Job) -> str:
+    """What a job asks of a party, all of it public.
+
+    >>> from parley.server.jobs.job_file import load_job
+    >>> asked(load_job(overrides=["data.source=ward"]))  # doctest: +ELLIPSIS
+    'epsilon = 1, delta = 1e-05 for a record (replace-one) of ward, gradient-perturbation, ...'
+    """
+    own = job.privacy
+    first, *others = (
+        f"epsilon = {as_written(each.epsilon)}, delta = {as_written(each.delta)} for a {each.unit}"
+        for each in job.budgets
+    )
+    both = "".join(f" and {each}" for each in others)
+    rounds = getattr(job.algorithm, "rounds", 1)
+    return (
+        f"{first} ({own.neighbouring}){both} of {served_name(job)}, {job.algorithm.kind}, "
+        f"{rounds} {noun(rounds, 'round')}, {job.parties.count} {noun(job.parties.count, 'party')}"
+    )
+
+
+def refusals(run: Path, job: Job) -> list[str]:
+    """A line for every party of a run that declines, as its board has it; none for none."""
+    parties = board_of(run).get("parties", [])
+    lost = [party for party in parties if party["state"] in {"declined", "failed"}]
+    if not lost:
+        return []
+    lines = [f"The job asks {asked(job)}."]
+    for party in lost:
+        reason = party["reason"]
+        meaning = MEANINGS.get(reason, "")
+        lines.append(
+            f"  {party['name']} {party['state']}"
+            + (f" ({reason}{f': {meaning}' if meaning else ''})" if reason else "")
+            + f"; its owner finds the cause in {party['name']}'s party.log."
+        )
+    if ":" in job.model.kind and any(party["reason"] == "model" for party in lost):
+        name = public_name(job.model.kind)
+        lines.append(
+            "A party never runs a server's code. Its owner puts a file that it has read beside the "
+            f'party\'s own party.toml, and lists the model there: "{name}" in models.'
+        )
+    return lines
+
+
+def counted(refused: Mapping[str, int]) -> tuple[str, ...]:
+    """How many parties refused something in a run, by the class of their reason.
+
+    >>> counted({"clock-skew": 2})[0]
+    "2 parties: clock-skew (its clock and the server's differ by more than its policy allows)"
+    """
+    return tuple(
+        f"{count} {'party' if count == 1 else 'parties'}: {reason}"
+        + (f" ({MEANINGS[reason]})" if reason in MEANINGS else "")
+        for reason, count in sorted(refused.items())
+    )
+
+
+def board_of(run: Path) -> dict[str, Any]:
+    """Where a run's parties stand (`rounds.party_status`); empty where it is not known."""
+    try:
+        return board_from(strict_json(text_of(run / "parties.json")))
+    except (OSError, ValueError):
+        return {}
+
+
+def board_from(said: Any) -> dict[str, Any]:
+    """A board that came from elsewhere, its texts one line each; empty where it is none."""
+    if not isinstance(said, dict) or not isinstance(said.get("parties"), list):
+        return {}
+    parties, refused = said["parties"], said.get("refused", {})
+    if not all(isinstance(each, dict) for each in (refused, *parties)):
+        return {}
+    return {
+        "round": said["round"] if isinstance(said.get("round"), int) else 0,
+        "stage": one_line(str(said.get("stage", ""))),
+        "parties": [
+            {key: one_line(str(each.get(key) or "")) for key in ("name", "state", "reason")}
+            for each in parties
+        ],
+        "refused": {
+            one_line(reason): count for reason, count in refused.items() if type(count) is int
+        },
+    }
+
+
+STALE = ("started.json", "error.json", "summary.json", "parties.json")
+"""What an earlier attempt left in a run folder, to be removed before the next."""
+
+_POLL_S, _STATUS_EVERY = 0.05, 10
+_LAST_WORDS_S = 20.0
+
+
+class RunStopped(KeyboardInterrupt):
+    """The run was stopped where it ran (`parley stop`), like Ctrl-C here."""
+
+
+def farewell(error: KeyboardInterrupt, *, folder: Path, to: Path) -> str:
+    """What to do next about a run in `folder`, after Ctrl-C here or a stop where it ran."""
+    server, name = shlex.quote(str(to)), folder.name
+    if not isinstance(error, RunStopped):
+        return (
+            f"No longer watching; the run goes on.\n  parley status {server}\n  parley "
+            f"stop {server} {name}"
+        )
+    if not any((folder / name).exists() for name in ("run-id", PROPOSED)):
+        return "Stopped before its first round: submit the job again."
+    return f"Stopped. Continue with:\n  parley submit --to {server} --resume {name}"
+
+
+class Follower:
+    """Tells an observer what has come into a run folder since it last looked."""
+
+    def __init__(self, folder: Path, observer: Observer | None) -> None:
+        self._folder, self._observer = folder, observer
+        self._started = False
+        self._read = self._skipped = self._done = 0
+        self._parties: dict[str, Any] = {}
+
+    def look(self) -> None:
+        """Reads what is new."""
+        if self._observer is None:
+            return
+        if not self._started:
+            self._start(self._observer)
+        if self._started:
+            self._rounds(self._observer)
+        tell: Callable[[Any], None] | None = getattr(self._observer, "parties", None)
+        content = board_of(self._folder) if tell is not None else {}
+        if tell is not None and content and content != self._parties:
+            self._parties = content
+            tell(content)
+
+    def _start(self, observer: Observer) -> None:
+        content = _json(self._folder / "started.json")
+        if content is not None:
+            self._started = True
+            plan = ReleasePlan.from_json(content["plan"])
+            self._done = int(content["done"])
+            # By now its rounds are settled.
+            job = load_job(self._folder / "job.toml")
+            observer.started(job, plan, self._folder, self._done)
+
+    def _rounds(self, observer: Observer) -> None:
+        path = self._folder / "rounds.jsonl"
+        try:
+            with path.open("rb") as file:
+                file.seek(self._read)
+                new = file.read()
+        except OSError:
+            return
+        # A line that is still being written has no end yet.
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            if self._skipped < self._done:
+                # A round of before the run was resumed: told then.
+                self._skipped += 1
+            else:
+                observer.round_done(RoundLine.parse(line.decode("utf-8"), path))
+
+
+def until_ended(
+    folder: Path,
+    ended: Callable[[], str | None],
+    *,
+    look: Callable[[], None] = lambda: None,
+    every: int = _STATUS_EVERY,
+) -> str:
+    """Waits for the end of a run, of a job or of queries; how it ended.
+
+    Args:
+        ended: how the process that runs it ended it, None while it goes on; may raise.
+        look: called with every look into the folder.
+        every: at every so many looks `ended` is asked.
+
+    Raises:
+        what ended the run there, as the class it was.
+    """
+    looks, how = 0, None
+    while how is None:
+        look()
+        looks += 1
+        time.sleep(_POLL_S)
+        how = ended() if looks % every == 0 else None
+    # It says `stopped` at once; the coordinator still writes down how it ended.
+    until = time.monotonic() + (_LAST_WORDS_S if how == "stopped" else 0.0)
+    while not any((folder / name).exists() for name in ("error.json", "summary.json")):
+        if time.monotonic() >= until:
+            break
+        time.sleep(_POLL_S)
+    look()
+    raise_remote(folder)
+    return how
+
+
+def follow(
+    folder: Path,
+    *,
+    ended: Callable[[], str | None],
+    observer: Observer | None,
+    every: int = _STATUS_EVERY,
+) -> RunSummary:
+    """Follows a job's run to its end, as `until_ended` does; its summary, or ProcessError."""
+    look = Follower(folder, observer).look
+    how = until_ended(folder, ended, look=look, every=every)
+    summary = read_summary(folder)
+    if summary is not None:
+        return summary
+    if how == "stopped":
+        raise RunStopped
+    own = folder / "logs" / "server.log"  # of an engine's run; else of a server's
+    log = own if own.exists() else folder.parent.parent / "logs" / "server.log"
+    raise ProcessError(
+        f"The run ended ({how}) before its summary was written: the process that ran it was "
+        f"killed, or could not start. What it said last is in {log}; to go on: "
+        f"--resume {folder.name}."
+    )
+
+
+def raise_remote(folder: Path) -> None:
+    """Raises what `error.json` says, where there is one."""
+    content = _json(folder / "error.json")
+    if content is None:
+        return
+    name, message = str(content.get("error")), str(content.get("message"))
+    if name == "builtins.KeyboardInterrupt":
+        raise RunStopped
+    place = folder / "error.json"
+    unknown = f"The run failed on the server with {name}: {message} (more in {place})"
+    raise as_it_was(name, message, unknown=unknown)
+
+
+def as_it_was(name: str, message: str, *, unknown: str) -> Exception:
+    """What another process raised, as the class that it was there; else ProcessError of `unknown`.
+
+    Of several lines: none but the first begins as one of ours does.
+    """
+    if name not in KNOWN_ERRORS:
+        return ProcessError(unknown.replace("\n", "\n  "))
+    module, _, kind = name.rpartition(".")
+    known: type[Exception] = getattr(importlib.import_module(module), kind)
+    # Its own constructor may want other arguments than the message it made of them.
+    error = known.__new__(known)
+    Exception.__init__(error, message.replace("\n", "\n  "))
+    return error
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        content = strict_json(text_of(path))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None

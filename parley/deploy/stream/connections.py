@@ -1,0 +1,250 @@
+"""Which parties attend, what each still has to answer, and its one connection.
+
+Everything here runs in the event loop of the server's port. A party has at most one line. If
+another connection comes with the same key, the server asks the first line whether it still answers:
+an empty request, numbered 0, which tells that party's owner, too. If it does, the new connection is
+refused and operators hear of it; else the new one takes the first one's place. A request that is
+not answered when a line ends is written again to the next, as long as its time is not over. A reply
+is taken once, only for a request that was written to this very line, and only up to the length that
+was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from parley.deploy.event_log import Event, Say
+from parley.deploy.stream.grpc_options import EnvelopeError, Reader, chunks
+
+_MOST_WAITING = 16
+PROBE = 0
+"""Number of the empty request that a party answers at once, whatever it computes."""
+_PROBE_S = 2.0
+_LARGEST_PROBE_REPLY = 1 << 12
+_SAY_EVERY_S = 600.0
+TWICE = "twice"
+"""First word of what a second connection of one party is told."""
+# A party that is slower to read than this beyond a request's time is not reading.
+_READS_S = 10.0
+
+
+class Dropped(Exception):
+    """A line that the server ends, and what the party is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One request to one party.
+
+    Attributes:
+        number: names it on the wire; never used twice.
+        largest: bytes of the longest reply that is read.
+        until: when its time is over, on `time.monotonic`.
+        deliver: takes the party and its reply, from this thread, once.
+    """
+
+    number: int
+    request: bytes = field(repr=False)
+    largest: int
+    until: float
+    deliver: Callable[[int, bytes], None] = field(repr=False)
+
+
+class Line:
+    """A party's connection, from the check of its certificate to its end."""
+
+    def __init__(self, read: Callable[[], Awaitable[bytes | None]], write: _Write) -> None:
+        self._read, self._write = read, write
+        self._waiting: asyncio.Queue[Asked] = asyncio.Queue()
+        self._due: dict[int, int] = {}
+        self._ended: asyncio.Future[Dropped] = asyncio.get_running_loop().create_future()
+        self._probe: asyncio.Future[bool] | None = None
+        self._messages = 0
+
+    def put(self, asked: Asked) -> None:
+        """Has it written, after what waits already."""
+        if self._waiting.qsize() >= _MOST_WAITING:
+            self.end(Dropped(f"Expected a party that reads, {_MOST_WAITING} requests wait."))
+        self._waiting.put_nowait(asked)
+
+    async def answers(self) -> bool:
+        """Return whether the party at its other end is still there."""
+        if self._ended.done():
+            return False
+        if self._probe is None:
+            self._probe = asyncio.get_running_loop().create_future()
+            until = time.monotonic() + _PROBE_S
+            asked = Asked(
+                number=PROBE,
+                request=b"",
+                largest=_LARGEST_PROBE_REPLY,
+                until=until,
+                deliver=lambda _party, _reply: None,
+            )
+            self._waiting.put_nowait(asked)
+        before, probe = self._messages, self._probe  # shared by all that come meanwhile
+        either = (probe, self._ended)
+        await asyncio.wait(either, timeout=_PROBE_S, return_when=asyncio.FIRST_COMPLETED)
+        if probe.done():
+            if self._probe is probe:
+                self._probe = None
+            return probe.result()
+        # A long frame that is on its way, in either direction, keeps the answer waiting.
+        return not self._ended.done() and self._messages > before + 1
+
+    def end(self, why: Dropped) -> None:
+        """Has `serve` raise this."""
+        if not self._ended.done():
+            self._ended.set_result(why)
+
+    async def serve(self, answered: Callable[[int, bytes], None]) -> None:
+        """Writes what is put and hands on what is answered, until the party or `end` ends it.
+
+        Raises:
+            Dropped: by `end`, or because the party sent what it may not, or does not read.
+        """
+        tasks = [
+            asyncio.ensure_future(part) for part in (self._replies(answered), self._requests())
+        ]
+        try:
+            either: list[asyncio.Future[Any]] = [*tasks, self._ended]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self._ended.done():
+                raise self._ended.result()
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            if self._probe is not None and not self._probe.done():
+                self._probe.set_result(False)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _replies(self, answered: Callable[[int, bytes], None]) -> None:
+        reader = Reader(self._due.get)
+        while (message := await self._read()) is not None:
+            self._messages += 1
+            try:
+                whole = reader.take(message)
+            except EnvelopeError as error:
+                raise Dropped(str(error)) from error
+            if whole is not None:
+                del self._due[whole.number]  # a second one is not expected
+                if whole.number != PROBE:
+                    answered(whole.number, whole.frame)
+                elif self._probe is not None and not self._probe.done():
+                    self._probe.set_result(True)
+
+    async def _requests(self) -> None:
+        while True:
+            asked = await self._waiting.get()
+            left = asked.until - time.monotonic()
+            if left <= 0:
+                continue
+            self._due[asked.number] = asked.largest
+            allowed = min(math.ceil(1000 * left), 2**32 - 1)
+            try:
+                async with asyncio.timeout(left + _READS_S):
+                    for chunk in chunks(asked.number, asked.request, allowed_ms=allowed):
+                        await self._write(chunk)
+                        self._messages += 1
+            except TimeoutError:
+                raise Dropped("Expected a party that reads what it is sent.") from None
+
+
+_Write = Callable[[bytes], Awaitable[None]]
+
+
+class Attendance:
+    """The parties' lines and what they have to answer; `say` hears who comes and who goes."""
+
+    def __init__(self, names: Sequence[str], *, say: Say) -> None:
+        self._names, self._say = names, say
+        self._lines: dict[int, Line] = {}
+        self._left: dict[int, float] = {}
+        self._twice: dict[int, float] = {}
+        self._pending: list[dict[int, Asked]] = [{} for _ in names]
+        self.closed = False
+
+    def online(self, *, away_s: float = 0.0) -> frozenset[int]:
+        """Parties with a line, or that lost theirs less than `away_s` ago. From any thread."""
+        since = time.monotonic() - away_s
+        recent = {index for index, left in list(self._left.items()) if left > since}
+        return frozenset(recent | set(self._lines))
+
+    def ask(self, requests: Mapping[int, Asked]) -> None:
+        """Has the requests written, now or when their party is back."""
+        for index, asked in requests.items():
+            self._pending[index][asked.number] = asked
+            if index in self._lines:
+                self._lines[index].put(asked)
+
+    def withdraw(self, numbers: Mapping[int, int]) -> None:
+        """Nobody waits for these replies any more; what is on its way to a party stays so."""
+        for index, number in numbers.items():
+            self._pending[index].pop(number, None)
+
+    async def check_alone(self, index: int) -> None:
+        """Check that no other line of this party answers; Dropped if one does."""
+        first = self._lines.get(index)
+        if first is not None and await first.answers() and self._lines.get(index) is first:
+            self._tell_twice(index)
+            raise Dropped(f"{TWICE}: another connection of this party answers.")
+
+    async def attend(self, index: int, line: Line) -> None:
+        """Serve a party's line, in place of another of its; Dropped if it is ended here."""
+        if self.closed:
+            raise Dropped("The server ends.")
+        before = self._lines.pop(index, None)
+        if before is not None:
+            before.end(Dropped("replaced: another connection of this party took its place."))
+        self._lines[index] = line
+        self._left.pop(index, None)
+        if before is None:
+            self._tell(index, "+", "online")
+        for asked in list(self._pending[index].values()):
+            line.put(asked)
+        try:
+            await line.serve(lambda number, frame: self._answered(index, number, frame))
+        finally:
+            if self._lines.get(index) is line:
+                del self._lines[index]
+                self._left[index] = time.monotonic()
+                self._tell(index, "-", "offline")
+
+    def twice(self) -> frozenset[int]:
+        """Return the parties of which a second connection was refused lately. From any thread."""
+        since = time.monotonic() - _SAY_EVERY_S
+        return frozenset(index for index, at in list(self._twice.items()) if at > since)
+
+    def _tell_twice(self, index: int) -> None:
+        known, name = index in self.twice(), self._names[index]
+        if not known:  # it dials again and again
+            self._twice[index] = time.monotonic()
+            line = (
+                f"! {name} attends twice: a second process holds its key. The first one stays. Ask "
+                f"{name} whether it started two; if not, its key was copied: parley deploy rotate."
+            )
+            self._say(Event("party-twice", line, party=name))
+
+    def close(self) -> None:
+        """Ends every line; no other comes."""
+        self.closed = True
+        for line in self._lines.values():
+            line.end(Dropped("The server ends."))
+
+    def _tell(self, index: int, sign: str, state: str) -> None:
+        name, here, all_ = self._names[index], len(self._lines), len(self._names)
+        line = f"{sign} {name} is {state} ({here} of {all_})."
+        self._say(Event(f"party-{state}", line, party=name, online=here, parties=all_))
+
+    def _answered(self, index: int, number: int, frame: bytes) -> None:
+        asked = self._pending[index].pop(number, None)
+        if asked is not None:  # else its time was over, or nobody waits for it
+            asked.deliver(index, frame)

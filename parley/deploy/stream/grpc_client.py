@@ -1,0 +1,152 @@
+"""How a party or an operator reaches a server, what it says of itself, and how a call failed.
+
+Each cause by itself (its name, whether it answers, who vouches for it, what it refuses), in words
+that say what to do.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from parley.client.contract.party_protocol import WIRE_VERSION
+from parley.client.contract.roster import Deployment
+from parley.deploy.child_processes import ProcessError
+from parley.deploy.deployment_folders import DeployError, host_of
+from parley.deploy.pki import PkiError
+from parley.deploy.stream.connections import TWICE
+from parley.deploy.stream.grpc_options import HELLO, channel_credentials, channel_options
+from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.printable_text import one_line
+from parley.version import __version__
+
+_REACH_S, _KNOWN_S = 5.0, 10.0
+_LASTING = {
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.UNIMPLEMENTED,
+}
+"""What trying again does not mend."""
+
+_CONNECTION = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not one that our authority vouches for",
+    "Connection refused": "nobody listens there",
+    "DNS resolution failed": "its name does not resolve",
+    "Connection reset": "the connection was cut",
+    "Socket closed": "the connection was cut",
+    "timed out": "no answer",
+}
+"""Words of gRPC's text on a connection → why there is none."""
+
+_CERTIFICATE = {
+    "expired": "Its certificate has expired by this machine's clock: is the clock right? Else the "
+    "operator renews it (parley deploy renew).",
+    "not yet valid": "Its certificate begins later than this machine's clock: set the clock.",
+    "": "Either it is another deployment's, or its certificate expired (parley deploy renew), or "
+    "one of the two clocks is wrong.",
+}
+"""Words of TLS on a server's certificate → what to do."""
+
+
+class CallError(Exception):
+    """A call that the server ended, or that did not reach it; `lasting`: trying again is no use."""
+
+    def __init__(self, said: str, *, lasting: bool) -> None:
+        super().__init__(said)
+        self.lasting = lasting
+
+
+def call_metadata(deployment: str) -> tuple[tuple[str, str], ...]:
+    """What a caller says of itself before its first frame."""
+    return (
+        ("parley-wire", str(WIRE_VERSION)),
+        ("parley-version", __version__),
+        ("parley-deployment", deployment),
+    )
+
+
+def check_reachable(address: str, ca: Path, *, host: str | None = None) -> None:
+    """Connects as a party would: the server is there, and the authority vouches for it.
+
+    Args:
+        host: the name that its certificate must have; that of the address for None.
+
+    Raises:
+        ProcessError: its name does not resolve, or nobody answers at that address.
+        PkiError: the authority does not vouch for it, or not today.
+    """
+    context = ssl.create_default_context(cafile=str(ca))
+    try:
+        name, port = host_of(address)
+        with (
+            socket.create_connection((name, port), timeout=_REACH_S) as raw,
+            context.wrap_socket(raw, server_hostname=host or name),
+        ):
+            return
+    except ssl.SSLCertVerificationError as error:
+        cause = next(said for words, said in _CERTIFICATE.items() if words in error.verify_message)
+        raise PkiError(
+            f"The server at {address} is not the one that {ca} vouches for: "
+            f"{error.verify_message}. {cause}"
+        ) from error
+    except socket.gaierror as error:
+        raise ProcessError(
+            f"Cannot reach the server at {address}: the name {name} does not resolve "
+            f"({error.strerror}). Is it spelled as in deployment.toml, and does this machine's DNS "
+            "know it? Another address: --server HOST:PORT."
+        ) from error
+    except (OSError, ValueError) as error:
+        # A time-out of Python's own has no number.
+        numbered = isinstance(error, OSError) and error.errno is not None
+        reason = describe_cause(error) if numbered else "no answer"
+        raise ProcessError(
+            f"Cannot reach the server at {address}: {reason}. Is `parley server` running there, "
+            "and does the firewall let this machine in?"
+        ) from error
+
+
+def check_known(folder: Path, address: str, deployment: Deployment) -> str:
+    """Asks the server whether it knows the party of a folder; returns the party's name there.
+
+    Raises:
+        ProcessError: no answer.
+        DeployError: the server refuses this party: another roster, or another version of Parley.
+    """
+    credentials = channel_credentials(folder, "party")
+    with grpc.secure_channel(address, credentials, channel_options()) as channel:
+        try:
+            name = channel.unary_unary(HELLO)(
+                b"", metadata=call_metadata(deployment.id), timeout=_KNOWN_S
+            )
+        except grpc.RpcError as error:
+            said = explained(error, address=address)
+            if said.lasting:
+                raise DeployError(str(said)) from error
+            raise ProcessError(
+                f"The server at {address} gave this party no answer: {said}. Its certificate may "
+                "be of another deployment, or not valid by the server's clock."
+            ) from error
+    return one_line(bytes(name).decode("ascii", errors="replace")[:63])
+
+
+def explained(error: Any, *, address: str) -> CallError:
+    """A failed call in words."""
+    code, details = error.code(), one_line((error.details() or "")[:500])
+    if code is grpc.StatusCode.UNAVAILABLE:
+        causes = (said for words, said in _CONNECTION.items() if words in details)
+        return CallError(next(causes, "no connection"), lasting=False)
+    if code is grpc.StatusCode.ABORTED and details.startswith((TWICE, "replaced")):
+        return CallError(
+            "another process attends with this party's key. If it is yours (a second `parley "
+            "party`, a copy of the folder), end one of the two. If not, the key was copied: have "
+            "the operator make it anew (parley deploy rotate)",
+            lasting=False,
+        )
+    if code in _LASTING:
+        said = f"The server at {address} refuses this caller: {details}"
+        return CallError(said, lasting=True)
+    return CallError(details or str(code), lasting=False)

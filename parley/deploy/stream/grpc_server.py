@@ -1,0 +1,270 @@
+"""The server's one port: TLS, who is calling, and the parties' streams.
+
+An event loop in its own thread, so that the coordinator stays plain code. A call is looked at
+in this order, and the first thing that is wrong ends it: the certificate (TLS, before any byte of
+ours), whose it is in the roster, versions and roster of the caller; only then is a frame read.
+
+Also here: the server's transport over its port: requests to who attends, replies as they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from parley.client.contract.party_protocol import WIRE_VERSION
+from parley.client.contract.roster import Deployment
+from parley.deploy.authorization import NotAdmitted, admit_party
+from parley.deploy.child_processes import ProcessError
+from parley.deploy.deployment_folders import address_of
+from parley.deploy.event_log import Say
+from parley.deploy.stream import TLS_1_3_ALONE
+from parley.deploy.stream.connections import Asked, Attendance, Dropped, Line
+from parley.deploy.stream.grpc_options import (
+    ATTEND,
+    HELLO,
+    metadata_of,
+    peer_certificate,
+    port_options,
+    server_credentials,
+    service,
+)
+from parley.server.rounds.transport import LARGEST_REPLY
+from parley.version import __version__
+
+_log = logging.getLogger("parley.port")
+
+_STARTS_S, _ENDS_S = 20.0, 3.0
+_LOG_EVERY_S = 10.0
+
+
+class Port:
+    """A server's port that is open between `with` and its end.
+
+    Args:
+        folder: ca.crt, server.pem and server.key.
+        port: 0 for a free one.
+        say: hears who comes and who goes.
+
+    Attributes:
+        services: other generic handlers on the same port, added before it is opened.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        deployment: Deployment,
+        *,
+        listen: str,
+        port: int,
+        say: Say = lambda _line: None,
+    ) -> None:
+        self._folder, self.deployment = folder, deployment
+        self._where = address_of(listen, port)
+        self.port = port
+        self.attendance = Attendance([party.name for party in deployment.parties], say=say)
+        self.services = list[Any]()
+        # A number names one request, also beyond the end of this process.
+        self._number = secrets.randbits(62)
+        self._noted = -_LOG_EVERY_S
+
+    def __enter__(self) -> Self:
+        """Opens it; ProcessError where somebody else listens there, or gRPC refuses the keys."""
+        if not TLS_1_3_ALONE:
+            raise ProcessError(
+                "Cannot open a port: another library imported gRPC before Parley did, which would "
+                "then speak TLS 1.2. Import parley.deploy.stream first."
+            )
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
+        self._thread.start()
+        started.result(_STARTS_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(2 * _ENDS_S)
+
+    def post(self, call: Callable[..., None], *arguments: object) -> None:
+        """Has the port's loop call that; nothing once the port is closed."""
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(call, *arguments)
+
+    def number(self) -> int:
+        """A number that no request had."""
+        self._number += 1
+        return self._number
+
+    def _run(self, started: Future[None]) -> None:
+        try:
+            asyncio.run(self._serve(started))
+        except Exception as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    async def _serve(self, started: Future[None]) -> None:
+        self.loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        server = grpc.aio.server(options=port_options(len(self.deployment.parties)))
+        attend = grpc.stream_stream_rpc_method_handler(self._attend)
+        hello = grpc.stream_unary_rpc_method_handler(self._hello)
+        own = service({ATTEND: attend, HELLO: hello})
+        server.add_generic_rpc_handlers((own, *self.services))
+        try:
+            self.port = server.add_secure_port(self._where, server_credentials(self._folder))
+        except RuntimeError as error:
+            raise ProcessError(
+                f"Cannot listen on {self._where}: another process has that port, or it is not "
+                "this machine's address. Set another in server.toml; parties then start with "
+                "--server HOST:PORT."
+            ) from error
+        await server.start()
+        started.set_result(None)
+        await self._end.wait()
+        self.attendance.close()
+        await asyncio.sleep(0)
+        await server.stop(_ENDS_S / 2)
+
+    async def _attend(self, _requests: Any, context: Any) -> None:
+        """One party's stream."""
+        index = await self._admitted(context)
+
+        async def read() -> bytes | None:
+            message = await context.read()
+            return message if isinstance(message, bytes) else None
+
+        try:
+            await self.attendance.check_alone(index)
+            # Only now: to the party this means that it attends.
+            await context.send_initial_metadata((("parley-version", __version__),))
+            await self.attendance.attend(index, Line(read, context.write))
+        except Dropped as error:
+            self._note(f"{self.deployment.parties[index].name}: {error}", context)
+            await context.abort(grpc.StatusCode.ABORTED, str(error))
+
+    async def _hello(self, _requests: Any, context: Any) -> bytes:
+        """Whether a party is known, for one that asks; what else it says is not read."""
+        index = await self._admitted(context)
+        return self.deployment.parties[index].name.encode()
+
+    async def _admitted(self, context: Any) -> int:
+        """The index of the party that calls; anybody else's call is ended."""
+        try:
+            index = admit_party(self.deployment, peer_certificate(context))
+            self._check_caller(metadata_of(context))
+        except NotAdmitted as error:
+            self._note(str(error), context)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        except Dropped as error:
+            self._note(f"{self.deployment.parties[index].name}: {error}", context)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return index
+
+    def _check_caller(self, said: Mapping[str, str]) -> None:
+        """That both speak the same protocol about the same roster; else Dropped."""
+        if said.get("parley-wire") != str(WIRE_VERSION):
+            raise Dropped(
+                f"versions: the server runs Parley {__version__} (protocol {WIRE_VERSION}), "
+                f"this party Parley {said.get('parley-version', '?')} (protocol "
+                f"{said.get('parley-wire', '?')}): install the same version on both."
+            )
+        theirs = said.get("parley-deployment", "")
+        if theirs != self.deployment.id:
+            raise Dropped(
+                f"roster: the server's is {self.deployment.id[:16]}…, this party's "
+                f"{theirs[:16]}…: ask the operator for the present deployment.toml, or whether "
+                "the server was restarted with it."
+            )
+
+    def _note(self, what: str, context: Any) -> None:
+        # One line now and then: strangers must not fill the disk.
+        now = time.monotonic()
+        if now - self._noted >= _LOG_EVERY_S:
+            self._noted = now
+            _log.warning("Ended a connection from %s: %s", context.peer(), what)
+
+
+_LOOK_S = 0.2
+
+
+class StreamTransport:
+    """`parley.server.rounds.transport.Transport` over the streams of a port.
+
+    A party that lost its connection counts as online, and is waited for, for `away_s`; its requests
+    are written again when it is back.
+    """
+
+    def __init__(self, port: Port, *, away_s: float = 5.0) -> None:
+        self._port, self._away_s = port, away_s
+        self._stopped = False
+
+    def online(self) -> tuple[int, ...]:
+        """The parties that can be asked now, in order."""
+        return tuple(sorted(self._port.attendance.online(away_s=self._away_s)))
+
+    def stop(self) -> None:
+        """Has the exchange that is going on, or the next one, raise KeyboardInterrupt, once."""
+        self._stopped = True
+
+    def exchange(
+        self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
+    ) -> Iterator[tuple[int, bytes]]:
+        """Sends each party its request and yields (party, reply) as they come, until the deadline.
+
+        Raises:
+            ValueError: a request to a party that is not in the roster.
+            KeyboardInterrupt: `stop` was called.
+        """
+        count = len(self._port.deployment.parties)
+        if beyond := sorted(set(requests) - set(range(count))):
+            raise ValueError(f"Expected parties below {count}, got {beyond}.")
+        # A queue for each exchange: a reply that comes later is in nobody's.
+        replies = queue.SimpleQueue[tuple[int, bytes]]()
+        until = time.monotonic() + timeout_s
+        asked = {
+            index: Asked(
+                number=self._port.number(),
+                request=requests[index],
+                largest=largest,
+                until=until,
+                deliver=lambda party, reply: replies.put((party, reply)),
+            )
+            for index in self.online()
+            if index in requests
+        }
+        attendance = self._port.attendance
+        waiting = set(asked)
+        if asked:
+            self._port.post(attendance.ask, asked)
+        try:
+            while waiting:
+                if self._stopped:
+                    self._stopped = False
+                    raise KeyboardInterrupt
+                left = until - time.monotonic()
+                try:
+                    index, reply = replies.get(timeout=max(0.0, min(left, _LOOK_S)))
+                except queue.Empty:
+                    # Who does not come back in time is silent.
+                    waiting &= attendance.online(away_s=self._away_s)
+                    if left <= 0:
+                        return
+                    continue
+                if index in waiting:
+                    waiting.discard(index)
+                    yield index, reply
+        finally:
+            numbers = {index: one.number for index, one in asked.items()}
+            self._port.post(attendance.withdraw, numbers)

@@ -1,0 +1,219 @@
+"""What a server's operator can watch from outside: /metrics (Prometheus) and /healthz, over HTTP.
+
+On this machine alone (127.0.0.1), and only where the operator asks for it: who scrapes from
+elsewhere goes through a tunnel or a proxy of the operator's. Every figure is one that the protocol
+shows the server anyway: who attends, rounds, seconds, bytes, classes of reason, what is charged.
+None is computed from a record, and no sum, model or party's answer is in any of them.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Self
+
+from prometheus_client import CollectorRegistry, MetricsHandler
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from parley.client.contract.release_plan import ReleasePlan
+from parley.deploy.child_processes import ProcessError
+from parley.deploy.event_log import Event, Say
+from parley.deploy.stream.grpc_server import Port
+from parley.deploy.stream.run_queue import Queue
+from parley.local_http_server import LocalHttpServer
+from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.safe_io.json_writing import json_text
+from parley.safe_io.os_errors import describe_cause
+from parley.server.jobs.job import Job
+from parley.server.records import guarantee_text
+from parley.server.records.round_line import RoundLine
+from parley.version import __version__
+
+_AGAINST = "against whom, its summary says."
+_ANSWERS_S = 2.0
+_OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost)(:[0-9]{1,5})?", re.IGNORECASE)
+"""This machine's names. The port may be a tunnel's."""
+_GUARANTEE = ("run", "unit", "neighbouring", "delta")
+
+
+class Monitor:
+    """Counts what happens at a server: an `Observer` of its runs, a collector for Prometheus.
+
+    `say` hears of every round.
+    """
+
+    def __init__(self, port: Port, queue: Queue, *, say: Say) -> None:
+        self._port, self._queue, self._say = port, queue, say
+        self._lock = threading.Lock()
+        self._totals: Counter[str] = Counter()
+        self._seconds: dict[int, float] = {}
+        self._refused: Counter[str] = Counter()
+        self._run, self._round, self._rounds = "", 0, 0
+        self._plan: ReleasePlan | None = None
+        self._job: Job | None = None
+        # What the run that was conducted last has spent, and may: a sample a unit.
+        self._spent: list[tuple[list[str], float]] = []
+        self._budget: list[tuple[list[str], float]] = []
+
+    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
+        """A run begins, or goes on."""
+        with self._lock:
+            self._run, self._round, self._rounds = folder.name, done, job.rounds
+            self._plan, self._job, self._spent, self._budget = plan, job, [], []
+
+    def round_done(self, line: RoundLine) -> None:
+        """A round was committed."""
+        with self._lock:
+            self._round = line.round
+            self._totals["rounds"] += 1
+            self._totals["up"] += line.bytes_up
+            self._totals["down"] += line.bytes_down
+            self._refused.update(line.reasons)
+            for number, seconds in enumerate(line.stage_seconds, start=1):
+                self._seconds[number] = self._seconds.get(number, 0.0) + seconds
+            self._account(line)
+        self._say(
+            Event(
+                "round-committed",
+                f"{self._run}: round {line.round} of {self._rounds}.",
+                detail=True,
+                run=self._run,
+                round=line.round,
+                rounds=self._rounds,
+                answered=line.parties.answered,
+                asked=line.parties.asked,
+                seconds=round(line.seconds, 3),
+            )
+        )
+
+    def _account(self, line: RoundLine) -> None:
+        if self._plan is None or self._job is None:
+            return
+        spent, budget = [], []
+        of_each = zip(line.guarantees, self._plan.guarantees, self._job.budgets, strict=True)
+        for account, of, asked in of_each:
+            delta = shown_up(account.delta, 3)
+            labels = [self._run, str(of.unit), str(of.neighbouring), delta]
+            spent.append((labels, _number(shown_up(account.epsilon_charged))))
+            budget.append((labels, _number(as_written(asked.epsilon))))
+        self._spent, self._budget = spent, budget
+
+    def health(self) -> tuple[bool, dict[str, Any]]:
+        """Whether the port answers parties now; who attends and what runs."""
+        turned = threading.Event()
+        self._port.post(turned.set)
+        well = turned.wait(_ANSWERS_S)
+        online = self._port.attendance.online()
+        return well, {
+            "status": "ok" if well else "the port does not answer",
+            "parties": len(self._port.deployment.parties),
+            "online": len(online),
+            "run": self._run,
+            "round": self._round,
+        }
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, as they are now."""
+        online, parties = self._port.attendance.online(), self._port.deployment.parties
+        states = Counter(run.state for run in self._queue.runs())
+        with self._lock:
+            of_run = [[self._run]] if self._run else []
+            now, planned = ([(of, n) for of in of_run] for n in (self._round, self._rounds))
+            seconds = [([str(n)], took) for n, took in sorted(self._seconds.items())]
+            refused = [([why], count) for why, count in sorted(self._refused.items())]
+            moved = [([way], self._totals[way]) for way in ("up", "down")]
+            total, spent, budget = self._totals["rounds"], self._spent, self._budget
+        attends = [([one.name], i in online) for i, one in enumerate(parties)]
+        by_state = [([state], count) for state, count in sorted(states.items())]
+        yield _gauge("info", "The server.", [([__version__], 1)], "version")
+        yield _gauge("parties", "Parties of the roster.", [([], len(parties))])
+        yield _gauge("party_online", "Whether a party attends.", attends, "party")
+        yield _gauge("runs", "Runs in the server's folder, by state.", by_state, "state")
+        yield _gauge("round", "Last committed round of the run that began last.", now, "run")
+        yield _gauge("rounds_planned", "Rounds of that run.", planned, "run")
+        said = f"Epsilon charged by it so far, rounded up, {guarantee_text.FIXED}; {_AGAINST}"
+        yield _gauge("run_epsilon_spent", said, spent, *_GUARANTEE)
+        said = f"Epsilon that its job asks for; {_AGAINST}"
+        yield _gauge("run_epsilon_budget", said, budget, *_GUARANTEE)
+        yield _counter("rounds", "Rounds committed since the server started.", [([], total)])
+        said = "Seconds in a round's exchanges, by order."
+        yield _counter("exchange_seconds", said, seconds, "exchange")
+        yield _counter("bytes", "Bytes of all rounds' frames, of all parties.", moved, "direction")
+        yield _counter("refusals", "Parties that declined a round, by reason.", refused, "reason")
+
+
+def _family(
+    kind: type[Any], name: str, said: str, samples: Sequence[tuple[list[str], float]], *labels: str
+) -> Any:
+    family = kind(f"parley_{name}", said, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
+
+
+_gauge = partial(_family, GaugeMetricFamily)
+_counter = partial(_family, CounterMetricFamily)
+
+
+def _number(text: str) -> float:
+    """The number that was shown, so rounded as it was."""
+    return float(text.replace("∞", "inf"))
+
+
+class Pages:
+    """The two pages of a monitor, on a port of this machine between `with` and its end (0: any)."""
+
+    def __init__(self, monitor: Monitor, *, port: int) -> None:
+        self._monitor, self.port = monitor, port
+
+    def __enter__(self) -> Self:
+        """Opens the port; ProcessError where somebody else listens there."""
+        try:
+            self._server = LocalHttpServer(self.port, _handler(self._monitor))
+        except OSError as error:
+            raise ProcessError(
+                f"Cannot listen on 127.0.0.1:{self.port}: {describe_cause(error)}. Choose another "
+                "port for what watches this server: --monitor PORT."
+            ) from error
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _handler(monitor: Monitor) -> type[MetricsHandler]:
+    class Handler(MetricsHandler):
+        """Answers GET on the two pages. Only the head of a request is read."""
+
+        server: LocalHttpServer
+
+        registry = CollectorRegistry()
+        registry.register(monitor)
+        server_version, sys_version = "parley", ""
+
+        def do_GET(self) -> None:  # noqa: N802 - so http.server calls it
+            self.server.mark_answered(self.connection)
+            host = ", ".join(self.headers.get_all("Host", []))
+            if not _OWN_HOST.fullmatch(host):
+                # Another name that leads here: the caller is a page of another site.
+                self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
+            elif self.path == "/metrics":
+                super().do_GET()
+            elif self.path == "/healthz":
+                well, said = monitor.health()
+                self.send_response(HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                self.wfile.write(f"{json_text(said)}\n".encode())
+            else:
+                self.send_error(HTTPStatus.NOT_FOUND)
+
+    return Handler

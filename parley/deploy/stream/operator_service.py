@@ -1,0 +1,234 @@
+"""What operators may ask of a server, on the port of its parties, with their own certificates.
+
+    Ask    JSON in, JSON out: status, submit, query, resume, stop, look
+    Read   a file of a run's folder, in pieces
+
+Operators are trusted with the queue and with what the run folders show, which is what the server
+itself may know. A run's job may name files of the server's machine only if who submits it has the
+server's own folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from parley.client.contract.party_protocol import strict_json
+from parley.client.contract.roster import Deployment
+from parley.deploy.authorization import NotAdmitted, admit_operator
+from parley.deploy.run_watcher import board_of
+from parley.deploy.stream.connections import Attendance
+from parley.deploy.stream.grpc_options import CHUNK, Requests, peer_certificate, service
+from parley.deploy.stream.run_queue import (
+    ANSWERS,
+    ASKED,
+    OPEN,
+    PAGE,
+    SESSION,
+    Questions,
+    Queue,
+    QueuedRun,
+)
+from parley.exit_status import exit_status
+from parley.safe_io.json_writing import json_text
+from parley.safe_io.os_errors import describe_error
+from parley.server.records.run_folder import PROPOSED, RunFolderError
+
+_log = logging.getLogger("parley.desk")
+
+ASK, READ = "/parley.Operators/Ask", "/parley.Operators/Read"
+_SERVERS_OWN = "server"
+"""The operator whose key lies in the server's folder."""
+
+FILES = (
+    "job.toml", "run-id", PROPOSED, "deployment-id", "started.json", "rounds.jsonl", "parties.json",
+    "summary.json", "error.json", "model.safetensors", "ledger.sqlite", "schema.toml",
+    ASKED, ANSWERS, PAGE,
+)  # fmt: skip
+"""Files of a run's folder that an operator may read."""
+
+_WORDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "status": {},
+    "submit": {"job": (str,), "schema": (str, type(None))},
+    "query": {"queries": (str,)},
+    "resume": {"run": (str,)},
+    "stop": {"run": (str, type(None))},
+    "look": {"run": (str,)},
+    "read": {"run": (str,), "file": (str,), "offset": (int,)},
+}
+"""What may be asked, and with which words of which types."""
+
+_MAY_BE_LEFT_OUT = {"schema"}
+
+_LARGEST_ASK = 1 << 20
+_RUNS_SHOWN = 500
+
+
+class Desk:
+    """Answers operators; `stop` stops the run that is conducted, if it is this one."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        deployment: Deployment,
+        attendance: Attendance,
+        *,
+        stop: Callable[[str], None],
+        questions: Questions | None = None,
+    ) -> None:
+        self._queue, self._deployment, self._attendance = queue, deployment, attendance
+        self._stop, self._questions = stop, questions
+        # Texts of operators are read there, one after another: the parties' loop waits for none.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="desk")
+        self._requests = Requests()
+        self._asks: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
+            "status": self._status,
+            "submit": self._submit,
+            "query": self._query,
+            "resume": self._resume,
+            "stop": self._stopped,
+            "look": self._look,
+        }
+
+    def service(self) -> Any:
+        """As a service of gRPC."""
+        return service(
+            {
+                ASK: grpc.stream_unary_rpc_method_handler(self._ask),
+                READ: grpc.stream_stream_rpc_method_handler(self._read),
+            }
+        )
+
+    async def _ask(self, _requests: Any, context: Any) -> bytes:
+        name = await self._admitted(context)
+        request = await self._requests.read(name, context)
+        try:
+            known = {each: _WORDS[each] for each in self._asks}
+            asked = await self._aside(_plain, request, known)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        try:
+            answer = await self._aside(self._asks[asked["ask"]], asked, name)
+        except Exception as error:
+            if exit_status(error) is None:
+                # A bug of ours. gRPC would send its text; that belongs into the server's log.
+                _log.exception("An operator's request could not be answered.")
+                await context.abort(grpc.StatusCode.INTERNAL, "The server's log says why.")
+            kind = type(error)
+            answer = {
+                "error": f"{kind.__module__}.{kind.__qualname__}",
+                "message": describe_error(error),
+            }
+        return json_text(answer).encode()
+
+    async def _read(self, _requests: Any, context: Any) -> AsyncIterator[bytes]:
+        name = await self._admitted(context)
+        request = await self._requests.read(name, context)
+        try:
+            asked = await self._aside(_plain, request, {"read": _WORDS["read"]})
+            if asked["file"] not in FILES or asked["offset"] < 0:
+                raise ValueError("no such file")
+            path = self._queue.folder(asked["run"]) / asked["file"]
+            with path.open("rb") as file:
+                file.seek(asked["offset"])
+                while part := file.read(CHUNK):
+                    yield part
+        except (OSError, ValueError, RunFolderError):
+            await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such file of a run.")
+
+    async def _aside(self, read: Callable[..., dict[str, Any]], *given: object) -> dict[str, Any]:
+        return await asyncio.get_running_loop().run_in_executor(self._reader, read, *given)
+
+    async def _admitted(self, context: Any) -> str:
+        try:
+            return admit_operator(peer_certificate(context))
+        except NotAdmitted as error:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            raise
+
+    def _status(self, _asked: Mapping[str, Any], _by: str) -> dict[str, Any]:
+        online, of = self._attendance.online(), self._deployment
+        twice = self._attendance.twice()
+        return {
+            "address": of.server_address,
+            "id": of.spoken,
+            "parties": [
+                {"name": party.name, "online": index in online, "twice": index in twice}
+                for index, party in enumerate(of.parties)
+            ],
+            "runs": [self._standing(run) for run in self._queue.runs()[-_RUNS_SHOWN:]],
+        }
+
+    def _standing(self, run: QueuedRun) -> dict[str, Any]:
+        folder = self._queue.folder(run.name)
+        board = board_of(folder) or board_of(folder / SESSION)
+        return {
+            "name": run.name,
+            "state": run.state,
+            "at": run.at,
+            "by": run.by,
+            "board": board if run.state in OPEN else {},
+            "refused": board.get("refused", {}),
+            "reason": run.reason,
+        }
+
+    def _submit(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
+        own, schema = by == _SERVERS_OWN, asked["schema"] or ""
+        return {"run": self._queue.submit(asked["job"], schema=schema, by=by, own_files=own)}
+
+    def _query(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
+        if self._questions is None:
+            raise RunFolderError("Expected jobs: this server answers no queries.")
+        # Here, so that who submits hears at once what cannot be asked.
+        self._questions.check(asked["queries"], own_files=by == _SERVERS_OWN)
+        return {"run": self._queue.submit_queries(asked["queries"], by=by)}
+
+    def _resume(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
+        self._queue.resume(asked["run"], by=by)
+        return {"run": asked["run"]}
+
+    def _stopped(self, asked: Mapping[str, Any], _by: str) -> dict[str, Any]:
+        going = [run.name for run in self._queue.runs() if run.state in OPEN]
+        stopping = [name for name in going if asked["run"] in {None, name}]
+        for name in stopping:
+            if not self._queue.withdraw(name):
+                self._stop(name)
+        return {"stopping": stopping}
+
+    def _look(self, asked: Mapping[str, Any], _by: str) -> dict[str, Any]:
+        name = asked["run"]
+        path = self._queue.folder(name)
+        state = next((run.state for run in self._queue.runs() if run.name == name), "unknown")
+        known = {file: (path / file).stat() for file in FILES if (path / file).exists()}
+        files = {file: [stamp.st_size, stamp.st_mtime_ns] for file, stamp in known.items()}
+        return {"state": state, "files": files}
+
+
+def _plain(request: bytes, known: Mapping[str, Mapping[str, tuple[type, ...]]]) -> dict[str, Any]:
+    """A request: which of the `known` ones it is, and exactly that one's words, of their types.
+
+    Raises:
+        ValueError: it is something else. Never carries content.
+    """
+    if len(request) > _LARGEST_ASK:
+        raise ValueError(f"Expected a request of at most {_LARGEST_ASK} bytes.")
+    try:
+        asked: Any = strict_json(request)
+    except ValueError as error:
+        raise ValueError(f"Expected a request in JSON. {error}") from None
+    what = asked.get("ask") if isinstance(asked, dict) else None
+    words = known.get(what) if isinstance(what, str) else None
+    if words is None:
+        raise ValueError("Expected a request of an operator.")
+    asked = dict.fromkeys(_MAY_BE_LEFT_OUT & set(words)) | asked
+    if set(asked) != {"ask", *words}:
+        raise ValueError("Expected a request of an operator.")
+    if any(type(asked[word]) not in kinds for word, kinds in words.items()):
+        raise ValueError("Expected a request of an operator, with words of their types.")
+    return dict(asked)

@@ -1,0 +1,345 @@
+"""A party on its stream: it dials out, answers one request after another, and dials again.
+
+    python -m parley.deploy.stream.party_client FOLDER
+
+One thread keeps the connection, another computes: a connection that is lost in a long computation
+is back before its end. A request whose time is over before its turn is not computed. An answer goes
+out on the connection that its request came on last; one that did not get there is kept, and given
+when the server repeats the request, so that nothing is computed twice or sent in two forms.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import random
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from parley.client.contract.party_protocol import LARGEST_REQUEST, Reason, encode_frame, refusal
+from parley.client.contract.roster import load_deployment
+from parley.client.models.memory_trim import let_go_of_start_pages
+from parley.client.party.party_service import PartyService
+from parley.deploy.child_processes import end_with_parent
+from parley.deploy.event_log import Event, Say
+from parley.deploy.pki import PkiError
+from parley.deploy.stream.connections import PROBE
+from parley.deploy.stream.grpc_client import CallError, call_metadata, explained
+from parley.deploy.stream.grpc_options import (
+    ATTEND,
+    EnvelopeError,
+    Reader,
+    Whole,
+    channel_credentials,
+    channel_options,
+    chunks,
+)
+from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.printable_text import guard_streams
+
+_log = logging.getLogger("parley.party")
+
+# Between dials, half of it by chance: a server that is back is not met by everybody at once.
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 3.0
+_MOST_WAITING = 16
+_LARGEST_WAITING = 2 * LARGEST_REQUEST
+# So often a party that waits looks up: a signal that another thread took is heard then.
+_HEARS_S = 1.0
+_KEPT = 8
+# The other process dials again every few seconds.
+_SAY_EVERY_S = 600.0
+# Beyond a request's own time, for a computation to end by itself.
+_GRACE_S = 5.0
+# So many new modules are a library's that a request needed, torch or dp-accounting.
+_A_LIBRARY = 200
+
+Answers = Callable[[bytes], bytes]
+
+
+def party_answers(folder: Path, *, check: Callable[[], None] = lambda: None) -> Answers:
+    """What the party in a folder answers; its service is opened again when its files change.
+
+    Args:
+        check: is called when they did; while it raises, nothing is answered.
+    """
+    watched = [folder / name for name in ("party.toml", "deployment.toml", "identity.key")]
+    opened: list[tuple[object, PartyService]] = []
+    checked: list[object] = []
+
+    def answer(request: bytes) -> bytes:
+        try:
+            stamps = [(file.stat().st_mtime_ns, file.stat().st_ino) for file in watched]
+            if not opened or opened[0][0] != stamps:
+                for _, before in opened:
+                    before.close()
+                opened.clear()
+                if checked and checked != stamps:
+                    check()
+                checked[:] = stamps
+                opened[:] = [(stamps, PartyService.open(folder))]
+            return opened[0][1].handle(request)
+        except BaseException:
+            # Whatever it is, of a library or of the owner's own file, `SystemExit` too: to the
+            # party's own log, and no further. A dropout, not a failed computation; the next request
+            # may be answered.
+            _log.exception("A request could not be answered.")
+            return encode_frame(refusal(Reason.ERROR))
+
+    return answer
+
+
+def begin_anew() -> None:
+    """Replaces this process by itself, as it was started.
+
+    What an answer relies on is on disk before it is returned: an end at any point is safe.
+    """
+    _log.error("A request was not answered in its time; this process begins anew.")
+    logging.shutdown()
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very command, no shell
+
+
+Outgoing = queue.SimpleQueue[Iterator[bytes] | None]
+
+
+@dataclass(kw_only=True)
+class _Request:
+    """A request that came, when its time is over, and where its answer goes.
+
+    Attributes:
+        frame: empty once it was answered.
+        named: digest of it, which tells a repeated one.
+    """
+
+    frame: bytes
+    named: bytes
+    until: float
+    outgoing: Outgoing
+    reply: bytes | None = None
+
+
+class _Requests:
+    """Requests in the order in which they came, and the last answers to them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[int, _Request] = OrderedDict()
+        self._turns: queue.Queue[int | Exception] = queue.Queue(_MOST_WAITING)
+
+    def take(self, whole: Whole, outgoing: Outgoing) -> None:
+        """Puts a request at the end; one that is known already only gets a new way back.
+
+        Raises:
+            EnvelopeError: another request of that number, or more bytes than an honest server has
+                wait.
+        """
+        named = sha256(whole.frame).digest()
+        with self._lock:
+            known = self._known.get(whole.number)
+            if known is not None:
+                if known.named != named:
+                    raise EnvelopeError(f"Expected request {whole.number} again, got another.")
+                known.outgoing = outgoing
+                if known.reply is not None:
+                    outgoing.put(chunks(whole.number, known.reply))
+                return
+            waiting = sum(len(each.frame) for each in self._known.values())
+            if waiting + len(whole.frame) > _LARGEST_WAITING:
+                raise EnvelopeError(
+                    f"Expected at most {_LARGEST_WAITING} bytes of requests to wait, got more."
+                )
+            until = time.monotonic() + whole.allowed_ms / 1000
+            fresh = _Request(frame=whole.frame, named=named, until=until, outgoing=outgoing)
+            self._known[whole.number] = fresh
+        self._turns.put(whole.number)
+
+    def give_up(self, error: Exception) -> None:
+        """Has `next` raise this."""
+        self._turns.put(error)
+
+    def next(self) -> tuple[int, _Request]:
+        """The next request whose time is not over; or raises what `give_up` was told."""
+        while True:
+            try:
+                turn = self._turns.get(timeout=_HEARS_S)
+            except queue.Empty:
+                continue
+            if isinstance(turn, Exception):
+                raise turn
+            request = self._known[turn]
+            if time.monotonic() < request.until:
+                return turn, request
+            with self._lock:
+                del self._known[turn]
+
+    def answered(self, number: int, reply: bytes) -> None:
+        """Sends an answer and keeps it."""
+        with self._lock:
+            request = self._known[number]
+            request.frame, request.reply = b"", reply
+            request.outgoing.put(chunks(number, reply))
+            done = [each for each, known in self._known.items() if known.reply is not None]
+            for old in done[:-_KEPT]:
+                del self._known[old]
+
+
+class Attending:
+    """A party that attends a server until somebody stops it.
+
+    Args:
+        say: called with what its owner wants to know.
+        late: is called where a computation outlives its request's time.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        address: str,
+        answers: Answers,
+        say: Say,
+        late: Callable[[], None] = begin_anew,
+    ) -> None:
+        self._folder, self._address = folder, address
+        self._answers, self._say = answers, say
+        self._late = late
+        self._requests = _Requests()
+        self._attended, self._said = False, ""
+        self._twice = -_SAY_EVERY_S
+        self._over = threading.Event()
+        self._call: Any = None
+
+    def forever(self) -> None:
+        """Attends, and dials again; CallError once the server refuses this party for good."""
+        threading.Thread(target=self._keep_dialing, daemon=True).start()
+        known = len(sys.modules)
+        try:
+            while True:
+                number, request = self._requests.next()
+                left_s = request.until + _GRACE_S - time.monotonic()
+                late = threading.Timer(left_s, self._late)
+                late.daemon = True
+                late.start()
+                reply = self._answers(request.frame)
+                late.cancel()
+                self._requests.answered(number, reply)
+                if len(sys.modules) > known + _A_LIBRARY:
+                    known = len(sys.modules)
+                    let_go_of_start_pages()
+        finally:
+            self._over.set()
+            if self._call is not None:
+                self._call.cancel()
+
+    def end(self, why: Exception) -> None:
+        """Has `forever` raise this, after what it computes now; from any thread."""
+        self._requests.give_up(why)
+
+    def _keep_dialing(self) -> None:
+        wait_s = _FIRST_WAIT_S
+        try:
+            while not self._over.is_set():
+                self._dial()
+                if self._attended:  # after a connection that held, the wait is the first one again
+                    wait_s = _FIRST_WAIT_S
+                self._over.wait(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+                wait_s = min(1.6 * wait_s, _LONGEST_WAIT_S)
+        except Exception as error:  # a refusal that lasts, or a bug of ours: `forever` raises it
+            self._requests.give_up(error)
+
+    def _dial(self) -> None:
+        """One connection, and what its owner is told of its end; or a CallError that lasts."""
+        self._attended = False
+        try:
+            self._connect()
+            reason = "the server ended it"
+        except grpc.RpcError as error:
+            refusal = explained(error, address=self._address)
+            if refusal.lasting:
+                raise refusal from error
+            reason = str(refusal)
+        except (OSError, ValueError, PkiError) as error:
+            # A file that its owner is changing, or a server that sends what is no chunk.
+            reason = describe_cause(error)
+        if self._attended or reason != self._said:
+            line = f"Not connected to {self._address}: {reason.rstrip('.')}. Trying again."
+            self._say(Event("disconnected", line, server=self._address, reason=reason))
+        self._said = reason
+
+    def _say_twice(self) -> None:
+        now = time.monotonic()
+        if now - self._twice >= _SAY_EVERY_S:
+            self._twice = now
+            line = (
+                f"Another process dialled {self._address} with this party's key; the server "
+                "refuses it while this one answers. If you did not start it, the key was copied: "
+                "have the operator make it anew (parley deploy rotate)."
+            )
+            self._say(Event("attends-twice", line, server=self._address))
+
+    def _connect(self) -> None:
+        """One connection, to its end; grpc.RpcError unless the server ended it in order."""
+        deployment = load_deployment(self._folder / "deployment.toml")
+        credentials = channel_credentials(self._folder, "party")
+        outgoing: Outgoing = queue.SimpleQueue()
+        with grpc.secure_channel(self._address, credentials, channel_options()) as channel:
+            attend = channel.stream_stream(ATTEND)
+            call: Any = attend(_messages(outgoing), metadata=call_metadata(deployment.id))
+            self._call = call
+            if self._over.is_set():  # it was set while this call had no name yet
+                call.cancel()
+            try:
+                begun = dict(call.initial_metadata())  # empty if the server refuses us
+                if "parley-version" in begun and call.is_active():
+                    self._attended = True
+                    line = f"Connected to {self._address}."
+                    self._say(Event("connected", line, server=self._address))
+                reader = Reader(lambda _number: LARGEST_REQUEST)
+                for message in call:
+                    whole = reader.take(message)
+                    if whole is None:
+                        continue
+                    if whole.number == PROBE:
+                        outgoing.put(chunks(PROBE, b""))
+                        self._say_twice()
+                    else:
+                        self._requests.take(whole, outgoing)
+            finally:
+                outgoing.put(None)
+                call.cancel()
+
+
+def _messages(outgoing: Outgoing) -> Iterator[bytes]:
+    while (parts := outgoing.get()) is not None:
+        yield from parts
+
+
+def main() -> None:
+    """Entry point of a party's process that nobody watches but its launcher."""
+    folder = Path(sys.argv[1])
+    end_with_parent()
+    guard_streams()
+    logging.basicConfig(level=logging.WARNING)
+    attending = Attending(
+        folder,
+        address=load_deployment(folder / "deployment.toml").server_address,
+        answers=party_answers(folder),
+        say=lambda line: print(line, file=sys.stderr),
+    )
+    try:
+        attending.forever()
+    except CallError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,287 @@
+"""The runs of a deployment's server: one after another, in the order in which they were submitted.
+
+A run is a folder in `runs/`. `state.json` in it says where it stands; it is the only memory of the
+queue, so that a server that was killed goes on with the run that it was in, and with those that
+waited. One thread conducts; others submit, look, and stop. Sessions of queries are above
+deployments, so that a server is given what answers them (`Questions`) when it starts.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from parley.client.data.schema import Schema
+from parley.deploy.run_watcher import STALE
+from parley.safe_io.file_writing import write_file
+from parley.safe_io.json_writing import json_text
+from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.path_names import is_plain
+from parley.server.jobs.external_references import check_from_elsewhere
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.section_base import JobError
+from parley.server.records.run_folder import PROPOSED, RunFolder, RunFolderError, write_error
+from parley.server.rounds.transport import Transport
+
+_log = logging.getLogger("parley.server")
+
+ASKED, ANSWERS, PAGE = "asked.json", "answers.json", "answers.html"
+"""Files of a run of queries: what was asked, all answers, and their page."""
+SESSION = "session"
+"""The session's own folder in it."""
+
+_STATE = "state.json"
+_LARGEST_JOB = 1 << 20
+
+OPEN = frozenset({"queued", "running"})
+"""States of a run that has not ended."""
+
+SET_ASIDE = "set-aside"
+"""State of a run that got no further before the server's process ended."""
+
+_UNKNOWN = -1
+_POLL_S = 1.0
+_LACKS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
+_Result = TypeVar("_Result")
+_KILLED = (
+    "the server's process ended while it ran this, before it got any further: what it runs ended "
+    "the process, memory ran out, or somebody killed it. The server's log and the system's may say "
+    "which. It waits until you go on with it: --resume {name}"
+)
+
+
+class Questions(Protocol):
+    """How a submission of queries is checked, and answered."""
+
+    def check(self, text: str, *, own_files: bool) -> None:
+        """Refuses what cannot be asked, before it waits in the queue; nothing is charged.
+
+        Args:
+            text: the submission, JSON, from an operator.
+            own_files: it may name files of this machine.
+        """
+
+    def answer(self, folder: Path, *, home: Path, transport: Transport) -> None:
+        """Asks the parties what a run's folder holds, or goes on; leaves answers and page there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueuedRun:
+    """Where a run stands.
+
+    Attributes:
+        state: of `OPEN`, `complete`, `stopped`, `failed`, `set-aside`, or how its summary says.
+        at: seconds since 1970, when it was submitted.
+        by: the operator who did.
+        done: how far it was when it was last taken.
+        reason: why it was set aside; empty for others.
+    """
+
+    name: str
+    state: str
+    at: float
+    by: str
+    done: int = _UNKNOWN
+    reason: str = ""
+
+
+class Queue:
+    """The runs in a folder."""
+
+    def __init__(self, runs: Path) -> None:
+        self._runs = runs
+        self._changed = threading.Condition()
+
+    def runs(self) -> list[QueuedRun]:
+        """All of them, the oldest submission first."""
+        found = [self._state(path) for path in self._runs.iterdir() if path.is_dir()]
+        return sorted((run for run in found if run is not None), key=lambda run: (run.at, run.name))
+
+    def submit(self, text: str, *, by: str, own_files: bool, schema: str = "") -> str:
+        """Makes the folder of a new run, at the end of the queue; its name.
+
+        Args:
+            own_files: it may name files and code of this machine.
+            schema: the parties' schema file as the operator has it, to be kept with the model.
+
+        Raises:
+            JobError, SchemaError: no job, no schema, or a job that names files or code and may not.
+        """
+        if len(text.encode()) > _LARGEST_JOB:
+            raise JobError(f"Expected a job of at most {_LARGEST_JOB} bytes.")
+        draft = self._runs / f".{secrets.token_hex(8)}.job.toml"
+        try:
+            write_file(draft, text)
+            job = load_job(draft)
+        finally:
+            draft.unlink(missing_ok=True)
+        if not own_files:
+            check_from_elsewhere(job)
+        job = job.model_copy(update={"run": job.run.model_copy(update={"out": str(self._runs)})})
+        kept = Schema.from_toml(schema, source="the operator's schema") if schema else None
+        folder = RunFolder.create(job)
+        if kept is not None:
+            folder.keep_schema(kept.to_toml())
+        return self._enqueue(folder.path.name, by=by)
+
+    def submit_queries(self, text: str, *, by: str) -> str:
+        """Makes the folder of a new run of queries, which are checked; its name."""
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        path = self._runs / f"{stamp}-queries-{secrets.token_hex(4)}"
+        try:
+            path.mkdir()
+            write_file(path / ASKED, text)
+        except OSError as error:
+            raise RunFolderError(
+                f"Cannot make run folder {path}: {describe_cause(error)}."
+            ) from error
+        return self._enqueue(path.name, by=by)
+
+    def resume(self, name: str, *, by: str) -> None:
+        """Puts a run that ended before its last round at the queue's end, or RunFolderError."""
+        path = self.folder(name)
+        with self._changed:
+            known = self._state(path)
+            if known is not None and known.state in OPEN:
+                raise RunFolderError(f"{name} is {known.state}. It ends with: parley stop {name}")
+            if known is not None and known.state == "complete":
+                raise RunFolderError(f"{name} is complete. Its page: parley report {path}")
+            kept = any((path / file).exists() for file in ("run-id", PROPOSED, ASKED))
+            if not kept and (known is None or known.state != SET_ASIDE):
+                raise RunFolderError(f"{name} was never begun: submit the job again.")
+            for stale in STALE:
+                (path / stale).unlink(missing_ok=True)
+            self._enqueue(name, by=by)
+
+    def take(self) -> QueuedRun:
+        """Waits for the run whose turn it is, and marks it as running.
+
+        One that was running already is of a server that was killed: it goes on, unless it got no
+        further since it was taken. Then it may be what killed the server, and is set aside. While
+        the machine refuses (no file left, a full disk), this waits and tries again.
+        """
+        with self._changed:
+            while True:
+                taken = self._until_done(self._take_next)
+                if taken is not None:
+                    return taken
+                # In between, so that a signal is heard.
+                self._changed.wait(_POLL_S)
+
+    def _take_next(self) -> QueuedRun | None:
+        """Mark the run whose turn it is as running and return it; None if no run waits."""
+        waiting = [run for run in self.runs() if run.state in OPEN]
+        for run in sorted(waiting, key=lambda each: each.state != "running"):
+            done = _done(self._runs / run.name)
+            if run.state == "running" and done <= run.done:
+                self._set_aside(run)
+                continue
+            return self._write(replace(run, state="running", done=done))
+        return None
+
+    def _until_done(self, action: Callable[[], _Result]) -> _Result:
+        """Return what `action` returns. After an OSError log it once, wait and try again."""
+        logged = ""
+        while True:
+            try:
+                return action()
+            except OSError as error:
+                if (reason := describe_cause(error)) != logged:
+                    logged = reason
+                    _log.error("The queue of runs waits until the machine allows it: %s.", reason)
+                self._changed.wait(_POLL_S)
+
+    def ended(self, name: str, state: str) -> None:
+        """Note how a run ended. A run whose job is refused has no folder any more."""
+        with self._changed:
+            self._until_done(partial(self._note_end, name, state))
+
+    def put_back(self, name: str) -> None:
+        """Note that a run was interrupted with the server: it has its turn at the next start.
+
+        This does not wait if the machine refuses: the server is ending.
+        """
+        with self._changed, suppress(OSError):
+            self._note_end(name, "queued")
+
+    def _note_end(self, name: str, state: str) -> None:
+        run = self._state(self._runs / name)
+        if run is not None:
+            self._write(replace(run, state=state))
+
+    def withdraw(self, name: str) -> bool:
+        """Stops a run that waits; whether it did."""
+        with self._changed:
+            run = self._state(self.folder(name))
+            if run is None or run.state != "queued":
+                return False
+            self._write(replace(run, state="stopped"))
+            write_error(self._runs / name, KeyboardInterrupt())
+            return True
+
+    def folder(self, name: str) -> Path:
+        """A run's folder; RunFolderError where there is none of that name."""
+        # One name, so that no operator reaches beyond the server's own runs.
+        if not is_plain(name) or not (self._runs / name).is_dir():
+            raise RunFolderError(f"Expected the name of a run of this server, got {name[:128]!r}.")
+        return self._runs / name
+
+    def _enqueue(self, name: str, *, by: str) -> str:
+        with self._changed:
+            # Behind every other, also after the clock was set back.
+            last = max((run.at for run in self.runs()), default=0.0)
+            at = max(time.time(), last + 0.001)
+            self._write(QueuedRun(name=name, state="queued", at=at, by=by))
+            self._changed.notify_all()
+        return name
+
+    def _set_aside(self, run: QueuedRun) -> None:
+        reason = _KILLED.format(name=run.name)
+        _log.error("%s is set aside: %s", run.name, reason)
+        write_error(self._runs / run.name, RunFolderError(f"{run.name} was set aside: {reason}"))
+        self._write(replace(run, state=SET_ASIDE, reason=reason))
+
+    def _write(self, run: QueuedRun) -> QueuedRun:
+        path = self._runs / run.name
+        said = {key: value for key, value in asdict(run).items() if key != "name"}
+        write_file(path / _STATE, json_text(said))
+        return run
+
+    def _state(self, path: Path) -> QueuedRun | None:
+        try:
+            said: dict[str, Any] = json.loads((path / _STATE).read_text(encoding="utf-8"))
+            return QueuedRun(
+                name=path.name,
+                state=str(said["state"]),
+                at=float(said["at"]),
+                by=str(said["by"]),
+                done=int(said.get("done", _UNKNOWN)),
+                reason=str(said.get("reason", "")),
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            # What this process lacks says nothing about the run: it has not vanished.
+            if isinstance(error, OSError) and error.errno in _LACKS:
+                raise
+            return None
+
+
+def _done(run: Path) -> int:
+    """How far a run has come: begun, which it does once what it names has run, and its lines.
+
+    So a run that was killed in its first round goes on, and one that kills what takes it does not.
+    """
+    begun = ("started.json", "session/session.json")
+    logs = (run / name for name in ("rounds.jsonl", "session/answers.jsonl"))
+    lines = sum(log.read_bytes().count(b"\n") for log in logs if log.exists())
+    return lines + sum((run / name).exists() for name in begun)

@@ -1,0 +1,55 @@
+"""Which errors are a user's to mend, and with which exit status the command line says so."""
+
+from __future__ import annotations
+
+# By name, so that a command that never touches a module does not import it for its error class.
+_STATUS = {
+    "parley.server.jobs.section_base.JobError": 2,
+    "parley.server.planning.budget_check.JobUnaffordable": 3,
+    "parley.client.data.schema.SchemaError": 2,
+    "parley.client.data.raw_table.DataError": 2,
+    "parley.client.queries.base.QueryError": 2,
+    "parley.client.queries.filters.expressions.WhereError": 2,
+    "parley.client.models.layers.NetworkError": 2,
+    "parley.simulations.data.partitions.PartitionError": 2,
+    "parley.simulations.engine.fault_script.FaultScriptError": 2,
+    "parley.privacy.calibration.noise_calibration.CalibrationError": 2,
+    "parley.secure_agg.encoding.RingTooSmall": 2,
+    "parley.secure_agg.encoding.EncodingError": 1,
+    "parley.secure_agg.primitives.AlgorithmMissing": 2,
+    "parley.server.records.run_folder.RunFolderError": 2,
+    "parley.simulations.audit.federation_templates.AuditError": 2,
+    "parley.server.model_file.ModelFileError": 2,
+    "parley.server.synthetic.generation.NoTable": 1,
+    "parley.certificate.certificate_statement.CertificateError": 2,
+    "parley.sweep.sweep_runner.SweepStopped": 1,
+    "parley.privacy.ledger.ledger_errors.BudgetExceeded": 3,
+    "parley.privacy.ledger.ledger_errors.NotALedger": 2,
+    "parley.privacy.ledger.ledger_errors.LedgerConflict": 2,
+    "parley.privacy.ledger.ledger_errors.LedgerError": 1,
+    "parley.simulations.engine.sharding.WrongAnswer": 1,
+    "parley.simulations.engine.in_process_cohort.MaskedCheckFailed": 1,
+    "parley.secure_agg.interface.TooFewSurvivors": 1,
+    "parley.server.rounds.round_release.NotApproved": 1,
+    "parley.server.rounds.cohort.PartyFailed": 1,
+    "parley.client.contract.roster.RosterError": 2,
+    "parley.client.party.owner_policy.ConsentError": 2,
+    "parley.client.party.party_folder.PartyFolderError": 2,
+    "parley.deploy.pki.PkiError": 2,
+    "parley.deploy.deployment_folders.DeployError": 2,
+    "parley.deploy.child_processes.ProcessError": 1,
+    "parley.deploy.stream.grpc_client.CallError": 1,
+    "sqlite3.OperationalError": 1,
+}
+
+KNOWN_ERRORS = frozenset(name for name in _STATUS if name.startswith("parley."))
+"""Errors that a run in other processes is allowed to raise again here."""
+
+
+def exit_status(error: BaseException) -> int | None:
+    """2 for wrong input, 3 for an exhausted budget, 1 for what stopped a run; None for a bug."""
+    for kind in type(error).__mro__:
+        status = _STATUS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if status is not None:
+            return status
+    return 1 if isinstance(error, OSError | MemoryError) else None

@@ -1,0 +1,66 @@
+"""What a notebook shows of a run while it runs: a bar, ε so far, and the simulation's figures.
+
+Nothing of IPython is imported: whoever runs a notebook has imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from parley.server.records import guarantee_text
+
+if TYPE_CHECKING:
+    from parley.client.contract.release_plan import ReleasePlan
+    from parley.server.jobs.job import Job
+    from parley.server.records.round_line import RoundLine
+
+
+def notebook_display() -> NotebookDisplay | None:
+    """A display where a notebook runs this; None in a terminal, IPython's too, and in a script."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is None or type(shell).__name__ == "TerminalInteractiveShell":
+        return None
+    return NotebookDisplay(sys.modules["IPython.display"])
+
+
+class NotebookDisplay:
+    """An `Observer` that keeps one cell of output up to date."""
+
+    def __init__(self, display: Any) -> None:
+        self._display = display
+        self._handle: Any = None
+        self._rounds = 0
+        self._scopes: list[str] = []
+        self._figures = ""
+
+    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
+        """Shows the bar."""
+        del folder
+        self._rounds, self._scopes = (
+            job.rounds,
+            [guarantee_text.scope(of) for of in plan.guarantees],
+        )
+        self._handle = self._display.display(self._html(done, "begins"), display_id=True)
+
+    def round_done(self, line: RoundLine) -> None:
+        """Moves it."""
+        parts = [
+            f"{guarantee_text.points(of.epsilon_charged, of.delta)} ({scope})"
+            for of, scope in zip(line.guarantees, self._scopes, strict=True)
+        ]
+        figures = line.simulation_only
+        if figures and figures.get("accuracy") is not None:
+            self._figures = f"accuracy {figures['accuracy']:.3f} (simulation only)"
+        shown = " · ".join([*parts, self._figures] if self._figures else parts)
+        if self._handle is not None:  # a kernel that shows nothing
+            self._handle.update(self._html(line.round, shown))
+
+    def _html(self, done: int, said: str) -> Any:
+        return self._display.HTML(
+            f'<progress value="{done}" max="{self._rounds}"></progress> '
+            f"round {done} of {self._rounds} · {escape(said)}"
+        )

@@ -1,0 +1,352 @@
+"""What an owner is asked, in words that Parley derives itself from what the party would join.
+
+Nothing of it is a server's own word but names of columns, which the party's schema has, and the
+values that a query compares them with. What each fact says is computed as the party computes it:
+events of the plan, the ledger's account, the roster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from parley.analytics.answer import title
+from parley.client.algorithms.registry import assumptions_of
+from parley.client.contract.agreement import Agreement
+from parley.client.contract.assumptions import assumptions_for
+from parley.client.contract.party_protocol import Declined
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.roster import Deployment, load_deployment
+from parley.client.data.schema import load_schema
+from parley.client.party import owner_approval
+from parley.client.party.dataset_config import DataSet
+from parley.client.party.ledger_cache import KeptLedger
+from parley.client.party.owner_approval import Asked
+from parley.client.party.owner_policy import Consent, load_consent
+from parley.client.party.party_folder import Keeper
+from parley.client.party.request_lock import alone
+from parley.client.party.run_validation import accepted_kind, task_of
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.rounding import shown_down
+from parley.privacy.accounting.threat_model import Adversary
+from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.block_composition import Blocks
+from parley.privacy.ledger.budget import BudgetKey
+from parley.privacy.ledger.ledger import Ledger
+from parley.safe_io.path_names import is_own
+from parley.secure_agg.primitives import signing_public
+from parley.server.records import attacker_text, guarantee_text
+from parley.server.records.guarantee_text import Fact
+from parley.server.records.guarantees import found_of_groups
+from parley.server.records.number_format import epsilon_text
+
+_MOST_NAMES, _WAIT_S = 60, 30.0
+
+
+class Attacker(NamedTuple):
+    """A table: whom an attacker with 5 % false alarms recognises, and how often at most."""
+
+    caption: str
+    head: tuple[str, str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """One thing that an owner is asked.
+
+    Attributes:
+        name: 32 hex digits; of anything that differs another.
+        price: what a yes costs, in one sentence.
+        yes: the same on a button.
+        attackers: what one finds, for each unit of privacy.
+    """
+
+    name: str
+    dataset: str
+    price: str
+    yes: str
+    facts: tuple[Fact, ...]
+    attackers: tuple[Attacker, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        lists = {
+            "facts": [[each.name, each.value] for each in self.facts],
+            "attackers": [each._asdict() for each in self.attackers],
+        }
+        return {**vars(self), **lists}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnParty:
+    """A party's folder, open for its owner; `opened` makes one."""
+
+    folder: Path
+    name: str
+    consent: Consent
+    deployment: Deployment
+    keeper: Keeper
+    ledger: Ledger
+
+    def pending(self) -> tuple[Asked, ...]:
+        """What waits."""
+        return owner_approval.waiting(
+            self.keeper,
+            self.ledger,
+            self.consent,
+            self.deployment.identities,
+            clock=time.time(),
+        )
+
+    def offers(self) -> tuple[Offer, ...]:
+        """What waits, in words."""
+        return tuple(self.offer(asked) for asked in self.pending())
+
+    def decide(self, name: str, *, accepted: bool, reason: str = "") -> str:
+        """Writes down a decision, which is said; see `owner_approval.decide`."""
+        made = owner_approval.decide(
+            self.ledger, self.consent, self.pending(), name, accepted=accepted, reason=reason
+        )
+        said = "a yes: its party takes part" if made.accepted else "a no: its party takes no part"
+        return f"{name} has {said}. In the ledger's chain since {made.at}."
+
+    def offer(self, asked: Asked) -> Offer:
+        """One thing that waits, in words."""
+        dataset = self.consent.dataset(asked.dataset)
+        account = dataset.account or asked.dataset
+        totals = {each.key: each for each in self.ledger.totals()}
+        costs = [
+            _Cost.of(self.ledger, asked, totals[BudgetKey(account, unit)])
+            for unit in dataset.totals
+        ]
+        facts = [
+            *self._computed(asked, dataset),
+            *(fact for cost in costs for fact in cost.facts(several=len(costs) > 1)),
+            self._assumed(asked),
+            *self._others(asked),
+            *self._times(asked),
+        ]
+        return Offer(
+            name=asked.name,
+            dataset=asked.dataset,
+            price=" ".join(cost.sentence for cost in costs),
+            yes=f"Yes, spend {' and '.join(cost.spends for cost in costs)}",
+            facts=tuple(facts),
+            attackers=tuple(cost.attacker for cost in costs),
+        )
+
+    def _computed(self, asked: Asked, dataset: DataSet) -> Iterator[Fact]:
+        """What is computed, from which columns."""
+        for agreed in asked.stages:
+            try:
+                row = accepted_kind(self.consent, agreed.task.get("kind"))
+                algorithm = task_of(self.consent, agreed.task)
+            except Declined as declined:
+                said = f"nothing: party.toml declines it by now ({declined.reason})"
+                yield Fact("What is computed", said)
+                continue
+            batch = getattr(algorithm, "batch", None)
+            alone = bool(getattr(getattr(algorithm, "counting", None), "parties", 0))
+            if batch is None:
+                model = row.size(agreed.task)[0]
+                what = f"{row.title}{f', of a {model} model' if model else ''}"
+                columns = self._columns(dataset, agreed)
+            else:
+                what = "; ".join(map(title, batch.queries))
+                columns = ", ".join(sorted(batch.columns)) or "none: records are counted"
+            own = " (code of your own)" if is_own(str(agreed.task["kind"])) else ""
+            yield Fact("What is computed", f"{what}{own}: {_releases(agreed, alone)}")
+            records = "the records held out" if row.after else f"the records of {asked.dataset}"
+            yield Fact("From", f"{records}, columns: {columns}")
+
+    def _assumed(self, asked: Asked) -> Fact:
+        """What the guarantee rests on, by the algorithm, one's own map of features, and blocks."""
+        rests: dict[str, None] = {}
+        for agreed in asked.stages:
+            with suppress(Declined):
+                task = task_of(self.consent, agreed.task)
+                said = assumptions_of(task, agreed.features.get("name", ""))
+                for unit in agreed.plan.units:
+                    own = assumptions_for(unit, (*said, *agreed.plan.assumptions))
+                    rests |= dict.fromkeys(own)
+        return Fact("Rests, beyond its proof, on", "; ".join(rests) or "nothing")
+
+    def _columns(self, dataset: DataSet, agreed: Agreement) -> str:
+        """What a model is learned from."""
+        through = agreed.features.get("name", "")
+        mapped = f", through the public map {through}" if through else ""
+        if dataset.prepared:
+            return f"those that were prepared, without names here{mapped}"
+        schema = load_schema(self.folder / dataset.data_schema)
+        names = list(schema.features)
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        listed = ", ".join(names[:_MOST_NAMES])
+        label = "".join(f", and the label {name}" for name in schema.labels)
+        return f"{listed}{more}{label}{mapped}"
+
+    def _others(self, asked: Asked) -> Iterator[Fact]:
+        """Who else takes part, and who asks."""
+        names = [party.name for party in self.deployment.parties if party.name != self.name]
+        least = min(each.plan.min_survivors for each in asked.stages)
+        yield Fact(
+            "Who else takes part",
+            f"{', '.join(names[:_MOST_NAMES])}: at least {least} of all {len(names) + 1} in a sum",
+        )
+        yield Fact("Who asks", f"the server of this deployment, {self.deployment.server_address}")
+
+    def _times(self, asked: Asked) -> Iterator[Fact]:
+        until = asked.since + self.consent.approval_days * 24 * 3600
+        yield Fact("Asked", f"{_moment(asked.since)}; without a yes it is over at {_moment(until)}")
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[OwnParty]:
+    """The party in a folder, for as long as the block lasts.
+
+    Raises:
+        PartyFolderError, ConsentError, RosterError, LedgerError: what its owner must mend.
+    """
+    folder = folder.resolve()
+    keeper = Keeper.open(folder)
+    deployment = load_deployment(folder / "deployment.toml")
+    own = signing_public(keeper.identity())
+    name = next((each.name for each in deployment.parties if each.identity == own), "")
+    if not keeper.ledger.exists():  # of its owner's mode, as the party makes it
+        with alone(keeper.folder, wait_s=_WAIT_S), closing(KeptLedger(keeper.ledger)) as kept:
+            kept.opened()
+    with Ledger.open(keeper.ledger) as ledger:
+        yield OwnParty(
+            folder=folder,
+            name=name,
+            consent=load_consent(folder / "party.toml"),
+            deployment=deployment,
+            keeper=keeper,
+            ledger=ledger,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cost:
+    """What a yes costs one unit of privacy."""
+
+    spent: Composition
+    before: Account
+    after: Account
+    plans: tuple[ReleasePlan, ...]
+    blocks: Blocks
+
+    @classmethod
+    def of(cls, ledger: Ledger, asked: Asked, account: Account) -> _Cost:
+        key = account.key
+        claims = asked.claims(ledger, key.dataset, key.unit)
+        return cls(
+            spent=composed(claims),
+            before=account,
+            after=account.holding(asked.run_id, claims, asked.blocks),
+            blocks=asked.blocks,
+            plans=tuple(each.plan for each in asked.stages),
+        )
+
+    @property
+    def spends(self) -> str:
+        """ε of the job."""
+        budget = self.before.budget
+        return f"ε = {epsilon_text(self.spent.epsilon(budget.delta)[1])} per {budget.unit}"
+
+    @property
+    def _left_epsilon(self) -> tuple[float, float]:
+        budget, blocks = self.before.budget, self.blocks
+        before, after = (each.taken_of(blocks) for each in (self.before, self.after))
+        return budget.left(before).epsilon, budget.left(after).epsilon
+
+    @property
+    def _left(self) -> tuple[str, str]:
+        before, after = self._left_epsilon
+        return shown_down(before), shown_down(after)
+
+    @property
+    def weakest(self) -> Adversary:
+        """Whom all of its releases hold against."""
+        unit = self.before.budget.unit
+        known = (plan.charged_by(unit).against for plan in self.plans)
+        return min(known, key=tuple(Adversary).index)
+
+    @property
+    def sentence(self) -> str:
+        """What a yes costs."""
+        before, after = self._left
+        budget = self.before.budget
+        epsilon = self.spent.epsilon(budget.delta)[1]
+        lower = self._left_epsilon[0] - self._left_epsilon[1] < 0.99 * epsilon
+        why = (
+            " The difference is less than the job's own ε: releases together cost less than the "
+            "sum of what each costs by itself."
+            if lower
+            else " The difference is more than the job's own ε: next to other releases the account "
+            f"charges more for it (certificate {budget.limits.certificate})."
+            if self._left_epsilon[0] - self._left_epsilon[1] > 1.01 * epsilon
+            else ""
+        )
+        return (
+            f"A yes spends {self.spends}. Of {budget.name}, ε = {before} is left before it and "
+            f"ε = {after} after it.{why} It cannot be had back."
+        )
+
+    def facts(self, *, several: bool) -> Iterator[Fact]:
+        """Price, promise and budget, with unit, relation and adversary."""
+        budget, unit = self.before.budget, self.before.budget.unit
+        of = f", per {unit}" if several else ""
+        epsilon = self.spent.epsilon(budget.delta)[1]
+        by = [plan.charged_by(unit) for plan in self.plans]
+        noise = {f"{each.mechanism.law}, added by {each.noise_point.added_by}" for each in by}
+        yield Fact(
+            f"What it costs{of}",
+            f"{guarantee_text.points(epsilon, budget.delta)}, {guarantee_text.scope(budget)}",
+        )
+        if self.blocks:
+            named = ", ".join(map(repr, self.blocks))
+            yield Fact("Of which records", f"blocks {named} (as the job calls them) alone")
+        yield Fact(f"That holds against{of}", self.weakest.words)
+        yield Fact(f"Noise{of}", "; ".join(sorted(noise)))
+        if any(plan.seeded for plan in self.plans):
+            yield Fact("Noise comes from", "a seed: it protects nobody")
+        before, after = self._left
+        total = guarantee_text.allowed(budget.epsilon, budget.delta)
+        yield Fact(f"Left before{of}", f"ε = {before} of {total}")
+        yield Fact(f"Left after{of}", f"ε = {after}")
+        yield Fact(f"The budget holds{of}", budget.promise)
+
+    @property
+    def attacker(self) -> Attacker:
+        """What is found at most by this job."""
+        budget, rates = self.before.budget, found_of_groups(self.spent)
+        said = attacker_text.caption(rates, budget.unit, budget.neighbouring, self.weakest)
+        return Attacker(
+            f"By this job alone. {said}", attacker_text.HEAD, attacker_text.rows(rates, budget.unit)
+        )
+
+
+def composed(claims: Iterable[tuple[Any, int]]) -> Composition:
+    """Events and how many of each, together."""
+    spent = Composition.empty()
+    for event, count in claims:
+        spent = spent.add(event, count=count)
+    return spent
+
+
+def _releases(agreed: Agreement, alone: bool) -> str:
+    plan, count = agreed.plan, agreed.rounds
+    of = "of each party by itself" if alone else "summed over all parties"
+    numbers = f"{plan.dimension:,} number{'' if plan.dimension == 1 else 's'}"
+    if count == 1:
+        return f"one release of {numbers}, {of}"
+    return f"{count:,} releases of {numbers} each, {of}"
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

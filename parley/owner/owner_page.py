@@ -1,0 +1,173 @@
+"""The owner's page: a small server on 127.0.0.1 that shows what waits, and takes a decision.
+
+Whoever can ask it could say yes, so it answers only a browser that was given its address by hand:
+
+- the token is in the address's fragment, which no browser sends anywhere; the page's own script
+  puts it in a header, which no form and no page of another origin can, and takes it out of the
+  address, so that it does not stay in the browser's history;
+- Host must be this server's own, so that a name that was rebound to 127.0.0.1 gets nothing; an
+  Origin, where one is said, too;
+- the page's policy runs its one script and takes nothing from elsewhere, in no frame.
+
+It reads the party's folder anew for every request, and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from parley.client.contract.party_protocol import strict_json
+from parley.exit_status import exit_status
+from parley.local_http_server import LocalHttpServer
+from parley.owner.offers import opened
+from parley.owner.owner_status import standing
+from parley.safe_io.json_writing import json_text
+
+_MOST_BYTES = 4096
+_HEADER = "X-Parley-Token"
+
+
+class OwnerPage(LocalHttpServer):
+    """The server of one party's page.
+
+    Attributes:
+        address: where the page is, with the token.
+    """
+
+    def __init__(self, folder: Path, *, port: int = 0) -> None:
+        super().__init__(port, _Handler)
+        self.folder, self.token = folder, secrets.token_urlsafe(32)
+        self.host = f"127.0.0.1:{self.server_port}"
+        self.html = files("parley.owner").joinpath("templates/owner.html").read_bytes()
+        self.policy = _policy(self.html.decode())
+
+    @property
+    def address(self) -> str:
+        """With the secret."""
+        return f"http://{self.host}/#{self.token}"
+
+
+@contextmanager
+def serving(folder: Path, *, port: int = 0) -> Iterator[OwnerPage]:
+    """The page of a party's folder; its port is closed when the block ends."""
+    with OwnerPage(folder, port=port) as page:
+        yield page
+
+
+def _policy(html: str) -> str:
+    """The page's own script and style by their digests, its own server, and nothing else."""
+
+    def only(tag: str) -> str:
+        (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    return (
+        f"default-src 'none'; script-src {only('script')}; style-src {only('style')}; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+class _Refused(Exception):
+    """A request that gets a status and no more."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: OwnerPage
+    server_version, sys_version = "parley", ""
+
+    def do_GET(self) -> None:
+        self._answer({"/": self._page, "/standing": self._standing})
+
+    def do_POST(self) -> None:
+        self._answer({"/decide": self._decide})
+
+    def _answer(self, paths: dict[str, Callable[[], None]]) -> None:
+        self.server.mark_answered(self.connection)
+        own = f"http://{self.server.host}"
+        try:
+            if self.headers.get_all("Host") != [self.server.host]:
+                raise _Refused(421)
+            if self.headers.get_all("Origin", [own]) != [own]:
+                raise _Refused(403)
+            if self.path not in paths:
+                raise _Refused(404)
+            paths[self.path]()
+        except _Refused as refused:
+            self._send(refused.args[0], b"", "text/plain")
+
+    def _page(self) -> None:
+        self._send(200, self.server.html, "text/html; charset=utf-8")
+
+    def _check_token(self) -> None:
+        given = self.headers.get_all(_HEADER) or [""]
+        expected = self.server.token.encode()
+        if len(given) != 1 or not hmac.compare_digest(given[0].encode(errors="replace"), expected):
+            raise _Refused(403)
+
+    def _standing(self) -> None:
+        self._check_token()
+        self._said(self._of_folder(standing))
+
+    def _decide(self) -> None:
+        self._check_token()
+        asked = self._asked()
+        self._said(self._of_folder(lambda party: {"said": party.decide(**asked)}))
+
+    def _of_folder(self, say: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """What the folder says now, or what is wrong with it, for its owner."""
+        try:
+            with opened(self.server.folder) as party:
+                return say(party)
+        except Exception as error:
+            if exit_status(error) is None:
+                raise
+            return {"error": str(error)}
+
+    def _asked(self) -> dict[str, Any]:
+        """A decision: `{"name": …, "accepted": …, "reason": …}`."""
+        length = self.headers.get("Content-Length", "")
+        if self.headers.get("Content-Type") != "application/json":
+            raise _Refused(415)
+        if not re.fullmatch(r"[0-9]{1,5}", length) or int(length) > _MOST_BYTES:
+            raise _Refused(413)
+        try:
+            asked = strict_json(self.rfile.read(int(length)))
+        except ValueError:
+            raise _Refused(400) from None
+        types = {"name": str, "accepted": bool, "reason": str}
+        if not isinstance(asked, dict) or {k: type(v) for k, v in asked.items()} != types:
+            raise _Refused(400)
+        return asked
+
+    def _said(self, content: dict[str, Any]) -> None:
+        self._send(200, json_text(content).encode(), "application/json")
+
+    def _send(self, status: int, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        for name, value in (
+            ("Content-Type", kind),
+            ("Content-Length", str(len(body))),
+            ("Content-Security-Policy", self.server.policy),
+            ("Cache-Control", "no-store"),
+            ("Referrer-Policy", "no-referrer"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("X-Frame-Options", "DENY"),
+            ("Cross-Origin-Opener-Policy", "same-origin"),
+            ("Cross-Origin-Resource-Policy", "same-origin"),
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: the owner's terminal shows the address alone."""

@@ -1,0 +1,93 @@
+"""What a plan says of the simulation itself: memory, and seconds on this machine.
+
+Nothing is read. Seconds are measured: a few parties with made-up records go through one round's
+computation, and their time is taken times the number of parties.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.party_sampling import EVERYONE
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.client.data.record_chunks import PIECE_BYTES
+from parley.privacy.sampling.random_stream import Randomness
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job import Job
+from parley.server.records.plan_parts import SimulationOutlook
+from parley.simulations.data.public_shape import memory_mib
+
+_MIB = 1 << 20
+_PROCESS = {"linear": 150, "nothing": 150, "network": 350}
+"""MiB of the interpreter and libraries, by what is learned: torch is a large one."""
+_A_PARTY = 1100
+"""Bytes of a party that a run takes beside its records: between 20,000 and 100,000 of them."""
+_MOST_WORK = 10**8
+"""Of the parties that are timed: records times parameters times steps, a second or so."""
+
+
+def simulation_ahead(
+    job: Job, algorithm: FederatedAlgorithm, release: ReleasePlan, federation: Federation
+) -> SimulationOutlook | None:
+    """Memory and seconds; None where the parties are other processes."""
+    if not job.run.in_process:
+        return None
+    item = 4 if job.model.feature_map else 8
+    records = federation.total_records * (algorithm.model.features * item + 8)
+    limit = memory_mib(job)
+    mapped = records > limit * _MIB
+    # Rows lie twice in memory while they are prepared, in the run that writes the file, too.
+    held = (0 if mapped else 2 * records) + federation.parties * _A_PARTY
+    # Contributions are added up piece by piece; the masked protocol has all of them at once.
+    each = algorithm.dimension * (8 + release.encoding.ring_bits // 8)
+    every = federation.parties * each + records
+    whole = job.secure_aggregation.backend == "masked"
+    held += every if whole else min(every, max(PIECE_BYTES, every // federation.parties))
+    return SimulationOutlook(
+        data_mib=records / _MIB,
+        limit_mib=limit,
+        mapped=mapped,
+        memory_mib=_PROCESS[job.model.learns] + held / _MIB,
+        # Most of a masked round is the protocol's, of which nothing is timed.
+        seconds_a_round=None if whole else _measured(algorithm, release, federation),
+    )
+
+
+def _measured(
+    algorithm: FederatedAlgorithm, release: ReleasePlan, federation: Federation
+) -> float | None:
+    """Seconds of all parties' contributions and their encoding, by those of a few."""
+    known: Any = algorithm
+    records, width = federation.min_records, algorithm.model.features
+    attendance = getattr(known, "attendance", EVERYONE)
+    if not attendance.whole:  # those who are in a round alone compute
+        known = replace(known, attendance=EVERYONE)
+    steps = known.training.steps if hasattr(known, "training") else 1
+    work = records * max(algorithm.dimension, width) * steps
+    most = min(_MOST_WORK // work, PIECE_BYTES // (8 * records * width))
+    few = int(min(most, max(2, federation.parties * attendance.fraction)))
+    if few < 2:
+        return None  # one party is more than is worth making up
+    rows = np.full((few * records, width), 1 / np.sqrt(width))
+    block = PartyBlock(
+        features=rows,
+        labels=np.ones(len(rows), dtype=np.int64 if algorithm.model.classes else np.float64),
+        offsets=np.arange(few + 1) * records,
+    )
+    state, randomness = known.init(), Randomness.from_entropy()
+
+    def seconds() -> float:
+        began = time.perf_counter()
+        own = known.local(state, block, release, randomness)
+        release.encoding.encode(own.values).sum(axis=0)
+        return time.perf_counter() - began
+
+    seconds()  # libraries warm up
+    taken = min(seconds(), seconds())
+    return float(taken * federation.parties * attendance.fraction / few)

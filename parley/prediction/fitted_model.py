@@ -1,0 +1,293 @@
+"""A model that was learned, with how a row is read: `parley.load_model(path).predict(frame)`.
+
+`model.safetensors` holds numbers, and in its metadata plain JSON: the task (as parties are sent
+it), how rows and labels are read, the schema, and the privacy statement. Nothing in it is run: a
+network of your own code is built only where the caller names that code.
+
+    import parley
+    model = parley.load_model("runs/…")            # a run's folder, or its model.safetensors
+    model.predict(frame)                           # [N] labels by name; a ridge model's values
+    model.predict_proba(frame)                     # [N, K] in the order of model.classes_
+
+Method and attribute names are scikit-learn's.
+
+Also here: a model as scikit-learn knows estimators: fitted, and not to be fitted again.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.column_names import MissingColumns
+from parley.client.data.column_types import READINGS, canonical_text
+from parley.client.data.data_sources import columns_of, columns_of_array
+from parley.client.data.raw_table import DataError, Table
+from parley.client.data.record_chunks import for_each_chunk
+from parley.client.data.records import column_faults, encoded
+from parley.client.data.schema import Schema
+from parley.client.data.table_readers import table_of
+from parley.client.features.base import FeatureMap
+from parley.client.features.row_preparation import prepared_rows
+from parley.server.model_file import ModelFileError
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+
+_PIECE = 4096
+"""Rows that are read, scaled and scored at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """What was learned, ready to predict.
+
+    Attributes:
+        theta: `[d]` its parameters.
+        components: `[p, k]` what rows are projected on; None where they are not.
+        label: how labels are read: logistic, softmax, ridge or network.
+        intercept: whether rows end with a constant.
+        features: the public map that records are learned from through; None: none.
+        statement: what was promised: the metadata whose names begin with "parley.".
+    """
+
+    learned: Any
+    task: Mapping[str, Any]
+    theta: NDArray[np.float64]
+    components: NDArray[np.float64] | None
+    label: str
+    intercept: bool
+    schema: Schema
+    statement: Mapping[str, str]
+    features: FeatureMap | None = None
+
+    @property
+    def feature_names_in_(self) -> NDArray[np.object_]:
+        """Columns that a row must have, in the schema's order."""
+        return np.array(list(self.schema.features), dtype=object)
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many columns a row must have."""
+        return len(self.feature_names_in_)
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels with their type in the schema (int, float, bool or str), in the order of
+        `predict_proba`; empty for a ridge model.
+        """
+        values = self.schema.label.values(self.label)
+        return np.array(values, None if values else np.str_)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the labels as texts, in the order of `classes_`."""
+        return self.schema.label.names(self.label)
+
+    @property
+    def class_weights(self) -> tuple[float, ...]:
+        """Public weights of the labels that it was learned under, in their order; (): all 1."""
+        return tuple(self.learned.class_weights)
+
+    def rows(self, frame: Any) -> NDArray[np.floating[Any]]:
+        """`[N, p]` rows as the model takes them.
+
+        Args:
+            frame: a polars or pandas frame, or column names → arrays `[N]` (`[N, …]` for columns
+                of kind "array"), of which columns that the model does not read are left alone;
+                or one array `[N, …]` of the model's columns in the schema's order.
+
+        Raises:
+            DataError: every column that is missing or is not what the schema says.
+        """
+        return self.rows_of(_table(frame, self.schema))
+
+    def rows_of(self, table: Table) -> NDArray[np.floating[Any]]:
+        """`[N, p]` rows of a table that was read by `self.schema`."""
+        raw: NDArray[np.floating[Any]]
+        if self.features is None:
+            raw = encoded(table, self.schema)[0]
+        else:
+            raw = self.features.on(self.schema).of(encoded(table, self.schema.unscaled)[0])
+        rows = prepared_rows(raw, intercept=self.intercept)
+        return rows if self.components is None else rows @ self.components
+
+    def scores(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """`[N]` margins of two labels or values, `[N, K]` of more, for rows of `rows`."""
+        return np.asarray(self.learned.margins(self.theta, rows), np.float64)
+
+    @property
+    def targets(self) -> bool:
+        """Whether it predicts values, of no label's name."""
+        return READINGS.get(self.label) == "range"
+
+    def decision_function(self, frame: Any) -> NDArray[np.float64]:
+        """`[N]` margins, positive for the positive label; `[N, K]` for networks and classes."""
+        table = _table(frame, self.schema)
+
+        def scored(first: int, last: int) -> NDArray[np.float64]:
+            return self.scores(self.rows_of(table.part(first, last - first)))
+
+        # Piece by piece: rows that stay in cache are several times as fast as all at once.
+        firsts = range(0, max(table.rows, 1), _PIECE)
+        ranges = [(first, min(first + _PIECE, table.rows)) for first in firsts]
+        if self.learned.in_threads:
+            return np.concatenate(for_each_chunk(scored, ranges))
+        return np.concatenate([scored(*each) for each in ranges])
+
+    def predict(self, frame: Any, *, threshold: float | None = None) -> NDArray[Any]:
+        """`[N]` labels, typed as `classes_`, or a ridge model's values in the label's own range.
+
+        Args:
+            threshold: of two labels, from which probability (or score, where there is none) on the
+                second is answered; None: the likelier one is.
+
+        Raises:
+            ModelFileError: a threshold that is none of this model.
+        """
+        self.check_threshold(threshold)
+        return self.labels(self.decision_function(frame), threshold=threshold)
+
+    def check_threshold(self, threshold: float | None) -> None:
+        """Refuses a threshold that means nothing here."""
+        if threshold is None:
+            return
+        if len(self.classes_) != 2:
+            got = f"one of {len(self.classes_)} labels" if len(self.classes_) else "one of values"
+            raise ModelFileError(f"Expected a model of two labels with a threshold, got {got}.")
+        chances = self.chances(np.zeros((1, 2)))
+        if not math.isfinite(threshold) or (chances is not None and not 0 <= threshold <= 1):
+            wanted = "score" if chances is None else "probability in [0, 1]"
+            raise ModelFileError(f"Expected a {wanted} as the threshold, got {threshold:g}.")
+
+    def predict_proba(self, frame: Any) -> NDArray[np.float64]:
+        """`[N, K]` probabilities in the order of `classes_`.
+
+        Raises:
+            ModelFileError: a model that gives none.
+        """
+        chances = self.chances(self.decision_function(frame))
+        if chances is None:
+            raise ModelFileError(
+                "Expected a model that gives probabilities (logistic, softmax, a network), got one "
+                "that ranks alone: decision_function gives its scores."
+            )
+        return chances
+
+    def labels(
+        self, scores: NDArray[np.float64], *, threshold: float | None = None
+    ) -> NDArray[Any]:
+        """`[N]` what `scores` say, with a threshold that was checked."""
+        if self.targets:
+            return self.schema.label.scale.decode(scores)
+        return np.asarray(self.classes_[self.positions(scores, threshold=threshold)])
+
+    def positions(
+        self, scores: NDArray[np.float64], *, threshold: float | None = None
+    ) -> NDArray[np.int64]:
+        """Return `[N]` positions in `classes_` of what `scores` say."""
+        if threshold is not None:
+            chances = self.chances(scores)
+            ranked = scores if chances is None else chances[:, 1]
+            return (ranked >= threshold).astype(np.int64)
+        return scores.argmax(axis=1) if scores.ndim == 2 else (scores >= 0).astype(np.int64)
+
+    def chances(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """`[N, K]` probabilities; None where the loss has none."""
+        chances = self.learned.chances(scores)
+        return None if chances is None else np.asarray(chances, np.float64)
+
+
+def _table(frame: Any, schema: Schema) -> Table:
+    """The model's columns of a frame; every fault of a column's presence at once."""
+    if isinstance(frame, Mapping) or hasattr(frame, "columns"):
+        columns = columns_of(frame)
+    elif hasattr(frame, "toarray"):
+        raise DataError("dense rows, as frame.toarray() gives", "a sparse matrix", path="frame")
+    else:
+        columns = columns_of_array(np.asarray(frame), schema, "frame")
+    there = {name: columns[name] for name in schema.features if name in columns}
+    if missing := [name for name in schema.features if name not in columns]:
+        faults: list[DataError] = [MissingColumns(missing, path="frame")]
+        if there:
+            faults += column_faults(table_of(there, schema, path="frame"), schema, list(there))
+        raise DataError.of(faults)
+    return table_of(there, schema, path="frame")
+
+
+def _canonical_texts(values: NDArray[Any]) -> NDArray[np.str_]:
+    """Return each value's text by which labels are compared."""
+    return np.array([canonical_text(value) for value in values.ravel().tolist()], np.str_)
+
+
+class Estimator(Model):
+    """A model with what scikit-learn asks of an estimator, beside `predict`.
+
+    No dataclass: scikit-learn notes what it needs as attributes that are no fields.
+    """
+
+    @property
+    def _estimator_type(self) -> str:
+        return "regressor" if self.targets else "classifier"
+
+    def fit(self, frame: Any, y: Any = None) -> Self:
+        """Return the model itself, with a warning: it was learned in a run, and learns nothing."""
+        del frame, y
+        run = self.statement.get("parley.run", "")
+        warnings.warn(
+            f"fit learns nothing: this model was learned in run {run}. Cross-validation and "
+            "searches score it on records that it may have been trained on. Score it on records "
+            "that it has not seen, or train per fold with parley.run.",
+            stacklevel=2,
+        )
+        return self
+
+    def score(self, frame: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy under the labels' names, or R²; of your own rows, which no budget covers."""
+        truth, predicted = np.asarray(y), self.predict(frame)
+        if not self.targets:
+            if truth.dtype.kind in "biuf" and predicted.dtype.kind in "biuf":
+                right = predicted == truth
+            else:  # texts of one, numbers of the other
+                right = _canonical_texts(predicted) == _canonical_texts(truth)
+            return float(np.average(right, weights=sample_weight))
+        centre = np.average(truth, weights=sample_weight)
+        lost = np.average((truth - predicted) ** 2, weights=sample_weight)
+        spread = np.average((truth - centre) ** 2, weights=sample_weight)
+        return float(1 - lost / spread) if spread else float("nan")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """None: nothing can be set."""
+        del deep
+        return {}
+
+    def set_params(self, **params: Any) -> Self:
+        """Nothing can be set."""
+        if params:
+            raise ValueError(f"Expected no parameters of a model that was learned, got {params}.")
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Tags:
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags  # noqa: PLC0415 - start-up: scikit-learn asks itself, prediction doesn't
+
+        return Tags(
+            estimator_type=self._estimator_type,
+            target_tags=TargetTags(required=False),
+            classifier_tags=None if self.targets else ClassifierTags(),
+            regressor_tags=RegressorTags() if self.targets else None,
+            requires_fit=False,
+            input_tags=InputTags(string=True),
+        )

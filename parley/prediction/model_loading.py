@@ -1,0 +1,152 @@
+"""From a model file to a model that predicts: values alone, checked, never code of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.registry import task_from
+from parley.client.algorithms.second_moments import check_components
+from parley.client.contract.feature_map import features_from
+from parley.client.contract.party_protocol import Declined
+from parley.client.contract.strict_decoding import DecodingError, value_from
+from parley.client.data.column_types import READINGS
+from parley.client.data.schema import Schema, load_schema
+from parley.client.features.base import FeatureError, FeatureMap
+from parley.client.features.registry import build_map
+from parley.client.models.linear_serialization import LARGEST_PARAMETER, linear_model_from
+from parley.prediction.fitted_model import Estimator, Model
+from parley.safe_io.path_names import public_name
+from parley.server.model_file import ModelFileError, open_model
+
+
+def load_model(
+    path: str | Path,
+    *,
+    schema: str | Path | None = None,
+    own_models: tuple[str, ...] = (),
+    device: str = "cpu",
+) -> Estimator:
+    """The model of a run's folder, or of a `model.safetensors`.
+
+    Args:
+        schema: a schema file, for a model whose file holds none (its server was given none).
+        own_models: networks and feature maps of your own code that may be built, as
+            "file.py:function" or "module:function". No file can name code to run.
+
+    Raises:
+        ModelFileError: no model of this version, one that was changed after it was written, or one
+            that cannot predict; with the remedy.
+    """
+    opened = open_model(path)
+    file, described, tensors = opened.file, opened.described, opened.tensors
+    text = described["schema"]
+    if schema is not None:
+        text = load_schema(schema).to_toml()
+    if not text:
+        raise ModelFileError(
+            f"Expected a schema for {file}, which holds none: name the parties' schema file "
+            "(--schema FILE)."
+        )
+    try:
+        learned = _learned(described["task"], device, own_models)
+        if described["label"] not in {*READINGS, "network"}:
+            raise DecodingError(f"Expected labels of a known kind, got {described['label']!r}.")
+    except DecodingError as error:
+        task = described["task"]
+        own = isinstance(task, Mapping) and "network" in task and not own_models
+        hint = " A network of your own code needs --own-model FILE:FUNCTION." if own else ""
+        raise ModelFileError(f"{file}: {error}{hint}") from error
+    model = Estimator(
+        learned=learned,
+        task=described["task"],
+        theta=_theta(file, tensors, learned),
+        components=tensors.get("components"),
+        label=described["label"],
+        intercept=described["intercept"],
+        schema=Schema.from_toml(text, source=str(schema or file)),
+        statement=opened.statement,
+        features=_features(file, described.get("features"), own_models),
+    )
+    _check_width(file, model)
+    return model
+
+
+def _learned(task: Any, device: str, own_models: tuple[str, ...]) -> Any:
+    """What a task learns; raises DecodingError."""
+    if isinstance(task, Mapping) and set(task) == {"kind", "model", "settings"}:
+        value_from(str, task["kind"], "kind")
+        return linear_model_from(task["model"])  # how it was learned is not asked here
+    own = MappingProxyType({public_name(name): name for name in own_models})
+    return task_from(task, device=device, own_models=own).model
+
+
+def _features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureMap | None:
+    """The public map that rows go through, the very one that the model was learned on."""
+    if described is None:
+        return None
+    try:
+        named = features_from(described, agreed=True)
+        made = build_map(
+            named.get("name", ""),
+            named.get("settings", {}),
+            own={public_name(name): name for name in own},
+        )
+        digest = made.digest
+    except (Declined, FeatureError) as error:
+        hint = "" if own else " A map of your own code needs --own-model FILE:FUNCTION."
+        raise ModelFileError(f"{file}: {error}{hint}") from error
+    if digest != named["digest"]:
+        raise ModelFileError(
+            f"Expected features of digest {named['digest']}, which {file} was learned on, got "
+            f"{digest}: its code, weights or version of Parley differ."
+        )
+    return made
+
+
+def _width(file: Path, model: Model) -> int:
+    """Columns of a row before the intercept."""
+    if model.features is None:
+        return model.schema.dimension
+    try:
+        return model.features.on(model.schema).width
+    except FeatureError as error:
+        raise ModelFileError(f"{file}: {error}") from error
+
+
+def _theta(file: Path, tensors: Mapping[str, NDArray[Any]], learned: Any) -> NDArray[np.float64]:
+    theta, expected = tensors.get("theta"), getattr(learned, "dimension", None)
+    if expected is None:
+        raise ModelFileError(f"Expected a run that learned a model, got one that did not: {file}.")
+    shaped = theta is not None and theta.dtype == np.float64 and theta.shape == (expected,)
+    if theta is None or not shaped or not (np.abs(theta) < LARGEST_PARAMETER).all():
+        raise ModelFileError(
+            f"{file}: Expected {expected} finite float64 parameters below "
+            f"{LARGEST_PARAMETER:g}, got others."
+        )
+    if (components := tensors.get("components")) is not None:
+        try:
+            check_components(components)
+        except ValueError as error:
+            raise ModelFileError(f"{file}: {error}") from error
+    return theta
+
+
+def _check_width(file: Path, model: Model) -> None:
+    """Raises where the schema's rows are not those that the model takes."""
+    width = came = _width(file, model) + model.intercept
+    if model.components is not None:
+        # Where the schema's rows are not what is projected, nothing is as wide as the model.
+        width = model.components.shape[1] if width == model.components.shape[0] else -1
+    if width != model.learned.features:
+        raise ModelFileError(
+            f"Expected a schema whose rows have {model.learned.features} features with the "
+            f"intercept, got {came}: {file} was learned under another schema."
+        )
+    if not model.targets and len(model.classes_) < 2:
+        raise ModelFileError(f"{file}: Expected a schema that names the labels, got none.")

@@ -1,0 +1,43 @@
+"""JSON that every reader takes: a number that is not finite is null.
+
+Python writes NaN and Infinity, which are no JSON (RFC 8259, section 6): other readers stop there.
+All JSON that a person or a program reads of a run is written here.
+
+    >>> json_text({"loss": float("nan"), "accuracy": [0.5, float("inf")]})
+    '{"loss": null, "accuracy": [0.5, null]}'
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from parley.safe_io.printable_text import escaped
+
+
+def json_text(value: Any, *, indent: int | None = None, compact: bool = False) -> str:
+    """A value as JSON text; NaN and infinities as null."""
+    write = partial(
+        json.dumps,
+        ensure_ascii=False,
+        allow_nan=False,
+        indent=indent,
+        separators=(",", ":") if compact else None,
+    )
+    try:
+        return escaped(write(value))
+    except (TypeError, ValueError):  # seldom: not all is finite, or plain
+        return escaped(write(_finite(value)))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return value

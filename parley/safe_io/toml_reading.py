@@ -1,0 +1,79 @@
+"""All TOML that Parley reads, parsed: whatever is wrong with it is one kind of error.
+
+Anybody may have written it. The parser takes time and memory by the square of a dotted key's
+length, follows nested values by recursion, and makes integers of any length. So a text is measured
+before it is parsed: its size, and the dots of its longest key, by one pass over its strings and
+comments. No file of ours nests deeper than a few levels.
+
+    >>> parse_toml("a.b = [1, 2]")
+    {'a': {'b': [1, 2]}}
+    >>> parse_toml("a = " + "[" * 5000)
+    Traceback (most recent call last):
+    tomllib.TOMLDecodeError: values nested at most 20 deep, got deeper ones
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from parley.safe_io.file_reading import text_of
+
+LARGEST_TOML = 1 << 23
+"""Characters of a text, and bytes of a file."""
+_DEEPEST, _LONGEST_INTEGER = 20, 1 << 256
+_TOO_DEEP = f"values nested at most {_DEEPEST} deep, got deeper ones"
+
+# As the parser sees them: outside of strings and comments, each of these begins one. One that has
+# no end goes on to the end of its line, or of the text: no place is looked at twice.
+_STRINGS_AND_COMMENTS = re.compile(
+    r'"""(?:[^\\"]|\\[\s\S]|"(?!""))*+(?:"{3,5})?'
+    r"|'''(?:[^']|'(?!''))*+(?:'{3,5})?"
+    r'|"(?:[^"\\\n]|\\.)*+"?'
+    r"|'[^'\n]*+'?"
+    r"|#[^\n]*+"
+)
+_BETWEEN_KEYS = re.compile(r"[\n=,\[\]{}]")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables in `text`.
+
+    Raises:
+        tomllib.TOMLDecodeError: it is no TOML, or larger, or nests deeper, than any file of ours.
+    """
+    if len(text) > LARGEST_TOML:
+        raise tomllib.TOMLDecodeError(f"at most {LARGEST_TOML} characters, got {len(text)}")
+    # All dots that are left are of keys, or one of a number.
+    bare = _STRINGS_AND_COMMENTS.sub("", text)
+    if any(part.count(".") >= _DEEPEST for part in _BETWEEN_KEYS.split(bare)):
+        raise tomllib.TOMLDecodeError(_TOO_DEEP)
+    try:
+        parsed = tomllib.loads(text)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError(_TOO_DEEP) from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise tomllib.TOMLDecodeError(str(error)) from None
+    level: list[Any] = [parsed]
+    for _ in range(_DEEPEST):
+        level = [inner for value in level for inner in _inside(value)]
+    if level:
+        raise tomllib.TOMLDecodeError(_TOO_DEEP)
+    return parsed
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """The tables in a file."""
+    return parse_toml(text_of(path, largest=LARGEST_TOML))
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, int) and abs(value) >= _LONGEST_INTEGER:
+        raise tomllib.TOMLDecodeError("integers of at most 256 bits, got a longer one")
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []

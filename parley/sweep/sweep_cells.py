@@ -1,0 +1,269 @@
+"""From a sweep file to its cells: a job, a grid over its keys, and a seed for every cell.
+
+A sweep file is a job file with one more table:
+
+    [sweep]
+    seeds = 5                                     # repetitions, or a list of whole numbers
+    [sweep.grid]                                  # every combination
+    "privacy.epsilon" = [0.1, 0.5, 1.0]
+    [[sweep.zip]]                                 # these move together
+    "parties.count" = [100, 1000]
+    "parties.min-records" = [500, 50]
+    [sweep.methods.output]                        # named settings: an axis called "method"; they
+                                                  # stay, whatever the grid says of these keys
+    "algorithm.kind" = "output-perturbation"
+    [[sweep.where]]                               # leaves out the cells that have all of these
+    "privacy.epsilon" = 0.1
+    method = "output"
+
+A cell is named by a digest of its whole job and its repetition, and so is the seed of its noise:
+a value that is added to the grid changes no other cell. Where the file doesn't say otherwise,
+cells deal the noise of all shares as one draw (`run.noise-shares = "deal"`, the same law) and leave
+the check of the masks out: both are no part of what a sweep compares.
+
+    >>> values = {"sweep": {"seeds": 2, "grid": {"privacy.epsilon": [1, 2]}}}
+    >>> [(cell.values, cell.repetition) for cell in cells_of(values, source="doc").cells][:2]
+    [({'privacy.epsilon': 1}, 1), ({'privacy.epsilon': 1}, 2)]
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import itertools
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parley.privacy.ledger.hash_chain import canonical_json
+from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.toml_reading import load_toml
+from parley.server.jobs.job import Job
+from parley.server.jobs.job_file import checked_key, load_job, parse_override, render_job
+from parley.server.jobs.section_base import JobError
+from parley.server.model_file import NON_PRIVATE
+
+MOST_CELLS = 10_000
+"""Of a sweep that nobody said --yes to."""
+
+METHOD = "method"
+"""What the axis of named settings is called."""
+
+_KEYS = ("grid", "zip", "methods", "where", "seeds", "non-private")
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run of a sweep.
+
+    Attributes:
+        values: of every axis, in their order; a method by its name.
+        job: as it is run, seeded; None where it can't be one, for the reason in `error`.
+        name: its folder; a digest of all of it.
+    """
+
+    values: Values
+    repetition: int
+    job: Job | None
+    error: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A sweep, whole: names of what differs, in order, and every run.
+
+    `non_private`, of `NON_PRIVATE`, is what figures show as dashed lines.
+    """
+
+    axes: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    non_private: tuple[str, ...] = NON_PRIVATE[:1]
+
+
+def load_sweep(
+    path: str | Path, *, overrides: Sequence[str] = (), most: int | None = MOST_CELLS
+) -> Sweep:
+    """The sweep in a file.
+
+    Args:
+        overrides: `key=value` of the job that all cells share.
+        most: cells that it may have; None for any number.
+
+    Raises:
+        JobError: no such file, no TOML, an unknown key (the nearest one is named), more cells.
+    """
+    try:
+        tree = load_toml(Path(path))
+    except OSError as error:
+        raise JobError(f"Cannot read sweep file {path}: {describe_cause(error)}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise JobError(f"{path} is not TOML: {error}.") from error
+    for text in overrides:
+        (section, *rest), value = parse_override(text)
+        checked_key(".".join((section, *rest)), where="--set")
+        tree.setdefault(section, {})[rest[0]] = value
+    return cells_of(tree, source=str(path), most=most)
+
+
+def cells_of(tree: Mapping[str, Any], *, source: str, most: int | None = MOST_CELLS) -> Sweep:
+    """The sweep that a file's tables describe; see `load_sweep`."""
+    base = {section: content for section, content in tree.items() if section != "sweep"}
+    table = tree.get("sweep")
+    if not isinstance(table, Mapping):
+        raise JobError(f"{source}: Expected a table [sweep], got none.")
+    for key in table:
+        if key not in _KEYS:
+            raise JobError(f"{source}: Unknown key sweep.{key}.{_hint(key, _KEYS, 'sweep.')}")
+    load_job(values=base)  # what every cell has is checked once, before any grid
+    axes = _axes(table, source)
+    names = tuple(name for axis in axes for name in axis[0].values)
+    rules = [_rule(rule, names, source) for rule in table.get("where", [])]
+    seeds = _seeds(table.get("seeds", 1), source)
+    count = len(seeds) * math.prod(len(axis) for axis in axes)
+    if most is not None and count > most:
+        raise JobError(
+            f"{source}: Expected at most {most:,} cells, got {count:,}: --yes runs them all."
+        )
+    cells = tuple(
+        _cell(base, points, repetition)
+        for points in itertools.product(*axes)
+        for repetition in seeds
+        if not any(_met(rule, _values(points)) for rule in rules)
+    )
+    if not cells:
+        raise JobError(f"{source}: Expected at least one cell, sweep.where leaves out all.")
+    return Sweep(axes=names, cells=cells, non_private=_non_private(table, source))
+
+
+def _non_private(table: Mapping[str, Any], source: str) -> tuple[str, ...]:
+    given = table.get("non-private", list(NON_PRIVATE[:1]))
+    if not isinstance(given, list) or not set(map(str, given)) <= set(NON_PRIVATE):
+        raise JobError(
+            f"{source}: Expected sweep.non-private as a list of {', '.join(NON_PRIVATE)}, got "
+            f"{given!r}."
+        )
+    return tuple(map(str, given))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Point:
+    """One position on an axis: what it is called, and what it changes."""
+
+    values: Values
+    overrides: Values
+
+
+def _axes(table: Mapping[str, Any], source: str) -> list[list[_Point]]:
+    axes = []
+    methods = _mapping(table.get("methods", {}), f"{source}: sweep.methods")
+    if methods:
+        points = []
+        for name, given in methods.items():
+            overrides = _mapping(given, f"{source}: sweep.methods.{name}")
+            for key in overrides:
+                checked_key(key, where=f"{source}: sweep.methods.{name}")
+            points.append(_Point(values={METHOD: name}, overrides=dict(overrides)))
+        axes.append(points)
+    for key, values in _mapping(table.get("grid", {}), f"{source}: sweep.grid").items():
+        axes.append(_together({key: values}, f"{source}: sweep.grid"))
+    axes += [
+        _together(_mapping(group, f"{source}: sweep.zip"), f"{source}: sweep.zip")
+        for group in table.get("zip", [])
+    ]
+    seen: set[str] = set()
+    for axis in axes:
+        for name in axis[0].values:
+            if name in seen:
+                raise JobError(f"{source}: Expected every key on one axis, got {name} on two.")
+            seen.add(name)
+    return axes
+
+
+def _together(group: Mapping[str, Any], where: str) -> list[_Point]:
+    lengths = set()
+    for key, values in group.items():
+        checked_key(key, where=where)
+        if not isinstance(values, list) or not values:
+            raise JobError(f"{where}: Expected a list of values for {key}, got {values!r}.")
+        lengths.add(len(values))
+    if len(lengths) != 1:
+        got = ", ".join(f"{len(values)} of {key}" for key, values in group.items()) or "none"
+        raise JobError(f"{where}: Expected as many values of each key, got {got}.")
+    points = [dict(zip(group, each, strict=True)) for each in zip(*group.values(), strict=True)]
+    return [_Point(values=point, overrides=point) for point in points]
+
+
+def _rule(rule: Any, names: tuple[str, ...], source: str) -> Values:
+    given = _mapping(rule, f"{source}: sweep.where")
+    for key in given:
+        if key not in names:
+            said = f"{source}: sweep.where names {key}, which is not swept."
+            raise JobError(said + _hint(key, names, ""))
+    return dict(given)
+
+
+def _hint(key: object, known: Sequence[str], prefix: str) -> str:
+    near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+    return f" Did you mean {prefix}{near[0]}?" if near else f" Expected {', '.join(known)}."
+
+
+def _values(points: tuple[_Point, ...]) -> Values:
+    return {name: value for point in points for name, value in point.values.items()}
+
+
+def _met(rule: Values, values: Values) -> bool:
+    return bool(rule) and all(values[name] == value for name, value in rule.items())
+
+
+def _seeds(given: Any, source: str) -> list[int]:
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
+        return list(range(1, given + 1))
+    whole = isinstance(given, list) and all(type(each) is int and each >= 0 for each in given)
+    if not whole or not given or len(set(given)) < len(given):
+        raise JobError(
+            f"{source}: Expected sweep.seeds as a number of repetitions or a list of different "
+            f"whole numbers, got {given!r}."
+        )
+    return list(given)
+
+
+def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise JobError(f'{where}: Expected "section.key" = …, got {value!r}.')
+    return value
+
+
+def _cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition: int) -> Cell:
+    # A method's own settings stay, whatever the grid says of them.
+    by_method = sorted(points, key=lambda point: METHOD in point.values)
+    overrides = {key: value for point in by_method for key, value in point.overrides.items()}
+    nested: dict[str, dict[str, Any]] = {
+        section: dict(content) for section, content in base.items()
+    }
+    for key, value in overrides.items():
+        section, name = key.split(".", 1)
+        nested.setdefault(section, {})[name] = value
+    # A sweep asks what noise does to models: the sum of its shares is one draw, of the same law,
+    # and masks are not checked, unless the file says otherwise.
+    nested.setdefault("run", {}).setdefault("noise-shares", "deal")
+    nested.setdefault("secure-aggregation", {}).setdefault("masked-check", False)
+    error, job = "", None
+    try:
+        job = load_job(values=nested)
+    except JobError as refused:
+        error = str(refused)
+    text = render_job(job, comments=False) if job else canonical_json([str(nested)])
+    digest = hashlib.sha256(canonical_json([text, repetition]).encode("ascii")).hexdigest()
+    if job is not None:
+        # The noise of a simulation: every cell's is its own, and the same whenever it is run.
+        run = job.run.model_copy(update={"seed": int(digest[:15], 16)})
+        job = job.model_copy(update={"run": run})
+    return Cell(
+        values=_values(points), repetition=repetition, job=job, error=error, name=digest[:24]
+    )

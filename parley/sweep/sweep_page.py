@@ -1,0 +1,170 @@
+"""The pages of a sweep and of a comparison, each of which needs nothing else.
+
+Also here: a few runs side by side, which keys differ, and what each came to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from parley.privacy.accounting.rounding import shown_up
+from parley.privacy.accounting.threat_model import Adversary
+from parley.report.components import write_page as write_template
+from parley.server.jobs.job_file import load_job
+from parley.server.records import guarantee_text
+from parley.server.records.evaluation import Judgement
+from parley.server.records.number_format import epsilon_text, number
+from parley.server.records.run_folder import RunFolderError
+from parley.server.records.run_reader import read_run
+from parley.server.records.run_summary import RunSummary
+from parley.sweep.sweep_figures import Figure
+from parley.sweep.sweep_results import FIGURES, HALF, Row, assumed_in, charged_together, summarised
+
+_NOT_COMPARED = {"run.out"}
+
+
+Table = list[tuple[str, list[str]]]
+"""Rows: a name, and its value for each run."""
+
+
+def compared(folders: Sequence[Path]) -> tuple[Table, Table]:
+    """The keys in which the runs' jobs differ, and what each run came to.
+
+    RunFolderError, JobError: not two runs or more, or one is no run's folder.
+    """
+    if len(folders) < 2:
+        raise RunFolderError(f"Expected at least two runs to compare, got {len(folders)}.")
+    runs = [read_run(folder) for folder in folders]
+    jobs = [_flat(folder) for folder in folders]
+    settings = [
+        (key, [_value(job[key]) for job in jobs])
+        for key in jobs[0]
+        if key not in _NOT_COMPARED and len({repr(job[key]) for job in jobs}) > 1
+    ]
+    told = [_told(run.summary) for run in runs]
+    return settings, [(name, [each[name] for each in told]) for name in told[0]]
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """The folders' own names, or their paths where two are called alike."""
+    names = [folder.resolve().name for folder in folders]
+    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+
+
+def differing(settings: Table) -> str:
+    """How many settings differ, as a heading."""
+    if not settings:
+        return "No setting differs"
+    return f"{len(settings)} settings differ" if len(settings) > 1 else "One setting differs"
+
+
+def _value(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _told(of: RunSummary) -> dict[str, str]:
+    found = of.judgement
+    return {
+        f"spent, {guarantee_text.FIXED}": "; ".join(map(guarantee_text.stated, of.guarantees)),
+        "against": guarantee_text.against(of.primary),
+        "assuming": guarantee_text.assumed(of.primary) or "–",
+        "noise": _noise(of),
+        "accuracy (R² of ridge) *": number(of.accuracy, 4),
+        "non-private accuracy *": number(of.baseline_accuracy, 4),
+        "AUC *": number(found.auc, 4) if isinstance(found, Judgement) else "–",
+        "training loss *": number(of.loss, 4),
+        "excess loss *": number(of.excess_loss, 4),
+        "rounds": f"{of.rounds_done} of {of.rounds}, {of.status}",
+        "seconds": number(of.seconds, 2),
+    }
+
+
+def _flat(folder: Path) -> dict[str, Any]:
+    values = load_job(folder / "job.toml").values()
+    return {f"{section}.{key}": v for section, keys in values.items() for key, v in keys.items()}
+
+
+def _noise(summary: RunSummary) -> str:
+    noise = summary.primary.noise
+    seeded = ", seeded: it protects nobody" if noise.seeded else ""
+    scale = "" if noise.scale is None else f" {noise.scale:.4g}"
+    return f"{noise.law}{scale}{seeded}"
+
+
+_MOST_ERRORS = 20
+
+
+def cost_text(rows: Sequence[Row]) -> str:
+    """What all runs would cost on real records, in a sentence."""
+    good = [row for row in rows if row["status"] != "failed"]
+    if not good:
+        return "No run ended."
+    epsilon, delta, by = charged_together(rows)
+    scopes = sorted({f"{row['unit']}, {row['neighbouring']}" for row in good})
+    against = sorted({Adversary(row["adversary"]).words for row in good})
+    assumed = assumed_in(good)
+    assuming = f"; assuming: {assumed}" if assumed else ""
+    return (
+        f"On real records all of them together would cost at most ε = {epsilon_text(epsilon)} at "
+        f"δ = {shown_up(delta, 3)} (unit and relation: {'; '.join(scopes)}; against "
+        f"{'; '.join(against)}; {by} account{assuming}). Their noise is seeded: it protects nobody."
+    )
+
+
+def write_page(
+    rows: Sequence[Row], axes: Sequence[str], figures: Sequence[Figure], folder: Path, *, title: str
+) -> Path:
+    """Writes a sweep's figures and table, and returns the page's path."""
+    cells = summarised(rows, axes)
+    columns = [name for name in FIGURES if any(cell[name] is not None for cell in cells)]
+    errors = [str(row["error"]) for row in rows if row["status"] == "failed"]
+    return write_template(
+        folder / "sweep.html",
+        "sweep.html.j2",
+        package="parley.sweep",
+        title=title,
+        runs=len(rows),
+        failed=len(errors),
+        cost=cost_text(rows),
+        # Drawn by vl-convert, which escapes what it is given.
+        figures=[
+            {"title": figure.title, "svg": Markup(figure.svg), "failed": figure.failed}  # noqa: S704
+            for figure in figures
+        ],
+        axes=axes,
+        columns=columns,
+        rows=[
+            {
+                "axes": list(cell["values"].values()),
+                "epsilon": "–" if cell["epsilon"] is None else epsilon_text(cell["epsilon"]),
+                "delta": "–" if cell["delta"] is None else shown_up(cell["delta"], 3),
+                "figures": [_shown(cell[name], cell[HALF.format(name)]) for name in columns],
+                **{name: cell[name] for name in ("runs", "failed", "status", "assumptions")},
+            }
+            for cell in cells
+        ],
+        errors=list(dict.fromkeys(errors))[:_MOST_ERRORS],
+    )
+
+
+def _shown(mean: float | None, half: float | None) -> str:
+    if mean is None:
+        return "–"
+    return f"{mean:.4g}" + ("" if half is None else f" ± {half:.2g}")
+
+
+def write_comparison(runs: Sequence[Path], target: Path) -> Path:
+    """Writes a page with the runs side by side, as `compared` has them, and returns its path."""
+    settings, results = compared(runs)
+    tables = [(differing(settings), settings), ("What each came to", results)]
+    return write_template(
+        target,
+        "compare.html.j2",
+        package="parley.sweep",
+        names=names_of(runs),
+        tables=tables,
+    )

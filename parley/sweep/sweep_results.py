@@ -1,0 +1,140 @@
+"""What a sweep came to: a row a run, and for every cell the mean over its repetitions.
+
+    half-width = t_{.975, n−1}·s/√n
+
+is that of the 95 % interval of a mean of n repetitions (Student's t; none for n = 1). Repetitions
+differ in their noise; the split differs too where `data.seed` is swept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.stats import t
+
+from parley.privacy.accounting.composition import Composition
+from parley.safe_io.csv_writing import without_formulas
+
+FIGURES = (
+    "excess_loss",
+    "loss",
+    "accuracy",
+    "r2",
+    "auc",
+    "baseline_accuracy",
+    "baseline_r2",
+    "baseline_loss",
+    "aggregated_accuracy",
+    "aggregated_r2",
+    "aggregated_excess_loss",
+)
+"""Figures of which means are shown, all of simulations."""
+
+HALF = "{} ±95 %"
+"""The name of a figure's half-width."""
+
+Row = dict[str, Any]
+"""A run: values of the axes, and figures by name. Or a cell, whose axes are its `values`."""
+
+
+def summarised(rows: Sequence[Row], axes: Sequence[str]) -> list[Row]:
+    """The rows by cell, in their order: the largest price, means and half-widths, and how many.
+
+    >>> row = {"privacy.epsilon": 1, "status": "complete", "epsilon": 1.0, "delta": 0.0}
+    >>> (cell,) = summarised([row | {"loss": x} for x in (1.0, 2.0, 3.0)], ["privacy.epsilon"])
+    >>> cell["loss"], round(cell["loss ±95 %"], 4), cell["runs"]
+    (2.0, 2.4841, 3)
+    """
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(repr([row.get(axis) for axis in axes]), []).append(row)
+    return [_cell(own, axes) for own in groups.values()]
+
+
+def _cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
+    good = [row for row in rows if row["status"] != "failed"]
+    found = {row["status"] for row in good}
+    charged = [row["epsilon"] for row in good if row.get("epsilon") is not None]
+    cell: Row = {
+        "values": {axis: rows[0].get(axis) for axis in axes},
+        "epsilon": max(charged, default=None),
+        "delta": max((row["delta"] for row in good), default=None),
+        "assumptions": assumed_in(good),
+    }
+    runs = 0
+    for name in FIGURES:
+        values = np.array([row[name] for row in good if row.get(name) is not None], dtype=float)
+        count = len(values)
+        cell[name] = float(values.mean()) if count else None
+        spread = float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else None
+        cell[HALF.format(name)] = (
+            None if spread is None else float(t.ppf(0.975, count - 1)) * spread
+        )
+        runs = max(runs, count)
+    # The status of those that didn't fail, where all have the same.
+    status = found.pop() if len(found) == 1 else "mixed" if found else "failed"
+    return cell | {"runs": runs, "failed": len(rows) - len(good), "status": status}
+
+
+def assumed_in(rows: Sequence[Row]) -> str:
+    """What the ε of any of the runs rests on beyond its proof; an empty text is nothing."""
+    return "; ".join(dict.fromkeys(each for row in rows for each in row.get("assumptions", ())))
+
+
+def charged_together(rows: Sequence[Row]) -> tuple[float, float, str]:
+    """What all runs would cost on the same real records, at most: ε, δ, and by which account.
+
+    δ is Σδ. ε is the lower of Σε (basic composition) and what all of their releases together come
+    to by the accountants that are proved for them: Gaussians, for one, add up in μ². A run at two
+    positions of the grid is one.
+    """
+    runs = {row["cell"]: row for row in rows if row["status"] != "failed"}
+    good = list(runs.values())
+    delta = math.fsum(row["delta"] for row in good)
+    basic = math.fsum(math.inf if row["epsilon"] is None else row["epsilon"] for row in good)
+    if not good or not all(row.get("spent") for row in good):
+        return basic, delta, "basic composition"
+    together = Composition.empty()
+    for row in good:
+        spent = Composition.from_json(row["spent"])
+        for event, count in spent.counts.items():
+            together = together.add(event, count)
+        together = replace(together, slack=together.slack + spent.slack)
+    conversion, epsilon = together.epsilon(min(delta, 1.0 - 1e-9))
+    return (epsilon, delta, conversion) if epsilon < basic else (basic, delta, "basic composition")
+
+
+def write_results(rows: Sequence[Row], axes: Sequence[str], folder: Path) -> None:
+    """Writes `results.parquet` (a row a run) and `summary.csv` (a row a cell)."""
+    plain = [{name: value for name, value in row.items() if name != "spent"} for row in rows]
+    plain = [row | {"assumptions": assumed_in([row])} for row in plain]
+    _frame(plain).write_parquet(folder / "results.parquet")
+    cells = [cell.pop("values") | cell for cell in summarised(rows, axes)]
+    without_formulas(_frame(cells)).write_csv(folder / "summary.csv")
+
+
+def _frame(rows: Sequence[Row]) -> pl.DataFrame:
+    """Plain columns: one of several kinds of values, or of lists, becomes text."""
+    columns = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
+        kinds = {type(value) for value in values if value is not None}
+        numbers = kinds <= {int, float}
+        if numbers and float in kinds:
+            values = [None if value is None else float(value) for value in values]
+        elif not numbers and not (len(kinds) == 1 and kinds <= {str, bool}):
+            values = [None if value is None else str(value) for value in values]
+        columns[name] = values
+    return pl.DataFrame(columns, infer_schema_length=None)
+
+
+def as_number(value: Any) -> float | None:
+    """A value of an axis as a number, None where it is none."""
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return float(value) if number else None

@@ -1,0 +1,119 @@
+"""How a deployment stands: its parties and runs, as lines or as a table that is kept up to date."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from parley.terminal.terminal_screen import Screen, guard_redirected, plain_table
+
+_EVERY_S = 1.0
+_RUNS_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStanding:
+    """Where a run stands.
+
+    Attributes:
+        board: where each of its parties stands (`parties.json`); empty once it has ended.
+    """
+
+    name: str
+    state: str
+    board: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where a deployment stands."""
+
+    address: str
+    spoken: str
+    parties: Mapping[str, bool]
+    runs: tuple[RunStanding, ...]
+    twice: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """All of it as text."""
+        yield f"Deployment at {self.address}, id {self.spoken}"
+        for name in self.parties:
+            yield f"  {name}: {self._connection(name)}"
+        for run in self.runs:
+            yield f"{run.name}: {run.state}{_board(run.board)}"
+            for note in run.notes:
+                yield f"  {note}"
+
+    def _connection(self, name: str) -> str:
+        state = "online" if self.parties[name] else "offline"
+        return f"{state}, attends twice (was its key copied?)" if name in self.twice else state
+
+    def table(self) -> Group:
+        """The parties, with what they do in the run that goes on, and the last runs."""
+        board = next((run.board for run in reversed(self.runs) if run.board), {})
+        doing = {party["name"]: party for party in board.get("parties", [])}
+        parties = plain_table("party", "connection", "in the run", "reason")
+        for name, online in self.parties.items():
+            own = doing.get(name, {})
+            parties.add_row(
+                Text(name),
+                Text(self._connection(name), style="green" if online else "red"),
+                Text(own.get("state", "")),
+                Text(own.get("reason", "")),
+            )
+        runs = plain_table("run", "state", "round", "stage")
+        for run in self.runs[-_RUNS_SHOWN:]:
+            number = str(run.board.get("round", ""))
+            runs.add_row(Text(run.name), Text(run.state), number, Text(run.board.get("stage", "")))
+        return Group(Text(f"Deployment at {self.address}"), parties, runs)
+
+
+def watch(look: Callable[[], Standing], *, lost: type[Exception]) -> NoReturn:
+    """Shows how a deployment stands, over and over, until it is interrupted.
+
+    On a terminal a table that is drawn again; elsewhere the lines, whenever they are others.
+
+    Args:
+        lost: what `look` raises where the server does not answer; it is then asked again.
+    """
+    console = Screen()
+    if not console.is_terminal:
+        _print_changes(look, lost)
+    with Live(console=console, auto_refresh=False, screen=False) as live:
+        guard_redirected()
+        while True:
+            try:
+                live.update(look().table(), refresh=True)
+            except lost as error:
+                live.update(Text(str(error), style="yellow"), refresh=True)
+            time.sleep(_EVERY_S)
+
+
+def _print_changes(look: Callable[[], Standing], lost: type[Exception]) -> NoReturn:
+    shown = ""
+    while True:
+        try:
+            said = "\n".join(look().lines())
+        except lost as error:
+            said = str(error)
+        if said != shown:
+            print(said, flush=True)
+            shown = said
+        time.sleep(_EVERY_S)
+
+
+def _board(board: Mapping[str, Any]) -> str:
+    if not board:
+        return ""
+    states = ", ".join(
+        f"{party['name']} {party['state']}" + (f" ({party['reason']})" if party["reason"] else "")
+        for party in board["parties"]
+    )
+    return f", round {board['round']}, {board['stage']}: {states}"

@@ -1,0 +1,221 @@
+"""What the terminal shows of a run while it runs: live progress."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Column
+from rich.text import Text
+
+from parley.client.algorithms.registry import title_of
+from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.server.records import guarantee_text
+from parley.terminal.heartbeat import Heartbeat
+from parley.terminal.terminal_screen import Screen, guard_redirected
+
+if TYPE_CHECKING:
+    from parley.client.contract.release_plan import ReleasePlan
+    from parley.server.jobs.job import Job
+    from parley.server.records.round_line import RoundLine
+
+_FEW = 5
+_LOST = {"declined", "dropped"}
+_AWAITED = {
+    "offline": "waiting for ",
+    "waiting for approval": "waiting for the approval of ",
+}
+"""State of a party that keeps a run waiting → what is said of those in it."""
+
+
+class RunDisplay:
+    """Live progress on stderr; a context manager and an `Observer`."""
+
+    def __init__(
+        self, *, quiet: bool, farewell: Callable[[KeyboardInterrupt], str] | None = None
+    ) -> None:
+        """A display; `farewell` says how a run that was interrupted goes on."""
+        self._farewell = farewell
+        self._console = Screen(stderr=True, quiet=quiet)
+        self._beats = None
+        if not quiet and not _draws(self._console):
+            self._beats = Heartbeat(lambda line: self._console.print(line, soft_wrap=True))
+        self._rounds = self._done = 0
+        self._plain = ""
+        self._progress = Progress(
+            TextColumn(
+                "{task.description}",
+                style="bold",
+                markup=False,
+                table_column=Column(min_width=9, no_wrap=True, overflow="ellipsis"),
+            ),
+            BarColumn(bar_width=12),
+            _RoundsColumn(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(min_width=7, no_wrap=True)),
+            # On a narrow terminal these are what is cut.
+            TextColumn(
+                "{task.fields[figures]}",
+                markup=False,
+                table_column=Column(no_wrap=True, overflow="ellipsis"),
+            ),
+            console=self._console,
+            transient=True,
+        )
+        self._folder: Path | None = None
+        self._figures = ""
+        self._scopes: list[str] = []
+        self._announced: set[tuple[str, int]] = set()
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        guard_redirected()
+        self._task = self._progress.add_task("starting", total=None, figures="")
+        if self._beats is not None:
+            self._beats.start()
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        if self._beats is not None:
+            self._beats.stop()
+        self._progress.stop()
+        if not isinstance(error, KeyboardInterrupt):
+            return
+        if self._farewell is not None:
+            # Whole lines: a command that is broken over two cannot be copied.
+            said = self._farewell(error)
+            self._console.print(said, style="yellow", soft_wrap=True)
+        elif self._folder:
+            self._console.print(
+                f"Stopped after the last committed round. Continue with:\n"
+                f"  parley run --resume {shlex.quote(str(self._folder))}",
+                style="yellow",
+                soft_wrap=True,
+            )
+
+    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
+        """Shows what is about to happen."""
+        self._folder = folder
+        own, title = plan.primary, title_of(job.algorithm.kind)
+        self._scopes = [guarantee_text.scope(of) for of in plan.guarantees]
+        seeded = " · seeded noise (simulation only, protects nobody)" if plan.seeded else ""
+        self._console.print(
+            f"{plan.parties} {'party' if plan.parties == 1 else 'parties'} · {title} · "
+            f"{job.model.kind} · d = {plan.parameters}{seeded}",
+            style="dim",
+        )
+        for of, asked in zip(plan.guarantees, job.budgets, strict=True):
+            clip = "" if of is own else f" on updates clipped to {of.clip_norm:g}"
+            self._console.print(
+                f"budget {guarantee_text.allowed(asked.epsilon, asked.delta)}, "
+                f"{guarantee_text.scope(of)} · "
+                f"{of.mechanism.law} noise{clip}",
+                style="dim",
+            )
+        if own.delta > job.privacy.delta:
+            self._console.print(
+                f"δ = {as_written(job.privacy.delta)} becomes δ = {shown_up(own.delta, 3)}: "
+                "the distance of the rounded l2-laplace sampler. laplace-l1 keeps δ = 0.",
+                style="yellow",
+            )
+        if plan.parties == 1:
+            self._console.print(
+                "One party is the centralised case: its own contribution is the sum, only the "
+                "noise protects its records.",
+                style="yellow",
+            )
+        if done:
+            self._console.print(f"Resuming after round {done}.", style="dim")
+        self._rounds, self._done = job.rounds, done
+        self._progress.update(self._task, total=job.rounds, completed=done)
+        self.stage("rounds")
+
+    def stage(self, name: str, *, figures: str | None = None, waiting: str = "") -> None:
+        """Show what the run does now, and whom it waits for."""
+        if figures is not None:
+            self._plain = figures
+        shown = " · ".join(part for part in (waiting, self._plain) if part)
+        self._progress.update(self._task, description=name, figures=shown)
+        if self._beats is not None:
+            far = f"{self._done} of {self._rounds} rounds" if self._rounds else ""
+            self._beats.note(name, far, waiting=waiting)
+
+    def parties(self, board: dict[str, Any]) -> None:
+        """Shows where the parties of real processes stand: each of a few, else how many."""
+        parties = board["parties"]
+        if len(parties) <= _FEW:
+            shown = ", ".join(_standing(party) for party in parties)
+        else:
+            counts = Counter(party["state"] for party in parties)
+            shown = ", ".join(f"{count} {state}" for state, count in counts.items())
+        self.stage(board["stage"], figures=shown, waiting=awaited(parties))
+        for party in parties:
+            if party["state"] in _LOST and (party["name"], board["round"]) not in self._announced:
+                self._announced.add((party["name"], board["round"]))
+                where = f"round {board['round']}" if board["round"] else "before the first round"
+                self._console.print(f"{_standing(party)}, {where}", style="yellow")
+
+    def round_done(self, line: RoundLine) -> None:
+        """Moves the bar; loss and accuracy are marked as the simulation's."""
+        figures = line.simulation_only
+        if figures:
+            accuracy = figures.get("accuracy")
+            shown = f" · accuracy {accuracy:.3f}" if accuracy is not None else ""
+            loss = "diverged" if figures["loss"] is None else f"{figures['loss']:.4f}"
+            self._figures = f"loss {loss}{shown} (simulation only)"
+        clipped = line.clipped_fraction
+        share = "" if clipped is None else f"clipped {clipped:.2f} · "
+        self._done = line.round
+        self._progress.update(self._task, completed=line.round)
+        self.stage("rounds", figures=f"{self._spent(line)} · {share}{self._figures}")
+
+    def _spent(self, line: RoundLine) -> str:
+        """What each guarantee came to so far."""
+        return " · ".join(
+            f"{guarantee_text.points(of.epsilon_charged, of.delta)} ({scope})"
+            for of, scope in zip(line.guarantees, self._scopes, strict=True)
+        )
+
+
+class _RoundsColumn(MofNCompleteColumn):
+    """So many of so many rounds; nothing while there are none to count."""
+
+    def render(self, task: Task) -> Text:
+        """Return the text of one task."""
+        return super().render(task) if task.total is not None else Text("")
+
+
+def _draws(console: Screen) -> bool:
+    """Return whether a bar is seen: on a terminal that can move its cursor, whatever is forced."""
+    return console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
+
+
+def awaited(parties: Sequence[Mapping[str, str]]) -> str:
+    """Return whom a run waits for, as "waiting for west"; empty if for nobody.
+
+    >>> awaited([{"name": "west", "state": "offline"}, {"name": "east", "state": "online"}])
+    'waiting for west'
+    """
+    found = []
+    for state, words_before in _AWAITED.items():
+        names = [party["name"] for party in parties if party["state"] == state]
+        if names:
+            more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+            found.append(f"{words_before}{', '.join(names[:_FEW])}{more}")
+    return "; ".join(found)
+
+
+def _standing(party: dict[str, str]) -> str:
+    """A party's name and state; why, where it declined."""
+    reason = f" ({party['reason']})" if party["reason"] else ""
+    return f"{party['name']} {party['state']}{reason}"

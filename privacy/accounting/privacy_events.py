@@ -1,0 +1,364 @@
+"""Events: what one release costs, by the curves that are proved for it.
+
+An event is a frozen fact without data. Six kinds have their own curve, two wrap another
+event, as in `dp_accounting.dp_event`:
+
+| event | what is proved |
+|---|---|
+| Gaussian(mu) | μ-GDP: the exact Gaussian curve (Dong, Roth & Su 2022), ρ = μ²/2 |
+| Zcdp(rho) | ρ-zCDP (Bun & Steinke 2016) |
+| Pure(epsilon, rho) | ε-DP, and ρ-zCDP with ρ ≤ ε²/2 |
+| BoundedRange(epsilon, rho) | the same, and a bounded range of ε (exponential mechanism) |
+| PoissonSampledGaussian(…) | one step of DP-SGD: an RDP curve and a PLD (`subsampled_gaussian`) |
+| BehindCoin(probability, event, count) | so many such steps, or none, by one coin: the same |
+| Repeated(event, count) | `count` releases of `event` |
+| Approximate(event, delta) | a release within statistical distance `delta` of `event` |
+| PlannedSteps(event, count, mu, delta) | a job of `count` such steps, as one release |
+
+Neighbours are those of the mechanism that made the event. What an event means never changes: a
+ledger that holds it is read for ever.
+
+    >>> event = Approximate(event=Gaussian(mu=0.05), delta=2.0**-60)
+    >>> parse_event(event.to_json()) == event
+    True
+    >>> [(leaf, count) for leaf, count in Repeated(event=event, count=3).leaves()]
+    [(Gaussian(mu=0.05), 3)]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+from parley.privacy.accounting.rounding import check_positive, check_whole, exact
+from parley.privacy.accounting.threat_model import Neighbouring
+
+
+def _check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"Expected {name} to be a number, got {value!r}.")
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"Expected {name} finite and ≥ 0, got {value}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """What one release costs one unit; a value out of its range raises ValueError."""
+
+    kind: ClassVar[str]
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """ρ of zCDP that every event has, exact; of the ideal law where it is approximate."""
+        return sum((leaf.exact_rho * count for leaf, count in self.leaves()), Fraction(0))
+
+    @property
+    def slack(self) -> Fraction:
+        """Statistical distance of the release from one that has the curves; exact."""
+        return Fraction(0)
+
+    @property
+    def releases(self) -> int:
+        """How many releases it is; a planned job is several."""
+        return 1
+
+    @property
+    def ideal(self) -> Event:
+        """The event of the law that it is near; itself, where it is that law's."""
+        return self
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """The events with their own curve that it consists of, and how many of each."""
+        yield self, 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, which `parse_event` reads back unchanged."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {k: v.to_json() if isinstance(v, Event) else v for k, v in values.items()}
+        return {"kind": self.kind, **plain}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(Event):
+    """μ-GDP: a Gaussian of μ = Δ/σ, its exact curve."""
+
+    kind: ClassVar[str] = "gaussian"
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        _check_number("mu", self.mu)
+
+    @cached_property
+    def exact_rho(self) -> Fraction:
+        """μ²/2 (Bun & Steinke 2016, Proposition 1.6)."""
+        return exact(self.mu) ** 2 / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Zcdp(Event):
+    """ρ-zCDP and nothing better."""
+
+    kind: ClassVar[str] = "zcdp"
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        _check_number("rho", self.rho)
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """As given."""
+        return exact(self.rho)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pure(Event):
+    """ε-DP; `rho` where a ρ below ε²/2 is proved, too."""
+
+    kind: ClassVar[str] = "pure"
+
+    epsilon: float
+    rho: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_number("epsilon", self.epsilon)
+        if self.rho is not None:
+            _check_number("rho", self.rho)
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """The lower of ε²/2 (Bun & Steinke 2016, Proposition 1.4) and the given bound."""
+        implied = exact(self.epsilon) ** 2 / 2
+        return implied if self.rho is None else min(implied, exact(self.rho))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedRange(Pure):
+    """A release whose log-likelihood ratio has a range of ε: the exponential mechanism.
+
+    Durfee & Rogers 2019, Definition 3.1; ρ = ε²/8 (Cesar & Rogers 2021, Lemma 3.2).
+    """
+
+    kind: ClassVar[str] = "bounded-range"
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class PoissonSampledGaussian(Event):
+    """One step of DP-SGD: a Poisson batch, N(0, (σC)²I) on its clipped sum.
+
+    Attributes:
+        sampling_rate: q in (0, 1].
+        noise_multiplier: σ > 0; the noise on the sum is σC.
+    """
+
+    kind: ClassVar[str] = "poisson-sampled-gaussian"
+
+    sampling_rate: float
+    noise_multiplier: float
+    neighbouring: str
+
+    def __post_init__(self) -> None:
+        check_positive("noise_multiplier", self.noise_multiplier)
+        if not 0 < self.sampling_rate <= 1:
+            raise ValueError(f"Expected a sampling rate in (0, 1], got {self.sampling_rate}.")
+        object.__setattr__(self, "neighbouring", str(Neighbouring(self.neighbouring)))
+
+    @property
+    def sensitivity(self) -> int:
+        """Of the clipped sum, in units of C: 2 under replace-one, 1 under add-or-remove-one."""
+        return Neighbouring(self.neighbouring).radii
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """ρ of one step, sampling ignored: sampling never raises a divergence."""
+        return (Fraction(self.sensitivity) / exact(self.noise_multiplier)) ** 2 / 2
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class BehindCoin(Event):
+    """`count` steps of `event`, adaptively, with probability p, by one coin; else nothing.
+
+    The coin is fresh, tossed by itself, and may be seen: p is the same for both neighbours, and
+    with (P, Q) the dominating pair of the steps that of the release is (1−p)·⊥ + p·P and
+    (1−p)·⊥ + p·Q. All of the steps are in or none is: that is one mixture, not `count` of them.
+    """
+
+    kind: ClassVar[str] = "behind-coin"
+
+    probability: float
+    event: PoissonSampledGaussian
+    count: int
+
+    def __post_init__(self) -> None:
+        _check_number("probability", self.probability)
+        if not 0 < self.probability < 1:
+            raise ValueError(f"Expected a probability in (0, 1), got {self.probability}.")
+        if not isinstance(self.event, PoissonSampledGaussian):
+            raise ValueError(f"Expected a step of DP-SGD behind a coin, got {self.event!r}.")
+        check_whole("count", self.count)
+
+    @property
+    def neighbouring(self) -> str:
+        """The steps' relation."""
+        return self.event.neighbouring
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """ρ of the steps: (1−p) + p·e^((α−1)D) ≤ e^((α−1)D), as D ≥ 0: a coin raises no D_α."""
+        return self.event.exact_rho * self.count
+
+
+Step = PoissonSampledGaussian | BehindCoin
+"""What is accounted by the privacy loss of steps of DP-SGD (`subsampled_gaussian`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeated(Event):
+    """`count` releases of `event`, adaptively."""
+
+    kind: ClassVar[str] = "repeated"
+
+    event: Event
+    count: int
+
+    def __post_init__(self) -> None:
+        check_whole("count", self.count)
+
+    @property
+    def slack(self) -> Fraction:
+        """The distances add up."""
+        return self.event.slack * self.count
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """The event's, `count` times."""
+        for leaf, count in self.event.leaves():
+            yield leaf, count * self.count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approximate(Event):
+    """A release whose law is within statistical distance `delta` of one that has `event`'s curves.
+
+    That is how a sampler that is not exact is charged: `Composition.slack_delta`.
+    """
+
+    kind: ClassVar[str] = "approximate"
+
+    event: Event
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check_number("delta", self.delta)
+        if self.delta >= 1:
+            raise ValueError(f"Expected 0 ≤ delta < 1, got {self.delta}.")
+        if any(isinstance(leaf, Pure) and count > 1 for leaf, count in self.event.leaves()):
+            # Its distance would be one of several at once (`accountants.by_parts`).
+            raise ValueError("Expected one pure event within a distance, got it repeated.")
+
+    @cached_property
+    def slack(self) -> Fraction:
+        """Its own distance and the event's."""
+        return exact(self.delta) + self.event.slack
+
+    @property
+    def ideal(self) -> Event:
+        """The event whose curves it has."""
+        return self.event
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """The event's."""
+        return self.event.leaves()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSteps(Event):
+    """All `count` releases of `event` that one job planned beforehand, charged as one release.
+
+    The whole of them has a dominating pair (P, Q). In both directions its hockey-stick curve is
+    nowhere above that of a μ-GDP pair by more than `delta` (`subsampled_gaussian.planned_steps`).
+    So P is within distance `delta` of a P′ for which (P′, Q) is μ-GDP: clip the likelihood ratio at
+    both ends. A job that ends early is post-processing of the whole.
+
+    Attributes:
+        delta: δ′; those of several jobs add up.
+    """
+
+    kind: ClassVar[str] = "planned-steps"
+
+    event: Event
+    count: int
+    mu: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_whole("count", self.count)
+        _check_number("mu", self.mu)
+        _check_number("delta", self.delta)
+        if not all(isinstance(leaf, Step) for leaf, _ in self.event.leaves()):
+            raise ValueError(f"Expected steps of DP-SGD that are planned, got {self.event!r}.")
+
+    @property
+    def releases(self) -> int:
+        """The job's."""
+        return self.count
+
+    @property
+    def slack(self) -> Fraction:
+        """Distance of all the steps' samplers from their laws."""
+        return self.event.slack * self.count
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """Sum of the steps' ρ, which holds without δ′."""
+        return self.event.exact_rho * self.count
+
+
+EVENTS: dict[str, type[Event]] = {
+    kind.kind: kind
+    for kind in (
+        Gaussian,
+        Zcdp,
+        Pure,
+        BoundedRange,
+        PoissonSampledGaussian,
+        BehindCoin,
+        Repeated,
+        Approximate,
+        PlannedSteps,
+    )
+}
+"""The kinds of event, by the name that a ledger holds."""
+
+_DEEPEST = 8
+
+
+def parse_event(values: object, *, depth: int = 0) -> Event:
+    """The event that `to_json` wrote.
+
+    Raises:
+        ValueError: not such an event: an unknown kind, a missing or unknown key, a bad value.
+    """
+    if not isinstance(values, Mapping) or depth > _DEEPEST:
+        raise ValueError(f"Expected an event as an object, got {type(values).__name__}.")
+    kind = EVENTS.get(str(values.get("kind")))
+    if kind is None:
+        raise ValueError(f"Expected an event of {', '.join(EVENTS)}, got {values.get('kind')!r}.")
+    named = {field.name for field in fields(kind)}
+    if set(values) != named | {"kind"}:
+        raise ValueError(f"Expected the keys {sorted(named)} of {kind.kind}, got {sorted(values)}.")
+    inner = {"event": parse_event(values["event"], depth=depth + 1)} if "event" in named else {}
+    rest = {name: values[name] for name in named - {"event"}}
+    return kind(**rest, **inner)
+
+
+def parse_planned(values: object) -> PlannedSteps:
+    """Return the planned job that `to_json` wrote; ValueError for anything else."""
+    event = parse_event(values)
+    if not isinstance(event, PlannedSteps):
+        raise ValueError(f"Expected a planned job, got {event.kind}.")
+    return event

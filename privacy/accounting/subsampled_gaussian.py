@@ -1,0 +1,283 @@
+"""The Poisson-subsampled Gaussian of DP-SGD: its accounts by RDP and PLD.
+
+One step (Abadi et al. 2016, arXiv:1607.00133, Algorithm 1): every record is in the batch with
+probability q, independently; its gradient is clipped to L2 norm C; N(0, (σC)²I) is added to the
+**sum**. T steps compose, adaptively. In units of C the dominating pair of one step is
+
+| neighbours | P | Q |
+|---|---|---|
+| add-or-remove-one | (1−q)·N(0, σ²) + q·N(1, σ²) | N(0, σ²), and in the other order |
+| replace-one | (1−q)·N(0, σ²) + q·N(1, σ²) | (1−q)·N(0, σ²) + q·N(−1, σ²) |
+
+Replace-one: both records' gradients are at most 1 long, and among all such pairs the opposite one
+has the largest hockey-stick divergence at every ε. The overlap of q·N(g) − (e^ε−1)(1−q)·N(0), where
+that is positive, with e^ε·q·N(g′) falls as g′ turns away from g, and as either grows. Dominating
+pairs compose (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 10).
+
+K steps that one coin of probability p puts into a release, or leaves out, have the pair
+(1−p)·⊥ + p·P^K and (1−p)·⊥ + p·Q^K where the coin is seen, and are no worse where it is not
+(post-processing). Its loss is 0 with 1−p, else that of K steps; a hockey-stick divergence at
+ε ≥ 0 is p times theirs, and D_α = ln((1−p) + p·e^((α−1)·K·D_α))/(α−1). T releases, each by a coin
+tossed anew, compose as any: that a coin falls the same in both worlds makes T of them
+Σ_j Bin(T, p)(j)·δ_j, δ_j of j·K steps.
+
+PLD, and RDP under add-or-remove-one, are dp-accounting's
+(`parley.privacy.accounting.dp_accounting_adapter`); the Rényi divergence of the replace-one pair is
+integrated here.
+
+    >>> from parley.privacy.accounting.privacy_events import PoissonSampledGaussian
+    >>> step = {"sampling_rate": 0.01, "noise_multiplier": 4.0}
+    >>> abadi = PoissonSampledGaussian(**step, neighbouring="add-or-remove-one")
+    >>> {name: round(value, 3) for name, value in epsilons({abadi: 10_000}, delta=1e-5).items()}
+    {'rdp': 1.035, 'pld': 0.947}
+    >>> rare = BehindCoin(probability=0.05, event=abadi, count=100)
+    >>> {name: round(value, 3) for name, value in epsilons({rare: 100}, delta=1e-5).items()}
+    {'rdp': 0.256, 'pld': 0.219}
+
+Also here: a noisy count of clipped gradients, released beside DP-SGD's noisy sums from the same
+budget.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.privacy.accounting.privacy_events import BehindCoin, Event, PlannedSteps, Step
+from parley.privacy.accounting.rounding import check_positive, exact, root_up
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.special_functions import erfcx, ndtr
+
+ORDERS: tuple[float, ...] = (
+    *(1 + k / 10 for k in range(1, 100)),
+    *(float(k) for k in range(11, 64)),
+    *(64.0, 80.0, 96.0, 128.0, 192.0, 256.0, 512.0, 1024.0),
+)
+"""Rényi orders of the RDP account."""
+
+PLD_INTERVAL = 1e-4
+"""Finest grid of the privacy loss; the estimate is pessimistic, a coarser grid only costs ε."""
+
+_LARGEST_PLD_STEPS = 10_000_000
+_MOST_LOSSES = 2**17
+"""About the most losses of one step on its grid: each is computed by itself."""
+
+
+CountedSteps = tuple[tuple[Step, int], ...]
+"""Kinds of steps, and how many there were of each, in a fixed order."""
+
+
+def in_order(steps: Mapping[Step, int]) -> CountedSteps:
+    """Steps in an order that does not depend on when there were which."""
+    return tuple(sorted(steps.items(), key=lambda item: (item[0].kind, item)))
+
+
+def epsilons(steps: Mapping[Step, int], *, delta: float) -> dict[str, float]:
+    """ε at `delta` of steps composed, by RDP and by PLD; both are upper bounds."""
+    items = in_order(steps)
+    return {"rdp": rdp_epsilon(items, delta=delta), "pld": pld_epsilon(items, delta=delta)}
+
+
+def rdp_epsilon(steps: CountedSteps, *, delta: float, rho: float = 0.0) -> float:
+    """ε by RDP of the steps and of anything else that is ρ-zCDP (its RDP is at most αρ)."""
+    if delta <= 0:
+        return math.inf
+    from parley.privacy.accounting.dp_accounting_adapter import epsilon_of_rdp  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
+
+    total = rho * np.asarray(ORDERS)
+    for kind, count in steps:
+        total = total + count * _step_rdp(kind)
+    return epsilon_of_rdp(ORDERS, total, delta)
+
+
+def pld_epsilon(
+    steps: CountedSteps,
+    *,
+    delta: float,
+    mu: float = 0.0,
+    pure: float = 0.0,
+    interval: float | None = None,
+) -> float:
+    """ε by PLD of the steps, a Gaussian of μ = `mu`, and a release of pure ε = `pure`.
+
+    Any ε-DP release is dominated by randomized response of that ε (Kairouz, Oh & Viswanath 2015).
+    ∞ where the composition is beyond what the library computes.
+    """
+    if delta <= 0 or _is_beyond(steps, mu):
+        return math.inf
+    if interval is None:
+        interval = _intervals(steps)
+    from parley.privacy.accounting.dp_accounting_adapter import composed_loss  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
+
+    return composed_loss(steps, mu, pure, interval).epsilon(delta)
+
+
+@functools.lru_cache(maxsize=64)
+def planned_steps(event: Event, count: int, delta: float) -> PlannedSteps:
+    """Return `count` releases of `event`, all of them steps, as one release with δ′ ≤ `delta`.
+
+    Its μ is the least found with δ(e) ≤ g_μ(e) + δ′ for all e ≥ 0 in both directions, δ being the
+    hockey-stick curve of the whole and g_μ a Gaussian's; or that of the steps without sampling, if
+    that is lower: it needs no δ′.
+    """
+    unsampled = root_up(2 * event.exact_rho * count)
+    steps = in_order({leaf: times * count for leaf, times in event.leaves()})  # type: ignore[misc]
+    mu = _gdp_mu(steps, delta, at_most=unsampled) if delta > 0 else unsampled
+    planned = functools.partial(PlannedSteps, event=event, count=count)
+    return planned(mu=mu, delta=delta) if mu < unsampled else planned(mu=unsampled, delta=0.0)
+
+
+_CURVE_POINTS = 20_000
+
+
+def _gdp_mu(steps: CountedSteps, delta: float, at_most: float) -> float:
+    """μ of `planned_steps`; `at_most` if the composition is beyond what the library computes."""
+    if _is_beyond(steps):
+        return at_most
+    from parley.privacy.accounting.dp_accounting_adapter import composed_loss  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
+
+    loss = composed_loss(steps, 0.0, 0.0, _intervals(steps))
+    curves = []
+    for epsilons, deltas in loss.curves():
+        above = deltas > delta * (1 - 1e-9)
+        if above[0]:  # at an infinite loss already
+            return at_most
+        # δ falls with e, g too: on [e₁, e₂] it is enough that δ(e₁) ≤ g(e₂) + δ′.
+        kept = np.flatnonzero(above)
+        if kept.size:
+            places = np.linspace(kept[0] - 1, kept[-1], _CURVE_POINTS).astype(int)
+            places = np.unique(np.append(places, kept[-1]))
+            curves.append((epsilons[places[:-1]], deltas[places[1:]]))
+    low, high = 0.0, at_most
+    for _ in range(60):
+        mu = (low + high) / 2
+        fits = all((deltas <= _gaussian_curve(mu, e) + delta).all() for e, deltas in curves)
+        low, high = (low, mu) if fits else (mu, high)
+        if high - low <= 1e-7 * high:
+            break
+    return high
+
+
+def _gaussian_curve(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`[n]` δ of a μ-GDP release at each ε, rounded down (`gaussian_curve`)."""
+    to_left = mu / 2 - epsilons / mu
+    mass = ndtr(to_left)
+    rest = np.exp(-(to_left**2) / 2) / 2 * erfcx((mu / 2 + epsilons / mu) / math.sqrt(2))
+    return np.asarray(mass - rest - 1e-13 * mass)
+
+
+def _is_beyond(steps: CountedSteps, mu: float = 0.0) -> bool:
+    """Return whether a composition is beyond what the library computes."""
+    taken = sum(count * getattr(kind, "count", 1) for kind, count in steps)
+    squares = sum(float(2 * kind.exact_rho) * _let_in(kind, count) for kind, count in steps)
+    # The composed privacy loss spreads with the steps' total μ; a wide one gets a coarser grid.
+    return taken > _LARGEST_PLD_STEPS or math.sqrt(squares) + mu > 200
+
+
+def _intervals(steps: CountedSteps) -> float:
+    return min((_interval(kind) for kind, _ in steps), default=PLD_INTERVAL)
+
+
+def _let_in(kind: Step, count: int) -> float:
+    """About the most of `count` releases that coins let in: eight deviations above the mean."""
+    if not isinstance(kind, BehindCoin):
+        return count
+    mean = kind.probability * count
+    return min(count, mean + 8 * math.sqrt(mean) + 20)
+
+
+def _interval(kind: Step) -> float:
+    """A 25th of one step's own loss, on a ladder of powers of two so that steps share grids."""
+    if isinstance(kind, BehindCoin):
+        return _interval(kind.event)
+    own = kind.sampling_rate * kind.sensitivity / kind.noise_multiplier / 25
+    doublings = max(0, min(6, math.floor(math.log2(own / PLD_INTERVAL))))
+    # A batch that is hardly ever drawn with little noise has rare and large losses: a bounded
+    # number of them is computed. A coarser grid rounds a loss up.
+    largest = (kind.sensitivity / kind.noise_multiplier) ** 2 / 2
+    largest += 10 * kind.sensitivity / kind.noise_multiplier
+    places = largest / PLD_INTERVAL / _MOST_LOSSES
+    return PLD_INTERVAL * 2.0 ** max(doublings, math.floor(math.log2(places)))
+
+
+@functools.lru_cache(maxsize=256)
+def _step_rdp(kind: Step) -> NDArray[np.float64]:
+    """`[orders]` Rényi divergences of the dominating pair of one step, or of one coin's."""
+    if isinstance(kind, BehindCoin):
+        rest = np.asarray(ORDERS) - 1
+        inner = math.log(kind.probability) + rest * kind.count * _step_rdp(kind.event)
+        # Rounded up by what a logarithm and a sum of this size may lose.
+        mixed = np.logaddexp(math.log1p(-kind.probability), inner)
+        return np.asarray(np.maximum(mixed + 1e-15 * (1 + np.abs(inner)), 0.0) / rest)
+    if kind.neighbouring == Neighbouring.REPLACE_ONE:
+        return _replace_one_rdp(kind.sampling_rate, kind.noise_multiplier)
+    from parley.privacy.accounting.dp_accounting_adapter import added_rdp  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
+
+    return added_rdp(kind.sampling_rate, kind.noise_multiplier, ORDERS)
+
+
+def _replace_one_rdp(rate: float, sigma: float) -> NDArray[np.float64]:
+    """D_α(P‖Q) of the replace-one pair, by the trapezoidal rule on the logarithms.
+
+    The integrand is analytic and falls like a Gaussian, so the rule converges faster than any
+    power of the step (Trefethen & Weideman 2014); σ/24 leaves nothing of it in double precision.
+    """
+    orders = np.asarray(ORDERS)
+    result = np.empty_like(orders)
+    for at, alpha in enumerate(orders):
+        # P^α·Q^(1−α) is largest between −1 and 2α − 1 and falls off with σ on either side.
+        low, high = -1 - 40 * sigma, 2 * alpha - 1 + 40 * sigma
+        step = min(sigma / 24, sigma**2 / 4)
+        if (high - low) / step > 2_000_000:
+            result[at] = math.inf
+            continue
+        x = np.arange(low, high, step)
+        centre = -(x**2) / (2 * sigma**2)
+        tilt = x / sigma**2 - 1 / (2 * sigma**2)
+        mirrored = -x / sigma**2 - 1 / (2 * sigma**2)
+        rest = math.log1p(-rate) if rate < 1 else -math.inf
+        log_p = np.logaddexp(rest, math.log(rate) + tilt)
+        log_q = np.logaddexp(rest, math.log(rate) + mirrored)
+        terms = centre + alpha * log_p + (1 - alpha) * log_q
+        peak = float(terms.max())
+        total = peak + math.log(
+            np.exp(terms - peak).sum() * step / (sigma * math.sqrt(2 * math.pi))
+        )
+        # Rounded up by what summing logarithms of this size may lose.
+        result[at] = max(0.0, total + 1e-13 * (1 + abs(peak))) / (alpha - 1)
+    return result
+
+
+def check_share(share: float) -> None:
+    """Raise ValueError unless 0 ≤ s < 1."""
+    if not 0 <= share < 1:
+        raise ValueError(f"Expected 0 ≤ a clipped fraction's share < 1, got {share}.")
+
+
+def gradient_multiplier(noise_multiplier: float, share: float) -> float:
+    """σ_g, of the noise on the clipped sums; σ itself where no count is released."""
+    check_share(share)
+    if not share:
+        return noise_multiplier
+    return _above(_larger(noise_multiplier) ** 2 / (1 - _larger(share)))
+
+
+def count_deviation(noise_multiplier: float, share: float, steps: int) -> float:
+    """√T·2σ_b: standard deviation of the noise on Σ (2b_i − 1) over T steps; needs s > 0."""
+    check_share(share)
+    check_positive("a clipped fraction's share", share)
+    return _above(_larger(noise_multiplier) ** 2 * steps / min(exact(share), Fraction(share)))
+
+
+def _larger(value: float) -> Fraction:
+    """The account reads a float as its decimal, the sampler as its binary: the larger counts."""
+    return max(exact(value), Fraction(value))
+
+
+def _above(square: Fraction) -> float:
+    return math.nextafter(root_up(square), math.inf)  # as a decimal and as a binary

@@ -1,0 +1,88 @@
+"""Two worlds, one event: what the two rates of a test say about ε, and about μ.
+
+`in` is a world with the canary, `out` one without it, or with its opposite. An (ε, δ)-DP release
+has P_in[E] ≤ e^ε·P_out[E] + δ for every event E (Kairouz, Oh & Viswanath 2015, Theorem 2.1); limits
+of Clopper & Pearson stand for the probabilities, each at half of α (Nasr et al. 2021,
+arXiv:2101.04535).
+
+    >>> from parley.privacy.audit.event_counts import Hits
+    >>> seen = Hits(hits=490, trials=500), Hits(hits=10, trials=500)
+    >>> round(pair_epsilon(*seen, alpha=0.01, delta=0.0), 5)
+    3.11952
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy.special import ndtri
+
+from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
+from parley.privacy.accounting.rounding import check_delta
+from parley.privacy.audit.event_counts import Hits, LowerBound, alpha_of, check_alpha
+
+
+def pair_epsilon(hits_in: Hits, hits_out: Hits, *, alpha: float, delta: float) -> float:
+    """ε ≥ ln((CP₋(hits_in) − δ)/CP₊(hits_out)), 0 where that is negative.
+
+    Args:
+        alpha: the chance that the bound is too high, both limits together.
+    """
+    check_alpha(alpha)
+    check_delta(delta)
+    low, high = hits_in.lower(alpha / 2), hits_out.upper(alpha / 2)
+    return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
+
+
+def pair_bound(hits_in: Hits, hits_out: Hits, *, confidence: float, delta: float) -> LowerBound:
+    """`pair_epsilon` with its confidence; it assumes nothing of the noise."""
+    epsilon = pair_epsilon(hits_in, hits_out, alpha=alpha_of(confidence), delta=delta)
+    return LowerBound(method="pair", epsilon_lower=epsilon, confidence=confidence, delta=delta)
+
+
+def pair_ceiling(trials: int, *, alpha: float, delta: float) -> float:
+    """The most that so many trials a world can certify: every one a hit, and none."""
+    all_hit, none = Hits(hits=trials, trials=trials), Hits(hits=0, trials=trials)
+    return pair_epsilon(all_hit, none, alpha=alpha, delta=delta)
+
+
+def mu_lower(false_positives: Hits, false_negatives: Hits, *, alpha: float) -> float:
+    """μ ≥ Φ⁻¹(1 − FPR₊) − Φ⁻¹(FNR₊), 0 where that is negative.
+
+    A μ-GDP release lets no test have rates below its trade-off curve (Dong, Roth & Su 2022,
+    Equation (6)). It refutes a claim of less than μ. As a bound on ε it presumes that the release
+    *is* as hard as a Gaussian one everywhere: "Gaussian curve assumed" (Nasr et al. 2023,
+    arXiv:2302.07956).
+    """
+    check_alpha(alpha)
+    rates = false_positives.upper(alpha / 2), false_negatives.upper(alpha / 2)
+    if max(rates) >= 1:
+        return 0.0
+    return max(0.0, -float(ndtri(rates[0])) - float(ndtri(rates[1])))
+
+
+def gaussian_epsilon_lower(mu: float, delta: float) -> float:
+    """ε(δ) of the Gaussian curve, rounded down: ∞ at δ = 0 says nothing, so that it is 0."""
+    epsilon = gaussian_epsilon(mu, delta)
+    return epsilon * (1 - 1e-12) if math.isfinite(epsilon) else 0.0
+
+
+def mu_bound(
+    false_positives: Hits, false_negatives: Hits, *, confidence: float, delta: float
+) -> LowerBound:
+    """`mu_lower` and the ε of that curve at δ."""
+    check_delta(delta)
+    mu = mu_lower(false_positives, false_negatives, alpha=alpha_of(confidence))
+    return LowerBound(
+        method="mu",
+        epsilon_lower=gaussian_epsilon_lower(mu, delta),
+        mu_lower=mu,
+        confidence=confidence,
+        delta=delta,
+    )
+
+
+def mu_ceiling(trials: int, *, alpha: float) -> float:
+    """The largest μ that so many trials a world can certify."""
+    none = Hits(hits=0, trials=trials)
+    return mu_lower(none, none, alpha=alpha)

@@ -1,0 +1,176 @@
+"""From a budget to σ of DP-SGD's steps: bisection and secants.
+
+What a release is charged is computed from its σ again, however that was found: no ε rests on this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
+from parley.privacy.accounting.privacy_events import BehindCoin, PoissonSampledGaussian
+from parley.privacy.accounting.rounding import (
+    as_written,
+    check_positive,
+    check_whole,
+    round_up_to_bits,
+    shown_down,
+    shown_up,
+)
+from parley.privacy.accounting.subsampled_gaussian import (
+    CountedSteps,
+    planned_steps,
+    pld_epsilon,
+    rdp_epsilon,
+)
+
+_SIGMA_BITS = 20
+"""Significant bits of σ. Two processors differ by some 10⁻¹² of it, and this rounds up by at most
+2·10⁻⁶: a run that was begun on one is resumed on the other under the same plan."""
+
+
+def _check_needs_noise(
+    rate: float, draws: int, left: float, delta: float, *, parts: str, remedy: str
+) -> None:
+    """Raise ValueError if a record is so rarely drawn that δ covers it without noise."""
+    ever = -math.expm1(draws * math.log1p(-rate)) if 0 < rate < 1 else 1.0
+    if ever <= left:
+        raise ValueError(
+            f"Expected delta below {shown_down(ever, 3)}, the chance that a record is in any of "
+            f"{parts}, got {as_written(delta)}: no noise would be needed. {remedy}"
+        )
+
+
+def calibrate_steps(
+    *,
+    sampling_rate: float,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    neighbouring: str = "replace-one",
+    slack: float = 0.0,
+    mu: float = 0.0,
+    probability: float = 1.0,
+    together: int = 1,
+    planned_delta: float = 0.0,
+) -> float:
+    """The least σ found, to a few 10⁻⁴, such that `steps` steps are (ε, δ)-DP by PLD, else RDP.
+
+    Args:
+        slack: total statistical distance of the steps' noise from its law; (1 + e^ε)·slack of δ
+            is kept for it.
+        mu: μ of the Gaussian releases that share the budget.
+        probability: p, with which a coin that may be seen lets steps in (`BehindCoin`); 1: always.
+        together: how many of the steps each coin decides on.
+        planned_delta: δ′ in addition to δ, with which all steps are one release that is μ-GDP
+            (`planned_steps`), as a shared account charges them; 0: they are a plan by themselves.
+    """
+    check_positive("epsilon", epsilon)
+    check_whole("steps", steps)
+    if not 0 < delta < 1:
+        raise ValueError(
+            f"Expected delta in (0, 1), got {as_written(delta)}: the Gaussian noise of DP-SGD has "
+            "no pure guarantee."
+        )
+    left = _left_for_steps(epsilon, delta, slack)
+    coins, incomplete = divmod(steps, together)
+    if incomplete:
+        raise ValueError(f"Expected whole blocks of {together} steps, got {steps}.")
+    if probability < 1:
+        parts, remedy = f"{coins} sums", "Choose a smaller delta."
+        _check_needs_noise(probability, coins, left, delta, parts=parts, remedy=remedy)
+    else:
+        parts = f"{steps} batches at sampling rate {sampling_rate:g}"
+        remedy = "Choose a smaller delta or a larger sampling rate."
+        _check_needs_noise(sampling_rate, steps, left, delta, parts=parts, remedy=remedy)
+
+    def kinds(sigma: float) -> CountedSteps:
+        step = PoissonSampledGaussian(
+            sampling_rate=sampling_rate, noise_multiplier=sigma, neighbouring=neighbouring
+        )
+        if probability == 1:
+            return ((step, steps),)
+        return ((BehindCoin(probability=probability, event=step, count=together), coins),)
+
+    def planned(sigma: float) -> float:
+        ((kind, count),) = kinds(sigma)
+        whole = planned_steps(kind, count, planned_delta * (1 - 1e-6)).mu
+        return gaussian_epsilon(math.hypot(whole, mu) * (1 + 1e-12), left)
+
+    def account(log_sigma: float) -> float:
+        if planned_delta:
+            return math.log(max(planned(math.exp(log_sigma)) / epsilon, 0.125))
+        value = pld_epsilon(kinds(math.exp(log_sigma)), delta=left, mu=mu)
+        if math.isinf(value):  # the lower of both is charged
+            value = rdp_epsilon(kinds(math.exp(log_sigma)), delta=left, rho=mu**2 / 2)
+        # Below an eighth it is as good as an eighth: at 0 there is no slope to follow.
+        return math.log(max(value / epsilon, 0.125))
+
+    # One Gaussian that the sampled steps never exceed, then RDP, bring σ near; PLD decides.
+    def above(sigma: float) -> bool:
+        return rdp_epsilon(kinds(sigma), delta=left, rho=mu**2 / 2) > epsilon
+
+    low, high = 0.25, 0.5
+    while above(high):
+        low, high = high, high * 2
+        if high > 1e6:
+            raise ValueError(
+                f"Expected an epsilon that some noise multiplier up to 10⁶ gives, got "
+                f"{as_written(epsilon)} for {steps} steps at sampling rate {sampling_rate:g}."
+            )
+    high = _least(lambda sigma: not above(sigma), low, high, 0.05)
+    sigma = math.exp(_root(account, math.log(high) - 0.03))
+    return round_up_to_bits(sigma, _SIGMA_BITS)
+
+
+def _left_for_steps(epsilon: float, delta: float, slack: float) -> float:
+    """δ without what the samplers' distance takes of it; ValueError where that is all."""
+    times = 1 + (math.exp(epsilon) if epsilon < 700 else math.inf)
+    left = delta - (slack * times if slack else 0.0)
+    if not left > 0:
+        most = math.log(delta / slack - 1) if delta > 2 * slack else 0.0
+        raise ValueError(
+            f"Expected epsilon below {shown_down(most, 3)} at delta = {as_written(delta)}, got "
+            f"{as_written(epsilon)}: (1 + e^ε) times the {shown_up(slack, 3)} by which sampled "
+            "noise may differ from its law has to stay below delta. Choose a smaller epsilon, a "
+            "larger delta, or fewer steps or parameters."
+        )
+    return left
+
+
+def _root(f: Callable[[float], float], start: float) -> float:
+    """A point where the decreasing f is in [−2·10⁻⁴, 0] or at most 2·10⁻⁴ above its root.
+
+    The secant method, kept in a bracket.
+    """
+    high, at_high = start, f(start)
+    while at_high > 0:
+        high += 0.05
+        at_high = f(high)
+    low, at_low = -math.inf, math.inf
+    step = max(0.02, -at_high)
+    while high - low > 2e-4 and at_high < -2e-4:
+        if math.isinf(low):
+            guess = high - step
+        elif math.isinf(at_low):  # beyond what is computed
+            guess = (low + high) / 2
+        else:
+            slope = (at_high - at_low) / (high - low)
+            # A little above the secant's root, so that the next end is a safe one.
+            guess = min(max(high - at_high / slope + 4e-5, low + 2e-5), high - 2e-5)
+        value = f(guess)
+        if value > 0:
+            low, at_low = guess, value
+        else:
+            high, at_high = guess, value
+            step *= 2
+    return high
+
+
+def _least(fits: Callable[[float], bool], low: float, high: float, tolerance: float) -> float:
+    """A σ in (low, high] that fits, within a relative `tolerance` of one that does not."""
+    while high > low * (1 + tolerance):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high

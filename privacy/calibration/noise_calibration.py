@@ -1,0 +1,321 @@
+"""From a budget to a mechanism: the noise of one round, T of which are (ε, δ)-DP together.
+
+Gaussians take a calibration (`parley.privacy.calibration.noise_calibration`), the Laplace laws
+split ε evenly over the rounds. Δ is L2 and replace-one
+(`parley.privacy.calibration.optimum_sensitivity`); the scale has its unit. Every mechanism returned
+was composed T times, its sampler's distance included, and found within (ε, δ).
+
+    >>> budget = {"epsilon": 0.5, "delta": 1e-5, "rounds": 1, "sensitivity": 0.004}
+    >>> for d in (10, 100):
+    ...     noise = calibrate(law="auto", dimension=d, **budget)
+    ...     print(noise.law, round(noise.scale, 6), round(noise.expected_norm(), 6))
+    l2-laplace 0.008 0.083905
+    gaussian 0.028127 0.281273
+
+Also here: σ of one of T Gaussian releases that are (ε, δ)-DP together, in four calibrations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
+from parley.privacy.accounting.privacy_events import Event
+from parley.privacy.accounting.rounding import (
+    as_written,
+    exact,
+    round_up_to_bits,
+    shown_down,
+    shown_up,
+)
+from parley.privacy.calibration.inverse_curves import cks20_rho, gaussian_mu, largest, zcdp_rho
+from parley.privacy.mechanisms.base import Mechanism
+from parley.privacy.mechanisms.gaussian import GaussianLaw
+from parley.privacy.mechanisms.laplace import LaplaceLaw
+from parley.privacy.mechanisms.objective_noise import ObjectivePerturbation
+from parley.privacy.mechanisms.registry import MECHANISMS
+
+_SIGMA_BITS = 44
+"""Significant bits of √T/μ: two processors differ in the last of its 53."""
+
+
+class CalibrationError(ValueError):
+    """The budget cannot be met by this law and calibration; the message has the numbers."""
+
+
+def gaussian_sigma(
+    calibration: str, *, sensitivity: float, epsilon: float, delta: float, rounds: int
+) -> float:
+    """σ of one of `rounds` ideal Gaussian releases, in the unit of Δ.
+
+    Raises:
+        CalibrationError: an unknown calibration, a value out of range, as-printed beyond
+            `as_printed_limit`, or σ beyond the floats.
+    """
+    check_budget(epsilon, delta, rounds, sensitivity)
+    if delta == 0:
+        raise CalibrationError(
+            "Expected delta > 0 for Gaussian noise, got 0. "
+            "At delta = 0 use l2-laplace or laplace-l1."
+        )
+    if calibration not in _MU:
+        raise CalibrationError(
+            f"Expected calibration one of {', '.join(GAUSSIAN_CALIBRATIONS)}, got {calibration!r}."
+        )
+    mu = _MU[calibration](epsilon, delta)
+    # The sensitivity comes last, so that σ scales with its unit.
+    multiplier = math.inf
+    if mu > 0:
+        multiplier = round_up_to_bits(math.sqrt(rounds) / mu * (1 + 1e-14), _SIGMA_BITS)
+    sigma = multiplier * sensitivity
+    if not 0 < sigma < math.inf:
+        raise CalibrationError(
+            f"Expected a budget that Gaussian noise can meet, got epsilon = "
+            f"{as_written(epsilon)} and delta = {as_written(delta)} over {rounds} rounds "
+            f"at sensitivity {sensitivity:g}."
+        )
+    return sigma
+
+
+def as_printed_limit(delta: float) -> float:
+    """The largest ε at which σ² = 8G²TL/(m²n²ε²) = 2TΔ²L/ε² is (ε, δ)-DP by the exact curve.
+
+    >>> round(as_printed_limit(1e-5), 4), round(as_printed_limit(1e-3), 4)
+    (7.9681, 6.978)
+    """
+    if not 0 < delta < 1:
+        raise CalibrationError(f"Expected 0 < delta < 1, got {delta}.")
+    return largest(
+        lambda epsilon: gaussian_epsilon(_as_printed_mu(epsilon, delta), delta) <= epsilon,
+        start=-math.log(delta) / 10,
+    )
+
+
+def check_budget(epsilon: float, delta: float, rounds: int, sensitivity: float) -> None:
+    """Raise CalibrationError unless ε > 0, 0 ≤ δ < 1, T ≥ 1 and Δ > 0, all finite."""
+    if not 0 < epsilon < math.inf:
+        raise CalibrationError(f"Expected a finite epsilon > 0, got {epsilon}.")
+    if not 0 <= delta < 1:
+        raise CalibrationError(f"Expected 0 ≤ delta < 1, got {delta}.")
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise CalibrationError(f"Expected an integer number of rounds ≥ 1, got {rounds!r}.")
+    if not 0 < sensitivity < math.inf:
+        raise CalibrationError(f"Expected a finite sensitivity > 0, got {sensitivity}.")
+
+
+def _as_printed_mu(epsilon: float, delta: float) -> float:
+    """√T·Δ/σ of the printed σ: ε/√(2L)."""
+    return epsilon / math.sqrt(-2 * math.log(delta))
+
+
+def _checked_as_printed_mu(epsilon: float, delta: float) -> float:
+    mu = _as_printed_mu(epsilon, delta)
+    truth = gaussian_epsilon(mu, delta)
+    if truth > epsilon:
+        raise CalibrationError(
+            f"Expected epsilon ≤ {shown_down(as_printed_limit(delta))} for the as-printed "
+            f"calibration at delta = {as_written(delta)}, got {as_written(epsilon)}: it would "
+            f"truly cost {shown_up(truth)}. Use exact."
+        )
+    return mu
+
+
+_MU: dict[str, Callable[[float, float], float]] = {
+    "exact": gaussian_mu,
+    "cks20": lambda epsilon, delta: math.sqrt(2 * cks20_rho(epsilon, delta)),
+    "zcdp": lambda epsilon, delta: math.sqrt(2 * zcdp_rho(epsilon, delta)),
+    "as-printed": _checked_as_printed_mu,
+}
+"""Calibration → √T·Δ/σ of an (ε, δ)."""
+
+GAUSSIAN_CALIBRATIONS = tuple(_MU)
+
+
+LAWS = (*MECHANISMS, "auto")
+
+SAMPLER_DELTA = 2.0**-40
+"""The δ that l2-laplace states where δ = 0 was asked for; it covers its sampler's distance."""
+
+_AUTO = ("laplace-l1", "l2-laplace", "gaussian")  # on a tie the one without slack
+
+
+def calibrate(
+    *,
+    law: str,
+    calibration: str = "exact",
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    sensitivity: float,
+    dimension: int,
+    accepted: Sequence[str] = tuple(MECHANISMS),
+    cost: Callable[[Mechanism], Event] = lambda mechanism: mechanism.event(),
+) -> Mechanism:
+    """The mechanism of one round, such that `rounds` of them are (ε, δ)-DP together.
+
+    `laplace-as-printed` is the exception: it takes the paper's scale, and its event charges √d·ε.
+
+    Args:
+        law: a key of MECHANISMS, or "auto": of gaussian (at δ > 0), l2-laplace and laplace-l1 the
+            one with the lowest expected norm.
+        calibration: one of GAUSSIAN_CALIBRATIONS that is proved for the law; the Laplace laws
+            make no use of it.
+        epsilon, delta: totals, ε > 0 and δ in [0, 1). At δ = 0 l2-laplace is given, to be charged
+            at `stated_delta`.
+        sensitivity: Δ₂ > 0 of one round, replace-one; the scale has its unit.
+        accepted: laws that the caller could take instead: advice names no other.
+        cost: what a release with a mechanism's noise is charged, where its shares' samplers take
+            more than the law's own; its distance from the ideal must not depend on the scale.
+
+    Raises:
+        CalibrationError: no such mechanism; the message says which number is in the way.
+    """
+    check_budget(epsilon, delta, rounds, sensitivity)
+    if isinstance(dimension, bool) or not isinstance(dimension, int) or dimension < 1:
+        raise CalibrationError(f"Expected an integer dimension ≥ 1, got {dimension!r}.")
+    if calibration not in GAUSSIAN_CALIBRATIONS:
+        raise CalibrationError(
+            f"Expected calibration one of {', '.join(GAUSSIAN_CALIBRATIONS)}, got {calibration!r}."
+        )
+
+    need = _Need(epsilon, delta, rounds, sensitivity, dimension, tuple(accepted), cost)
+    if law not in LAWS:
+        raise CalibrationError(f"Expected law one of {', '.join(LAWS)}, got {law!r}.")
+    names = (law,) if law != "auto" else _AUTO if delta > 0 else _AUTO[:2]
+    allowed: list[Mechanism] = []
+    refusals: list[str] = []
+    for kind in (MECHANISMS[name] for name in names):
+        # What derives from GaussianLaw names the calibrations that are proved for it.
+        find: _Scaling = _by_sigma if kind.calibrations else _by_epsilon
+        try:
+            allowed.append(find(kind, calibration, need))
+        except CalibrationError as refusal:
+            refusals.append(str(refusal))
+    if not allowed:
+        raise CalibrationError(" ".join(refusals))
+    return min(allowed, key=lambda mechanism: mechanism.expected_norm())
+
+
+_STATED: dict[str, type[Mechanism]] = {
+    **MECHANISMS,
+    ObjectivePerturbation.law: ObjectivePerturbation,
+}
+
+
+def stated_delta(law: str, delta: float) -> float:
+    """The δ at which a run with this law is stated and charged: not 0 where its sampler has slack.
+
+    >>> stated_delta("l2-laplace", 0.0) == SAMPLER_DELTA, stated_delta("laplace-l1", 0.0)
+    (True, 0.0)
+    """
+    return SAMPLER_DELTA if delta == 0 and _STATED[law].sampler_has_slack else delta
+
+
+@dataclass(frozen=True)
+class _Need:
+    """What `calibrate` was asked for, checked."""
+
+    epsilon: float
+    delta: float
+    rounds: int
+    sensitivity: float
+    dimension: int
+    accepted: tuple[str, ...]
+    cost: Callable[[Mechanism], Event]
+
+    def spent(self, mechanism: Mechanism) -> Composition:
+        """What all rounds are charged."""
+        return Composition.empty().add(self.cost(mechanism), self.rounds)
+
+
+_Scaling = Callable[[Any, str, _Need], Mechanism]
+
+
+def _by_sigma(kind: type[GaussianLaw], calibration: str, need: _Need) -> GaussianLaw:
+    if calibration not in kind.calibrations:
+        raise CalibrationError(
+            f"Expected calibration {' or '.join(kind.calibrations)} for {kind.law}, "
+            f"got {calibration}: it is not proved for this law."
+        )
+    # The slack of an event does not depend on σ, so any σ tells it.
+    probe = kind(sensitivity=1.0, sigma=1.0, dimension=need.dimension)
+    taken = need.spent(probe).slack_delta(need.epsilon)
+    if 0 < need.delta <= taken:
+        expected = f"delta > {shown_up(taken, 3)}" if taken < 1 else "a smaller epsilon"
+        raise CalibrationError(
+            f"Expected {expected}, got epsilon = {as_written(need.epsilon)} and delta = "
+            f"{as_written(need.delta)}: the sampler of {kind.law} takes "
+            f"{'that much' if taken < 1 else 'more than any delta at this epsilon'} "
+            f"in {need.rounds} rounds of {need.dimension} coordinates. "
+            f"{_without_slack(need.accepted)}"
+        )
+    sigma = gaussian_sigma(
+        calibration,
+        sensitivity=need.sensitivity,
+        epsilon=need.epsilon,
+        delta=max(0.0, need.delta - taken),  # what is left of it for an ideal Gaussian
+        rounds=need.rounds,
+    )
+    mechanism = kind(sensitivity=need.sensitivity, sigma=sigma, dimension=need.dimension)
+    return _verified(mechanism, kind.calibrations[calibration], need)
+
+
+def _without_slack(accepted: tuple[str, ...]) -> str:
+    laws = {
+        "discrete-gaussian": "discrete-gaussian with calibration zcdp or cks20",
+        "laplace-l1": "laplace-l1",
+    }
+    named = [words for law, words in laws.items() if law in accepted]
+    if not named:
+        return "A larger delta, fewer rounds or a smaller model help."
+    return f"Use {' or '.join(named)}: no sampler of theirs takes any."
+
+
+def _verified(mechanism: GaussianLaw, conversion: str, need: _Need) -> GaussianLaw:
+    """The mechanism, its σ raised by the few ulp by which T events may miss ε."""
+    wider = 1e-14
+    while True:
+        if need.spent(mechanism).epsilons(need.delta).get(conversion, math.inf) <= need.epsilon:
+            return mechanism
+        if wider > 1e-3:
+            raise CalibrationError(
+                "Expected a budget that Gaussian noise can meet in double precision, got epsilon "
+                f"= {as_written(need.epsilon)} and delta = {as_written(need.delta)} over "
+                f"{need.rounds} rounds."
+            )
+        mechanism = replace(mechanism, sigma=mechanism.sigma * (1 + wider))
+        wider *= 2
+
+
+def _by_epsilon(kind: type[LaplaceLaw], _: str, need: _Need) -> LaplaceLaw:
+    share = _share_of(need.epsilon, need.rounds)
+    mechanism = kind(sensitivity=need.sensitivity, epsilon=share, dimension=need.dimension)
+    if not 0 < mechanism.scale < math.inf:
+        raise CalibrationError(
+            f"Expected a finite scale, got {mechanism.scale} from sensitivity "
+            f"{need.sensitivity:g} and epsilon {shown_up(share)} a round."
+        )
+    taken = need.spent(mechanism).slack_delta(need.epsilon)
+    stated = stated_delta(kind.law, need.delta)
+    if taken > stated:
+        raise CalibrationError(
+            f"Expected delta ≥ {shown_up(min(taken, 1.0), 3)}, got {as_written(stated)}: at "
+            f"epsilon = {as_written(need.epsilon)} the sampler of {kind.law} takes that much in "
+            f"{need.rounds} rounds of {need.dimension} coordinates. Use laplace-l1, whose sampler "
+            "takes none."
+        )
+    return mechanism
+
+
+def _share_of(epsilon: float, rounds: int) -> float:
+    """The largest float that adds up to at most ε over the rounds, exactly."""
+    share = epsilon / rounds
+    while exact(share) * rounds > exact(epsilon):
+        share = math.nextafter(share, 0.0)
+    if share == 0:
+        raise CalibrationError(f"Expected epsilon/rounds > 0, got {as_written(epsilon)}/{rounds}.")
+    return share

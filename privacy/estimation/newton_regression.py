@@ -1,0 +1,236 @@
+"""Coefficients from noisy sums of slopes and curvatures: Newton's steps, and how far one is off.
+
+Of records with covariates x, rows are z = (c, x − centre); Σs·z, Σw·zzᵀ and Σs²·zzᵀ are known with
+noise of known law, at parameters θ. One step, θ + H⁻¹g, is off by sampling and by noise,
+
+    H⁻¹ (M + σ_g²·I + ½σ_h²·(‖d‖²·I + ddᵀ)) H⁻¹,   d the way to go,
+
+the sandwich (Huber 1967; White 1982) with the noise of slopes, and that of curvatures times the
+step, beside the sampling. It holds wherever θ came from, as long as it is near (Le Cam 1956). M is
+noisy itself: a variance of sampling below 0 is 0, so that on average it is too large, not small.
+
+    >>> sums = Sums(
+    ...     slope=np.array([0.0, 30.0]), curvature=np.diag([500.0, 300.0]),
+    ...     squares=np.array([[300.0]]), slope_noise=10.0, curvature_noise=10.0,
+    ... )
+    >>> found = sums.step()
+    >>> found.change.round(3).tolist(), found.deviation.round(4).tolist()
+    ([0.1], [0.0667])
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+
+CLEAR = 0.4
+"""Times the usual largest eigenvalue of the curvature's noise that its least one must be."""
+
+
+_LEAST_WAY = 0.25
+"""Of a step's square, what is taken to be no noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Newton's step of `[p]` coefficients, with the standard deviation of where it leads.
+
+    Attributes:
+        peak: `[p]` √Σa⁴/Σa² of what each of the noises does to a coefficient: 1 of a single one.
+        clear: by how much the curvature is beyond its noise, in units of what is asked.
+    """
+
+    change: Numbers
+    deviation: Numbers
+    noise: Numbers
+    peak: Numbers
+    clear: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums:
+    """Noisy sums over records at some parameters, in coordinates z, the base first.
+
+    Attributes:
+        slope: `[1 + p]` Σs·z.
+        curvature: `[1 + p, 1 + p]` Σw·zzᵀ.
+        squares: `[p, p]` Σs²·zzᵀ without the base.
+        slope_noise, curvature_noise: standard deviations, of the latter on the diagonal; beside it
+            they are less by √½.
+    """
+
+    slope: Numbers
+    curvature: Numbers
+    squares: Numbers
+    slope_noise: float
+    curvature_noise: float
+
+    def reduced(self) -> tuple[float, Numbers, Numbers]:
+        """The base's step, and what is left of slope `[p]` and curvature `[p, p]` without it.
+
+        Schur's complement. Covariates are taken from about their centre, so that it takes little.
+        """
+        weight = max(float(self.curvature[0, 0]), 2 * self.curvature_noise)
+        cross, base = self.curvature[0, 1:], float(self.slope[0]) / weight
+        own = self.curvature[1:, 1:] - np.outer(cross, cross) / weight
+        return base, self.slope[1:] - cross * base, own
+
+    def step(self, *, sampling: bool = True) -> Step:
+        """One step with all of its error, or with that of the noise alone."""
+        base, slope, curvature = self.reduced()
+        eigen, axes = np.linalg.eigh(curvature)
+        usual = math.sqrt(2 * len(slope)) * self.curvature_noise
+        inverse = (axes / np.where(np.abs(eigen) < 1e-12, np.inf, eigen)) @ axes.T
+        change, eye = inverse @ slope, np.eye(len(slope))
+        # The step is as long as the way to go and its own noise, of which the way is the part:
+        length = float(change @ change)
+        own_noise = self.slope_noise**2 * float(np.square(inverse).sum())
+        part = min(max(1 - own_noise / max(length, 1e-300), _LEAST_WAY), 1.0)
+        apart = part * (length * eye + np.outer(change, change)) + base * base * eye
+        own = self.slope_noise**2 * eye + self.curvature_noise**2 / 2 * apart
+        noise, sampled = _diagonal(inverse, own), np.zeros(len(slope))
+        if sampling:
+            sampled = np.maximum(_diagonal(inverse, self.squares), 0)
+        # Of slopes; what many curvatures do is taken as normal.
+        single = self.slope_noise**2 * np.sqrt((inverse**4).sum(axis=1))
+        return Step(
+            change=change,
+            deviation=np.sqrt(noise + sampled),
+            noise=np.sqrt(noise),
+            peak=single / np.maximum(noise, 1e-300),
+            clear=float(eigen[0]) / (CLEAR * usual),
+        )
+
+
+def _diagonal(outer: Numbers, inner: Numbers) -> Numbers:
+    found: Numbers = np.einsum("ij,jk,ik->i", outer, inner, outer)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """What is known of the γ of K intervals: Σs and Σw of each, with the noise of both.
+
+    Attributes:
+        drift: `[p]` Σ τ·w·(x − centre), τ from −½ to ½ along the intervals.
+    """
+
+    slopes: Numbers
+    curvatures: Numbers
+    noise: float
+    drift: Numbers
+    drift_noise: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where sums are asked for.
+
+    Attributes:
+        base: `[K]` γ.
+        coefficients: `[p]` β.
+        centres: `[2, p]` what covariates are taken from: in the middle, and per unit of τ.
+    """
+
+    base: Numbers
+    coefficients: Numbers
+    centres: Numbers
+
+    @property
+    def along(self) -> Numbers:
+        """`[K]` τ."""
+        return along(len(self.base))
+
+    @property
+    def centre(self) -> Numbers:
+        """`[K, p]`."""
+        found: Numbers = self.centres[0] + self.along[:, None] * self.centres[1]
+        return found
+
+
+def along(intervals: int) -> Numbers:
+    """`[K]` the middles of K intervals, from −½ to ½; 0 of one."""
+    return (np.arange(intervals) + 0.5) / intervals - 0.5
+
+
+_FORGET, _PRIOR = 0.5, 1.0
+"""Weight of earlier steps in the precision of a start; standard deviation thought usual of a β."""
+_FARTHEST = 20.0
+
+
+@dataclass(kw_only=True)
+class Search:
+    """Where to go next: what all steps so far say of β, each as a noisy linear equation.
+
+    A step says H·β = H·β_t + g, up to noise: they are joined by precision, earlier ones count half,
+    and β is thought to be about N(0, 1) in scaled columns. γ follows the total: of one that every
+    record shares the secant says 2·artanh(d/2), exactly (`client.models.response_likelihoods`).
+    """
+
+    precision: Numbers
+    weighed: Numbers
+
+    @classmethod
+    def of(cls, count: int) -> Search:
+        """Of p coefficients, before anything is known."""
+        return cls(precision=np.zeros((count, count)), weighed=np.zeros(count))
+
+    def next(self, at: Place, sums: Sums, base: Base | None, scale: float, *, first: bool) -> Place:
+        """The next place, from sums at this one.
+
+        Args:
+            scale: c.
+            first: γ was arbitrary, so that nothing is learned of β.
+        """
+        base_step, slope, own = sums.reduced()
+        eigen, axes = np.linalg.eigh(own)
+        own = (axes * np.maximum(eigen, 0)) @ axes.T
+        beta = at.coefficients
+        if not first:
+            self.precision = _FORGET * self.precision + own @ own / sums.slope_noise**2
+            self.weighed = _FORGET * self.weighed + own @ (slope + own @ beta) / sums.slope_noise**2
+            eye = np.eye(len(beta)) / _PRIOR**2
+            beta = np.clip(
+                np.linalg.solve(self.precision + eye, self.weighed), -_FARTHEST, _FARTHEST
+            )
+        shifts, moved = self._base(at, sums, base, scale, scale * base_step)
+        centres = np.clip(at.centres + moved, -1, 1)
+        after = Place(base=at.base, coefficients=beta, centres=centres)
+        change = shifts - after.centre @ (beta - at.coefficients)
+        return Place(
+            base=np.clip(at.base + change, -2 * _FARTHEST, _FARTHEST),
+            coefficients=beta,
+            centres=centres,
+        )
+
+    def _base(
+        self, at: Place, sums: Sums, base: Base | None, scale: float, total: float
+    ) -> tuple[Numbers, Numbers]:
+        """`[K]` by how much γ moves where x is at its centre, and `[2, p]` the centres."""
+        cross, noise = sums.curvature[0, 1:] / scale, sums.curvature_noise
+        whole = max(float(sums.curvature[0, 0]), 2 * noise) / scale**2
+        level = noise / scale**2
+        if base is None:
+            moved = np.stack([cross / whole, np.zeros_like(cross)])
+            return _secant(np.array([total]), level / whole), moved
+        floor = np.maximum(base.curvatures, 2 * base.noise)
+        shifts = (base.slopes + base.noise * total) / (floor + base.noise)
+        tau = at.along
+        first, second = floor @ tau, floor @ (tau * tau)
+        both = np.array([[floor.sum(), first], [first, second]])
+        # Least squares of Σw(x − centre) and Στw(x − centre); a drift is thought to be about .15.
+        apart = np.array([noise / scale, base.drift_noise])
+        normal = both.T @ (both / apart[:, None] ** 2) + np.diag([1.0, 1 / 0.15**2])
+        right = both.T @ (np.stack([cross, base.drift]) / apart[:, None] ** 2)
+        return _secant(shifts, base.noise / floor), np.linalg.solve(normal, right)
+
+
+def _secant(shifts: Numbers, noise: Numbers | float) -> Numbers:
+    """2·artanh(d/2), held off its ends by the noise."""
+    most = 1 - np.clip(noise, 0.02, 0.5)
+    return 2 * np.arctanh(np.clip(shifts / 2, -most, most))

@@ -1,0 +1,124 @@
+"""What an account has spent, block by block: parallel composition.
+
+A public column divides the records into blocks, and a release says which it reads; of the records
+elsewhere it says nothing. So a record of block b has spent
+
+    spent(b) = all releases on all records + those that read b,
+
+and the account is the largest of them. The proof, for which units and which relation, stands in
+docs/privacy.md, section 15. No block named means all records, those of blocks to come among them.
+
+    >>> from parley.privacy.accounting.privacy_events import Pure
+    >>> day = Pure(epsilon=0.1)
+    >>> spent = Spent().adding(day, ("2023",), count=4).adding(day, ())
+    >>> {block: each.releases for block, each in spent.of(("2023", "2024")).items()}
+    {'2023': 5, '2024': 1}
+    >>> spent.largest(lambda each: each.epsilon(0.0)[1]).releases
+    5
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, Final, Self, TypeAlias
+
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.privacy_events import Event
+
+Blocks: TypeAlias = tuple[str, ...]
+"""Names of blocks, sorted, each once; none: all records."""
+
+MOST_BLOCKS: Final = 64
+"""That one job names; so many texts a message may list."""
+
+OTHERS: Final = ""
+"""Stands for every block that no release named."""
+
+_LONGEST = 100
+
+
+def checked_blocks(names: Iterable[str]) -> Blocks:
+    """The blocks of these names.
+
+    Raises:
+        ValueError: too many, one twice, or what is no name.
+    """
+    blocks = tuple(sorted(names))
+    if len(blocks) > MOST_BLOCKS:
+        raise ValueError(
+            f"Expected at most {MOST_BLOCKS} blocks by name, got {len(blocks)}: a job that names "
+            "none reads and charges all."
+        )
+    for at, name in enumerate(blocks):
+        if not 1 <= len(name) <= _LONGEST or not name.isprintable():
+            raise ValueError(
+                f"Expected blocks of 1 to {_LONGEST} letters, got {name[:_LONGEST]!r}."
+            )
+        if name in blocks[:at]:
+            raise ValueError(f"Expected every block once, got {name!r} twice.")
+    return blocks
+
+
+def block_number(name: str) -> int:
+    """What rows are known to be of a block by: 8 bytes of a digest of its name, never 0."""
+    return int.from_bytes(sha256(name.encode()).digest()[:8], "little") or 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """Releases by the records that they were made from.
+
+    Attributes:
+        everywhere: those on all records.
+        blocks: of each block that a release named, those and its own.
+    """
+
+    everywhere: Composition = field(default_factory=Composition.empty)
+    blocks: Mapping[str, Composition] = field(default_factory=lambda: MappingProxyType({}))
+
+    def of(self, blocks: Blocks) -> dict[str, Composition]:
+        """What the records of these blocks have spent; of none: of all, `OTHERS` among them."""
+        names = blocks or (*self.blocks, OTHERS)
+        return {name: self.blocks.get(name, self.everywhere) for name in names}
+
+    def largest(
+        self, epsilon_of: Callable[[Composition], float], blocks: Blocks = ()
+    ) -> Composition:
+        """What no record of these blocks has spent more than, by the account's ε."""
+        return max(
+            dict.fromkeys(self.of(blocks).values()),
+            key=lambda each: (epsilon_of(each), each.releases),
+        )
+
+    def adding(self, event: Event, blocks: Blocks, count: int = 1) -> Spent:
+        """After more releases on these blocks."""
+        more = {name: each.add(event, count) for name, each in self.of(blocks).items()}
+        return self._with(more)
+
+    def without(self, event: Event, blocks: Blocks) -> Spent:
+        """After one of them was given back."""
+        return self._with({name: each.remove(event) for name, each in self.of(blocks).items()})
+
+    def _with(self, changed: dict[str, Composition]) -> Spent:
+        everywhere = changed.pop(OTHERS, self.everywhere)
+        # A block that has spent what all have is none to be told apart.
+        own = sorted({**self.blocks, **changed}.items())
+        kept = {name: each for name, each in own if each != everywhere}
+        return replace(self, everywhere=everywhere, blocks=MappingProxyType(kept))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; `from_json` gives the same back."""
+        blocks = {name: each.to_json() for name, each in self.blocks.items()}
+        return {"everywhere": self.everywhere.to_json(), "blocks": blocks}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; raises ValueError, KeyError or TypeError on anything else."""
+        blocks = {name: Composition.from_json(each) for name, each in value["blocks"].items()}
+        return cls(
+            everywhere=Composition.from_json(value["everywhere"]),
+            blocks=MappingProxyType(blocks),
+        )

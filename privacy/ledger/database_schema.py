@@ -1,0 +1,109 @@
+"""The tables of a ledger, and which version of them it is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from parley.privacy.ledger.database_connection import Connection, quoted
+from parley.privacy.ledger.hash_chain import GENESIS
+from parley.privacy.ledger.ledger_errors import NotALedger
+
+FORMAT: Final = "parley-ledger"
+VERSION: Final = 7
+_READ: Final = (6, VERSION)
+"""Version 6 has the same tables and accounts without certificates, which keep their old rules. The
+first record that is added makes it version 7."""
+
+HEAD: Final = "parley_ledger_head"
+RECORDS: Final = "parley_ledger_records"
+ACCOUNTS: Final = "parley_ledger_accounts"
+ROWS: Final = "parley_ledger_rows"
+CHECKPOINTS: Final = "parley_ledger_checkpoints"
+INDEX: Final = "parley_ledger_releases"
+
+_TABLES = {
+    HEAD: "id INTEGER PRIMARY KEY, format TEXT NOT NULL, version INTEGER NOT NULL, "
+    "records BIGINT NOT NULL, hash TEXT NOT NULL",
+    RECORDS: "position BIGINT PRIMARY KEY, kind TEXT NOT NULL, dataset TEXT NOT NULL, "
+    "unit TEXT NOT NULL, run_id TEXT, index BIGINT, reservation BIGINT, body TEXT NOT NULL, "
+    "hash TEXT NOT NULL",
+    ACCOUNTS: "name TEXT NOT NULL, unit TEXT NOT NULL, fingerprint TEXT NOT NULL, "
+    "budget TEXT NOT NULL, spent TEXT NOT NULL, held TEXT NOT NULL, known TEXT NOT NULL, "
+    "rows TEXT NOT NULL",
+    ROWS: "name TEXT NOT NULL, number INTEGER NOT NULL, key TEXT NOT NULL, block TEXT NOT NULL, "
+    "digests BYTEA NOT NULL",
+    CHECKPOINTS: "run_id TEXT PRIMARY KEY NOT NULL, index BIGINT NOT NULL, digest TEXT NOT NULL, "
+    "data BYTEA NOT NULL",
+}
+"""Columns with their types, as PostgreSQL calls them."""
+_KEYS = {
+    ACCOUNTS: ", PRIMARY KEY (name, unit), UNIQUE (fingerprint, unit)",
+    ROWS: ", PRIMARY KEY (name, number)",
+}
+COLUMNS: Final = {
+    table: [column.split()[0] for column in columns.split(", ")]
+    for table, columns in _TABLES.items()
+}
+
+
+def create(connection: Connection) -> None:
+    """Makes the tables and the head of an empty chain, in the running transaction."""
+    for table, columns in _TABLES.items():
+        each = columns.replace("index ", '"index" ')
+        if not connection.postgresql:
+            # INTEGER PRIMARY KEY is SQLite's row number: whole numbers only, and no index beside
+            # the table.
+            each = each.replace("BIGINT", "INTEGER").replace("BYTEA", "BLOB")
+        connection.execute(f"CREATE TABLE {table} ({each}{_KEYS.get(table, '')})")
+    releases = 'run_id, dataset, "index", position'
+    connection.execute(f"CREATE INDEX {INDEX} ON {RECORDS} ({releases})")
+    head = {"id": 1, "format": FORMAT, "version": VERSION, "records": 0, "hash": GENESIS}
+    connection.insert(HEAD, head)
+
+
+def select(table: str, rest: str = "") -> str:
+    """A statement that selects all columns of a table, and which rows."""
+    return f"SELECT {quoted(COLUMNS[table])} FROM {table} {rest}"  # noqa: S608 - names of ours
+
+
+_LISTED = (
+    "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite@_%' ESCAPE '@'"
+)
+_LISTED_BY_POSTGRESQL = (
+    "SELECT tablename AS name FROM pg_tables WHERE schemaname = current_schema()"
+)
+
+
+def is_there(connection: Connection, place: str) -> bool:
+    """Whether a ledger's tables are there.
+
+    Raises:
+        NotALedger: they are, of another format or version; or a SQLite file holds other tables (a
+            PostgreSQL database may).
+    """
+    # One query, so that a ledger another process makes meanwhile is seen whole or not at all.
+    query = _LISTED_BY_POSTGRESQL if connection.postgresql else _LISTED
+    tables = [row["name"] for row in connection.rows(query)]
+    if HEAD in tables:
+        rows = list(connection.rows(select(HEAD)))
+        if not rows or rows[0]["format"] != FORMAT:
+            raise NotALedger(f"Expected {FORMAT} at {place}, got no head record of one.")
+        check_version(rows[0]["version"], place)
+        return True
+    if tables and not connection.postgresql:
+        raise NotALedger(f"Expected a ledger at {place}, got a database with {min(tables)!r}.")
+    return False
+
+
+def check_version(version: object, place: str) -> None:
+    """Refuses a ledger of another version of the schema.
+
+    Raises:
+        NotALedger: it is one, with what to do.
+    """
+    if version not in _READ:
+        raise NotALedger(
+            f"Expected {FORMAT} version {VERSION} at {place}, got version {version!r:.40}. The "
+            "Parley that wrote it reads it. A new ledger knows nothing of what was spent in this "
+            "one: give no data more there than that Parley's `ledger show` says is left."
+        )

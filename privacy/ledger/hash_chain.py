@@ -1,0 +1,159 @@
+"""The log of a ledger: records that are only ever appended, each hashed with the one before it.
+
+    hash_i = SHA-256(canonical JSON of record i's content and hash_{i−1}),  hash_0 = 64 zeros
+
+An edited, removed, inserted or moved record breaks the chain at its place; the head (how many
+records, the last hash) shows a tail that was cut off. Someone who can rewrite the whole ledger
+can build another chain that is sound in itself: keep a `Head` elsewhere and hand it to
+`Ledger.verify` to see that too.
+
+    >>> canonical_json({"b": 0.5, "a": "ε"})
+    '{"a":"\\\\u03b5","b":0.5}'
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.budget import BudgetKey
+
+GENESIS = "0" * 64
+
+
+class RecordKind(StrEnum):
+    """What a record says happened."""
+
+    REGISTER = "register"
+    RESERVE = "reserve"
+    COMMIT = "commit"
+    VOID = "void"
+    HOLD = "hold"
+    RECOGNISE = "recognise"
+    RAISE = "raise"
+    DECIDE = "decide"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The end of a chain: `records` of them, the last with this hash."""
+
+    records: int
+    hash: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One row of the log.
+
+    Attributes:
+        run_id: `None` for a registration; so are the two below.
+        reservation: the position of the reservation concerned (of this record, if it is one).
+        body: canonical JSON of everything else.
+    """
+
+    position: int
+    kind: str
+    dataset: str
+    unit: str
+    run_id: str | None
+    index: int | None
+    reservation: int | None
+    body: str
+    hash: str
+
+    def follows(self, head: Head) -> bool:
+        """Whether it is the record behind `head`, unchanged."""
+        content = {name: value for name, value in vars(self).items() if name != "hash"}
+        try:
+            sound = self.hash == _hash(content, head.hash)
+        except (TypeError, ValueError):  # A database may hold any type in an edited row.
+            return False
+        return sound and self.position == head.records + 1
+
+    @property
+    def key(self) -> BudgetKey:
+        """The budget that it is about; ValueError where there is none."""
+        return BudgetKey(self.dataset, Unit(self.unit))
+
+    def content(self) -> dict[str, Any]:
+        """The parsed body."""
+        parsed: dict[str, Any] = json.loads(self.body)
+        return parsed
+
+
+def chained(
+    head: Head,
+    *,
+    kind: RecordKind,
+    key: BudgetKey,
+    body: Mapping[str, Any],
+    run_id: str | None = None,
+    index: int | None = None,
+    reservation: int | None = None,
+) -> Record:
+    """The record that comes after `head`; a new reservation is called by its own position."""
+    position = head.records + 1
+    content: dict[str, Any] = {
+        "position": position,
+        "kind": str(kind),
+        "dataset": key.dataset,
+        "unit": str(key.unit),
+        "run_id": run_id,
+        "index": index,
+        "reservation": position if kind is RecordKind.RESERVE else reservation,
+        "body": canonical_json(body),
+    }
+    return Record(**content, hash=_hash(content, head.hash))
+
+
+def _hash(content: Mapping[str, Any], previous: str) -> str:
+    text = canonical_json({**content, "previous": previous})
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def now() -> str:
+    """UTC, to the millisecond, as records have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def canonical_json(value: object) -> str:
+    """The one JSON text of a value: sorted keys, no spaces, ASCII, no NaN or infinity."""
+    return _CANONICAL.encode(value)
+
+
+def checked_json(value: object, where: str) -> None:
+    """Checks that a value survives JSON unchanged.
+
+    Raises:
+        ValueError: a number is not finite, a key is not text, or a type is none of JSON's.
+    """
+    if value is None or isinstance(value, (str, int)):
+        return
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"Expected a finite number for {where}, got {value}.")
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            checked_json(item, f"{where}[{position}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"Expected text as a key in {where}, got {key!r}.")
+            checked_json(item, f"{where}.{key}")
+    else:
+        raise ValueError(f"Expected a JSON value for {where}, got {type(value).__name__}.")

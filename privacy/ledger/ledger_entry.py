@@ -1,0 +1,68 @@
+"""One release, as a ledger charges it: its name, its event, and the facts that the event is of.
+
+The survivors of the round, known only after it, belong to the outcome.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Self
+
+from parley.privacy.accounting.privacy_events import Event, parse_event
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.block_composition import Blocks, checked_blocks
+from parley.privacy.ledger.budget import BudgetKey, checked_name
+from parley.privacy.ledger.hash_chain import canonical_json
+from parley.privacy.ledger.release_facts import check_facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One release to be charged to one budget. Run, dataset, unit and index name it.
+
+    Attributes:
+        dataset: the name of a data set that has a budget for the unit in `facts`.
+        party: who releases: a party's name, or `"server"` for the sum.
+        index: which release of the run; rounds count from 1.
+        facts: keys of `facts.FACTS`, plain JSON values; the required ones must be there.
+        blocks: that it reads, of unit record alone; none: all records.
+    """
+
+    run_id: str
+    dataset: str
+    party: str
+    index: int
+    event: Event
+    facts: Mapping[str, Any]
+    blocks: Blocks = ()
+
+    def __post_init__(self) -> None:
+        checked_name(self.run_id, "run_id")
+        checked_name(self.dataset, "dataset")
+        checked_name(self.party, "party")
+        if not isinstance(self.index, int) or isinstance(self.index, bool) or self.index < 0:
+            raise ValueError(f"Expected index to be a whole number ≥ 0, got {self.index!r}.")
+        check_facts(self.facts)
+        object.__setattr__(self, "blocks", checked_blocks(self.blocks))
+        if self.blocks and self.key.unit is not Unit.RECORD:
+            # A party has records in every block, a person in several: all may change at once.
+            raise ValueError(f"Expected unit record with blocks, got {self.key.unit}.")
+        frozen = json.loads(canonical_json(dict(self.facts)))
+        object.__setattr__(self, "facts", MappingProxyType(frozen))
+
+    @property
+    def key(self) -> BudgetKey:
+        """The budget that is charged: the data's, for the unit that the facts name."""
+        return BudgetKey(self.dataset, Unit(self.facts["unit"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; `from_json` gives the same entry back."""
+        return vars(self) | {"event": self.event.to_json(), "facts": dict(self.facts)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        return cls(**{**value, "event": parse_event(value["event"])})

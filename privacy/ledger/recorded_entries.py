@@ -1,0 +1,127 @@
+"""Entries as the log has them: what was reserved, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+
+from parley.privacy.ledger.hash_chain import Record, RecordKind
+from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_errors import LedgerCorrupt
+
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a record's body raises, where somebody edited it."""
+
+
+class EntryState(StrEnum):
+    """What became of an entry. Only `VOIDED` costs nothing."""
+
+    RESERVED = "reserved"
+    COMMITTED = "committed"
+    VOIDED = "voided"
+
+
+STATES = {
+    RecordKind.RESERVE: EntryState.RESERVED,
+    RecordKind.COMMIT: EntryState.COMMITTED,
+    RecordKind.VOID: EntryState.VOIDED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedEntry:
+    """An entry as the ledger holds it.
+
+    Attributes:
+        reserved_at, settled_at: UTC, ISO 8601; when it was committed or voided.
+        outcome, reason: the arguments of `commit` and of `void`.
+        checkpoint: SHA-256 of the model committed with it.
+    """
+
+    reservation_id: int
+    entry: Entry
+    state: EntryState
+    reserved_at: str
+    settled_at: str | None = None
+    outcome: dict[str, Any] | None = None
+    checkpoint: str | None = None
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return vars(self) | {"entry": self.entry.to_json(), "state": str(self.state)}
+
+    def settled(self, record: Record) -> RecordedEntry:
+        """The entry after a commit or void record."""
+        body = record.content()
+        return replace(
+            self,
+            state=STATES[RecordKind(record.kind)],
+            settled_at=body["at"],
+            outcome=body.get("outcome"),
+            checkpoint=body.get("checkpoint"),
+            reason=body.get("reason"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredCheckpoint:
+    """A model as the run with `run_id` had it after its release `index`, with its SHA-256."""
+
+    run_id: str
+    index: int
+    digest: str
+    data: bytes
+
+    @property
+    def sound(self) -> bool:
+        """Whether the bytes are those the digest was made of."""
+        # SQLite stores what it is given: an edited row may hold text.
+        return isinstance(self.data, bytes) and sha256(self.data).hexdigest() == self.digest
+
+
+def entry_of(record: Record) -> Entry:
+    """The entry of a reserve record."""
+    entry = Entry.from_json(record.content()["entry"])
+    if entry.key != record.key:
+        raise ValueError(f"Expected an entry of {record.key}, got one of {entry.key}.")
+    return entry
+
+
+def reserved_entry(record: Record) -> RecordedEntry:
+    """The entry of a reserve record; see `entry_of`."""
+    return RecordedEntry(
+        reservation_id=record.position,
+        entry=entry_of(record),
+        state=EntryState.RESERVED,
+        reserved_at=record.content()["at"],
+    )
+
+
+def recorded_entries(
+    records: Iterable[Record], before: Mapping[int | None, RecordedEntry] | None = None
+) -> dict[int | None, RecordedEntry]:
+    """All entries among the records, by reservation, in their order.
+
+    Args:
+        before: entries of the records that these follow.
+
+    Raises:
+        LedgerCorrupt: a record can't be read.
+    """
+    entries = dict(before or {})
+    for record in records:
+        try:
+            if record.kind == RecordKind.RESERVE:
+                entries[record.position] = reserved_entry(record)
+            elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
+                entries[record.reservation] = entries[record.reservation].settled(record)
+        except UNREADABLE as error:
+            raise LedgerCorrupt(
+                f"Expected an entry in record {record.position}, it can't be read: "
+                "verify the ledger."
+            ) from error
+    return entries

@@ -1,0 +1,138 @@
+"""The facts of a release, as a ledger keeps them: `FACTS` is the table of their keys.
+
+They say everything that is needed to recompute a charge (§4 of the privacy specification:
+mechanism, unit, neighbouring relation, public n, norm, Δ, G or C, λ convention, τ or step
+certificate, grid and inflation, noise law and parameter, honest threshold, q and sampler,
+accountant and version). What is charged is the event beside them: no ε rests on how they are read.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parley.privacy.accounting.threat_model import Adversary, Unit
+from parley.privacy.ledger.hash_chain import checked_json
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _accounts(value: object) -> bool:
+    """Whether it lists accounts, one an adversary, of which one is charged unless it is empty."""
+    if not isinstance(value, list) or not all(_account(each) for each in value):
+        return False
+    adversaries = {each["adversary"] for each in value}
+    charged = [each["charged"] for each in value].count(True)
+    return len(adversaries) == len(value) and charged == min(1, len(value))
+
+
+def _account(value: object) -> bool:
+    names = {"adversary", "charged", "epsilon", "delta"}
+    if not isinstance(value, Mapping) or value.keys() != names:
+        return False
+    adversary, epsilon, delta = value["adversary"], value["epsilon"], value["delta"]
+    return (
+        isinstance(adversary, str)
+        and adversary in set(Adversary)
+        and isinstance(value["charged"], bool)
+        and (_number(epsilon) or (epsilon is None and not value["charged"]))
+        and _number(delta)
+        and delta < 1
+    )
+
+
+@dataclass(frozen=True)
+class _Kind:
+    expected: str
+    holds: Callable[[Any], bool]
+
+
+_TEXT = _Kind("text", lambda value: isinstance(value, str) and value != "")
+_NUMBER = _Kind("a number ≥ 0", _number)
+_COUNT = _Kind("a whole number ≥ 1", lambda value: _whole(value, 1))
+_WHOLE = _Kind("a whole number ≥ 0", lambda value: _whole(value, 0))
+_RATE = _Kind("a number in (0, 1]", lambda value: _number(value) and 0 < value <= 1)
+_FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
+_OBJECT = _Kind("an object", lambda value: isinstance(value, Mapping))
+_TEXTS = _Kind(
+    "a list of texts", lambda value: isinstance(value, list) and all(map(_TEXT.holds, value))
+)
+_UNIT = _Kind(" or ".join(Unit), lambda value: isinstance(value, str) and value in set(Unit))
+_ACCOUNTS = _Kind(
+    f"a list of objects with adversary ({', '.join(Adversary)}, each once), charged, epsilon "
+    "(or null: no bound) and delta, one of them charged",
+    _accounts,
+)
+
+
+_REQUIRED: dict[str, tuple[str, _Kind]] = {
+    "mechanism": ("what was released", _TEXT),
+    "unit": ("the unit of privacy", _UNIT),
+    "neighbouring": ("the neighbouring relation", _TEXT),
+    "norm": ("the norm of the sensitivity", _TEXT),
+    "sensitivity": ("Δ in that norm, of the sum or mean that is noised", _NUMBER),
+    "noise_law": ("the noise law", _TEXT),
+    "noise_parameter": ("its parameter: σ, b or t", _NUMBER),
+    "accountant": ("what composed and converted", _TEXT),
+    "accountant_version": ("its version", _TEXT),
+}
+
+
+FACTS: dict[str, tuple[str, _Kind]] = _REQUIRED | {
+    "sensitivity_l1": ("Δ₁ of the same, where the noise is scaled to it", _NUMBER),
+    "noise_point": ("where the noise was added", _TEXT),
+    "honest_shares": ("k, shares of the noise that are charged", _COUNT),
+    "colluders": ("c, parties that may give their share to the server", _WHOLE),
+    "share_parameter": ("of one share of the noise: σ, b or t", _NUMBER),
+    "summed_shares": ("r, shares in a sum of the least number of survivors", _COUNT),
+    "seeded": ("whether the noise came from a seed (simulation)", _FLAG),
+    "calibration": ("how the noise was scaled to the budget", _TEXT),
+    "dimension": ("d", _COUNT),
+    "parties": ("m", _COUNT),
+    "public_n": ("the public number of records, n₍₁₎ or N", _COUNT),
+    "total_records": ("N, the public total, which sets Δ with weights by size", _COUNT),
+    "weights": ("uniform or size", _TEXT),
+    "lipschitz": ("G, where the loss bounds the gradient", _NUMBER),
+    "clip_norm": ("C, where clipping does", _NUMBER),
+    "objective_epsilon": ("ε of noise inside the parties' objectives", _NUMBER),
+    "lambda": ("the regularisation λ", _NUMBER),
+    "lambda_convention": ("(λ/2)‖θ‖² or λ‖θ‖²", _TEXT),
+    "gradient_tolerance": ("τ, the certified gradient norm", _NUMBER),
+    "step_certificate": ("steps and rate, where those bound Δ", _OBJECT),
+    "grid_scale": ("s, grid units per model unit", _NUMBER),
+    "grid_inflation": ("how much the grid grew Δ, relative", _NUMBER),
+    "min_survivors": ("the least number of contributions whose sum is opened", _COUNT),
+    "sampling_rate": ("q", _RATE),
+    "sampler": ("how records were sampled", _TEXT),
+    "clipped_share": ("share of 1/σ² for a count of clipped gradients, released too", _RATE),
+    "bound": ("which bound is charged, where more than one is proved", _TEXT),
+    # Noise that parties add in shares: what each adversary can't subtract differs, and so do the
+    # accounts of the release. The entry's event is the charged one's.
+    "accounts": ("ε and δ of this one release, by adversary", _ACCOUNTS),
+    "assumptions": ("what the ε rests on beyond its proof", _TEXTS),
+}
+"""Key of an entry's facts → what it means, and what it must be."""
+
+
+def check_facts(facts: Mapping[str, Any]) -> None:
+    """Raises ValueError for a fact that is missing, unknown, or of another kind."""
+    for key, value in facts.items():
+        if key not in FACTS:
+            near = difflib.get_close_matches(str(key), FACTS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            raise ValueError(f"Expected a known fact, got {key!r}{hint}")
+        checked_json(value, f"facts.{key}")
+        _, kind = FACTS[key]
+        if not kind.holds(value):
+            raise ValueError(f"Expected facts.{key} to be {kind.expected}, got {value!r}.")
+    missing = [key for key in _REQUIRED if key not in facts]
+    if missing:
+        raise ValueError(f"Expected the facts {', '.join(missing)}, which are missing.")

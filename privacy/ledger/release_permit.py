@@ -1,0 +1,98 @@
+"""Leave to make a release, read off the chain: however a step came to record its charge.
+
+A `Reservation` is made here alone. Its record is in the log and says this very entry, nothing
+behind it gave it back, and every budget of the data is charged: whatever `reservations` did before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.hash_chain import RecordKind, canonical_json
+from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
+from parley.privacy.ledger.recorded_entries import STATES, EntryState, entry_of
+
+if TYPE_CHECKING:
+    from parley.privacy.ledger.table_access import Writer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """Leave to make one release.
+
+    Attributes:
+        state: RESERVED, or COMMITTED where this very release was made and recorded before.
+        resumed: whether it was reserved before, so that nothing was charged now.
+        account: of the budget, this release included.
+    """
+
+    id: int
+    entry: Entry
+    state: EntryState
+    resumed: bool
+    account: Account
+
+    @property
+    def spent(self) -> Composition:
+        """The budget's composition, this release included."""
+        return self.account.spent
+
+
+def granted(
+    writer: Writer, entries: Sequence[Entry], reserved: Sequence[int]
+) -> tuple[Reservation, ...]:
+    """Leave to make the release of these entries, by the ids of their reservations.
+
+    Raises:
+        LedgerConflict: one was reserved as another entry; or another budget of the data is not
+            charged.
+        LedgerCorrupt: it was given back.
+    """
+    for name in {entry.dataset for entry in entries}:
+        charged = {entry.key.unit for entry in entries if entry.dataset == name}
+        check_units(name, charged=charged, registered=writer.of_dataset(name).keys())
+    return tuple(leave_of(writer, e, i) for e, i in zip(entries, reserved, strict=True))
+
+
+def leave_of(writer: Writer, entry: Entry, number: int | None) -> Reservation:
+    """Leave by one of its entries; raises as `granted`."""
+    first, settled = writer.reserved(number)
+    if settled is not None and settled.kind == RecordKind.VOID:
+        raise LedgerCorrupt(f"Expected reservation {number} to be open, it was given back.")
+    held, asked = entry_of(first).to_json(), entry.to_json()
+    # Which parts differ is said, their values are in the ledger.
+    parts = [
+        name for name in asked if canonical_json(held.get(name)) != canonical_json(asked[name])
+    ]
+    if parts:
+        raise LedgerConflict(
+            f"Expected release {entry.index} of run {entry.run_id!r} on data set "
+            f"{entry.key} as it was reserved, got a change of {' and '.join(parts)}."
+        )
+    return Reservation(
+        id=first.position,
+        entry=entry,
+        state=STATES[RecordKind((settled or first).kind)],
+        resumed=first.position <= writer.began.records,
+        account=writer.stored[entry.key],
+    )
+
+
+def check_units(name: str, *, charged: Collection[Unit], registered: Collection[Unit]) -> None:
+    """Data with a budget for each unit are charged in all of them, or not at all.
+
+    A release that only the records' budget knows has no party-level bound, and would make the
+    parties' ε untrue; one that only the parties' budget knows costs the records something too.
+    """
+    if not set(registered) <= set(charged):
+        raise LedgerConflict(
+            f"Expected every release on data set {name!r} to be charged to its budgets of unit "
+            f"{' and '.join(sorted(registered))}, got one for unit {' and '.join(sorted(charged))} "
+            "alone: a job on these data needs privacy.unit = 'both'."
+        )

@@ -1,0 +1,234 @@
+"""The steps that charge releases, each a function of a writer that holds the lock.
+
+A step reads all it needs and refuses before it appends anything, so that a refusal leaves no
+trace even inside a larger transaction. No ε rests on a step: what its records lead to is folded
+(`account_updates`), and leave to make a release is read off the chain (`release_permit`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from parley.privacy.ledger.account import Account, Claims, claims_to_json
+from parley.privacy.ledger.block_composition import Blocks, checked_blocks
+from parley.privacy.ledger.budget import BudgetKey, checked_name
+from parley.privacy.ledger.hash_chain import Record, RecordKind, canonical_json, checked_json, now
+from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.recorded_entries import STATES
+from parley.privacy.ledger.registration import found
+from parley.privacy.ledger.release_permit import check_units, leave_of
+
+if TYPE_CHECKING:
+    from parley.privacy.ledger.table_access import Writer
+
+
+class Checkpoint(NamedTuple):
+    """The model of a run after a release, as bytes."""
+
+    release: int
+    data: bytes
+
+
+def hold(
+    writer: Writer, run_id: str, claims: Mapping[BudgetKey, Claims], blocks: Blocks = ()
+) -> None:
+    """Sets aside what all releases of a run will need, or refuses the run at once.
+
+    Its releases are drawn from that as they are reserved; nobody else can have it. Another call
+    replaces what the run held: a run that was killed and goes on asks for what is left.
+
+    Args:
+        claims: budget → events and how many of each; () gives the hold back.
+        blocks: that all of them read; none: all records.
+
+    Raises:
+        BudgetExceeded: not all of it fits; nothing was set aside.
+    """
+    checked_name(run_id, "run_id")
+    blocks = checked_blocks(blocks)
+    check_room(writer.stored, run_id, claims, blocks)
+    for key, own in claims.items():
+        before = writer.stored[key]
+        if before.holding(run_id, own, blocks) != before:
+            left = tuple((event, count) for event, count in own if count)
+            body = {"at": now(), "claims": claims_to_json(left), "blocks": list(blocks)}
+            if planned := before.planning(run_id, left, blocks):
+                body["planned"] = [each.to_json() for each in planned]
+            writer.append(RecordKind.HOLD, key, body, run_id=run_id)
+
+
+def check_room(
+    accounts: Mapping[BudgetKey, Account],
+    run_id: str,
+    claims: Mapping[BudgetKey, Claims],
+    blocks: Blocks = (),
+) -> None:
+    """Raises what `hold` would raise."""
+    of = {key: found(key, accounts) for key in claims}
+    for account in of.values():
+        _check_run(account, run_id)
+    for key, own in claims.items():
+        if any(count for _, count in own) and not of[key].admits(own, blocks, run_id=run_id):
+            raise BudgetExceeded(of[key], own, blocks, run_id=run_id)
+
+
+def _check_run(account: Account, run_id: str) -> None:
+    """Raise LedgerConflict for another run than the one that an account was planned for."""
+    if account.is_closed_to(run_id):
+        raise LedgerConflict(
+            f"Expected run {next(iter(account.held))!r}, for whose plan alone the budget of data "
+            f"set {account.key} holds (certificate plan), got {run_id!r}: runs that share data "
+            "need a ledger of their own, with certificate gaussian, zcdp or pure."
+        )
+
+
+def give_back(writer: Writer, run_id: str) -> None:
+    """Ends what a run holds. What it reserved stays charged; more must fit the budget again."""
+    held = [key for key, account in writer.stored.items() if run_id in account.held]
+    hold(writer, run_id, dict.fromkeys(held, ()))
+
+
+def reserve(writer: Writer, entries: Sequence[Entry]) -> tuple[int, ...]:
+    """Charges a release before it is made, to each of its budgets: to all, or to none.
+
+    The same entry again gives its reservation back and charges nothing. A resumed reservation
+    may be used only if nothing of the earlier attempt got out.
+
+    Args:
+        entries: of the release, one for each unit.
+
+    Returns:
+        Ids, of which `release_permit.granted` makes reservations.
+
+    Raises:
+        BudgetExceeded: a data set's total would exceed its budget; nothing was recorded.
+        LedgerConflict: the name of the release is taken by another entry, the data set is
+            unknown, its unit or neighbouring relation is not the entry's, or it has budgets
+            of other units too.
+    """
+    for entry in entries:
+        _plan(writer, entry)
+    # All entries are examined before the first is appended.
+    known = [_examined(writer, entry) for entry in entries]
+    keys = {entry.key for entry in entries}
+    if len(keys) < len(entries):
+        raise LedgerConflict(
+            f"Expected one entry a budget in one step, got {len(entries)} for {len(keys)}."
+        )
+    for name in {key.dataset for key in keys}:
+        charged = {key.unit for key in keys if key.dataset == name}
+        check_units(name, charged=charged, registered=writer.of_dataset(name).keys())
+    return tuple(
+        _charged(writer, entry) if number is None else number
+        for entry, number in zip(entries, known, strict=True)
+    )
+
+
+def _plan(writer: Writer, entry: Entry) -> None:
+    """Charges a step of DP-SGD that belongs to no planned job as a job of one release."""
+    account = writer.stored.get(entry.key)
+    if account is None or not account.plans(entry.event):
+        return
+    if account.draws(entry.run_id, entry.event, entry.blocks):
+        return
+    latest = writer.latest(entry.key, entry.run_id, entry.index)
+    if latest is None or latest.kind == RecordKind.VOID:
+        own = account.held.get(entry.run_id)
+        claims = (*(own.claims if own else ()), (entry.event, 1))
+        hold(writer, entry.run_id, {entry.key: claims}, entry.blocks)
+
+
+def _examined(writer: Writer, entry: Entry) -> int | None:
+    """The reservation of a release that was charged before; refuses one that may not be."""
+    account = found(entry.key, writer.stored)
+    expected = str(account.budget.neighbouring)
+    if entry.facts["neighbouring"] != expected:
+        raise LedgerConflict(
+            f"Expected neighbouring {expected!r}, which the budget of data set {entry.key} is "
+            f"stated in, got {entry.facts['neighbouring']!r}."
+        )
+    latest = writer.latest(entry.key, entry.run_id, entry.index)
+    if latest is not None and latest.kind != RecordKind.VOID:
+        return leave_of(writer, entry, latest.reservation).id
+    _check_run(account, entry.run_id)
+    # What is drawn from the run's hold was found to fit when that was made: the sum of what is
+    # spent and held stays the same. Another release has only what nobody holds.
+    after = account.reserving(entry.run_id, entry.event, entry.blocks)
+    held = account.draws(entry.run_id, entry.event, entry.blocks)
+    if not held and not after.has_room(entry.blocks):
+        raise BudgetExceeded(account, ((entry.event, 1),), entry.blocks)
+    return None
+
+
+def _charged(writer: Writer, entry: Entry) -> int:
+    body = {"at": now(), "entry": entry.to_json()}
+    run_id, index = entry.run_id, entry.index
+    return writer.append(RecordKind.RESERVE, entry.key, body, run_id=run_id, index=index).position
+
+
+def commit(
+    writer: Writer,
+    reservation_ids: Sequence[int],
+    *,
+    outcome: Mapping[str, Any],
+    checkpoint: bytes | None = None,
+) -> None:
+    """Records that a reserved release was made, together with the model it led to.
+
+    In one transaction for every budget it was charged to. The same commit again changes nothing.
+
+    Args:
+        outcome: plain JSON values, such as `{"survivors": 17}`.
+        checkpoint: replaces the run's checkpoint, and is noted with the first reservation; `None`
+            leaves it.
+
+    Raises:
+        LedgerConflict: unknown, voided, or committed with another outcome.
+    """
+    checked_json(outcome, "outcome")
+    first, *others = reservation_ids
+    # The transaction ends only if this returns: all of them are settled, or none.
+    for each in others:
+        _settle(writer, each, RecordKind.COMMIT, {"outcome": dict(outcome), "checkpoint": None})
+    digest = None if checkpoint is None else hashlib.sha256(checkpoint).hexdigest()
+    body = {"outcome": dict(outcome), "checkpoint": digest}
+    reserved = _settle(writer, first, RecordKind.COMMIT, body)
+    if reserved is not None and checkpoint is not None:
+        writer.set_checkpoint(
+            run_id=reserved.run_id, index=reserved.index, digest=digest, data=checkpoint
+        )
+
+
+def void(writer: Writer, reservation_ids: Sequence[int], reason: str) -> None:
+    """Gives a release's charges back. Only for what certainly was never released.
+
+    The records stay; the same release may be reserved again.
+
+    Raises:
+        LedgerConflict: unknown, committed, or voided for another reason.
+    """
+    if not reason.strip():
+        raise ValueError(f"Expected a reason for voiding a reservation, got {reason!r}.")
+    for each in reservation_ids:
+        _settle(writer, each, RecordKind.VOID, {"reason": reason})
+
+
+def _settle(
+    writer: Writer, reservation_id: int, kind: RecordKind, body: Mapping[str, Any]
+) -> Record | None:
+    """Appends what became of a reservation; `None` if the same was recorded before."""
+    reserved, settled = writer.settle(reservation_id, kind, {"at": now(), **body})
+    if settled is None:
+        return reserved
+    before = settled.content()
+    del before["at"]
+    before.pop("accounts", None)
+    if settled.kind != kind or canonical_json(before) != canonical_json(body):
+        raise LedgerConflict(
+            f"Expected reservation {reservation_id} to be open, it is "
+            f"{STATES[RecordKind(settled.kind)]}: {canonical_json(before)}."
+        )
+    return None

@@ -1,0 +1,314 @@
+"""What is read from a ledger's tables and written to them, inside one transaction.
+
+Writers are serialised: on SQLite by BEGIN IMMEDIATE, on PostgreSQL by SELECT … FOR UPDATE on the
+head row, before anything else is read. So what a writer reads stays true until it commits.
+
+Whoever can edit the tables can write anything into a row; so nothing decides about a budget that
+the chain doesn't vouch for. The head must be the hash of the last record, that record must hold the
+digest of all accounts as they are stored, and a record that a step relies on must lead to the head
+hash by hash. Each costs the same however long the log is (the last: as much as was recorded since).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.account import Account, KnownRows, digest
+from parley.privacy.ledger.account_updates import after
+from parley.privacy.ledger.budget import BudgetKey
+from parley.privacy.ledger.database_connection import Connection
+from parley.privacy.ledger.database_schema import (
+    ACCOUNTS,
+    CHECKPOINTS,
+    HEAD,
+    RECORDS,
+    ROWS,
+    VERSION,
+    check_version,
+    select,
+)
+from parley.privacy.ledger.hash_chain import GENESIS, Head, Record, RecordKind, chained
+from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
+from parley.privacy.ledger.recorded_entries import (
+    RecordedEntry,
+    StoredCheckpoint,
+    entry_of,
+    recorded_entries,
+)
+from parley.privacy.ledger.row_digests import Digests, Piece, in_pieces, summary
+
+_HEAD = select(HEAD, "WHERE id = 1")
+_RECORDS = select(RECORDS, "ORDER BY position")
+_SINCE = select(RECORDS, "WHERE position >= ? ORDER BY position")
+_OF_RUN = select(RECORDS, "WHERE run_id = ? AND position > ? ORDER BY position")
+LATEST = select(
+    RECORDS,
+    'WHERE run_id = ? AND "index" = ? AND dataset = ? AND unit = ? ORDER BY position DESC LIMIT 1',
+)
+"""The last record about a release, which is found by its index."""
+_CHECKPOINT = select(CHECKPOINTS, "WHERE run_id = ?")
+_PIECES = f"SELECT block, digests FROM {ROWS} WHERE name = ? ORDER BY number"  # noqa: S608 - a name of ours
+_NAMES = f"SELECT DISTINCT name, key FROM {ROWS}"  # noqa: S608 - a name of ours
+
+_Row = dict[str, str]
+Readings: TypeAlias = deque[tuple[str, KnownRows | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLog:
+    """The entries of a run, by reservation, as the log had them when it ended with `head`."""
+
+    run_id: str
+    head: Head
+    entries: Mapping[int | None, RecordedEntry]
+
+
+class Reader:
+    """One consistent view of a ledger, inside a transaction.
+
+    Raises:
+        LedgerCorrupt: what is stored can't be read back.
+        NotALedger: another version of a ledger was put in its place.
+    """
+
+    def __init__(self, connection: Connection, place: str, *, lock: bool = False) -> None:
+        self._connection = connection
+        locked = lock and connection.postgresql
+        rows = list(connection.rows(f"{_HEAD} FOR UPDATE" if locked else _HEAD))
+        records, end = (rows[0]["records"], rows[0]["hash"]) if rows else (None, None)
+        if not (isinstance(records, int) and isinstance(end, str)):
+            raise LedgerCorrupt("Expected a head record in the ledger, it is gone or damaged.")
+        self.head = Head(records=records, hash=end)
+        check_version(rows[0]["version"], place)
+
+    def since(self, position: int) -> list[Record]:
+        """All records from `position` to the head, each of which leads to it hash by hash.
+
+        Raises:
+            LedgerCorrupt: they don't, or there is none: one was edited, removed or added.
+        """
+        # The one before is read for its hash.
+        records = self._records(_SINCE, position - 1)
+        head = Head(records=position - 1, hash=GENESIS)
+        if position > 1 and records:
+            head = Head(records=records[0].position, hash=records.pop(0).hash)
+        for record in records:
+            if not record.follows(head):
+                break
+            head = Head(records=record.position, hash=record.hash)
+        if position < 1 or not records or records[-1].position != head.records or head != self.head:
+            raise LedgerCorrupt(
+                f"Expected records {position} to {self.head.records} to be those that the ledger's "
+                "head vouches for, they were edited, removed or added to. Nothing was recorded; "
+                "`parley ledger verify` says where."
+            )
+        return records
+
+    def _records(self, query: str, *values: object) -> list[Record]:
+        return [Record(**row) for row in self._connection.rows(query, *values)]
+
+    def records(self) -> Iterator[Record]:
+        """All records in order."""
+        return (Record(**row) for row in self._connection.rows(_RECORDS))
+
+    def entries_of(self, run_id: str, seen: RunLog | None) -> RunLog:
+        """The entries of a run; of those that were seen, only what came since is read.
+
+        Args:
+            seen: what this gave before. It counts if the log still has the head of that time.
+        """
+        if seen is None or seen.run_id != run_id or not self.contains(seen.head):
+            seen = RunLog(run_id=run_id, head=Head(records=0, hash=GENESIS), entries={})
+        records = self._records(_OF_RUN, run_id, seen.head.records)
+        entries = recorded_entries(records, seen.entries)
+        return RunLog(run_id=run_id, head=self.head, entries=entries)
+
+    def records_of(self, run_id: str) -> list[Record]:
+        """All records of a run, in order."""
+        return self._records(_OF_RUN, run_id, 0)
+
+    def contains(self, head: Head) -> bool:
+        """Return whether the log is that of `head`, or continues from it."""
+        if head == self.head:
+            return True
+        found = self._records(select(RECORDS, "WHERE position = ?"), head.records)
+        return [each.hash for each in found] == [head.hash]
+
+    def accounts(self, *, vouched: bool = True) -> dict[BudgetKey, Account]:
+        """All accounts, by data, then by unit.
+
+        Args:
+            vouched: as the end of the chain vouches for them; else as their rows say it.
+
+        Raises:
+            LedgerCorrupt: it doesn't: a row was edited; or a row can't be read.
+        """
+        rows, units = self._rows(vouched=vouched), list(Unit)
+        order = sorted(rows, key=lambda key: (key.dataset, units.index(key.unit)))
+        return {key: _account_of(rows[key]) for key in order}
+
+    def _rows(self, *, vouched: bool) -> dict[BudgetKey, _Row]:
+        """The rows of all accounts; vouched for where the last record holds their digest."""
+        rows: list[_Row] = list(self._connection.rows(select(ACCOUNTS)))
+        if vouched:
+            last = self.since(self.head.records)[0].content() if self.head.records else {}
+            try:
+                found = digest(rows)
+            except TypeError:  # SQLite stores what it is given: an edited row may hold bytes.
+                found = ""
+            if last.get("accounts", digest(())) != found:
+                raise LedgerCorrupt(
+                    "Expected the totals of all budgets as the ledger's last record says, got "
+                    "others: the table was edited. Nothing was recorded; `parley ledger verify` "
+                    "says which."
+                )
+        return {_key_of(row): row for row in rows}
+
+    def checkpoint(self, run_id: str) -> StoredCheckpoint | None:
+        """The last checkpoint of a run."""
+        found = [StoredCheckpoint(**row) for row in self._connection.rows(_CHECKPOINT, run_id)]
+        return found[0] if found else None
+
+    def checkpoints(self) -> Iterator[StoredCheckpoint]:
+        """The last checkpoint of every run."""
+        for row in self._connection.rows(select(CHECKPOINTS)):
+            yield StoredCheckpoint(**row)
+
+    def rows(self, name: str) -> Iterator[Piece]:
+        """The digests of a data set's rows, piece by piece."""
+        return (Piece(**row) for row in self._connection.rows(_PIECES, name))
+
+    def known_rows(self) -> dict[str, KnownRows]:
+        """What is stored of the rows of every data set."""
+        named = list(self._connection.rows(_NAMES))
+        return {each["name"]: summary(each["key"], self.rows(each["name"])) for each in named}
+
+
+class Writer(Reader):
+    """A view that no other writer shares, and the only way to change a ledger.
+
+    Attributes:
+        stored: all accounts, as the end of the chain vouches for them.
+        began: the end of the log before the transaction.
+        key_path: of the key that rows are digested under.
+        readings: which blocks this process read lately, and the rows that were all known then.
+            Not in the log: it would grow with every choice of blocks, uncharged.
+    """
+
+    def __init__(
+        self, connection: Connection, place: str, key_path: Path, readings: Readings
+    ) -> None:
+        super().__init__(connection, place, lock=True)
+        self.key_path, self.readings = key_path, readings
+        self.began, self._texts = self.head, self._rows(vouched=True)
+        self.stored = {key: _account_of(row) for key, row in self._texts.items()}
+
+    def of_dataset(self, name: str) -> dict[Unit, Account]:
+        """The accounts of a data set, by unit; empty where there is none of that name."""
+        keys = (BudgetKey(name, unit) for unit in Unit)
+        return {key.unit: self.stored[key] for key in keys if key in self.stored}
+
+    def latest(self, key: BudgetKey, run_id: str, index: int) -> Record | None:
+        """The last record about a release; its kind says in which state the release is."""
+        found = self._records(LATEST, run_id, index, key.dataset, str(key.unit))
+        return found[0] if found else None
+
+    def reserved(self, reservation: int | None) -> tuple[Record, Record | None]:
+        """The record of a reservation, and what committed or voided it, as the chain has them.
+
+        Raises:
+            LedgerConflict: there is none of that id.
+        """
+        records: list[Record] = []
+        # SQLite stores what it is given: an edited row may hold text.
+        if isinstance(reservation, int) and 1 <= reservation <= self.head.records:
+            records = self.since(reservation)
+        if not records or records[0].kind != RecordKind.RESERVE:
+            raise LedgerConflict(f"Expected the id of a reservation, got {reservation}.")
+        first, *later = records
+        return first, next((each for each in later if each.reservation == reservation), None)
+
+    def settle(
+        self, reservation: int, kind: RecordKind, body: Mapping[str, Any]
+    ) -> tuple[Record, Record | None]:
+        """Appends what became of a reservation, if it is open; gives what `reserved` gave."""
+        first, settled = self.reserved(reservation)
+        if settled is None:
+            named = {"run_id": first.run_id, "index": first.index, "reservation": reservation}
+            self.append(kind, first.key, body, settles=entry_of(first), **named)
+        return first, settled
+
+    def append(
+        self,
+        kind: RecordKind,
+        key: BudgetKey,
+        body: Mapping[str, Any],
+        *,
+        settles: Entry | None = None,
+        **named: Any,
+    ) -> Record:
+        """Appends the next record of the chain and stores the account that it leads to.
+
+        See `hash_chain.chained` and `account_updates.after`. The body gets the digest of all
+        accounts after it.
+        """
+        draft = chained(self.head, kind=kind, key=key, body=body, **named)
+        account = after(self.stored.get(key), draft, settles)
+        before, row = self._texts.get(key), account.row()
+        self._texts[key], self.stored[key] = row, account
+        vouching = {**body, "accounts": digest(self._texts.values())}
+        record = chained(self.head, kind=kind, key=key, body=vouching, **named)
+        self._connection.insert(RECORDS, vars(record))
+        if before is None:
+            self._connection.insert(ACCOUNTS, row)
+        elif before != row:
+            changed = {name: text for name, text in row.items() if before[name] != text}
+            named = {"name": key.dataset, "unit": str(key.unit)}
+            self._connection.update(ACCOUNTS, changed, named)
+        self.head = Head(records=record.position, hash=record.hash)
+        return record
+
+    def add_rows(self, name: str, key: str, new: Mapping[str, Digests]) -> KnownRows:
+        """Stores more rows of a data set, by block, under a key; what is known of all of them."""
+        stored = sum(1 for _ in self.rows(name))
+        pieces = (piece for block, digests in new.items() for piece in in_pieces(block, digests))
+        for number, piece in enumerate(pieces, stored):
+            own = {"name": name, "number": number, "key": key, **piece._asdict()}
+            self._connection.insert(ROWS, own)
+        return summary(key, self.rows(name))
+
+    def set_checkpoint(self, **row: object) -> None:
+        """Replaces the run's checkpoint: run_id, index, digest, data."""
+        if not self._connection.update(CHECKPOINTS, row, {"run_id": row["run_id"]}):
+            self._connection.insert(CHECKPOINTS, row)
+
+    def finish(self) -> bool:
+        """Stores the new head; whether there is anything to commit."""
+        if self.head == self.began:
+            return False
+        self._connection.update(HEAD, vars(self.head) | {"version": VERSION}, {"id": 1})
+        return True
+
+
+def _key_of(row: _Row) -> BudgetKey:
+    try:
+        return BudgetKey(row["name"], Unit(row["unit"]))
+    except ValueError as error:
+        raise LedgerCorrupt(
+            f"Expected a unit of privacy in the account of {row['name']!r}, got {row['unit']!r}."
+        ) from error
+
+
+def _account_of(row: _Row) -> Account:
+    try:
+        return Account.from_row(row)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise LedgerCorrupt(
+            f"Expected budget and totals of data set {row['name']!r}, they can't be read: {error}"
+        ) from error

@@ -1,0 +1,144 @@
+"""A SQLite file that anybody may have made: held to what a ledger is before a row of it is read.
+
+A database is a program. A view in a table's place computes rows without end; a page that is its own
+child has them stored; a value of a gigabyte fits into a page that is its own continuation. So
+whatever is opened is a regular file whose schema is a ledger's, table by table and column by
+column; and of one that is only read (`Costs`), no more is taken in one transaction than fits into
+the file several times over, in steps of SQLite's machine and in bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Any, TypeVar
+
+from parley.privacy.ledger.database_connection import Connection
+from parley.privacy.ledger.database_schema import COLUMNS, HEAD, INDEX, check_version, select
+from parley.privacy.ledger.ledger_errors import LedgerCorrupt, NotALedger
+
+_BESIDE = ("-wal", "-shm", "-journal")
+_AT_LEAST = 1 << 22
+_A_ROW = 64  # bytes, beside its values
+_EVERY = 10_000
+_TIMES = 4  # a ledger is read so often at most, in one transaction
+_MOST_HOLES = 1000  # SQLite writes none
+
+_INDEXES = {INDEX} | {f"sqlite_autoindex_{name}_{n}" for name in COLUMNS for n in (1, 2)}
+
+_Row = TypeVar("_Row", bound=tuple[Any, ...])
+
+
+def check_files(path: Path) -> None:
+    """Checks that a ledger and what SQLite keeps beside it are files: no pipe, no device, no link.
+
+    Raises:
+        NotALedger: something else lies there.
+    """
+    if path.exists() and not path.is_file():
+        raise NotALedger(f"Expected a file for the ledger, {path} is none.")
+    for beside in (path.with_name(path.name + end) for end in _BESIDE):
+        try:
+            kind = beside.lstat().st_mode
+        except OSError:
+            continue
+        if not stat.S_ISREG(kind):
+            raise NotALedger(f"Expected a file beside the ledger, {beside} is none.")
+
+
+def check_schema(connection: Connection, place: str) -> None:
+    """Checks that a SQLite file with a ledger's head holds a ledger's tables, and nothing else.
+
+    Raises:
+        NotALedger: a view, a trigger, a virtual table, a computed column, or another table; or a
+            ledger of another version.
+    """
+    query = "SELECT type, name, rootpage FROM sqlite_schema"
+    stored = [tuple(row.values()) for row in connection.rows(query)]
+    if HEAD not in {name for _, name, _ in stored}:
+        return  # whoever asks whether a ledger is there says what it is
+    # A virtual table has no page here.
+    tables = {name for kind, name, root in stored if kind == "table" and root}
+    _check_columns(connection, tables & {HEAD}, {HEAD}, place)
+    head = next(connection.rows(select(HEAD, "LIMIT 1")), {})
+    check_version(head.get("version"), place)
+    known = {"table": tables & COLUMNS.keys(), "index": _INDEXES}
+    for kind, name, _ in stored:
+        if name not in known.get(kind, ()):
+            raise NotALedger(
+                f"Expected the tables of a ledger at {place}, got a {kind} {name!r:.80} too."
+            )
+    _check_columns(connection, tables, set(COLUMNS), place)
+
+
+def _check_columns(
+    connection: Connection, tables: set[str], expected: set[str], place: str
+) -> None:
+    found = {}
+    for name in tables:
+        columns = connection.rows(f"PRAGMA table_xinfo({name})")
+        # One that is computed is not what its name says.
+        found[name] = {each["name"] if each["hidden"] == 0 else None for each in columns}
+    if found != {name: set(COLUMNS[name]) for name in expected}:
+        raise NotALedger(
+            f"Expected the tables of a ledger at {place}, with their columns and no others, got "
+            f"{', '.join(sorted(found)) or 'none'}: somebody else made or changed them."
+        )
+
+
+class Costs:
+    """What reading a file may cost in one transaction."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.begin()
+
+    def begin(self) -> None:
+        """A transaction begins."""
+        self._steps = self._bytes = 0
+        self._most = _TIMES * _size(self._path) + _AT_LEAST
+
+    def bound(self, connection: sqlite3.Connection) -> None:
+        """Has everything that the connection does counted, and ended where it is too much."""
+        connection.set_progress_handler(self._stepped, _EVERY)
+        connection.row_factory = self._read
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(self._most, 10**9))
+        for pragma in ("query_only=ON", "cell_size_check=ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    def _stepped(self) -> bool:
+        self._steps += _EVERY
+        return self._steps > self._most
+
+    def _read(self, _: sqlite3.Cursor, row: _Row) -> _Row:
+        self._bytes += _A_ROW + sum(len(each) for each in row if isinstance(each, str | bytes))
+        if self._bytes > self._most:
+            raise LedgerCorrupt(
+                f"Expected at most the {_size(self._path)} bytes of {self._path}, got more out of "
+                "it: its pages are each other's."
+            )
+        return row
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file and its log, without those that were never written."""
+    total = 0
+    for each in (path, path.with_name(path.name + "-wal")):
+        with contextlib.suppress(FileNotFoundError), each.open("rb", buffering=0) as file:
+            total += _written(file.fileno())
+    return total
+
+
+def _written(file: int) -> int:
+    end = total = 0
+    for _ in range(_MOST_HOLES):
+        try:
+            begin = os.lseek(file, end, os.SEEK_DATA)
+        except OSError:  # nothing behind that
+            break
+        end = os.lseek(file, begin, os.SEEK_HOLE)
+        total += end - begin
+    return total

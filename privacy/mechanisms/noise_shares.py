@@ -1,0 +1,229 @@
+"""Noise in shares: every party adds one before it masks, and only their sum is ever seen.
+
+A mechanism's noise z is split into k shares that are drawn independently; k is the least number of
+honest ones in any sum that can be opened, t survivors less c that collude with the server. Further
+shares, those of colluders too, are independent noise: post-processing. With fewer than k the claim
+is void, so nothing is released then.
+
+A party rounds its vector to fine units (2^h to a ring unit), adds round(N(0, s²)) to the integers
+and rounds to ring units: together one rounding of x + N(0, s²), on cells moved by half a fine
+unit. **The sum of k such integers** is, up to factors in e^{±τ} a coordinate, a rounding of
+Σx + N(0, ks²) and k − 1 uniforms (docs/privacy.md proves it): post-processing of the continuous
+mechanism. From s ≥ 4 ring units on, τ < 5.3·10⁻⁶⁹ for every k ≤ 2²⁰; below, the claim would be
+false and is refused. e^{dτ} − 1 bounds a statistical distance, which is charged as
+a δ beside the samplers'.
+
+>>> from parley.privacy.mechanisms.gaussian import Gaussian
+>>> noise = Gaussian(sensitivity=1.0, sigma=100.0, dimension=4)
+>>> shares = Shares.of(noise, parties=10, least=9, colluders=1)
+>>> shares.honest, round(shares.scale, 4), round(shares.inflation, 6)
+(8, 35.3553, 1.118034)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from parley.privacy.accounting.privacy_events import Approximate, Event
+from parley.privacy.accounting.rounding import check_positive
+from parley.privacy.mechanisms.base import Mechanism
+from parley.privacy.mechanisms.laplace_shares import LAPLACE_SHARES
+from parley.privacy.mechanisms.share_laws import (
+    GAUSSIAN_SHARES,
+    LEAST_SHARE,
+    Integers,
+    SharedLaw,
+    Split,
+)
+from parley.privacy.sampling.gaussian import rounded_distance
+from parley.privacy.sampling.random_stream import NoiseStream
+
+_EXACT_TERMS: Final = 256
+
+
+SHARED_LAWS: dict[str, SharedLaw] = {**GAUSSIAN_SHARES, **LAPLACE_SHARES}
+"""Noise laws that are split into shares, by `Mechanism.law`."""
+
+
+def law_of(mechanism: Mechanism) -> SharedLaw:
+    """The row of a mechanism's law.
+
+    Raises:
+        ValueError: a law without shares, and what to choose.
+    """
+    law = SHARED_LAWS.get(mechanism.law)
+    if law is None:
+        raise ValueError(
+            f"Expected a noise law that is split into shares, of {', '.join(SHARED_LAWS)}, got "
+            f"{mechanism.law}: choose one of them, or privacy.noise-point = 'server', which trusts "
+            "the server with the bare sum."
+        )
+    return law
+
+
+class Shares(Split):
+    """How a mechanism's noise is split among the parties of a sum."""
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, **split: int) -> Shares:
+        """The shares of a mechanism's noise, as of `split`, checked."""
+        shares = cls.split(mechanism, **split)
+        shares.check(mechanism)
+        return shares
+
+    @classmethod
+    def split(
+        cls, mechanism: Mechanism, *, parties: int, least: int, colluders: int, fine_bits: int = 0
+    ) -> Shares:
+        """Those among m parties, of which `least` survive, for a grid that is still to be found."""
+        if not 0 <= colluders < least:
+            raise ValueError(
+                f"Expected fewer colluders than the {least} survivors of a sum, got {colluders}: "
+                "who colludes knows its own share, and no noise would be left. A smaller "
+                "secure-aggregation.corrupt or a larger min-survivors helps."
+            )
+        honest = least - colluders
+        return cls(
+            parties=parties,
+            honest=honest,
+            colluders=colluders,
+            scale=law_of(mechanism).scale(mechanism, honest),
+            fine_bits=fine_bits,
+        )
+
+    @property
+    def inflation(self) -> float:
+        """√(m/k): the noise of all m shares over that of the k that are charged."""
+        return math.sqrt(self.parties / self.honest)
+
+    def check(self, mechanism: Mechanism) -> None:
+        """Refuses shares that would not make up the mechanism's noise.
+
+        Raises:
+            ValueError: less noise than the mechanism claims, shares below the floor, rounding
+                that is not proved for the law, a law without shares.
+        """
+        law = law_of(mechanism)
+        needed = law.scale(mechanism, self.honest)
+        if not self.scale >= needed:  # NaN is not
+            raise ValueError(
+                f"Expected shares of at least {needed:.9g}, of which {self.honest} make up "
+                f"{mechanism.law} noise of scale {mechanism.scale:.9g}, got {self.scale:.9g}."
+            )
+        if self.fine_bits and not law.rounded_after:
+            raise ValueError(
+                f"Expected no rounding after the shares of {mechanism.law}, which is not proved "
+                f"for it, got {self.fine_bits} bits."
+            )
+        if not self.ring_unit <= law.coarsest:
+            raise ValueError(
+                f"Expected at most {law.coarsest:g} fine units to a ring unit with "
+                f"{mechanism.law} in shares, got {self.ring_unit:g}: the ring is too coarse for "
+                "noise as large as this. A larger epsilon, or parties with more records, help."
+            )
+        own = self.scale / self.ring_unit
+        if law.floor and not own >= law.floor:
+            finer = math.ceil(math.log2(law.floor / own))
+            raise ValueError(
+                f"Expected a share of at least {law.floor:g} ring units, got {own:.4g}: its sum "
+                f"with others would not be {mechanism.law} noise. A grid 2^{max(finer, 1)} times "
+                "as fine gives it: secure-aggregation.scale-bits larger by "
+                f"{max(finer, 1)}, or 'auto'."
+            )
+
+    def event(self, mechanism: Mechanism) -> Event:
+        """What a release costs against the server and c colluders (`event_of_shares`)."""
+        return event_of_shares(mechanism, self.parties)
+
+    def event_of(self, mechanism: Mechanism, count: int) -> Event | None:
+        """The same where `count` shares are unknown; None where no bound is proved."""
+        if not 1 <= count <= self.parties:
+            raise ValueError(f"Expected 1 to {self.parties} shares, got {count}.")
+        law = law_of(mechanism)
+        ideal = law.event_of(self, mechanism, count)
+        # Laws of integers add up exactly; the others come near.
+        return _near(mechanism, ideal, self.parties) if ideal and law.rounded_after else ideal
+
+    def tail(self, mechanism: Mechanism, probability: float) -> float:
+        """Ring units that max |sum of m shares| exceeds with at most this probability.
+
+        Rounding included: half a fine and half a ring unit a party, and one more for both.
+        """
+        noise = law_of(mechanism).tail(self, mechanism, probability)
+        return noise / self.ring_unit + self.parties
+
+    def add(self, mechanism: Mechanism, vectors: Integers, streams: Sequence[NoiseStream]) -> None:
+        """Adds a share to every row of `vectors` `[B, d]`, fine integers, contiguous, in place.
+
+        Rows that share a stream draw from it together.
+        """
+        if len(streams) != len(vectors):
+            raise ValueError(f"Expected {len(vectors)} streams, one a row, got {len(streams)}.")
+        law_of(mechanism).add(self, mechanism, vectors, streams)
+
+    def add_dealt(
+        self, mechanism: Mechanism, total: Integers, count: int, stream: NoiseStream
+    ) -> None:
+        """Adds one draw of the law of `count` shares' sum to `total` `[d]`, fine integers.
+
+        For a simulation, where one process is the dealer and everyone else: the same law as
+        `count` calls of `add`, up to e^{±dτ} and the variance of roundings, (count − 1)/12.
+        """
+        if count < 1:
+            raise ValueError(f"Expected count ≥ 1 shares to deal, got {count}.")
+        law_of(mechanism).add_dealt(self, mechanism, total, count, stream)
+
+    def rounded(self, vectors: Integers) -> Integers:
+        """Ring units of fine integers: ⌊(u + 2^(h−1))/2^h⌋."""
+        if not self.fine_bits:
+            return vectors
+        half = np.int64(1) << np.int64(self.fine_bits - 1)
+        return np.asarray((vectors + half) >> np.int64(self.fine_bits), dtype=np.int64)
+
+
+def event_of_shares(mechanism: Mechanism, parties: int) -> Event:
+    """What a release costs against the server and its colluders: the law's own, of k shares.
+
+    The distance of the sum from that law is charged: of every party's sampler, and e^{dτ} − 1. It
+    is the same for every scale: it is counted at the floor.
+    """
+    law_of(mechanism)
+    whole = mechanism.event()
+    if whole.ideal is whole:
+        return whole  # sampled exactly, and summed exactly
+    return _near(mechanism, whole.ideal, parties)
+
+
+def _near(mechanism: Mechanism, ideal: Event, parties: int) -> Event:
+    draws = mechanism.dimension * mechanism.sums * mechanism.vectors
+    samplers = rounded_distance(draws * parties)
+    # No share has less variance than this, in ring units: `Shares.check`, and the jitter.
+    sums = math.expm1(draws * tau(LEAST_SHARE**2, parties))
+    return Approximate(event=ideal, delta=(samplers + sums) * (1 + 1e-12))
+
+
+@lru_cache(maxsize=64)
+def tau(variance: float, shares: int) -> float:
+    """τ of k = `shares` rounded Gaussians of this variance, in units of their rounding, squared.
+
+    τ = Σ_{1≤j<k} −ln(1 − η_j), η_j = 2·Σ_{l≥1} exp(−2π²l²·v·j/(j+1)): the sum's masses are within
+    e^{±τ} of those of the rounding of N(0, kv) and k − 1 uniforms. ∞ where an η_j is 1 or more.
+    """
+    check_positive("variance", variance)
+    if shares < 1:
+        raise ValueError(f"Expected shares ≥ 1, got {shares}.")
+
+    def term(j: int) -> float:
+        rate = 2 * math.pi**2 * variance * j / (j + 1)
+        eta = 2 * math.fsum(math.exp(-rate * i * i) for i in range(1, 2 + math.ceil(7 / rate**0.5)))
+        return -math.log1p(-eta) if eta < 1 else math.inf
+
+    exact = math.fsum(term(j) for j in range(1, min(shares, _EXACT_TERMS)))
+    # Terms decrease in j: each of the rest is at most the last one.
+    rest = max(shares - _EXACT_TERMS, 0)
+    return exact + rest * term(_EXACT_TERMS) if rest else exact

@@ -1,0 +1,133 @@
+"""The masked sum: the whole protocol among all parties of one process, every message as bytes.
+
+Gives the same bits, survivors, refusals and byte counts as `ideal_sum.IdealSum` with the same
+parameters; the drops are applied at the moments they name.
+
+    >>> import numpy as np
+    >>> from parley.secure_agg.ideal_sum import simulated_parameters
+    >>> masked = MaskedSum(simulated_parameters(parties=3, min_survivors=2))
+    >>> vectors = np.array([[1, 2], [3, 4], [5, 2**32 - 1]], dtype=np.uint32)
+    >>> masked.sum(vectors, round_number=1, dropped={}).total.tolist()
+    [9, 5]
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from parley.secure_agg.encoding import Ring
+from parley.secure_agg.ideal_sum import check_vectors, simulated_nonces
+from parley.secure_agg.interface import (
+    DropStage,
+    LocalProtocolError,
+    SumResult,
+)
+from parley.secure_agg.mask_graph import commitment
+from parley.secure_agg.pair_keys import EdgeWork, SharedEdgeWork
+from parley.secure_agg.pairwise import Block, Wire, join, run_secure_sum
+from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.pairwise_server import Server
+from parley.secure_agg.primitives import KEY_BYTES, digest, expand_seed, signing_public
+from parley.secure_agg.protocol_parameters import Policy, RunParameters
+
+
+class MaskedSum:
+    """A `SecureSum` that runs the protocol in full, in one process.
+
+    Set-up (keys, roster, pair secrets) happens once, at the first round.
+    """
+
+    name: ClassVar[Literal["masked"]] = "masked"
+
+    def __init__(
+        self,
+        parameters: RunParameters,
+        *,
+        entropy_seed: bytes | None = None,
+        shared: bool = True,
+        shared_bytes: int = 1 << 27,
+    ) -> None:
+        """A sum for one run.
+
+        Args:
+            entropy_seed: None: secrets from the operating system. Bytes: a deterministic expansion
+                of them, for a simulation that is repeated to the bit; `seeded` then says so. The
+                sums repeat; the ciphertexts, and so the masked vectors, do not:
+                encapsulation takes no seed.
+            shared: False: no work is shared between parties; what each would do on its own machine.
+            shared_bytes: most bytes of vectors for which an edge's mask is expanded once.
+        """
+        if parameters.parties < 2:
+            raise ValueError(f"Expected at least 2 parties, got {parameters.parties}.")
+        self.parameters = parameters
+        self.seeded = entropy_seed is not None
+        self._entropy = os.urandom if entropy_seed is None else expand_seed(entropy_seed)
+        self._shared, self._shared_bytes = shared, shared_bytes if shared else 0
+        self._last_round = self._wire_round = 0
+        self._ends: tuple[Server, Block] | None = None
+        self.setup = Wire()
+        """Bytes of the set-up; zero before the first round."""
+        self.last_wire = Wire()
+        """Bytes of the last round."""
+
+    def __repr__(self) -> str:
+        return f"<MaskedSum: {self.parameters.parties} parties, round {self._last_round}>"
+
+    def sum(
+        self, vectors: Ring, *, round_number: int, dropped: Mapping[int, DropStage]
+    ) -> SumResult:
+        """See `interface.SecureSum.sum`."""
+        run = self.parameters
+        check_vectors(run, vectors, round_number, self._last_round)
+        unknown = [i for i in dropped if not 0 <= i < run.parties]
+        if unknown:
+            raise LocalProtocolError(
+                f"Expected a party from 0 to {run.parties - 1}, got {unknown[0]}."
+            )
+        self._last_round, self.last_wire = round_number, Wire()
+        server, block = self._ends = self._ends or self._joined()
+        rows = dict(enumerate(vectors))
+        context = digest(b"parley/simulated round", round_number.to_bytes(4, "big"))
+
+        self._wire_round += 1
+        return run_secure_sum(
+            server,
+            block,
+            rows,
+            dimension=vectors.shape[1],
+            round_number=self._wire_round,
+            context=context,
+            dropped=dropped,
+            wire=self.last_wire,
+            setup=self.setup,
+        )
+
+    def _joined(self) -> tuple[Server, Block]:
+        run, nonces = self.parameters, simulated_nonces(self.parameters)
+        private = {i: self._entropy(KEY_BYTES) for i in range(run.parties)}
+        identities = tuple(signing_public(key) for key in private.values())
+        policy = Policy(
+            identities=identities,
+            min_survivors=run.min_survivors,
+            corrupt=run.corrupt,
+        )
+        work = SharedEdgeWork() if self._shared else EdgeWork()
+        parties = {
+            i: Party(
+                run=run.proposed,
+                policy=policy,
+                index=i,
+                identity=identity,
+                entropy=self._entropy,
+                nonce=nonces.get(i, b""),
+                work=work,
+            )
+            for i, identity in private.items()
+        }
+        block = Block(parties=parties, work=work, shared_bytes=self._shared_bytes)
+        given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
+        server = Server(run=run, identities=identities, commitments=given)
+        join(server, block, self.setup)
+        return server, block

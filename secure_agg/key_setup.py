@@ -1,0 +1,131 @@
+"""The server's set-up: signed keys as they come, and what every party learns of its neighbours.
+
+Forged keys are turned away here so that their sender can be named; the parties check for
+themselves, against identities that they know from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
+from parley.secure_agg.mask_graph import NO_BEACON, commitment, commitments_digest
+from parley.secure_agg.messages import SERVER, Advertise, Nonces, Roster, encode
+from parley.secure_agg.primitives import KEY_BYTES, is_kem_public, is_weak, verifies
+from parley.secure_agg.protocol_parameters import RunParameters
+from parley.secure_agg.round_outcome import pack_mask
+from parley.secure_agg.signed_statements import advertised
+
+_Value = TypeVar("_Value")
+
+
+class Made(Mapping[int, _Value]):
+    """What `make` gives for each of `parties`."""
+
+    def __init__(self, parties: Collection[int], make: Callable[[int], _Value]) -> None:
+        self._parties, self._make = parties, make
+
+    def __getitem__(self, party: int) -> _Value:
+        if party not in self._parties:
+            raise KeyError(party)
+        return self._make(party)
+
+    def __contains__(self, party: object) -> bool:  # a mapping's would make the value
+        return party in self._parties
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._parties)
+
+    def __len__(self) -> int:
+        return len(self._parties)
+
+
+@dataclass(kw_only=True, repr=False)
+class Adverts:
+    """Who advertised, and what.
+
+    Attributes:
+        roster: digest of the roster that keys are signed for.
+        commitments: to the parties' nonces, by index; none where the graph is complete.
+
+    Raises:
+        LocalProtocolError: identities or commitments that are not those of the parameters.
+    """
+
+    run: RunParameters
+    identities: tuple[bytes, ...]
+    roster: bytes
+    commitments: Mapping[int, bytes]
+    of: dict[int, Advertise] = field(default_factory=dict)
+    _keys: set[bytes] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        run, identities = self.run, self.identities
+        if len(identities) != run.parties:
+            raise LocalProtocolError(f"Expected {run.parties} identities, got {len(identities)}.")
+        named = commitments_digest(self.commitments) if self.commitments else NO_BEACON
+        if run.commitments != named:
+            raise LocalProtocolError(
+                f"Expected commitments of digest {run.commitments.hex()}, got {named.hex()}."
+            )
+
+    def take(self, message: Advertise) -> None:
+        """Keeps a party's signed keys."""
+        run, sender, key, nonce = self.run, message.sender, message.key, message.nonce
+        if sender in self.of:
+            raise RemoteProtocolError(f"Expected one Advertise of party {sender}, got two.")
+        statement = advertised(run.fingerprint, self.roster, sender, key, nonce)
+        if not verifies(self.identities[sender], message.signature, statement):
+            raise RemoteProtocolError(f"Expected party {sender}'s signed key, got a forged one.")
+        parts = {key[:KEY_BYTES], key[KEY_BYTES:]}
+        if parts & self._keys or is_weak(key[:KEY_BYTES]):
+            raise RemoteProtocolError(
+                f"Expected a new key of party {sender}, got a weak one, or one sent before."
+            )
+        if not is_kem_public(key[KEY_BYTES:]):
+            raise RemoteProtocolError(
+                f"Expected an ML-KEM-768 public key of party {sender}, got none."
+            )
+        if run.sparse and self.commitments.get(sender) != commitment(sender, nonce):
+            raise RemoteProtocolError(
+                f"Expected the nonce that party {sender} committed to, got another."
+            )
+        self._keys |= parts
+        self.of[sender] = message
+
+    @property
+    def unrevealed(self) -> tuple[int, ...]:
+        """Who committed to a nonce and has not advertised it; the set-up needs all."""
+        return tuple(sorted(set(self.commitments) - set(self.of)))
+
+    def nonces(self) -> bytes:
+        """The Nonces that go with every Roster; empty where the graph is complete."""
+        if not self.run.sparse:
+            return b""
+        message = Nonces(
+            sender=SERVER,
+            round_number=0,
+            committed=self._present,
+            nonces=b"".join(self.of[i].nonce for i in sorted(self.of)),
+        )
+        return encode(self.run, message)
+
+    def rosters(self, near: list[list[int]]) -> Mapping[int, bytes]:
+        """The Roster for each party that advertised."""
+        present = self._present
+        bodies = {j: advert.body() for j, advert in self.of.items()}
+
+        def roster(party: int) -> bytes:
+            entries = b"".join(bodies[j] for j in near[party])
+            message = Roster(sender=SERVER, round_number=0, present=present, entries=entries)
+            return encode(self.run, message)
+
+        return Made(bodies, roster)  # one at a time: all are k times as large as the adverts
+
+    @property
+    def _present(self) -> bytes:
+        return pack_mask(np.isin(np.arange(self.run.parties), list(self.of)))

@@ -1,0 +1,223 @@
+"""What a party accepts when it joins a run: whose keys these are, and enough of them.
+
+Identities are pinned beforehand; a roster brings the neighbours' keys of the run, each signed by
+its identity for these very parameters, and the nonces that the graph follows from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.mask_graph import NONCE_BYTES
+from parley.secure_agg.messages import Bytes, Ciphertexts, Nonces, Roster, decode, kem_items
+from parley.secure_agg.pair_keys import (
+    Direction,
+    EdgeWork,
+    confirmation,
+    confirms,
+    direction,
+    pair_base,
+    pair_chain,
+    place,
+    transcript,
+    under_pad,
+    with_revealed,
+)
+from parley.secure_agg.party_state import MaskingState, Pairing
+from parley.secure_agg.primitives import (
+    KEY_BYTES,
+    PUBLIC_KEY_BYTES,
+    Entropy,
+    kem_public,
+    public_key,
+    verifies,
+)
+from parley.secure_agg.protocol_parameters import Policy, RunParameters
+from parley.secure_agg.round_outcome import SECRET_BYTES, SIGNATURE_BYTES, unpack_mask
+from parley.secure_agg.signed_statements import advertised
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Joined:
+    """What a party has from set-up.
+
+    Attributes:
+        transcripts: what names the pair with each of them.
+        exchanged: X25519's secret with each of them.
+        kem_keys: their ML-KEM public keys; empty bytes where the run has none.
+    """
+
+    run: RunParameters
+    near: list[int]
+    transcripts: list[bytes]
+    exchanged: list[bytes]
+    kem_keys: list[bytes]
+
+
+def own_keys(state: MaskingState) -> bytes:
+    """The public keys of a party that has its private ones."""
+    return public_key(state.private_key) + kem_public(state.kem_seed)
+
+
+def accept_roster(
+    state: MaskingState, data: Bytes, nonces: Bytes, policy: Policy, work: EdgeWork
+) -> Joined:
+    """Verifies the neighbours' signed keys, and agrees on X25519's secret with each."""
+    proposed = state.run.fingerprint
+    roster = decode(state.run, data, Roster)
+    run = _with_beacon(state, nonces, work)
+    present = unpack_mask(roster.present, run.parties)
+    cut = PUBLIC_KEY_BYTES
+    size = cut + NONCE_BYTES + SIGNATURE_BYTES
+    graph = run.neighbours[state.index]
+    near: list[int] = graph[present[graph]].tolist()
+    if not present[state.index] or len(roster.entries) != size * len(near):
+        raise RemoteProtocolError(
+            f"Expected party {state.index} itself and keys of {len(near)} neighbours in the "
+            f"roster, got {len(roster.entries) // size} keys."
+        )
+    check_company(run, policy, "present", parties=int(present.sum()), neighbours=len(near))
+    own = own_keys(state)
+    entries = [roster.entries[n * size : (n + 1) * size] for n in range(len(near))]
+    keys = [entry[:cut] for entry in entries]
+    for part in (slice(KEY_BYTES), slice(KEY_BYTES, cut)):
+        if part.start != cut and len({key[part] for key in (own, *keys)}) != len(keys) + 1:
+            raise RemoteProtocolError("Expected a different key of each party, got one repeated.")
+    for j, key, entry in zip(near, keys, entries, strict=True):
+        identity = policy.identities[j]  # pinned, never the server's word
+        nonce, signature = entry[cut : cut + NONCE_BYTES], entry[cut + NONCE_BYTES :]
+        statement = advertised(proposed, state.roster, j, key, nonce)
+        if not work.once(verifies, identity, signature, statement):
+            raise RemoteProtocolError(
+                f"Expected a key signed by the pinned identity of party {j} for these "
+                "parameters and parties, got a forged one."
+            )
+    mine = (state.index, own)
+    transcripts = [
+        transcript(run.fingerprint, state.roster, mine, (j, key))
+        for j, key in zip(near, keys, strict=True)
+    ]
+    exchanges = [(key[:KEY_BYTES], pair) for key, pair in zip(keys, transcripts, strict=True)]
+    try:
+        exchanged = work.pair_secrets(state.private_key, exchanges)
+    except ValueError:
+        raise RemoteProtocolError("Expected keys of large order, got a weak one.") from None
+    return Joined(
+        run=run,
+        near=near,
+        transcripts=transcripts,
+        exchanged=exchanged,
+        kem_keys=[key[KEY_BYTES:] for key in keys],
+    )
+
+
+def check_company(
+    run: RunParameters, policy: Policy, what: str, *, parties: int, neighbours: int
+) -> None:
+    """Refuses a roster or a round in which the party would stand too much alone."""
+    for name, got, least in (
+        (f"{what} parties", parties, max(run.min_survivors, policy.min_survivors)),
+        (f"{what} neighbours", neighbours, max(run.threshold, policy.minimum_degree)),
+    ):
+        if got < least:
+            raise RemoteProtocolError(f"Expected >= {least} {name}, got {got}.")
+
+
+def _with_beacon(state: MaskingState, nonces: Bytes, work: EdgeWork) -> RunParameters:
+    if not state.run.sparse:
+        if len(nonces):
+            raise RemoteProtocolError("Expected no nonces for a complete graph, got some.")
+        return state.run
+    message = decode(state.run, nonces, Nonces)
+    flags = unpack_mask(message.committed, state.run.parties)
+    at = NONCE_BYTES * int(flags[: state.index].sum())
+    if not flags[state.index] or message.nonces[at : at + NONCE_BYTES] != state.nonce:
+        # A beacon without it could have been chosen by whoever chose the others.
+        raise RemoteProtocolError(f"Expected the nonce of party {state.index} among all.")
+    return work.once(with_revealed, state.run, message.committed, message.nonces)
+
+
+def encapsulate_to_all(index: int, joined: Joined, work: EdgeWork) -> tuple[Pairing, bytes]:
+    """What a party keeps, and the items of its Encapsulated."""
+    kept: list[bytes] = []
+    items: list[bytes] = []
+    ends = zip(joined.near, joined.kem_keys, joined.transcripts, joined.exchanged, strict=True)
+    for j, key, pair, exchanged in ends:
+        try:
+            secret, ciphertext = work.encapsulate(key)
+        except ValueError:
+            raise RemoteProtocolError(
+                f"Expected an ML-KEM-768 public key of party {j}, got none."
+            ) from None
+        where = place(pair, index, j, ciphertext)
+        kept.append(b"".join(direction(exchanged, secret, where)))
+        items += [ciphertext, confirmation(secret, where)]
+    pairing = Pairing(transcripts=joined.transcripts, exchanged=joined.exchanged, outgoing=kept)
+    return pairing, b"".join(items)
+
+
+def outgoing(pairing: Pairing) -> list[Direction]:
+    """What each of this party's encapsulations gave."""
+    return [_direction(kept) for kept in pairing.outgoing]
+
+
+def first_table(own: list[Direction]) -> bytes:
+    """What a party's table of round 1 holds: its halves, and the pads over the others'."""
+    return b"".join(each.half + each.pad for each in own)
+
+
+def complete_pairs(
+    state: MaskingState, data: Bytes, policy: Policy, work: EdgeWork, entropy: Entropy
+) -> list[int]:
+    """Pair secrets from both directions; the neighbours whose ciphertext does not give its tag.
+
+    A neighbour without one, or with one that does not match, gets a chain that nobody else has:
+    no mask with it cancels, and no share sealed for it opens.
+
+    Args:
+        state: while PAIRING; chains, the keys of round 1 and `disputed` are written.
+    """
+    run, pairing, me = state.run, state.pairing, state.index
+    message = decode(run, data, Ciphertexts)
+    if pairing is None:
+        raise RemoteProtocolError("Expected ciphertexts while PAIRING, got them in another state.")
+    places = np.flatnonzero(unpack_mask(message.sent, run.degree)).tolist()
+    items = kem_items(message.items)
+    if len(places) != len(items) or any(n >= len(state.near) for n in places):
+        raise RemoteProtocolError(
+            f"Expected a ciphertext of each of {len(places)} present neighbours, got {len(items)}."
+        )
+    least = max(run.threshold, policy.minimum_degree)
+    if len(items) < least:
+        raise RemoteProtocolError(f"Expected >= {least} neighbours' ciphertexts, got {len(items)}.")
+    secrets = work.decapsulate(state.kem_seed, [ciphertext for ciphertext, _ in items])
+    own, matched = outgoing(pairing), dict[int, Direction]()
+    for n, (ciphertext, tag), secret in zip(places, items, secrets, strict=True):
+        where = place(pairing.transcripts[n], state.near[n], me, ciphertext)
+        if confirms(secret, where, tag):
+            matched[n] = direction(pairing.exchanged[n], secret, where)
+    chains, bases, envelopes, halves = [], [], [], []
+    for n, j in enumerate(state.near):
+        other = matched.get(n)
+        if other is None:
+            other = _direction(entropy(4 * SECRET_BYTES))
+        low, high = (own[n], other) if me < j else (other, own[n])
+        chains.append(pair_chain(low.root, high.root))
+        bases.append(pair_base(low.half, high.half))
+        envelopes.append(other.envelope)
+        halves.append(under_pad(own[n].half, other.pad))
+    state.chains, state.pairing = chains, None
+    state.disputed = [state.near[n] for n in places if n not in matched]
+    state.chain_round = 2  # round 1 has separate keys: its shares went ahead
+    prepared = state.prepared.get(1)
+    if prepared is not None:
+        prepared.pair_keys, prepared.envelope_keys, prepared.halves = bases, envelopes, halves
+    return state.disputed
+
+
+def _direction(joined: bytes) -> Direction:
+    size = SECRET_BYTES
+    return Direction(*(joined[at : at + size] for at in range(0, 4 * size, size)))

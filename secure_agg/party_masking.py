@@ -1,0 +1,244 @@
+"""A round on a party's own state: its secrets drawn and shared out, then its vector masked.
+
+    y_i = x_i + PRG(b_i) ± Σ_j PRG(k_ij)  mod 2^b, + where i < j          (Bonawitz et al. 2017)
+
+The self seed b and the recovery secret c are fresh entropy. c opens a sealed table of this party's
+base keys of the round, so that t neighbours can take the place of a party that dropped. Keys of a
+pair are ratcheted: the chain that gave a round's keys is gone once they are made.
+
+Masks are pseudorandom vectors of Z/2^b, expanded from a key and added in place. The mask of a key
+is its AES-256-CTR keystream as little-endian words. Piece p (256 KiB: it stays in cache with the
+part of the vector it is added to) starts at counter block `p as 96 bits ‖ 2`, so that pieces can be
+made in any order, or in threads. Pieces are the outer loop, keys the inner one: the vector passes
+through memory once, not once per neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.secure_agg.encoding import Ring, ring_dtype
+from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
+from parley.secure_agg.messages import Bytes, RoundStart, Shares, Vector, decode, encode, header
+from parley.secure_agg.pair_keys import EdgeWork, edge_keys, mask_key, next_chain
+from parley.secure_agg.party_joining import check_company, first_table, outgoing
+from parley.secure_agg.party_state import MaskingState, OpenRound, Phase, Prepared
+from parley.secure_agg.primitives import Entropy, keystream, seal, share_digest
+from parley.secure_agg.protocol_parameters import Policy
+from parley.secure_agg.round_outcome import ENVELOPE_BYTES, HEADER_BYTES, SECRET_BYTES, unpack_mask
+from parley.secure_agg.shamir import split
+from parley.secure_agg.signed_statements import bound, commitment, plan_digest, table_key
+
+PIECE_BYTES = 1 << 18
+_ZEROS = memoryview(bytes(PIECE_BYTES))
+_TAG = 16
+_LINE = 64
+
+
+def aligned(size: int, start: int = 0) -> NDArray[np.uint8]:
+    """`[size]` bytes of which number `start` begins a cache line: words added there take half."""
+    raw = np.empty(size + _LINE - 1, dtype=np.uint8)
+    first = -(raw.ctypes.data + start) % _LINE
+    return raw[first : first + size]
+
+
+def add_masks(vector: Ring, plus: Sequence[bytes], minus: Sequence[bytes]) -> None:
+    """Add the masks of some keys to a vector and subtract those of others, in place."""
+    signs = [(0, 1, key) for key in plus] + [(0, -1, key) for key in minus]
+    add_shared_masks([vector], signs, [])
+
+
+def add_shared_masks(
+    vectors: Sequence[Ring],
+    alone: Sequence[tuple[int, int, bytes]],
+    edges: Sequence[tuple[int, int, bytes]],
+) -> None:
+    """Mask several vectors of one process, expanding the key of an edge between two of them once.
+
+    Args:
+        vectors: B vectors `[d]`, changed in place.
+        alone: (row, +1 or −1, key) of masks that one row has.
+        edges: (row that adds, row that subtracts, key).
+    """
+    if not vectors:
+        return
+    size, count, dtype = vectors[0].nbytes, vectors[0].size, vectors[0].dtype
+    single = [
+        (row, np.add if sign > 0 else np.subtract, keystream(key, size)) for row, sign, key in alone
+    ]
+    paired = [(row, other, keystream(key, size)) for row, other, key in sorted(edges)]
+    # One buffer that every mask is expanded into, piece by piece.
+    buffer = aligned(min(size, PIECE_BYTES) + _TAG)
+    step = PIECE_BYTES // dtype.itemsize
+    for number, start in enumerate(range(0, count, step)):
+        targets = [vector[start : start + step] for vector in vectors]
+        length = targets[0].nbytes
+        nonce = number.to_bytes(12, "big")  # each key meets each piece's number once
+        zeros, into = _ZEROS[:length], buffer.data[: length + _TAG]
+        words = buffer[:length].view(dtype.newbyteorder("<"))
+        for row, operation, expand in single:
+            expand(nonce, zeros, into)
+            operation(targets[row], words, out=targets[row])
+        for row, other, expand in paired:
+            expand(nonce, zeros, into)
+            np.add(targets[row], words, out=targets[row])
+            np.subtract(targets[other], words, out=targets[other])
+
+
+class MaskJob:
+    """A vector on its way to being masked: the only holder of the unmasked copy.
+
+    It lies in the message that carries it, so that there is one copy, not three. `plus` are keys
+    whose masks are added, `minus` those whose masks are subtracted.
+    """
+
+    def __init__(self, head: bytes, vector: Ring, tail: bytes = b"") -> None:
+        end = HEADER_BYTES + vector.nbytes
+        raw = aligned(end + len(tail), start=HEADER_BYTES)
+        raw[:HEADER_BYTES] = np.frombuffer(head, dtype=np.uint8)
+        self.words: Ring = raw[HEADER_BYTES:end].view(vector.dtype.newbyteorder("<"))
+        self.words[:] = vector
+        raw[end:] = np.frombuffer(tail, dtype=np.uint8)
+        self.message = raw.data
+        self.plus: list[bytes] = []
+        self.minus: list[bytes] = []
+
+    def run(self) -> memoryview:
+        """Add the masks and give the message."""
+        add_masks(self.words, self.plus, self.minus)
+        return self.message
+
+
+def prepare_round(state: MaskingState, number: int, work: EdgeWork, entropy: Entropy) -> bytes:
+    """The Shares of a round; what it needs later is in the state. See `Party.prepare`."""
+    run, me = state.run, state.index
+    if not Phase.PAIRING <= state.phase < Phase.LEFT:
+        raise LocalProtocolError(
+            f"Expected to prepare a round once joined, got {state.phase.name}."
+        )
+    if state.pairing is not None:
+        if number != 1 or state.prepared:
+            raise RemoteProtocolError(
+                f"Expected round 1 to prepare, once, before the neighbours' ciphertexts came, "
+                f"got round {number}."
+            )
+        own = outgoing(state.pairing)
+        prepared = Prepared(seed=b"", pair_keys=[], envelope_keys=[])
+        sealing, table = [each.envelope for each in own], first_table(own)
+    else:
+        prepared = ratchet(state, number, work)
+        sealing, table = prepared.envelope_keys, b"".join(prepared.pair_keys)
+    recovery = entropy(SECRET_BYTES)
+    prepared.seed = entropy(SECRET_BYTES)
+    graph: list[int] = run.neighbours[me].tolist()
+    shares = split(prepared.seed + recovery, len(graph), run.threshold, entropy)
+    by_neighbour = dict(zip(graph, shares, strict=True))
+    digests = b"".join(
+        share_digest(share[:SECRET_BYTES]) + share_digest(share[SECRET_BYTES:])
+        for share in (by_neighbour[j] for j in state.near)
+    )
+    sealed = [
+        seal(key, me, by_neighbour[j], bound(run, number, me, j))
+        for j, key in zip(state.near, sealing, strict=True)
+    ]
+    message = Shares(
+        sender=me,
+        round_number=number,
+        commitments=commitment(run, number, me, b"self", prepared.seed)
+        + commitment(run, number, me, b"recovery", recovery),
+        table=seal(table_key(recovery), me, table, bound(run, number, me, me)),
+        digests=digests,
+        envelopes=b"".join(sealed),
+    )
+    while len(state.prepared) >= 2:
+        del state.prepared[min(state.prepared)]
+    state.prepared[number] = prepared
+    return encode(run, message)
+
+
+def ratchet(state: MaskingState, number: int, work: EdgeWork) -> Prepared:
+    """The keys of a round, without a self seed; the chains are those of the round after."""
+    if not state.chain_round <= number <= state.run.rounds:
+        raise RemoteProtocolError(
+            f"Expected a round from {state.chain_round} to {state.run.rounds}, the last that "
+            f"the run can reach, got {number}."
+        )
+    chains = state.chains
+    for _ in range(state.chain_round, number):
+        chains = [next_chain(chain) for chain in chains]
+    keys = [work.twice(edge_keys, chain, number) for chain in chains]
+    state.chains = [following for following, _, _ in keys]  # the chain that gave them is gone
+    state.chain_round = number + 1
+    return Prepared(
+        seed=b"",
+        pair_keys=[base for _, base, _ in keys],
+        envelope_keys=[envelope for _, _, envelope in keys],
+    )
+
+
+def open_round(
+    state: MaskingState, data: Bytes, vector: Ring, context: bytes, policy: Policy, work: EdgeWork
+) -> MaskJob:
+    """Opens the round of a plan; see `Party.on_plan`.
+
+    Every check stands before the first change of the state: a plan that is refused costs nothing.
+    """
+    run = state.run
+    dtype = ring_dtype(run.ring_bits)
+    if vector.dtype != dtype or vector.ndim != 1:
+        raise LocalProtocolError(
+            f"Expected a vector [d] of {dtype}, got {vector.dtype} of shape {vector.shape}."
+        )
+    plan = decode(run, data, RoundStart)
+    number = plan.round_number
+    if number <= state.last_round:
+        raise RemoteProtocolError(f"Expected a round above {state.last_round}, got {number}.")
+    if plan.dimension != vector.size or plan.context != context:
+        raise RemoteProtocolError(
+            f"Expected dimension {vector.size} and the agreed context, got dimension "
+            f"{plan.dimension} and {'that' if plan.context == context else 'another'}."
+        )
+    flags = unpack_mask(plan.participants, run.parties)
+    members = np.flatnonzero(flags[state.near]).tolist() if state.near else []
+    if not flags[state.index]:
+        raise RemoteProtocolError(f"Expected party {state.index} among the participants.")
+    check_company(run, policy, "participating", parties=int(flags.sum()), neighbours=len(members))
+    for j in state.disputed:
+        if flags[j]:  # no mask with it would cancel
+            raise RemoteProtocolError(
+                f"Expected a round without party {j}, whose ciphertext does not match, got one "
+                "with it."
+            )
+    if len(plan.envelopes) != ENVELOPE_BYTES * len(members):
+        raise RemoteProtocolError(
+            f"Expected {len(members)} envelopes, got {len(plan.envelopes)} bytes of them."
+        )
+    if number not in state.prepared:
+        raise RemoteProtocolError(f"Expected a round that was prepared, got {number}.")
+    prepared = state.prepared.pop(number)
+    for stale in [n for n in state.prepared if n < number]:
+        del state.prepared[stale]
+    agreed = plan_digest(run, plan)
+    pair_keys = [work.twice(mask_key, prepared.pair_keys[n], agreed) for n in members]
+    halves = b"".join(prepared.halves[n] for n in members) if prepared.halves else b""
+    head = header(run, Vector.kind, state.index, number)
+    job = MaskJob(head, vector, halves)
+    job.plus.append(prepared.seed)
+    for n, key in zip(members, pair_keys, strict=True):
+        (job.plus if state.index < state.near[n] else job.minus).append(key)
+    state.last_round, state.kem_seed = number, b""  # from here nothing can be proved
+    state.phase = Phase.MASKED
+    state.current = OpenRound(
+        number=number,
+        plan_digest=agreed,
+        participants=plan.participants,
+        seed=prepared.seed,
+        members=members,
+        pair_keys=pair_keys,
+        envelope_keys=[prepared.envelope_keys[n] for n in members],
+        envelopes=plan.envelopes,
+    )
+    return job

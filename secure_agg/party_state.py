@@ -1,0 +1,234 @@
+"""What a party must keep between messages and process restarts, and nothing else.
+
+`to_bytes` and `from_bytes` carry it across a restart. The bytes hold the secrets of the run and of
+the rounds that are open: store them as a private key would be stored. Secrets of rounds that ended
+are not in them, nor can they be derived from what is: the pair secrets are ratcheted forward.
+
+Store them *before* the message that goes with them is sent, and keep the newest alone: a party that
+crashed and went on from an older state could seal two messages under one key and nonce, and answer
+a round twice.
+
+The bytes are the fields below in their order: a number is 4 bytes, big-endian; bytes, lists and
+maps begin with their length, what may be missing with 0 or 1.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cache
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from parley.secure_agg.interface import LocalProtocolError
+from parley.secure_agg.protocol_parameters import RunParameters
+
+_VERSION = 3
+
+
+class Phase(IntEnum):
+    """Where a party stands; the table of transitions is in `pairwise`."""
+
+    NEW = 0
+    ADVERTISED = 1
+    PAIRING = 2
+    IDLE = 3
+    MASKED = 4
+    CONFIRMED = 5
+    LEFT = 6
+
+
+@dataclass(kw_only=True, repr=False)
+class Prepared:
+    """A round whose shares were sent, by present neighbour: keys derived for this round only.
+
+    `halves`, under the neighbours' pads, go behind the vector of a run's first round.
+    """
+
+    seed: bytes
+    pair_keys: list[bytes]
+    envelope_keys: list[bytes]
+    halves: list[bytes] = field(default_factory=list)
+
+
+@dataclass(kw_only=True, repr=False)
+class Pairing:
+    """What a party keeps until its neighbours' ciphertexts come, by neighbour.
+
+    Attributes:
+        transcripts: `pair_keys.transcript` of each pair.
+        exchanged: X25519's secrets.
+        outgoing: `pair_keys.Direction` of what this party encapsulated, 128 bytes.
+    """
+
+    transcripts: list[bytes]
+    exchanged: list[bytes]
+    outgoing: list[bytes]
+
+
+@dataclass(kw_only=True, repr=False)
+class OpenRound:
+    """A round whose vector was sent; lists run over the participating neighbours."""
+
+    number: int
+    plan_digest: bytes
+    participants: bytes
+    survivors: bytes = b""
+    seed: bytes
+    members: list[int]
+    pair_keys: list[bytes]
+    envelope_keys: list[bytes]
+    envelopes: bytes
+
+
+@dataclass(kw_only=True, repr=False)
+class MaskingState:
+    """State of one party in one run.
+
+    Attributes:
+        chain_round: the round whose keys the chains derive next.
+        last_round: the last round that a vector was sent for.
+        run: parameters; with their beacon, once the set-up is done.
+        roster: digest of the roster that the key of the run was signed for.
+        nonce: revealed in the set-up, for the beacon; then empty.
+        private_key: X25519 key until the roster, then empty.
+        kem_seed: of the ML-KEM key, until the neighbours' ciphertexts came, or
+            while one that did not match may have to be proved; then empty.
+        disputed: neighbours whose ciphertext did not match.
+        near: present neighbours, ascending.
+        chains: one ratcheted pair secret for each of `near`, at `chain_round`.
+        prepared: rounds whose shares were sent, at most two.
+        current: the round that is open, if any.
+    """
+
+    index: int
+    phase: Phase = Phase.NEW
+    chain_round: int = 1
+    last_round: int = 0
+    run: RunParameters
+    roster: bytes = b""
+    nonce: bytes = b""
+    private_key: bytes = b""
+    kem_seed: bytes = b""
+    pairing: Pairing | None = None
+    disputed: list[int] = field(default_factory=list)
+    near: list[int] = field(default_factory=list)
+    chains: list[bytes] = field(default_factory=list)
+    prepared: dict[int, Prepared] = field(default_factory=dict)
+    current: OpenRound | None = None
+
+    def __repr__(self) -> str:
+        return f"<MaskingState of party {self.index}: {self.phase.name}, round {self.last_round}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("Expected MaskingState.to_bytes, got pickle: it would copy secrets unseen.")
+
+    def to_bytes(self) -> bytes:
+        """Everything above, secrets included."""
+        return _number(_VERSION) + _written(self, MaskingState)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> MaskingState:
+        """The inverse of `to_bytes`.
+
+        Raises:
+            LocalProtocolError: not such bytes; the message has lengths only.
+            RemoteProtocolError: parameters inside that no run may have.
+        """
+        reader = _Reader(data)
+        version = reader.number()
+        if version != _VERSION:
+            raise LocalProtocolError(f"Expected a state of version {_VERSION}, got {version}.")
+        state: MaskingState = reader.read(cls)
+        reader.end()
+        _check_pairs(state)
+        return state
+
+
+def _check_pairs(state: MaskingState) -> None:
+    pairing, near = state.pairing, len(state.near)
+    lists = [state.chains]
+    if pairing is not None:
+        lists = [pairing.transcripts, pairing.exchanged, pairing.outgoing]
+    whole = all(len(each) == near for each in lists) or state.phase is Phase.LEFT
+    if state.index >= state.run.parties or not whole:
+        raise LocalProtocolError(
+            f"Expected an index below {state.run.parties} and keys for each of {near} neighbours, "
+            f"got {state.index} and keys for {[len(each) for each in lists]}."
+        )
+    if (pairing is not None) != (state.phase is Phase.PAIRING):
+        raise LocalProtocolError(
+            f"Expected pair secrets unfinished while PAIRING, got {state.phase.name}."
+        )
+
+
+@cache
+def _fields(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _number(value: int) -> bytes:
+    return struct.pack(">I", value)
+
+
+def _written(value: Any, kind: Any) -> bytes:  # noqa: PLR0911 - one a type
+    """A value of a type of the fields above, as bytes."""
+    if kind is int or kind is Phase:
+        return _number(value)
+    if kind is bytes:
+        return _number(len(value)) + bytes(value)
+    if kind is RunParameters:
+        return _written(value.to_bytes(), bytes)
+    if hasattr(kind, "__dataclass_fields__"):
+        parts = [_written(getattr(value, n), each) for n, each in _fields(kind).items()]
+        return b"".join(parts)
+    first, *rest = get_args(kind)
+    if rest == [NoneType]:
+        return _number(0) if value is None else _number(1) + _written(value, first)
+    if get_origin(kind) is dict:
+        pairs = [_number(key) + _written(value[key], *rest) for key in sorted(value)]
+        return _number(len(value)) + b"".join(pairs)
+    return _number(len(value)) + b"".join(_written(each, first) for each in value)
+
+
+class _Reader:
+    """The inverse of `_written`."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def _take(self, size: int) -> bytes:
+        piece = self._data[self._at : self._at + size]
+        if len(piece) != size:  # before any list is made: a count cannot ask for memory
+            raise LocalProtocolError(f"Expected {size} more bytes at {self._at}, got {len(piece)}.")
+        self._at += size
+        return piece
+
+    def number(self, most: int = 2**32 - 1) -> int:
+        value = int.from_bytes(self._take(4), "big")
+        if value > most:
+            raise LocalProtocolError(f"Expected a number up to {most} in the state, got {value}.")
+        return value
+
+    def read(self, kind: Any) -> Any:  # noqa: PLR0911 - one a type
+        if kind is int:
+            return self.number()
+        if kind is Phase:
+            return Phase(self.number(most=max(Phase)))
+        if kind is bytes:
+            return self._take(self.number())
+        if kind is RunParameters:
+            return RunParameters.from_bytes(self._take(self.number()))
+        if hasattr(kind, "__dataclass_fields__"):
+            return kind(**{name: self.read(each) for name, each in _fields(kind).items()})
+        first, *rest = get_args(kind)
+        if rest == [NoneType]:
+            return self.read(first) if self.number(most=1) else None
+        if get_origin(kind) is dict:
+            return {self.number(): self.read(*rest) for _ in range(self.number())}
+        return [self.read(first) for _ in range(self.number())]
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise LocalProtocolError(f"Expected {self._at} bytes of state, got {len(self._data)}.")

@@ -1,0 +1,325 @@
+"""What the parties of a run agree on before any key, and what a party insists on for itself.
+
+Degree, threshold and confirmations are nobody's choice: everyone derives them from the number of
+parties and the collusion that is assumed, by `derive`. A server proposes how many parties may
+collude, a party accepts no fewer than its own policy says, and the rest follows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.secure_agg.encoding import ring_dtype
+from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.mask_graph import (
+    NO_BEACON,
+    beacon_of,
+    choose_degree,
+    commitments_digest,
+    neighbour_table,
+    roster_digest,
+)
+from parley.secure_agg.primitives import digest
+
+_LAYOUT = struct.Struct(">B16s32s32sIIIIIBBBB")
+_VERSION = 3
+_FIELDS = (
+    "run_id", "commitments", "beacon", "parties", "min_survivors", "corrupt", "dropped", "rounds",
+    "ring_bits",
+)  # fmt: skip
+"""In the order of their encoding."""
+_PROTOCOL = (0, 1, 1)
+"""The last three bytes: double masks, confirmed lists, hybrid keys. Others are refused."""
+SIGNATURE = "ed25519"
+"""How keys and lists are signed; its name is in what is signed, so that another can follow."""
+KEY_EXCHANGE = "x25519+ml-kem-768"
+"""What two parties' common secrets come from: secret as long as either algorithm holds."""
+STAGES = 3
+"""Sequential exchanges of one round after set-up: vectors, confirmations, unmasking."""
+MOST_PARTIES = 2**20
+
+
+def precedes_pairing(number: int) -> bool:
+    """Return whether a round's shares are dealt before the pair secrets are complete.
+
+    This is round 1: its shares travel up together with the ciphertexts.
+    """
+    return number == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived:
+    """What follows from m, c and d; `derive` makes it.
+
+    Attributes:
+        degree: k, neighbours of a party.
+        threshold: t, shares that rebuild a secret, and neighbours that a party must have.
+        confirmations: parties that must have signed one survivors' list before a party reveals
+            for it, so many that no second list can have as many; 0 of a single party.
+    """
+
+    degree: int
+    threshold: int
+    confirmations: int
+
+
+def assumed_corrupt(parties: int) -> int:
+    """How many parties may collude with the server where nobody says: a tenth, at least one.
+
+    None of two: who colludes with the server against the only other party needs no protocol.
+    """
+    return max(1, parties // 10) if parties > 2 else 0
+
+
+def choose_min_survivors(parties: int, *, corrupt: int, wanted: int | None = None) -> int:
+    """Return the least number of vectors in a sum that is unmasked.
+
+    It is `wanted`, by default ⌈2m/3⌉, raised to as many parties as have to confirm one list.
+    """
+    share = -(-2 * parties // 3) if wanted is None else wanted
+    return max(1, share, _count_confirmations(parties, corrupt))
+
+
+def _count_confirmations(parties: int, corrupt: int) -> int:
+    """Return ⌊(m + c)/2⌋ + 1, or 0 for a single party.
+
+    Two lists that both have more than (m + c)/2 signers share an honest one, who signs only one.
+    """
+    return (parties + corrupt) // 2 + 1 if parties > 1 else 0
+
+
+@lru_cache(maxsize=64)
+def derive(parties: int, *, corrupt: int, dropped: int) -> Derived:
+    """Degree, threshold and confirmations, from what is assumed."""
+    degree, threshold = choose_degree(parties, corrupt=corrupt, dropped=dropped)
+    confirmations = _count_confirmations(parties, corrupt)
+    return Derived(degree=degree, threshold=threshold, confirmations=confirmations)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunParameters:
+    """Parameters of one run; every party signs them together with its key.
+
+    Attributes:
+        run_id: 16 bytes, new for every set-up.
+        min_survivors: least number of vectors in a sum that is unmasked.
+        corrupt: c, parties assumed to collude with the server.
+        dropped: d, parties whose silence a round is to bear.
+        rounds: the last round that the run can reach, repetitions counted.
+        commitments: digest of the nonces' commitments; zeros where the graph is complete.
+        beacon: what orders the graph, once the nonces are revealed; zeros before, and where the
+            graph is complete.
+    """
+
+    run_id: bytes = field(repr=False)
+    parties: int
+    min_survivors: int
+    corrupt: int
+    dropped: int = 0
+    rounds: int = 2**32 - 2
+    ring_bits: int = 32
+    commitments: bytes = field(default=NO_BEACON, repr=False)
+    beacon: bytes = field(default=NO_BEACON, repr=False)
+
+    def __post_init__(self) -> None:
+        ring_dtype(self.ring_bits)
+        if len(self.run_id) != 16 or len(self.beacon) != 32 or len(self.commitments) != 32:
+            raise ValueError(
+                "Expected a run_id of 16 bytes, commitments and a beacon of 32, got "
+                f"{len(self.run_id)}, {len(self.commitments)} and {len(self.beacon)}."
+            )
+        m, c = self.parties, self.corrupt
+        if not 1 <= m <= MOST_PARTIES:
+            raise ValueError(f"Expected parties from 1 to 2^20, got {m}.")
+        if not 0 <= c < m or not 0 <= self.dropped < m:
+            raise ValueError(
+                f"Expected corrupt and dropped from 0 to m - 1 = {m - 1}, got {c}, {self.dropped}."
+            )
+        if not 1 <= self.rounds < 2**32 - 1:
+            raise ValueError(f"Expected rounds from 1 to 2^32 - 2, got {self.rounds}.")
+        least = max(1, self.confirmations)
+        if not least <= self.min_survivors <= m:
+            raise ValueError(
+                f"Expected min_survivors from {least} (m = {m}, corrupt {c}) to m, got "
+                f"{self.min_survivors}."
+            )
+        if not self.sparse and (self.commitments, self.beacon) != (NO_BEACON, NO_BEACON):
+            raise ValueError("Expected no commitments and no beacon for a complete graph.")
+
+    @classmethod
+    def choose(
+        cls,
+        *,
+        parties: int,
+        min_survivors: int,
+        run_id: bytes,
+        corrupt: int | None = None,
+        dropped: int | None = None,
+        commitments: Mapping[int, bytes] | None = None,
+        **others: Any,
+    ) -> RunParameters:
+        """Fill in what is not given.
+
+        Args:
+            min_survivors: asked for; `choose_min_survivors` may raise it.
+            corrupt: c; None: `assumed_corrupt`.
+            dropped: that the degree must bear; None: 10% of the parties.
+
+        Raises:
+            ValueError: no such parameters, or outside their ranges.
+        """
+        assumed: dict[str, Any] = {
+            "corrupt": assumed_corrupt(parties) if corrupt is None else corrupt,
+            "dropped": parties // 10 if dropped is None else dropped,
+        }
+        return cls(
+            run_id=run_id,
+            parties=parties,
+            min_survivors=choose_min_survivors(
+                parties, corrupt=assumed["corrupt"], wanted=min_survivors
+            ),
+            commitments=commitments_digest(commitments) if commitments else NO_BEACON,
+            **assumed,
+            **others,
+        )
+
+    @cached_property
+    def derived(self) -> Derived:
+        """What these parameters come to."""
+        return derive(self.parties, corrupt=self.corrupt, dropped=self.dropped)
+
+    @property
+    def degree(self) -> int:
+        """k."""
+        return self.derived.degree
+
+    @property
+    def threshold(self) -> int:
+        """t."""
+        return self.derived.threshold
+
+    @property
+    def confirmations(self) -> int:
+        """Signatures over one survivors' list that a party asks for before it reveals."""
+        return self.derived.confirmations
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the graph is not complete, so that it depends on a beacon."""
+        return self.degree < self.parties - 1
+
+    @cached_property
+    def tag(self) -> bytes:
+        """8 bytes that the run's messages carry, before its beacon is known and after."""
+        return self.proposed.fingerprint[:8]
+
+    @property
+    def proposed(self) -> RunParameters:
+        """These parameters as they were before the set-up gave them their beacon."""
+        return replace(self, beacon=NO_BEACON)
+
+    def with_beacon(self, nonces: Mapping[int, bytes]) -> RunParameters:
+        """These parameters with the beacon of the revealed nonces; a complete graph has none."""
+        if not self.sparse:
+            return self
+        return replace(self, beacon=beacon_of(self.proposed.fingerprint, nonces))
+
+    @property
+    def neighbours(self) -> NDArray[np.int32]:
+        """`[m, k]` neighbours of every party, ascending."""
+        return neighbour_table(self.parties, self.degree, self.beacon)
+
+    def to_bytes(self) -> bytes:
+        """The canonical encoding; `fingerprint` is over it."""
+        return _LAYOUT.pack(_VERSION, *(getattr(self, name) for name in _FIELDS), *_PROTOCOL)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> RunParameters:
+        """The inverse of `to_bytes`.
+
+        Raises:
+            RemoteProtocolError: not such an encoding.
+        """
+        if len(data) != _LAYOUT.size:
+            raise RemoteProtocolError(f"Expected {_LAYOUT.size} bytes, got {len(data)}.")
+        version, *values = _LAYOUT.unpack(data)
+        protocol = tuple(values[len(_FIELDS) :])
+        if version != _VERSION or protocol != _PROTOCOL:
+            raise RemoteProtocolError(
+                f"Expected version {_VERSION} with double masks, confirmed lists and hybrid keys "
+                f"{_PROTOCOL}, got {version} and {protocol}."
+            )
+        try:
+            return cls(**dict(zip(_FIELDS, values, strict=False)))
+        except ValueError as error:
+            raise RemoteProtocolError(str(error)) from error
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """32 bytes that a party signs, and that every secret of the run is bound to.
+
+        What was derived is in it: two programs that derive differently don't meet. So are the names
+        of the algorithms: a key that was signed for other ones is a forged one here.
+        """
+        derived = struct.pack(">III", self.degree, self.threshold, self.confirmations)
+        algorithms = SIGNATURE.encode(), KEY_EXCHANGE.encode()
+        return digest(b"parley/parameters", self.to_bytes(), derived, *algorithms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What a party asks of any run, whatever the server says.
+
+    Attributes:
+        identities: Ed25519 public keys of all parties of the roster, by index, known from outside
+            the protocol; never learned from the server.
+        min_survivors: least number of vectors in a sum that it helps to unmask.
+        minimum_degree: least number of neighbours, in the roster and in every round.
+        corrupt: colluding parties it wants to be safe against; None: `assumed_corrupt`.
+        deployment: 32 bytes that name the roster outside the protocol, names of parties included;
+            every key is signed for them. Empty: the identities alone.
+    """
+
+    identities: tuple[bytes, ...]
+    min_survivors: int
+    minimum_degree: int = 1
+    corrupt: int | None = None
+    deployment: bytes = b""
+
+    def __post_init__(self) -> None:
+        parties, different = len(self.identities), len(set(self.identities))
+        if different != parties:
+            raise ValueError(f"Expected {parties} different identities, got {different}.")
+        if any(len(identity) != 32 for identity in self.identities):
+            raise ValueError("Expected identities of 32 bytes.")
+
+    @cached_property
+    def roster(self) -> bytes:
+        """32 bytes that name the roster."""
+        return roster_digest(self.identities, self.deployment)
+
+    def check(self, run: RunParameters) -> None:
+        """Accept a run's parameters or refuse them."""
+        if run.parties != len(self.identities):
+            raise RemoteProtocolError(
+                f"Expected {len(self.identities)} parties, got {run.parties}."
+            )
+        corrupt = assumed_corrupt(run.parties) if self.corrupt is None else self.corrupt
+        for name, least, got in (
+            ("min_survivors", self.min_survivors, run.min_survivors),
+            ("degree", self.minimum_degree, run.degree),
+            ("corrupt", corrupt, run.corrupt),
+        ):
+            if got < least:
+                raise RemoteProtocolError(f"Expected {name} >= {least}, got {got}.")
+        if run.sparse and run.commitments == NO_BEACON:
+            raise RemoteProtocolError(
+                "Expected commitments to every party's nonce for a sparse graph, got none."
+            )

@@ -1,0 +1,310 @@
+"""One round's sum, as the server builds it: vectors in, a list that is signed, secrets in, a total.
+
+Masked vectors are added as they come; none is kept. Each message is checked when it comes: one that
+breaks the protocol raises, names its sender and changes nothing.
+
+What is left of the masks in the total once the survivors have revealed: their self masks, and their
+masks with dropped parties. A self seed comes from its owner, or from t shares of it; a pair key
+from the surviving end, or, where that fell silent, from the dropped party's table, opened by t
+shares of its recovery secret. Every share is held against its dealer's digest of it when it comes,
+so that what is combined is true, however many others are garbage. Who dealt shares that don't
+combine is known, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+
+from parley.secure_agg.encoding import Ring, ring_dtype
+from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.messages import (
+    SERVER,
+    Confirm,
+    Confirmations,
+    Message,
+    Reveal,
+    RoundStart,
+    Shares,
+    Survivors,
+    Vector,
+    encode,
+)
+from parley.secure_agg.pair_keys import mask_key, pair_base, under_pad
+from parley.secure_agg.party_masking import add_masks
+from parley.secure_agg.primitives import share_digest, unseal, verifies
+from parley.secure_agg.protocol_parameters import RunParameters, precedes_pairing
+from parley.secure_agg.round_outcome import (
+    ENVELOPE_BYTES,
+    SECRET_BYTES,
+    SHARE_DIGEST_BYTES,
+    pack_mask,
+)
+from parley.secure_agg.shamir import combine
+from parley.secure_agg.signed_statements import bound, commitment, confirmed, plan_digest, table_key
+
+
+class ServerPhase(IntEnum):
+    """Where the server stands."""
+
+    JOINING = 0
+    READY = 1
+    VECTORS = 2
+    CONFIRMING = 3
+    UNMASKING = 4
+
+
+class BadDealer(TooFewSurvivors):
+    """A secret that is needed cannot be rebuilt, and it is its dealer's doing.
+
+    `party` shared out what is no secret, or shares that nobody could open.
+    """
+
+    def __init__(self, party: int, message: str) -> None:
+        super().__init__(message)
+        self.party = party
+
+
+@dataclass(kw_only=True, repr=False)
+class OpenSum:
+    """A round from its plan to its total.
+
+    Attributes:
+        context: 32 bytes, what the application agreed to release.
+        members: participating neighbours by participant.
+        slots: by party: neighbour to its place among those present, ascending.
+        shares: what each participant shared before the round; none in optimistic rounds.
+        arrived: whose vectors are in the total: the survivors.
+        signatures: of the survivors' list, by party.
+    """
+
+    run: RunParameters
+    number: int
+    dimension: int
+    context: bytes
+    members: dict[int, list[int]]
+    slots: list[dict[int, int]]
+    shares: dict[int, Shares]
+    arrived: set[int] = field(default_factory=set)
+    signatures: dict[int, bytes] = field(default_factory=dict)
+    # In a run's first round, what came behind each survivor's vector: its halves of the
+    # masks with its members, each under that member's pad.
+    _halves: dict[int, bytes] = field(default_factory=dict)
+    _seeds: dict[int, bytes] = field(default_factory=dict)  # of whoever revealed
+    _keys: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by survivor and dropped
+    _true: dict[int, dict[int, bytes]] = field(default_factory=dict)  # shares, by dealer and holder
+
+    def __post_init__(self) -> None:
+        plan = RoundStart(
+            sender=SERVER,
+            round_number=self.number,
+            dimension=self.dimension,
+            context=self.context,
+            participants=self._mask(self.members),
+            envelopes=b"",
+        )
+        self.head, self._plan = encode(self.run, plan), plan_digest(self.run, plan)
+        self._total: Ring = np.zeros(self.dimension, dtype=ring_dtype(self.run.ring_bits))
+
+    def plans(self) -> dict[int, bytes]:
+        """The RoundStart for each participant."""
+        return {i: self.head + self._envelopes(i) for i in self.members}
+
+    def _envelopes(self, receiver: int) -> bytes:
+        pieces = []
+        for j in self.members[receiver]:
+            at = self.slots[j][receiver] * ENVELOPE_BYTES
+            pieces.append(self.shares[j].envelopes[at : at + ENVELOPE_BYTES])
+        return b"".join(pieces)
+
+    def add(self, message: Vector) -> None:
+        """Adds a masked vector to the total."""
+        sender, size = message.sender, self._total.nbytes
+        _once(message, self.arrived)
+        halves = SECRET_BYTES * precedes_pairing(self.number)
+        expected = size + halves * len(self.members.get(sender, ()))
+        if sender not in self.members or len(message.payload) != expected:
+            raise RemoteProtocolError(
+                f"Expected {expected} bytes from a participant, got {len(message.payload)} from "
+                f"party {sender}."
+            )
+        dtype = self._total.dtype.newbyteorder("<")
+        words = np.frombuffer(message.payload, dtype=dtype, count=self._total.size)
+        np.add(self._total, words, out=self._total)
+        self.arrived.add(sender)
+        if halves:
+            self._halves[sender] = bytes(message.payload[size:])
+
+    def listed(self) -> bytes:
+        """The Survivors: whose vectors are in the total."""
+        survivors = self._mask(self.arrived)
+        return encode(
+            self.run, Survivors(sender=SERVER, round_number=self.number, survivors=survivors)
+        )
+
+    def sign(self, message: Confirm, identity: bytes) -> None:
+        """Keeps a survivor's signature of the list."""
+        self._of_survivor(message, self.signatures)
+        statement = confirmed(self._plan, self._mask(self.arrived))
+        if not verifies(identity, message.signature, statement):
+            raise RemoteProtocolError(
+                f"Expected party {message.sender} to sign the survivors' list, got another."
+            )
+        self.signatures[message.sender] = message.signature
+
+    def confirmations(self, most: int | None = None) -> bytes:
+        """The Confirmations: who signed the list; None: all of them."""
+        signers = sorted(self.signatures)[:most]
+        message = Confirmations(
+            sender=SERVER,
+            round_number=self.number,
+            signers=self._mask(signers),
+            signatures=b"".join(self.signatures[i] for i in signers),
+        )
+        return encode(self.run, message)
+
+    def reveal(self, message: Reveal) -> None:
+        """Keeps what is true of what a survivor revealed.
+
+        Shares that differ from their dealers' digests are left out. A few may be the dealers'
+        fault; more than c of them, or a self seed that is not its own, are the sender's.
+        """
+        self._of_survivor(message, self._seeds)
+        sender, members = message.sender, self.members[message.sender]
+        surviving = sum(j in self.arrived for j in members)
+        expected = SECRET_BYTES * (2 * len(members) - surviving)
+        if len(message.secrets) != expected:
+            raise RemoteProtocolError(
+                f"Expected {expected} secret bytes of party {sender}, got {len(message.secrets)}."
+            )
+        if not self._is_secret(sender, b"self", message.seed):
+            raise RemoteProtocolError(
+                f"Expected the self seed that party {sender} committed to, got one that it did not."
+            )
+        opened = np.unpackbits(np.frombuffer(message.opened, dtype=np.uint8)).tolist()
+        secrets = iter(_cut(message.secrets))
+        keys, shares, false = {}, {}, 0
+        for n, j in enumerate(members):
+            if j not in self.arrived:
+                keys[sender, j] = next(secrets)
+            share = next(secrets)
+            if opened[n] and share_digest(share) == self._digest(j, sender):
+                shares[j] = share
+            else:
+                false += opened[n]
+        if false > self.run.corrupt:  # so many dealers cannot all have lied
+            raise RemoteProtocolError(
+                f"Expected true shares from party {sender}, got {false} false."
+            )
+        self._seeds[sender] = message.seed
+        self._keys |= keys
+        for j, share in shares.items():
+            self._true.setdefault(j, {})[sender] = share
+
+    def total(self) -> Ring:
+        """`[d]` the survivors' sum."""
+        add_masks(self._total, *self._masks_left())
+        return self._total
+
+    def _masks_left(self) -> tuple[list[bytes], list[bytes]]:
+        """Keys whose masks are to be added to and to be subtracted from the total."""
+        plus: list[bytes] = []
+        minus: list[bytes] = []
+        for i in sorted(self.arrived):
+            seed = self._seeds.get(i)
+            minus.append(self._rebuild(i, b"self") if seed is None else seed)
+        for i in sorted(set(self.members) - self.arrived):
+            table: dict[int, bytes] | None = None
+            for j in self.members[i]:
+                if j not in self.arrived:
+                    continue
+                key = self._keys.get((j, i))
+                if key is None:
+                    table = self._table(i) if table is None else table
+                    key = mask_key(self._base(i, j, table[j]), self._plan)
+                # Survivor j's vector has + this mask where j < i.
+                (minus if j < i else plus).append(key)
+        return plus, minus
+
+    def _is_secret(self, party: int, which: bytes, secret: bytes) -> bool:
+        """Whether a secret is the one that a party committed to; `which` is self or recovery."""
+        own, recovery = _cut(self.shares[party].commitments)
+        expected = own if which == b"self" else recovery
+        return commitment(self.run, self.number, party, which, secret) == expected
+
+    def _digest(self, dealer: int, holder: int) -> bytes:
+        """What the dealer said of the one share that the holder may reveal."""
+        place = 2 * self.slots[dealer][holder] + (dealer not in self.arrived)
+        at = SHARE_DIGEST_BYTES * place
+        return self.shares[dealer].digests[at : at + SHARE_DIGEST_BYTES]
+
+    def _rebuild(self, party: int, which: bytes) -> bytes:
+        given, threshold = self._true.get(party, {}), self.run.threshold
+        shares = {
+            x: given[holder]
+            for x, holder in enumerate(self.run.neighbours[party].tolist(), start=1)
+            if holder in given
+        }
+        if len(shares) < threshold:
+            without = sum(j in self._seeds for j in self.members[party]) - len(shares)
+            said = (
+                f"Expected >= {threshold} true shares of a secret of party {party}, got "
+                f"{len(shares)}."
+            )
+            if without > self.run.corrupt:  # so many holders cannot all have lied
+                raise BadDealer(party, said)
+            raise TooFewSurvivors(said)
+        secret = combine(dict(list(shares.items())[:threshold]))
+        if not self._is_secret(party, which, secret):
+            raise BadDealer(party, f"Expected party {party} to have shared out one of its secrets.")
+        return secret
+
+    def _base(self, dropped: int, survivor: int, entry: bytes) -> bytes:
+        """The base of a pair's mask, from the dropped party's entry about it.
+
+        Where pair secrets were not whole when it was made it has the dropped party's half, and the
+        pad under which the survivor sent its own.
+        """
+        if not precedes_pairing(self.number):
+            return entry
+        half, pad = _cut(entry)
+        sent = _cut(self._halves[survivor])[self.members[survivor].index(dropped)]
+        other = under_pad(sent, pad)
+        return pair_base(*((half, other) if dropped < survivor else (other, half)))
+
+    def _table(self, party: int) -> dict[int, bytes]:
+        key = table_key(self._rebuild(party, b"recovery"))
+        where = bound(self.run, self.number, party, party)
+        table = unseal(key, party, self.shares[party].table, where)
+        slots = self.slots[party]
+        size = SECRET_BYTES * (1 + precedes_pairing(self.number))
+        if table is None or len(table) != size * len(slots):
+            raise BadDealer(party, f"Expected a true table of party {party}, got garbage.")
+        return {j: table[n * size : (n + 1) * size] for j, n in slots.items()}
+
+    def _of_survivor(self, message: Message, known: Iterable[int]) -> None:
+        _once(message, known)
+        if message.sender not in self.arrived:
+            raise RemoteProtocolError(
+                f"Expected {type(message).__name__} of a survivor, got party {message.sender}."
+            )
+
+    def _mask(self, parties: Iterable[int]) -> bytes:
+        flags = np.zeros(self.run.parties, dtype=bool)
+        flags[list(parties)] = True
+        return pack_mask(flags)
+
+
+def _cut(secrets: bytes) -> list[bytes]:
+    """Pieces of 32 bytes."""
+    return [secrets[at : at + SECRET_BYTES] for at in range(0, len(secrets), SECRET_BYTES)]
+
+
+def _once(message: Message, known: Iterable[int]) -> None:
+    if message.sender in known:
+        raise RemoteProtocolError(
+            f"Expected one {type(message).__name__} of party {message.sender}, got two."
+        )

@@ -1,0 +1,143 @@
+"""What a party says about a survivors' list: whether it is acceptable, who confirmed, its reveal.
+
+Functions of an open round. One list decides everything: each participating neighbour is in it or
+not, and that says which one of its two secrets may be spoken about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.messages import Bytes, Confirmations, Reveal, RoundStart, Survivors, decode
+from parley.secure_agg.pair_keys import EdgeWork, signers_of
+from parley.secure_agg.party_state import MaskingState, OpenRound
+from parley.secure_agg.primitives import unseal
+from parley.secure_agg.protocol_parameters import Policy, RunParameters
+from parley.secure_agg.round_outcome import (
+    ENVELOPE_BYTES,
+    SECRET_BYTES,
+    SIGNATURE_BYTES,
+    pack_mask,
+    unpack_mask,
+)
+from parley.secure_agg.signed_statements import bound, confirmed, plan_digest
+
+_NO_SHARE = bytes(SECRET_BYTES)
+
+
+def _members(state: MaskingState, current: OpenRound) -> list[tuple[int, int]]:
+    """(place, index) of the participating neighbours."""
+    return [(at, state.near[n]) for at, n in enumerate(current.members)]
+
+
+def accept_survivors(
+    state: MaskingState, current: OpenRound, survivors: bytes, policy: Policy
+) -> list[bool]:
+    """Whether each party survived, by the list that the server sent."""
+    run = state.run
+    flags = unpack_mask(survivors, run.parties)
+    if (flags & ~unpack_mask(current.participants, run.parties)).any():
+        raise RemoteProtocolError("Expected survivors among the participants, got others.")
+    if not flags[state.index]:
+        raise RemoteProtocolError(f"Expected party {state.index}, which sent, to survive.")
+    size = int(flags.sum())
+    least = max(run.min_survivors, policy.min_survivors)
+    if size < least:
+        raise TooFewSurvivors(f"Expected >= {least} survivors, got {size}.")
+    survived: list[bool] = flags.tolist()
+    alive = sum(survived[j] for _, j in _members(state, current))
+    near = max(run.threshold, policy.minimum_degree)
+    if alive < near:
+        raise TooFewSurvivors(f"Expected >= {near} surviving neighbours, got {alive}.")
+    return survived
+
+
+def true_signers(
+    run: RunParameters,
+    plan: bytes,
+    survivors: bytes,
+    message: Confirmations,
+    identities: tuple[bytes, ...],
+    work: EdgeWork,
+) -> NDArray[np.bool_]:
+    """`[m]` who signed that list of that plan, once they are as many as the run asks for.
+
+    What doesn't hold is not counted and does no harm.
+    """
+    survived = unpack_mask(survivors, run.parties)
+    claimed = unpack_mask(message.signers, run.parties)
+    if (claimed & ~survived).any():
+        raise RemoteProtocolError("Expected confirmations of survivors, got some of others.")
+    if len(message.signatures) != SIGNATURE_BYTES * int(claimed.sum()):
+        raise RemoteProtocolError(
+            f"Expected {claimed.sum()} signatures, got {len(message.signatures)} bytes."
+        )
+    statement = confirmed(plan, survivors)
+    signers = work.once(signers_of, statement, identities, message.signers, message.signatures)
+    count = int(signers.sum())
+    if count < run.confirmations:
+        raise TooFewSurvivors(
+            f"Expected >= {run.confirmations} parties to confirm this survivors' list, got {count}."
+        )
+    return signers
+
+
+def make_reveal(state: MaskingState, current: OpenRound, survived: list[bool]) -> Reveal:
+    """Own self seed, and for each neighbour the one secret that the list allows."""
+    run, me = state.run, state.index
+    opened, secrets = [False] * run.degree, []
+    for at, j in _members(state, current):
+        sealed = current.envelopes[at * ENVELOPE_BYTES : (at + 1) * ENVELOPE_BYTES]
+        share = unseal(current.envelope_keys[at], j, sealed, bound(run, current.number, j, me))
+        opened[at] = share is not None
+        if survived[j]:
+            secrets.append(share[:SECRET_BYTES] if share else _NO_SHARE)
+        else:
+            secrets.append(current.pair_keys[at])
+            secrets.append(share[SECRET_BYTES:] if share else _NO_SHARE)
+    return Reveal(
+        sender=me,
+        round_number=current.number,
+        seed=current.seed,
+        opened=pack_mask(np.array(opened)),
+        secrets=b"".join(secrets),
+    )
+
+
+def signers_needed(run: RunParameters) -> int:
+    """How many of each neighbour's k neighbours must have signed a list of the run."""
+    k, t = run.degree, run.threshold
+    return k - t + min(run.corrupt, 2 * t - k - 1) + 1
+
+
+def signers_near(run: RunParameters, near: Sequence[int], signers: NDArray[np.bool_]) -> int:
+    """The fewest signers among the neighbours of any of the parties in `near`."""
+    return int(signers[run.neighbours[list(near)]].sum(axis=1).min(initial=run.degree))
+
+
+def check_certificate(
+    run: RunParameters,
+    near: Sequence[int],
+    certificate: tuple[Bytes, Bytes, Bytes],
+    identities: tuple[bytes, ...],
+    work: EdgeWork,
+) -> None:
+    """Whether a list of this run that enough parties signed lets a party prove a dispute.
+
+    The certificate is a RoundStart, its Survivors and the Confirmations of that list.
+    """
+    plan, survivors, confirmations = certificate
+    agreed = plan_digest(run, decode(run, plan, RoundStart))
+    listed = decode(run, survivors, Survivors).survivors
+    message = decode(run, confirmations, Confirmations)
+    signers = true_signers(run, agreed, listed, message, identities, work)
+    got, least = signers_near(run, near, signers), signers_needed(run)
+    if got < least:
+        raise TooFewSurvivors(
+            f"Expected >= {least} neighbours of each neighbour to have signed a list before a key "
+            f"is given away, got {got}."
+        )

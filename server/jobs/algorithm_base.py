@@ -1,0 +1,138 @@
+"""What every form of `[algorithm]` has: its models, its noise, and keys that would do nothing.
+
+A form is an algorithm's row at the server: its keys, what contradicts it, and how what a job asks
+for is made of them. What both sides know of it is a row of
+`parley.client.algorithms.registry.ALGORITHMS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.noisy_sums import AnyRows
+from parley.privacy.mechanisms.registry import MECHANISMS
+from parley.server.jobs.external_references import CodeReference
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.section_base import JobError, Section, check_unchanged
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
+
+KIND = (
+    "gradient-perturbation: noise on the average gradient, every round; output-perturbation: noise "
+    "once, on the average of certified local optima; objective-perturbation: noise inside every "
+    "party's objective; pathak and rajkumar-agarwal: as of their papers, to compare with "
+    "(docs/methods.md); fedavg: federated averaging of networks, "
+    "private by [dp-sgd]; distributed-dp-sgd: networks by DP-SGD across all parties, every step a "
+    "secure sum; marginals: noisy counts of pairs of columns, once, and synthetic rows from them "
+    "(docs/synthetic.md); random-features: the noisy sum of random features of tables or images, "
+    "once, and synthetic records from it; or your own, 'count.py:Count' or 'module:Class' "
+    "(docs/extending.md)."
+)
+"""Of `algorithm.kind`."""
+
+ROUNDS = (
+    "Rounds T (output-perturbation has one). auto, with gradient-perturbation: T, and all of "
+    "learning-rate, momentum, nesterov, average, clip-norm, model.lambda and model.radius that is "
+    "auto, by a rule of public facts: how many records, parties, ε and the loss (docs/methods.md; "
+    "`parley plan` says what it chose); the job that a run keeps has the numbers. Where the rule "
+    "does not apply (δ = 0, another algorithm): 10."
+)
+RULED = "; with algorithm.rounds = 'auto', gradient-perturbation's rule chooses it."
+"""End of a description whose `auto` such a rule may replace."""
+
+AVERAGE = "Report the mean of the later half of the iterates (post-processing, free)."
+
+BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
+"""Keys of `[privacy]` that unit both alone has."""
+
+Outlook = Literal["noise", "training", "steps", "tables", "features"]
+Idle = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Sections of a job in which a rule's numbers are, and why it chose them, in lines."""
+
+    sections: Mapping[str, Section] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+
+
+class AlgorithmSection(Section):
+    """How they learn.
+
+    Attributes:
+        models: keys of `parley.server.jobs.model.MODELS` that it takes.
+        noise: the law that `privacy.noise = 'default'` means.
+        releases: how many there are, whatever `rounds` says; None: as many as rounds.
+        outlook: what a plan says beside its guarantees: what other noise would be, how parties
+            train, how sums are stepped along, what is counted.
+        idle: keys of other sections that would do nothing; none stands for all of a section's.
+    """
+
+    models: ClassVar[tuple[str, ...]]
+    noise: ClassVar[str] = "gaussian"
+    laws: ClassVar[tuple[str, ...]] = (*MECHANISMS, "auto")
+    releases: ClassVar[int | None] = None
+    idle: ClassVar[Idle] = {}
+    idle_needs: ClassVar[str] = "algorithm.kind = 'fedavg'"
+    samples: ClassVar[bool] = False
+    outlook: ClassVar[Outlook] = "noise"
+
+    kind: CodeReference = Field("gradient-perturbation", description=KIND)
+
+    def learned(self, job: Job, features: int, classes: int) -> Any:
+        """What is learned of records of so many columns, K given; raises JobError."""
+        del job
+        return AnyRows(features=features, classes=classes or 2)
+
+    def settled(self, job: Job, parties: Federation | None, classes: int) -> Settled:
+        """What the job leaves to a rule; None of the parties: what needs none of their facts."""
+        del job, parties, classes
+        return Settled()
+
+    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+        """The algorithm that the job asks for; raises JobError, CalibrationError."""
+        raise NotImplementedError
+
+    def check(self, job: Job) -> None:
+        """Refuses keys that contradict each other, or would have no effect: a ValueError."""
+        if job.model_form not in self.models:
+            names = ", ".join(f"'{name}'" for name in self.models)
+            raise ValueError(
+                f"Expected model.kind to be one of {names} with algorithm.kind = '{self.kind}', "
+                f"got {job.model.kind!r}."
+            )
+        for section, keys in self.idle.items():
+            check_unchanged(job, section, keys, self.idle_needs)
+        if not self.samples:
+            check_unchanged(job, "parties", ("per_round",), "fedavg or distributed-dp-sgd")
+        if job.noise not in self.laws:
+            laws = " or ".join(f"'{law}'" for law in self.laws)
+            raise ValueError(f"Expected privacy.noise = {laws} with {self.kind}, got {job.noise}.")
+
+
+def check_private_sizes(job: Job) -> None:
+    """What adding or removing a record, or all of a party's, needs."""
+    if job.privacy.neighbouring == "replace-one":
+        return
+    if job.parties.min_records == "auto":
+        raise ValueError(
+            "Expected parties.min-records, a public number that sums are divided "
+            "by, with add-or-remove-one neighbours, got 'auto': every party's own size is "
+            "private then."
+        )
+    # A weight would tell a party's number of records.
+    check_unchanged(job, "parties", ("weights",), "privacy.neighbouring = 'replace-one'")
+
+
+def known(parties: Federation | None, kind: str) -> Federation:
+    """The parties, where an algorithm needs their sizes."""
+    if parties is None:
+        raise JobError(f"Expected the parties' sizes with {kind}, got none.")
+    return parties

@@ -1,0 +1,245 @@
+"""Job files: TOML in, a checked `Job` out, and back, with errors that name the key.
+
+A key that is unknown is refused and the nearest valid one is named. Any key can be overridden by
+its dotted name (`privacy.epsilon=2`).
+
+    >>> job = load_job(overrides=["parties.count=3", "privacy.epsilon=2"])
+    >>> job.parties.count, job.privacy.epsilon, job.algorithm.kind
+    (3, 2.0, 'gradient-perturbation')
+    >>> load_job(overrides=["privacy.epsilom=2"])
+    Traceback (most recent call last):
+    ...
+    parley.server.jobs.section_base.JobError: Unknown key privacy.epsilom. Did you mean privacy.e...
+"""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.toml_reading import load_toml, parse_toml
+from parley.safe_io.toml_writing import literal
+from parley.server.jobs.job import FORMS, Job
+from parley.server.jobs.section_base import JobError
+
+READ_FROM = {"positive": "logistic", "classes": "softmax", "range": "ridge"}
+"""Key of a schema's label → `model.kind` where a job says none."""
+
+_IF_A_TABLE = " (A table is named by --set data.source=TABLE --set data.schema=SCHEMA.)"
+
+
+def load_job(
+    path: str | Path | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    values: Mapping[str, Any] | None = None,
+) -> Job:
+    """Reads a job: defaults, then the file, then `values` (nested), then `key=value` overrides.
+
+    Raises JobError.
+    """
+    tree: dict[str, Any] = {}
+    if path is not None:
+        try:
+            tree = load_toml(Path(path))
+        except OSError as error:
+            raise JobError(f"Cannot read job file {path}: {describe_cause(error)}.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise JobError(f"{path} is not TOML: {error}.{_IF_A_TABLE}") from error
+        if "columns" in tree:
+            raise JobError(f"{path} is a schema, no job: --set data.schema={path} names it.")
+    for section, content in (values or {}).items():
+        tree.setdefault(section, {}).update(content)
+    for text in overrides:
+        keys, value = parse_override(text)
+        node = tree
+        for key in keys[:-1]:
+            node = node.setdefault(key, {})
+            if not isinstance(node, dict):
+                raise JobError(f"Expected a key inside a section, got {'.'.join(keys)}.")
+        node[keys[-1]] = value
+    if kind := _kind_of_label(tree):
+        tree.setdefault("model", {})["kind"] = kind
+    try:
+        return Job.model_validate(tree)
+    except ValidationError as error:
+        raise JobError(_explain(error)) from error
+
+
+def _kind_of_label(tree: Mapping[str, Any]) -> str:
+    """The kind of model that the label of the job's schema is for; empty where the job says one.
+
+    A schema that can't be read is refused where records are read by it.
+    """
+    model, data = (tree.get(section, {}) for section in ("model", "data"))
+    if not isinstance(model, dict) or "kind" in model or not isinstance(data, dict):
+        return ""
+    try:
+        columns = load_toml(Path(str(data.get("schema", ""))))["columns"]
+        keys = {key for each in columns.values() if each["kind"] == "label" for key in each}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return ""
+    return next((kind for key, kind in READ_FROM.items() if key in keys), "")
+
+
+def parse_override(text: str) -> tuple[list[str], Any]:
+    """`privacy.epsilon=2` → (["privacy", "epsilon"], 2); a bare word is a string."""
+    name, equals, raw = text.partition("=")
+    keys = [key.strip() for key in name.split(".")]
+    if not equals or len(keys) < 2 or not all(keys):
+        raise JobError(f"Expected section.key=value, e.g. privacy.epsilon=2, got {text!r}.")
+    try:
+        return keys, parse_toml(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return keys, raw.strip()
+
+
+def _explain(error: ValidationError) -> str:
+    lines: list[str] = []
+    numbers: dict[str, str] = {}
+    alternatives: dict[str, str] = {}
+    given: dict[str, Any] = {}
+    for problem in error.errors():
+        place = _without_form(problem["loc"])
+        # pydantic names the member of a union after the field: keep section.key alone.
+        keys = [str(part) for part in place[:2]]
+        name = ".".join(keys)
+        if problem["type"] == "extra_forbidden":
+            lines.append(_unknown(keys))
+        elif problem["type"] == "value_error":
+            where = f"In [{name}]: " if name else ""
+            lines.append(f"{where}{problem['ctx']['error']}")
+        elif place[2:] == ("literal['auto']",) or problem["type"] == "literal_error":
+            # The other member of the union says what a number must be; this one adds a word.
+            alternatives.setdefault(name, problem["ctx"]["expected"])
+            given[name] = problem["input"]
+        else:
+            numbers[name] = problem["msg"][0].lower() + problem["msg"][1:]
+            given[name] = problem["input"]
+    for name, value in given.items():
+        expected = [numbers[name].removeprefix("input should be ")] if name in numbers else []
+        expected += [alternatives[name]] if name in alternatives else []
+        lines.append(f"Expected {name} to be {', or '.join(expected)}, got {value!r}.")
+    return "\n".join(dict.fromkeys(lines))
+
+
+def checked_key(name: str, *, where: str) -> str:
+    """`name`, if it is a job's dotted key. Raises JobError."""
+    keys = name.split(".")
+    if len(keys) != 2 or keys[1] not in _keys().get(keys[0], {}):
+        raise JobError(f"{where}: {_unknown(keys)}")
+    return name
+
+
+def _unknown(keys: Sequence[str]) -> str:
+    return f"Unknown key {'.'.join(keys)}. {_nearest(keys)}"
+
+
+def keys_called(word: str) -> list[str]:
+    """The dotted keys of this name, in whatever section.
+
+    >>> keys_called("lambda")
+    ['model.lambda']
+    """
+    return [f"{section}.{word}" for section, keys in _keys().items() if word in keys]
+
+
+def _nearest(keys: Sequence[str]) -> str:
+    valid = {section: list(keys) for section, keys in _keys().items()}
+    everything = [*valid, *(f"{section}.{key}" for section in valid for key in valid[section])]
+    name = ".".join(keys)
+    near = difflib.get_close_matches(name, everything, n=1, cutoff=0.5)
+    if not near and len(keys) == 2:
+        near = keys_called(keys[1])[:1]
+    if near:
+        return f"Did you mean {near[0]}?"
+    known = valid.get(keys[0], list(valid)) if len(keys) == 2 else list(valid)
+    return f"Expected one of: {', '.join(known)}."
+
+
+def _without_form(place: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Where an error is, without the form that pydantic chose for the section."""
+    return (place[0], *place[2:]) if place and place[0] in FORMS else place
+
+
+def _purpose(section: str) -> str:
+    """What a section says, in a line."""
+    if section in FORMS:
+        return FORMS[section].purpose
+    return type(getattr(Job(), section.replace("-", "_"))).__doc__ or ""
+
+
+def _keys() -> dict[str, dict[str, FieldInfo]]:
+    """Every section and key by its name in a file, those of all forms."""
+    usual = Job()
+    return {
+        info.alias or name: FORMS[name].keys()
+        if name in FORMS
+        else {
+            key.alias or field: key
+            for field, key in type(getattr(usual, name)).model_fields.items()
+        }
+        for name, info in Job.model_fields.items()
+    }
+
+
+def render_job(job: Job, *, comments: bool = True) -> str:
+    """The job as TOML with every key, each under a comment that says what it is.
+
+    >>> load_job(values=parse_toml(render_job(load_job()))) == load_job()
+    True
+    """
+    lines: list[str] = []
+    values = job.values()
+    for section, keys in _keys().items():
+        lines.append(f"[{section}]" + (f"  # {_purpose(section)}" if comments else ""))
+        for key, field in keys.items():
+            if comments:
+                lines += [f"# {line}" for line in textwrap.wrap(field.description or "", 96)]
+            lines.append(f"{key} = {literal(values[section][key])}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+RUN_KEYS = {
+    "run-folder": "",
+}
+"""Keys of the run config that are not the job's, with their defaults.
+
+`run-folder` names one of a deployment's runs, to go on with it.
+"""
+
+_LISTS = {
+    f"{section}.{key}"
+    for section, content in Job().values().items()
+    for key, value in content.items()
+    if isinstance(value, list | dict)
+}
+
+
+def from_run_config(config: Mapping[str, Any]) -> Job:
+    """The job of a run config; keys it does not have keep their defaults. Raises JobError."""
+    tree: dict[str, dict[str, Any]] = {}
+    for name, value in config.items():
+        if name in RUN_KEYS:
+            continue
+        section, dot, key = name.partition(".")
+        if not dot:
+            raise JobError(f"Unknown key {name}: expected section.key or one of {[*RUN_KEYS]}.")
+        tree.setdefault(section, {})[key] = _parse(value) if name in _LISTS else value
+    return load_job(values=tree)
+
+
+def _parse(value: Any) -> Any:
+    try:
+        return parse_toml(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return value

@@ -1,0 +1,188 @@
+"""Who takes part in a run, and what they hold: `[parties]` and `[data]`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from parley.privacy.ledger.block_composition import checked_blocks
+from parley.privacy.ledger.database_url import check_source
+from parley.server.jobs.external_references import DataSource, FilePath, Text
+from parley.server.jobs.section_base import Auto, Positive, Section
+
+
+class Parties(Section):
+    """Who takes part."""
+
+    count: int = Field(5, ge=1, le=1_000_000, description="Number of parties, m.")
+    min_records: int | Auto = Field(
+        "auto",
+        description="Public lower bound on every party's number of records; it sets the noise. "
+        "A smaller party is refused. Where sizes are private (unit party or both, or "
+        "add-or-remove-one) it bounds none: a public number that stands for them. auto: the "
+        "smallest party of this simulation.",
+    )
+    weights: Literal["uniform", "size"] = Field(
+        "uniform",
+        description="uniform: every party counts the same; size: by its number of records, "
+        "which is then public and never needs more noise.",
+    )
+
+    per_round: float | int | Literal["all"] = Field(
+        "all",
+        description="Who is in a round's sum (fedavg and distributed-dp-sgd). all; p, as 0.01: "
+        "every party by its own coin, hidden by the masks; k, as 100: so many of all, drawn in "
+        "public. Every party answers every round, whoever is not in it with zero and its share "
+        "of the noise (docs/sampled-parties.md).",
+    )
+    presence: Literal["hidden", "known"] | Auto = Field(
+        "auto",
+        description="With per-round and unit party, which account is charged. hidden: against "
+        "whoever does not know which rounds a party was in; known: against whoever does too, for "
+        "the rounds that its coins may put it in (all of them with a number). Both are printed. "
+        "auto: hidden with coins, known with a number. A record has one account, against both.",
+    )
+
+    @field_validator("per_round", mode="before")
+    @classmethod
+    def _check_per_round(cls, value: object) -> object:
+        number = type(value) is int and value >= 1
+        rate = type(value) is float and 2.0**-32 <= value <= 1
+        if value != "all" and not number and not rate:
+            raise ValueError(
+                "Expected per-round = 'all', a probability in (0, 1] as 0.01, or a whole number of "
+                f"parties as 100, got {value!r}."
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> Parties:
+        self._check_sampled()
+        if isinstance(self.min_records, int) and self.min_records < 1:
+            raise ValueError(f"Expected min-records >= 1, got {self.min_records}.")
+        return self
+
+    @property
+    def hidden(self) -> bool:
+        """Whether unit party is charged as though nobody else knew the parties' coins."""
+        coins = isinstance(self.per_round, float)
+        return coins if self.presence == "auto" else self.presence == "hidden"
+
+    def _check_sampled(self) -> None:
+        asked, key = self.per_round, "parties.per-round"
+        if asked == "all":
+            if self.presence != "auto":
+                raise ValueError(
+                    f"Expected parties.presence = 'auto' (it needs {key}), got {self.presence!r}."
+                )
+        elif isinstance(asked, int):
+            if asked > self.count:
+                raise ValueError(
+                    f"Expected {key} of at most parties.count = {self.count}, got {asked}."
+                )
+            if self.presence == "hidden":
+                raise ValueError(
+                    f"Expected parties.presence = 'known' with {key} = {asked}, a number that is "
+                    "drawn in public, got 'hidden'. A probability, as "
+                    f"{asked / self.count:g}, is each party's own coin."
+                )
+        elif asked * self.count < 1:
+            raise ValueError(
+                f"Expected {key} of at least 1/parties.count = {1 / self.count:g}, got {asked:g}: "
+                "most rounds would be noise alone."
+            )
+
+
+class Data(Section):
+    """What they hold."""
+
+    source: DataSource = Field(
+        "breast-cancer",
+        description="A bundled name (breast-cancer, digits, synthetic), a file (.csv, .csv.gz, "
+        ".parquet, .npz), a glob with one file a party, or a database: sqlite:///FILE, or "
+        "env:NAME, a variable of the environment that holds a postgresql:// URL. Empty, and "
+        "with a schema the default: none. `parley plan` needs none.",
+    )
+    query: Text = Field("", description="With a database: the SELECT whose rows are the records.")
+    data_schema: FilePath = Field(
+        "",
+        alias="schema",
+        description="Schema file: ranges, categories and label, public knowledge. Needed for "
+        "files; `parley schema infer FILE` writes a first one to review. With real parties your "
+        "copy of theirs: the model then says how its rows are read.",
+    )
+    partition: Literal["iid", "column", "dirichlet", "sizes"] = Field(
+        "iid",
+        description="How one file is split among the parties: iid | column | dirichlet | sizes.",
+    )
+    partition_column: Text = Field(
+        "", description="Column that names the party (partition column)."
+    )
+    dirichlet_alpha: Positive = Field(
+        0.5, description="Label skew: small is extreme (partition dirichlet)."
+    )
+    sizes: list[int] = Field([], description="Records of each party (partition sizes).")
+    block_column: Text = Field(
+        "",
+        description="A public column of kind ignore that divides the records (a year of "
+        "admission), for data.blocks in a simulation. Real parties name their own in party.toml.",
+    )
+    blocks: list[Text] = Field(
+        [],
+        description="Values of the block column: records of these alone are read, and charged "
+        "(unit record). None: all records, those of blocks to come too (docs/budgets.md).",
+    )
+    records: int = Field(0, ge=0, description="Draw this many records first; 0 takes all.")
+    test_source: FilePath = Field(
+        "",
+        description="A file of held-out records, instead of test-fraction (which is then 0). With "
+        "real parties: public records at the server, which measure the final model at no cost.",
+    )
+    test_schema: FilePath = Field(
+        "", description="Its schema, where it is not data.schema; with real parties always theirs."
+    )
+    test_fraction: float = Field(
+        0.2, ge=0, lt=1, description="Held out before the split, for the simulation's figures."
+    )
+    seed: int = Field(0, ge=0, description="Seed of the draw and the split (never of the noise).")
+
+    @field_validator("blocks")
+    @classmethod
+    def _check_blocks(cls, names: list[str]) -> list[str]:
+        return list(checked_blocks(names))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_no_source_for_another_schema(cls, given: Any) -> Any:
+        """Do not read the default source by the schema of other data."""
+        if isinstance(given, Mapping) and given.get("schema") and "source" not in given:
+            return {**given, "source": ""}
+        return given
+
+    @model_validator(mode="after")
+    def _check(self) -> Data:
+        check_source(self.source, self.query)
+        if self.query and not self.source.startswith(("env:", "sqlite://")):
+            raise ValueError(
+                "Expected source = 'env:NAME', a variable of the environment that holds the URL, "
+                "for PostgreSQL in a job, got the URL: whom a machine connects to, and gives its "
+                "password, is never for a job or a run's folder to say."
+            )
+        if self.partition == "column" and not self.partition_column:
+            raise ValueError("Expected partition-column with partition = 'column', got none.")
+        if self.partition == "sizes" and not self.sizes:
+            raise ValueError("Expected sizes = [n1, n2, …] with partition = 'sizes', got none.")
+        if self.test_source and self.test_fraction:
+            raise ValueError(
+                f"Expected test-fraction = 0 with a test-source, got {self.test_fraction}."
+            )
+        if self.test_schema and not self.test_source:
+            raise ValueError("Expected a test-source with a test-schema, got none.")
+        return self
+
+    @property
+    def several(self) -> bool:
+        """Whether the source is a glob, which names one file a party."""
+        return not self.query and any(mark in self.source for mark in "*?[")

@@ -1,0 +1,135 @@
+"""What every section of a job is made of: frozen, kebab-case keys, unknown keys refused.
+
+Also here: sections with another form for each `kind`: which one a text asks for, whose keys are
+whose. A job file may name every key of every form, as `parley run --print-job` does: one of another
+form is refused only where it was changed from its default, with the kinds that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, Union
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic.fields import FieldInfo
+
+from parley.safe_io.path_names import is_own
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Auto = Literal["auto"]
+T = TypeVar("T")
+
+
+class JobError(ValueError):
+    """A job that cannot be run, with the key, what was expected and what came."""
+
+
+class Section(BaseModel):
+    """A section of a job file."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        populate_by_name=False,
+        strict=False,
+    )
+
+
+def unless_auto(value: T | Auto, otherwise: T) -> T:
+    """The value, or what auto stands for."""
+    return otherwise if value == "auto" else value
+
+
+def check_unchanged(job: Any, section: str, keys: tuple[str, ...], needs: str) -> None:
+    """Refuses keys of a section that would do nothing, where they were changed.
+
+    Args:
+        keys: attributes of the section; none: all of them.
+    """
+    part = getattr(job, section)
+    for name in keys or tuple(type(part).model_fields):
+        field, value = type(part).model_fields[name], getattr(part, name)
+        if value != field.default:
+            key = f"{section.replace('_', '-')}.{field.alias or name}"
+            raise ValueError(
+                f"Expected {key} = {field.default!r} (it needs {needs}), got {value!r}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forms:
+    """The forms of one section.
+
+    Attributes:
+        table: kind → form; one's own, which has many names, under the text `own`.
+    """
+
+    section: str
+    purpose: str
+    table: Mapping[str, type[Section]]
+    default: str
+    own: str
+
+    def of(self, given: Any) -> str | None:
+        """The key of the form that a section asks for; None where there is none."""
+        if isinstance(given, Mapping):
+            kind = given.get("kind", self.default)
+        else:
+            kind = getattr(given, "kind", None)
+        if not isinstance(kind, str):
+            return None
+        if kind != self.own and kind in self.table:
+            return kind
+        return self.own if is_own(kind) else None
+
+    def annotation(self) -> Any:
+        """The union that pydantic chooses from."""
+        members = tuple(Annotated[form, Tag(key)] for key, form in self.table.items())
+        return Annotated[Union[members], Discriminator(self.of)]  # noqa: UP007 - of a table's rows
+
+    def keys(self) -> dict[str, FieldInfo]:
+        """Every key of every form, by its name in a file, in the table's order."""
+        return {
+            info.alias or name: info
+            for form in self.table.values()
+            for name, info in form.model_fields.items()
+        }
+
+    def own_keys(self, given: Any) -> Any:
+        """A section without the keys of other forms, which may stand there with their defaults."""
+        if isinstance(given, Section):
+            return given
+        if not isinstance(given, Mapping):
+            raise ValueError(f"Expected [{self.section}] to be a section, got {given!r}.")
+        kind = self.of(given)
+        if kind is None:
+            names = ", ".join(f"'{name}'" for name in self.table)
+            raise ValueError(
+                f"Expected {self.section}.kind to be one of {names}, got {given.get('kind')!r}."
+            )
+        known, every = _aliases(self.table[kind]), self.keys()
+        kept = {}
+        for key, value in given.items():
+            if key in known or key not in every:  # an unknown key is refused as such
+                kept[key] = value
+            elif value != every[key].default:
+                needs = [name for name, form in self.table.items() if key in _aliases(form)]
+                raise ValueError(
+                    f"Expected {self.section}.{key} = {every[key].default!r} (it needs "
+                    f"{self.section}.kind = {' or '.join(map(repr, needs))}), got {value!r}."
+                )
+        return kept
+
+    def values(self, section: Section) -> dict[str, Any]:
+        """Every key of every form: the section's own values, and the others' defaults."""
+        own = {info.alias or name: name for name, info in type(section).model_fields.items()}
+        return {
+            key: getattr(section, own[key]) if key in own else info.default
+            for key, info in self.keys().items()
+        }
+
+
+def _aliases(form: type[Section]) -> set[str]:
+    return {info.alias or name for name, info in form.model_fields.items()}

@@ -1,0 +1,207 @@
+"""`[algorithm]` of jobs that make synthetic records from one noisy sum.
+
+What is summed follows from the public schema alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from parley.client.algorithms import kernel_mean_embedding
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.pair_tables import MOST_CELLS, PairTables, cells_of, named_pairs
+from parley.client.data.record_codes import array_of, class_names, coded_columns
+from parley.client.data.schema import Schema, SchemaError
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.server.jobs.algorithm_base import (
+    BOTH_KEYS,
+    AlgorithmSection,
+    Idle,
+    Outlook,
+    check_private_sizes,
+)
+from parley.server.jobs.external_references import Text
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.section_base import Auto, JobError
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
+
+_MOST_RECORDS = 2.0**24
+"""Of a party beyond which its sum is clamped, where its own number of records is private."""
+
+_TABLE_SCALE = 2.0
+_ARRAY_SCALE = math.sqrt(105 / 784)
+"""Of one cell: √105 of 28×28 (arXiv:2002.11603), in proportion to the root of their number."""
+
+
+class _OneSum(AlgorithmSection):
+    """One noisy sum over all records, and a generator that is fitted to it."""
+
+    models: ClassVar[tuple[str, ...]] = ("table",)
+    laws: ClassVar[tuple[str, ...]] = ("gaussian", "discrete-gaussian")
+    releases: ClassVar[int | None] = 1
+    rounds: ClassVar[int] = 1
+    idle: ClassVar[Idle] = {
+        "dp_sgd": (),
+        "run": ("device",),
+        "privacy": ("unit", *BOTH_KEYS),
+        "parties": ("weights",),
+    }
+    idle_needs: ClassVar[str] = "an algorithm that trains a model"
+
+    rows: Annotated[int, Field(ge=1, le=10**9)] | Auto = Field(
+        "auto", description="Synthetic records written; auto: the released number."
+    )
+    seed: int = Field(
+        0,
+        ge=0,
+        lt=2**63,
+        description="Of the fit and the rows (and of random features), public; the noise has none "
+        "of it.",
+    )
+
+    def check(self, job: Job) -> None:
+        """And what noise on a sum needs."""
+        super().check(job)
+        check_private_sizes(job)
+        if not job.privacy.delta:
+            raise ValueError(f"Expected privacy.delta > 0 with {self.kind}, got 0.")
+
+    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+        """What is summed of the parties' schema; raises JobError."""
+        if parties is None or not parties.schema:
+            raise JobError(
+                f"Expected the parties' schema with {self.kind} (it says which values are summed), "
+                "got none: name a copy of it at the server, data.schema."
+            )
+        private = job.privacy.neighbouring == "add-or-remove-one"
+        bound = max(_MOST_RECORDS if private else float(parties.max_records), 1.0)
+        try:
+            return self.summed(
+                Schema.from_toml(parties.schema),
+                columns=model.features,
+                neighbouring=Neighbouring(job.privacy.neighbouring),
+                bound=bound,
+            )
+        except JobError:
+            raise
+        except (SchemaError, ValueError) as error:
+            raise JobError(str(error)) from error
+
+    def summed(
+        self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
+    ) -> FederatedAlgorithm:
+        """The sum; no entry of a party's is beyond `bound`. Raises JobError, SchemaError."""
+        raise NotImplementedError
+
+
+def _check_columns(wide: int, columns: int, what: str) -> None:
+    if columns != wide:
+        raise JobError(
+            f"Expected records of {wide} {what}, as data.schema says, got {columns}: give the "
+            "server a copy of the parties' schema."
+        )
+
+
+class Marginals(_OneSum):
+    """Noisy two-way tables of all records, once, and synthetic rows from them."""
+
+    outlook: ClassVar[Outlook] = "tables"
+
+    pairs: Literal["all", "label"] | list[tuple[Text, Text]] = Field(
+        "all",
+        description="marginals: columns that are counted together: all pairs, each with the label, "
+        "or a list of pairs of names.",
+    )
+    components: int = Field(
+        300, ge=1, le=10_000, description="marginals: products of distributions that are fitted."
+    )
+    steps: int = Field(400, ge=1, le=100_000, description="Steps of the fit.")
+
+    def summed(
+        self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
+    ) -> FederatedAlgorithm:
+        """The tables."""
+        coded = coded_columns(schema)
+        sizes = tuple(column.size for column in coded)
+        _check_columns(sum(sizes[:-1]), columns, "codes")
+        pairs = self._pairs([column.name for column in coded])
+        cells = cells_of(sizes, pairs)
+        if cells > MOST_CELLS:
+            widest = sorted(coded, key=lambda column: -column.size)[:3]
+            named = ", ".join(f"{column.name} ({column.size:,} values)" for column in widest)
+            raise JobError(
+                f"Expected at most {MOST_CELLS:,} cells of all tables, got {cells:,}. The largest "
+                f"columns are {named}: fewer bins or categories, or algorithm.pairs = 'label'."
+            )
+        return PairTables(sizes=sizes, pairs=pairs, neighbouring=neighbouring, bound=bound)
+
+    def _pairs(self, names: list[str]) -> tuple[tuple[int, ...], ...]:
+        if isinstance(self.pairs, str):
+            return named_pairs(self.pairs, len(names))
+        pairs = []
+        for pair in self.pairs:
+            if unknown := [name for name in pair if name not in names]:
+                raise JobError(
+                    f"Expected algorithm.pairs of the schema's columns ({', '.join(names)}), got "
+                    f"{unknown[0]!r}."
+                )
+            i, j = sorted(names.index(name) for name in pair)
+            if i == j or (i, j) in pairs:
+                raise JobError(f"Expected different pairs of two columns, got {list(pair)}.")
+            pairs.append((i, j))
+        if not pairs:
+            raise JobError("Expected at least one pair in algorithm.pairs, got none.")
+        return tuple(sorted(pairs))
+
+
+class RandomFeatures(_OneSum):
+    """The noisy sum of random features by class, once, and synthetic records from it."""
+
+    outlook: ClassVar[Outlook] = "features"
+
+    frequencies: int = Field(
+        1000, ge=1, le=1 << 20, description="random-features: F, cosines and as many sines."
+    )
+    length_scale: Annotated[float, Field(gt=0, le=1e6)] | Auto = Field(
+        "auto",
+        description="random-features: ℓ of the kernel, public; auto: 2 for a table, √105 for "
+        "28×28 images, and in proportion to the root of an array's size.",
+    )
+    steps: int = Field(500, ge=1, le=100_000, description="Steps of the fit.")
+
+    def summed(
+        self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
+    ) -> FederatedAlgorithm:
+        """The features; raises JobError also where an image is not square."""
+        array = array_of(schema)
+        sizes = () if array else tuple(each.size for each in coded_columns(schema)[:-1])
+        wide = array[1].width if array else sum(sizes)
+        _check_columns(wide, columns, "codes or cells")
+        if array and (len(array[1].shape) > 2 or len(set(array[1].shape)) != 1):
+            raise JobError(
+                f"Expected an array of one axis, or square images, got {array[0]!r} of shape "
+                f"{list(array[1].shape)}."
+            )
+        scale = self.length_scale
+        if scale == "auto":
+            scale = _ARRAY_SCALE * math.sqrt(wide) if array else _TABLE_SCALE
+        chosen = kernel_mean_embedding.RandomFeatures(
+            features=wide,
+            sizes=sizes,
+            classes=len(class_names(schema)),
+            frequencies=self.frequencies,
+            length_scale=scale,
+            seed=self.seed,
+            digest="",
+            neighbouring=neighbouring,
+            bound=bound,
+        )
+        # W is drawn when it is known to be of a size that a machine can hold.
+        digest = kernel_mean_embedding.waves_digest(wide, self.frequencies, scale, self.seed)
+        return replace(chosen, digest=digest)

@@ -1,0 +1,263 @@
+"""The data's budgets that a job is charged to, and whether they can bear all of it.
+
+A run holds what all its releases need before it asks a party for anything (`holding`), or is
+refused with the numbers: runs that share a ledger can't starve each other half-way.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.release_plan import ReleasePlan
+from parley.privacy.accounting.account_certificates import Certificate
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.privacy_events import Event
+from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
+from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.account import Account, Claims
+from parley.privacy.ledger.block_composition import Blocks
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerError
+from parley.privacy.ledger.recorded_entries import EntryState
+from parley.server.jobs.job import Job
+from parley.server.jobs.privacy import UnitBudget
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.run_stages import Stage, rounds_of
+
+_MOST_DELTA = 0.01
+"""The most that each record may be shown with; the field's papers use up to 10⁻³."""
+
+_log = logging.getLogger("parley.budgets")
+
+
+class JobUnaffordable(JobError):
+    """A job that costs more than its own budget, whatever else was spent."""
+
+
+def budgets_of(
+    job: Job,
+    plan: ReleasePlan,
+    fingerprint: str,
+    contents: str = "",
+    rows: NDArray[np.uint64] | None = None,
+) -> tuple[DatasetBudget, ...]:
+    """The budget of the data for each of the plan's guarantees, in their order.
+
+    Args:
+        contents, rows: digest of their parsed rows, and of each, where they are here. A ledger of
+            this run alone keeps none of a row.
+    """
+    return tuple(
+        DatasetBudget(
+            # A plan of a schema alone has no source yet.
+            name=job.privacy.dataset or job.data.source or "planned",
+            fingerprint=fingerprint,
+            contents=contents,
+            rows=rows if job.privacy.ledger and rows is not None and len(rows) else None,
+            reads=plan.blocks,
+            unit=guarantee.unit,
+            neighbouring=guarantee.neighbouring,
+            epsilon=asked.dataset_epsilon,
+            delta=(
+                total := guarantee.delta if asked.dataset_delta is None else asked.dataset_delta
+            ),
+            certificate=_certificate_of(asked, total),
+            reserved_delta=asked.reserved * (total / asked.delta) if asked.delta else 0.0,
+            insists=job.privacy.certificate != "auto",
+        )
+        for guarantee, asked in zip(plan.guarantees, job.budgets, strict=True)
+    )
+
+
+def _certificate_of(asked: UnitBudget, delta: float) -> Certificate:
+    """The one asked for; at a total of δ = 0 there is no other than the sum of ε."""
+    return asked.certificate if delta or not asked.shared else Certificate.PURE
+
+
+def check_affordable(job: Job, stages: Sequence[Stage], budgets: Sequence[DatasetBudget]) -> None:
+    """Raise JobUnaffordable if the budgets could not bear the job even if they were whole.
+
+    Raise JobError if δ is too large for the number of records (`check_delta`).
+    """
+    check_delta(job, rounds_of(stages).plan)
+    for asked, budget in zip(job.budgets, budgets, strict=True):
+        claims = tuple((stage.plan.event(asked.unit), stage.rounds) for stage in stages)
+        alone = Account(budget=budget).holding(stages[0].plan.run_id, claims)
+        if alone.has_room(()):
+            continue
+        conversion, epsilon = alone.taken.epsilon(budget.delta)
+        if budget.filters:
+            conversion, epsilon = str(budget.certificate), budget.epsilon_of(alone.taken)
+        scope = f"(unit {budget.unit}, {budget.neighbouring})"
+        cheaper = _cheaper_setting(job, asked)
+        if math.isinf(epsilon):
+            raise JobUnaffordable(
+                f"This job has no finite ε at δ = {as_written(budget.delta)} {scope}: "
+                f"{_describe_infinite(alone.taken, budget.delta)} Set {cheaper}"
+                f"{_smaller_epsilon(job, asked, alone.taken)}."
+            )
+        raise JobUnaffordable(
+            f"This job costs ε = {shown_up(epsilon)} at δ = {as_written(budget.delta)} by "
+            f"{conversion} {scope}, more than its data's budget of ε = "
+            f"{as_written(budget.epsilon)}. Set {cheaper}, or accept the cost with "
+            f"privacy.dataset-{asked.keys}epsilon={shown_up(epsilon)}."
+        )
+
+
+def _cheaper_setting(job: Job, asked: UnitBudget) -> str:
+    """Return the setting with which the job keeps to the budget, as it is typed."""
+    if asked.dataset_epsilon < asked.total:
+        return f"privacy.{asked.keys}epsilon={as_written(asked.dataset_epsilon)}"
+    if job.dp_sgd.noise_multiplier != "auto":
+        return "dp-sgd.noise-multiplier=auto"
+    if job.privacy.calibration == "as-printed":
+        return "privacy.calibration=exact"
+    return "privacy.noise=auto"
+
+
+def _smaller_epsilon(job: Job, asked: UnitBudget, taken: Composition) -> str:
+    """Return the second setting that is needed if samplers take all of δ at the ε asked for."""
+    if not taken.slack or not asked.delta:
+        return ""
+    # A part of δ that is enough for calibrated noise, of which every party may draw a share.
+    draws = 4 * job.parties.count
+    most = math.log(max(asked.noise_delta / (draws * float(taken.slack)), math.e))
+    if asked.epsilon <= most:
+        return ""
+    return f" and privacy.{asked.keys}epsilon={shown_down(most, 2)}"
+
+
+def _describe_infinite(taken: Composition, delta: float) -> str:
+    """Return in a sentence why no finite ε is proved for a composition."""
+    conversion, epsilon = replace(taken, slack=Fraction(0)).epsilon(delta)
+    if math.isinf(epsilon):
+        return "no account is proved for so many steps with so little noise."
+    return (
+        f"the exact noise law would cost ε = {shown_up(epsilon)} by {conversion}, and at that ε "
+        "the sampler's distance from the law takes more than δ."
+    )
+
+
+def check_delta(job: Job, plan: ReleasePlan) -> None:
+    """Holds δ against the number of records (of parties, where those are protected).
+
+    A mechanism that shows each record in full with probability δ has the same (0, δ). Where δ times
+    their number is 1 or more, one of them may be shown: that is said beforehand, and refused where
+    the probability is above 1 in 100 for each.
+
+    Raises JobError.
+    """
+    records = math.ceil(plan.parties * plan.mean_records)
+    counts = {Unit.RECORD: (records, "records"), Unit.PARTY: (plan.parties, "parties")}
+    for asked, guarantee in zip(job.budgets, plan.guarantees, strict=True):
+        count, many = counts[guarantee.unit]
+        if guarantee.delta * count < 1:
+            continue
+        what = (
+            f"Expected privacy.{asked.keys}delta well below 1/{count}, for {count} {many}, got "
+            f"{as_written(guarantee.delta)}: a mechanism that shows one of them in full can meet "
+            f"it. `--set privacy.{asked.keys}delta=1e-{len(str(count)) + 1:02}` is small enough."
+        )
+        if guarantee.delta > _MOST_DELTA:
+            raise JobError(what)
+        _log.warning(what)
+
+
+def registered(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[DatasetBudget, ...]:
+    """The budgets to charge, as the ledger has them; says so where the data are known already.
+
+    Raises LedgerCorrupt, LedgerConflict.
+    """
+    ledger.check()
+    known = ledger.register(*budgets)
+    asked, found = budgets[0], known[0]
+    if asked.name != found.name or asked.fingerprint != found.fingerprint:
+        _log.warning(
+            "The records of %r, or some of them, are those of data set %r in the ledger, saved in "
+            "another way or added to: this run is charged to that one's budget.",
+            asked.name,
+            found.name,
+        )
+    return known
+
+
+_PARTIAL = (
+    "`--partial` (run.partial = true) begins all the same, ends after those that fit and keeps "
+    "their model, with the noise of all: a job of fewer rounds gets a better one from the same ε."
+)
+
+
+@contextmanager
+def holding(
+    ledger: Ledger, stages: Sequence[Stage], *, dataset: str, partial: bool = False
+) -> Iterator[None]:
+    """Holds the budget for all that the run has yet to release; gives back what it doesn't use.
+
+    After a kill the hold stands until the run is resumed, or freed by `parley ledger free`.
+
+    Args:
+        partial: hold what fits, if that is one round at least.
+
+    Raises BudgetExceeded.
+    """
+    run_id = stages[0].plan.run_id
+    reserved = {
+        (each.entry.key, each.entry.index)
+        for each in ledger.entries(run_id)
+        if each.state is not EntryState.VOIDED
+    }
+    claims: dict[BudgetKey, list[tuple[Event, int]]] = {}
+    for stage in stages:
+        for entry in stage.plan.entries(dataset, party="server"):
+            begun = sum((entry.key, number) in reserved for number in stage.numbers)
+            if stage.rounds > begun:
+                claims.setdefault(entry.key, []).append((entry.event, stage.rounds - begun))
+    wanted = {key: tuple(own) for key, own in claims.items()}
+    blocks = rounds_of(stages).plan.blocks
+    try:
+        fits = _fitting(ledger, run_id, wanted, blocks) if partial else wanted
+        ledger.hold(run_id, fits, blocks)
+    except BudgetExceeded as error:
+        if error.fitting:
+            error.args = (f"{error} {_PARTIAL}",)
+        raise
+    try:
+        yield
+    except BaseException:
+        # A ledger that can't be reached keeps the hold, as after a kill.
+        with suppress(LedgerError):
+            ledger.give_back(run_id)
+        raise
+    ledger.give_back(run_id)
+
+
+def _fitting(
+    ledger: Ledger, run_id: str, wanted: Mapping[BudgetKey, Claims], blocks: Blocks
+) -> Mapping[BudgetKey, Claims]:
+    """As many of the last releases of every claim as fit each of the budgets."""
+    while True:
+        try:
+            ledger.check_room(run_id, wanted, blocks)
+        except BudgetExceeded as error:
+            if not error.fitting:
+                raise
+            _log.warning(
+                "The budget of %r admits %d of the rounds; the run ends after them.",
+                error.budget.name,
+                error.fitting,
+            )
+            wanted = {
+                key: (*own[:-1], (own[-1][0], min(own[-1][1], error.fitting)))
+                for key, own in wanted.items()
+            }
+        else:
+            return wanted

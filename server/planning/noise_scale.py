@@ -1,0 +1,269 @@
+"""How the noise of a guarantee is scaled: by what the claim asks for.
+
+It is a function from Δ of the sum, in grid units, to the mechanism: the grid is chosen later
+(`parley.server.planning.claim_planner`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from parley.client.algorithms.base import Asked, Sums
+from parley.client.contract.grid_rule import TAIL_PROBABILITY, noise_tail
+from parley.privacy.accounting.account_certificates import Certificate
+from parley.privacy.accounting.privacy_events import Event
+from parley.privacy.calibration.noise_calibration import calibrate
+from parley.privacy.mechanisms.base import Mechanism
+from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares, event_of_shares
+from parley.privacy.mechanisms.objective_noise import ObjectivePerturbation
+from parley.privacy.mechanisms.subsampled_gaussian import SampledGaussian
+from parley.server.jobs.job import Job
+from parley.server.jobs.network_algorithms import sampled_multiplier
+from parley.server.jobs.privacy import UnitBudget
+from parley.server.jobs.section_base import JobError
+
+_FINE_BITS = 12
+_MOST_FINE_BITS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """The noise of one guarantee on a ring's grid.
+
+    Attributes:
+        mechanism: in grid units, or in the shares' fine units.
+        shares: how it is split; None where it is not.
+    """
+
+    mechanism: Mechanism
+    shares: Shares | None = None
+
+    @property
+    def tail(self) -> float:
+        """Grid units that the ring keeps free for it."""
+        if self.shares is None:
+            return noise_tail(self.mechanism)
+        return self.shares.tail(self.mechanism, TAIL_PROBABILITY)
+
+    @property
+    def rounds_after(self) -> bool:
+        """Whether rounding to the ring follows the noise, and costs no sensitivity."""
+        return self.shares is not None and SHARED_LAWS[self.mechanism.law].rounded_after
+
+    @property
+    def drawn_scale(self) -> float:
+        """The largest deviation of what is drawn, in units of the mechanism."""
+        if self.shares is None:
+            return self.mechanism.drawn_scale
+        return self.mechanism.drawn_scale * self.shares.inflation
+
+
+def cost_of(job: Job) -> Callable[[Mechanism], Event]:
+    """What a release with a mechanism's noise on the sum costs, by the job's noise point."""
+
+    def cost(mechanism: Mechanism) -> Event:
+        if not job.privacy.point.in_contributions:
+            return mechanism.event()
+        # Parts of a noise, or all of it from every party: as many samplers.
+        try:
+            return event_of_shares(mechanism, job.parties.count)
+        except ValueError as error:
+            raise JobError(str(error)) from error
+
+    return cost
+
+
+_BY_RHO = {"exact": "cks20", "as-printed": "cks20"}
+
+
+def calibration_of(job: Job) -> str:
+    """The calibration of Gaussian noise: no lower than what the data's account charges."""
+    asked = job.privacy.calibration
+    by_rho = job.privacy.chosen_certificate is Certificate.ZCDP
+    return _BY_RHO.get(asked, asked) if by_rho else asked
+
+
+def drawn_in_shares(
+    job: Job,
+    mechanism_at: Callable[[int], Mechanism],
+    *,
+    scale_bits: int,
+    parties: int,
+    fineness: float | None,
+) -> Drawn:
+    """The shares of a release's noise on a ring grid of 2^−scale_bits, whatever their size.
+
+    Args:
+        mechanism_at: bits of a grid → the noise for it, in its units.
+        fineness: √d/Δ, what rounding before the noise is small against; None: the ring's grid is
+            the algorithm's own.
+
+    Raises JobError.
+    """
+    mechanism, more = mechanism_at(scale_bits), 0
+    law = SHARED_LAWS.get(mechanism.law)
+    if law is not None and law.rounded_after and fineness is not None:
+        finer = math.ceil(_FINE_BITS + math.log2(fineness)) - scale_bits
+        more = min(max(0, finer), _MOST_FINE_BITS)  # a grid so coarse will not be kept
+        mechanism = mechanism_at(scale_bits + more)
+    try:
+        least, colluders = job.privacy.point.split(least=job.min_survivors, colluders=job.corrupt)
+        shares = Shares.split(
+            mechanism,
+            parties=parties,
+            least=least,
+            colluders=colluders,
+            fine_bits=more,
+        )
+    except ValueError as error:
+        raise JobError(str(error)) from error
+    return Drawn(mechanism=mechanism, shares=shares)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """How the noise of one guarantee is scaled.
+
+    Attributes:
+        of: Δ of the sum in grid units → the noise.
+    """
+
+    calibration: str
+    of: Callable[[float], Mechanism]
+    delta: float
+
+
+def mechanism_for(
+    job: Job,
+    *,
+    sensitivity: float,
+    dimension: int,
+    budget: UnitBudget | None = None,
+    law: str = "",
+    calibration: str = "",
+    releases: int | None = None,
+) -> Mechanism:
+    """The job's mechanism for a sensitivity, in whatever unit that is given in.
+
+    Args:
+        budget: of the unit that it hides; the primary one's where left out.
+        releases: that together cost the budget; None: as many as the job has rounds.
+
+    Raises CalibrationError.
+    """
+    asked = budget or job.budgets[0]
+    return calibrate(
+        law=law or job.noise,
+        calibration=calibration or calibration_of(job),
+        epsilon=asked.epsilon,
+        delta=asked.noise_delta,
+        rounds=releases or job.rounds,
+        sensitivity=sensitivity,
+        dimension=dimension,
+        accepted=job.laws,
+        cost=cost_of(job),
+    )
+
+
+def _calibrated(job: Job, asked: Asked, budget: UnitBudget, dimension: int) -> Noise:
+    """The job's law, scaled so that all rounds cost the unit's budget, or as the claim says."""
+    if asked.sums is not None:
+        return _of_sums(job, asked, asked.sums, budget, dimension)
+    scaled_to = replace(budget, epsilon=budget.epsilon * asked.epsilon_share)
+
+    def of(sensitivity: float) -> Mechanism:
+        return mechanism_for(
+            job,
+            sensitivity=sensitivity,
+            dimension=dimension,
+            budget=scaled_to,
+            releases=asked.releases,
+        )
+
+    return Noise(calibration=calibration_of(job), of=of, delta=budget.delta)
+
+
+def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: int) -> Noise:
+    """Gaussian noise on every sampled sum: as the steps ask for, or as the unit's budget needs."""
+    multiplier = sums.noise_multiplier
+    if not multiplier and min(sums.sampling_rate, sums.coin) < 1:  # of whole parties
+        multiplier = sampled_multiplier(
+            job,
+            rate=sums.sampling_rate,
+            steps=sums.steps * job.rounds,
+            budget=budget,
+            dimension=dimension,
+            neighbouring=asked.neighbouring,
+            probability=sums.coin,
+        )
+
+    def of(sensitivity: float) -> SampledGaussian:
+        # A record's share of a sum is C long, and Δ so many of it.
+        sigma = multiplier * sensitivity / asked.neighbouring.radii
+        if not sigma:
+            sigma = calibrate(
+                law="gaussian",
+                calibration=calibration_of(job),
+                epsilon=budget.epsilon,
+                delta=budget.noise_delta,
+                rounds=job.rounds * sums.steps,
+                sensitivity=sensitivity,
+                dimension=dimension,
+                accepted=("gaussian",),
+                cost=cost_of(job),
+            ).scale
+        return SampledGaussian(
+            sensitivity=sensitivity,
+            dimension=dimension,
+            sigma=sigma * (1 + 1e-12),
+            sampling_rate=sums.sampling_rate,
+            steps=sums.steps,
+            neighbouring=str(asked.neighbouring),
+            attendance=sums.attendance,
+            hidden=sums.hidden,
+        )
+
+    calibration = "pld" if multiplier else calibration_of(job)
+    return Noise(calibration=calibration, of=of, delta=budget.delta)
+
+
+def one_noise(wanted: Mechanism, all_of_them: Sequence[Mechanism]) -> Mechanism:
+    """The mechanism with the largest noise that any of several accounts of it needs."""
+    if wanted.sampled is None:
+        return wanted
+    return replace(wanted.sampled, sigma=max(each.scale for each in all_of_them))
+
+
+def _beside_objective(objective: float, budget: UnitBudget, dimension: int) -> Noise:
+    """Noise on certified optima, for what the noise in their objectives leaves of the budget."""
+    left = (budget.epsilon - objective) * (1 - 1e-12)
+    if not left > 0:
+        raise JobError(f"Expected ε left beside the noise in objectives, got {left:g}.")
+
+    def of(sensitivity: float) -> Mechanism:
+        return ObjectivePerturbation(
+            sensitivity=sensitivity,
+            dimension=dimension,
+            epsilon=left,
+            objective_epsilon=objective,
+        )
+
+    return Noise(calibration="exact", of=of, delta=budget.delta)
+
+
+def noise_of(job: Job, asked: Asked, dimension: int) -> Noise:
+    """How the noise of a guarantee is scaled, for the job's budget of its unit.
+
+    Raises JobError.
+    """
+    budget = job.budget(asked.unit)
+    if budget is None:
+        raise JobError(f"Expected a budget for unit {asked.unit} (privacy.unit), got none.")
+    steps = asked.steps
+    if steps is not None:  # calibrated with them
+        return Noise(calibration="pld", of=lambda _: steps, delta=budget.delta)
+    if asked.objective is not None:
+        return _beside_objective(asked.objective, budget, dimension)
+    return _calibrated(job, asked, budget, dimension)

@@ -1,0 +1,197 @@
+"""The stages of a run: what it releases, one after another.
+
+Most jobs have one stage, their rounds. A network on private principal components has one before
+it, a single release of second moments; its rounds begin with what became of that. A job that has
+its model measured has one after them, of counts. How a stage
+depends on the one before is a function in this list: the loop that runs them knows none by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.registry import assumptions_of
+from parley.client.contract.guarantee import Guarantee
+from parley.client.contract.model_state import State, components_in
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.schema import Schema
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.threat_model import Unit
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job import Job
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.job_planner import counts_of, evaluation_plan, plan_release
+from parley.server.planning.model_round_trip import check_round_trip
+from parley.server.planning.principal_components import leading, release_ahead, with_components
+
+COMPONENTS = "principal components"
+"""Name of the stage that releases second moments."""
+EVALUATION = "evaluation"
+"""Name of the stage that counts held-out records by what the model says of them."""
+
+
+def _as_it_is(state: State) -> State:
+    return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Releases under one plan.
+
+    Attributes:
+        plan: of its releases; its `round_number` is the number of the first.
+        algorithm: what the run has so far → what is computed. At the start of a run that is
+            empty, at the start of a stage the `result` of the one before, and after that the
+            stage's own state.
+        name: of what is released ahead of the rounds, or after them; empty: these are the rounds.
+            A run cannot go on without what is ahead, so that a failure there is an error; a round
+            that fails leaves the model of the round before, and what fails after them the model.
+        assumptions: what its ε rests on beyond its proof; an empty text is none.
+        result: the state after its last release → what the next stage begins with:
+            post-processing.
+    """
+
+    plan: ReleasePlan
+    rounds: int
+    algorithm: Callable[[State], FederatedAlgorithm]
+    assumptions: tuple[str, ...]
+    name: str = ""
+    result: Callable[[State], State] = _as_it_is
+
+    @property
+    def numbers(self) -> range:
+        """Of its releases, in the ledger."""
+        return range(self.plan.round_number, self.plan.round_number + self.rounds)
+
+    def for_run(self, run_id: str) -> Stage:
+        """The same stage under a run's name."""
+        return replace(self, plan=self.plan.for_run(run_id))
+
+
+def stages_of(
+    job: Job,
+    *,
+    algorithm: FederatedAlgorithm,
+    federation: Federation,
+    features: int,
+    components: NDArray[np.float64] | None = None,
+    run_id: str = "plan",
+) -> tuple[Stage, ...]:
+    """All that a job releases, in order; the stage without a name is its rounds.
+
+    Args:
+        features: p, of the rows before they are projected.
+        components: `[p, k]` public components, where the job has them.
+
+    Raises JobError, CalibrationError, RingTooSmall.
+    """
+    check_round_trip(job, algorithm)
+    own_map = job.model.feature_map.get("name", "")
+    draft = Schema.from_toml(federation.schema).assumption if federation.schema else ""
+    plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)
+    ahead = release_ahead(job, features=features, federation=federation, run_id=run_id)
+    first: tuple[Stage, ...] = ()
+
+    def learner(state: State) -> FederatedAlgorithm:
+        if ahead is not None:
+            return with_components(algorithm, state["components"])
+        return algorithm if components is None else _on_public(algorithm, components, state)
+
+    if ahead is not None:
+        triangle, moments = ahead.moments.model, ahead.moments
+        count = job.model.projected or 0
+        stage = Stage(
+            name=COMPONENTS,
+            plan=ahead.plan,
+            rounds=1,
+            algorithm=lambda _: moments,
+            assumptions=(*assumptions_of(moments, own_map), draft),
+            result=lambda state: {"components": leading(triangle.matrix(state["theta"]), count)},
+        )
+        first = (stage,)
+    rounds = Stage(
+        plan=plan,
+        rounds=job.rounds,
+        algorithm=learner,
+        assumptions=(*assumptions_of(algorithm, own_map), draft),
+    )
+    if not job.evaluation.asked:
+        return (*first, rounds)
+    counts = counts_of(job, algorithm, federation)
+    last = Stage(
+        name=EVALUATION,
+        plan=evaluation_plan(job, counts, parties=federation.parties, run_id=run_id),
+        rounds=1,
+        algorithm=lambda state: replace(counts, learner=learner(state)),
+        assumptions=(*assumptions_of(counts, own_map), draft),
+    )
+    return (*first, replace(rounds, result=lambda state: _learned(learner(state), state)), last)
+
+
+def foreseen(stages: Sequence[Stage]) -> Iterator[tuple[Stage, FederatedAlgorithm, State]]:
+    """What every stage computes and begins with, as if the releases before it were all zero."""
+    result: State = {}
+    for stage in stages:
+        algorithm = stage.algorithm(result)
+        state = {**algorithm.init(), **result}
+        yield stage, algorithm, state
+        if not state["theta"].size:  # nothing to start from: all of it is released
+            state["theta"] = np.zeros(stage.plan.dimension)
+        result = stage.result(state)
+
+
+def rounds_of(stages: Sequence[Stage]) -> Stage:
+    """The stage that is the rounds."""
+    return next(stage for stage in stages if not stage.name)
+
+
+def beside(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """The stages ahead of the rounds and after them."""
+    return tuple(stage for stage in stages if stage.name)
+
+
+def made_beside(stages: Sequence[Stage], made: Collection[str]) -> tuple[Guarantee, ...]:
+    """The guarantees of the releases beside the rounds that were made."""
+    return tuple(
+        guarantee
+        for stage in beside(stages)
+        if stage.name in made
+        for guarantee in stage.plan.guarantees
+    )
+
+
+def assumed(stages: Sequence[Stage], made: Collection[str]) -> tuple[str, ...]:
+    """What the releases of the rounds, and of those beside them that were made, rest on."""
+    counted = (stage for stage in stages if not stage.name or stage.name in made)
+    said = (each for stage in counted for each in stage.assumptions)
+    return (*said, *rounds_of(stages).plan.assumptions)
+
+
+def spent_before(stages: Sequence[Stage], number: int) -> dict[Unit, Composition]:
+    """What the stages before `stages[number]` charge each unit of a run."""
+    spent = {unit: Composition.empty() for unit in stages[0].plan.units}
+    for stage in stages[:number]:
+        for unit, before in spent.items():
+            spent[unit] = before.add(stage.plan.event(unit), count=stage.rounds)
+    return spent
+
+
+def _learned(algorithm: FederatedAlgorithm, state: State) -> State:
+    """The model that is reported, and what its rows are projected on."""
+    return {"theta": algorithm.model_of(state), **components_in(state)}
+
+
+def _on_public(
+    algorithm: FederatedAlgorithm, components: NDArray[np.float64], state: State
+) -> FederatedAlgorithm:
+    if not np.array_equal(state.get("components", components), components):
+        raise JobError(
+            "Expected the principal components that the run began with, got others: "
+            "model.pca-file or the held-out records were changed since."
+        )
+    return with_components(algorithm, components)

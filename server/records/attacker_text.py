@@ -1,0 +1,72 @@
+"""What a guarantee means to an attacker, in words: how often one is recognised, and several.
+
+An ε says little to whoever has to decide. This is the same guarantee as a rate
+(`parley.privacy.accounting.tradeoff.found`), in the words that plan, report, certificate and
+terminal show.
+
+    >>> from parley.server.records.guarantee_facts import FoundOf
+    >>> rates = [FoundOf(members=k, alarms=0.05, rate=k * 0.1261) for k in (1, 2)]
+    >>> print(sentence(rates, Unit.RECORD))
+    who knows all other records and raises 5 % false alarms recognises one record in at most \
+12.7 % of cases; 2 together in 25.3 % (guessing: 5 %)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from parley.privacy.accounting.threat_model import Adversary, Neighbouring, Unit
+
+if TYPE_CHECKING:
+    from parley.server.records.guarantee_facts import FoundOf
+
+
+def percent(rate: float) -> str:
+    """A rate, rounded up to a tenth of a percent."""
+    return f"{min(100.0, math.ceil(rate * 1000 - 1e-6) / 10):g} %"
+
+
+def group(members: int, unit: Unit) -> str:
+    """One of the unit, or several together."""
+    return f"one {unit}" if members == 1 else f"{members} {unit.several} together"
+
+
+def sentence(rates: Sequence[FoundOf], unit: Unit) -> str:
+    """What an attacker does, in a line; "an attacker" goes before it."""
+    first, *more = rates
+    rest = [f"{each.members} together in {percent(each.rate)}" for each in more[:1]]
+    rest += [f"{each.members} in {percent(each.rate)}" for each in more[1:]]
+    return (
+        f"who knows all other {unit.several} and raises {percent(first.alarms)} false alarms "
+        f"recognises {group(first.members, unit)} in at most {percent(first.rate)} of cases"
+        f"{'; ' if rest else ''}{', '.join(rest)} (guessing: {percent(first.alarms)})"
+    )
+
+
+def caption(
+    rates: Sequence[FoundOf], unit: Unit, relation: Neighbouring, against: Adversary
+) -> str:
+    """The same attacker above a table of `rows`, in full."""
+    false = (
+        f"another {unit} is there and is taken for it"
+        if relation is Neighbouring.REPLACE_ONE
+        else "it is not there and is said to be"
+    )
+    return (
+        f"How often an attacker ({against.words}), who knows all other {unit.several} and raises "
+        f"{percent(rates[0].alarms)} false alarms, recognises the one looked for. A false alarm: "
+        f"{false}"
+    )
+
+
+HEAD = ("looked for", "recognised in at most")
+"""Above the columns of `rows`."""
+
+
+def rows(rates: Sequence[FoundOf], unit: Unit) -> list[list[str]]:
+    """The same as rows of a table: of whom, how often at most."""
+    shown = [("a guess, without any release", rates[0].alarms)]
+    shown += [(group(each.members, unit), each.rate) for each in rates]
+    return [[who, f"{percent(rate)} of cases"] for who, rate in shown]

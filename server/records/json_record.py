@@ -1,0 +1,109 @@
+"""Facts that are written down as JSON and read again: frozen, closed, and equal after a round trip.
+
+A key that a run has nothing to say under is absent; a number that is not finite is null, because
+JSON has no form for it (`parley.safe_io.json_writing`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cache
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
+
+
+class FactsError(ValueError):
+    """A text that is not the JSON that was expected; the message names the key and what came."""
+
+
+_LONG_NUMBER = re.compile(r"[0-9]{300}")
+"""Digits of a number that no float holds."""
+_SHORT = re.compile(r"[\w .:+-]{1,60}")
+
+
+def _shown(value: object) -> str:
+    """Return a value as an error names it. The file may be a stranger's: none of it is markup."""
+    if isinstance(value, int) and abs(value) >= 1 << 64:
+        return "a number of more than 19 digits"
+    if isinstance(value, str | int | float | None):
+        return (
+            repr(value)
+            if _SHORT.fullmatch(str(value))
+            else f"a text of {len(str(value))} characters"
+        )
+    if isinstance(value, dict):
+        return "a table"
+    return "a list" if isinstance(value, list) else "another value"
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Figure = Annotated[float | None, BeforeValidator(_finite)]
+"""A number; None where it is not known or not finite."""
+
+
+Epsilon = Annotated[float, BeforeValidator(lambda value: math.inf if value is None else value)]
+"""An ε that is known; ∞, which JSON has as null, where none is proved."""
+
+
+class Facts(BaseModel):
+    """A frozen record with a JSON form."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        payload: dict[str, Any] = handler(self)
+        for name, key in _optional(type(self)):
+            if getattr(self, name) is None:
+                payload.pop(key, None)
+        return payload
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values for `json_text`."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    @classmethod
+    def parse(cls, text: str, where: object) -> Self:
+        """Reads what `to_json` gave.
+
+        Raises:
+            FactsError: it is something else; the message names `where` and the first wrong key.
+        """
+        if _LONG_NUMBER.search(text):
+            raise FactsError(f"Expected {cls.__name__} as JSON in {where}: a number is too long.")
+        try:
+            return cls.model_validate_json(text, strict=True)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_context=False)
+            # Another format explains whatever else is wrong.
+            first = next((each for each in wrong if each["loc"] == ("format",)), wrong[0])
+            key = ".".join(_shown(part).strip("'") for part in first["loc"])
+            shown = key and first["type"] != "missing"
+            came = f", got {_shown(first['input'])}" if shown else ""
+            raise FactsError(
+                f"Expected {cls.__name__} as JSON in {where}: {f'{key}: ' if key else ''}"
+                f"{first['msg']}{came}."
+            ) from None
+
+    def adding(self, **facts: Any) -> Self:
+        """The same facts and more, checked as all of them are."""
+        return type(self).model_validate({**dict(self), **facts})
+
+
+@cache
+def _optional(facts: type[Facts]) -> tuple[tuple[str, str], ...]:
+    """Names of the facts that may be absent, with their keys."""
+    fields = facts.model_fields.items()
+    return tuple((name, each.alias or name) for name, each in fields if not each.is_required())

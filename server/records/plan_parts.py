@@ -1,0 +1,122 @@
+"""The parts of a plan's outlook (`parley.server.records.plan_summary`)."""
+
+from __future__ import annotations
+
+from parley.server.records.json_record import Facts, Figure
+
+
+class Offer(Facts):
+    """What another law or calibration would give; `refused`, alone, says why it cannot."""
+
+    scale: float | None = None
+    expected_norm: float | None = None
+    epsilon_charged: Figure = None
+    conversion: str | None = None
+    refused: str | None = None
+
+
+class Grid(Facts):
+    """The integers that are summed.
+
+    Attributes:
+        inflation: share that the grid adds to the sensitivity; charged.
+        largest_sum: of the parties' contributions, in grid units.
+        noise_tail: of the primary noise, in the units that it is drawn in: beyond it with
+            probability below 2⁻⁵⁰.
+    """
+
+    ring_bits: int
+    scale_bits: int
+    inflation: float
+    largest_sum: int
+    noise_tail: float
+
+
+class Alternative(Facts):
+    """The job's noise for another number of parties, or of records each."""
+
+    parties: int
+    min_records: int
+    sensitivity: float
+    scale: float
+    expected_norm: float
+
+
+class DpSgdOutlook(Facts):
+    """Training in the parties; what belongs to a guarantee that the job doesn't ask for is None."""
+
+    sampling_rate: float
+    expected_batch: float
+    steps_per_round: int
+    gradients: str
+    noise_multiplier: float | None
+    gradient_multiplier: float | None
+    clipped_fraction_share: float
+    clipped_fraction_deviation: float | None
+    clip_norm: float | None
+    party_clip_norm: float | None
+    components_mu: float | None
+
+
+class EvaluationOutlook(Facts):
+    """The release after the rounds: counts of held-out records.
+
+    Attributes:
+        epsilon, delta: of it alone; the guarantee's own account has it in it.
+        within: records that the noise on no count exceeds, at `confidence`.
+    """
+
+    epsilon: Figure
+    delta: float
+    law: str
+    counts: int
+    within: float
+    confidence: float
+
+
+class DistributedOutlook(Facts):
+    """Steps that are secure sums: how many, and what they take among real parties.
+
+    Attributes:
+        vector_bytes: of one party's masked vector, in every step.
+    """
+
+    steps: int
+    optimiser: str
+    vector_bytes: int
+    hours: float
+    seconds_a_step: float
+
+
+class SyntheticOutlook(Facts):
+    """The one release that synthetic records are made from.
+
+    Attributes:
+        noise: standard deviation on a coordinate of the sum, that of all shares.
+        average: records that the average cell of the tables holds; None: there are no cells.
+    """
+
+    released: str
+    sensitivity: float
+    noise: float
+    average: Figure = None
+    noise_norm: float
+    largest: tuple[tuple[str, int], ...] = ()
+    vector_bytes: int
+
+
+class SimulationOutlook(Facts):
+    """What the job takes on this machine with all parties in one process; everything is about.
+
+    Attributes:
+        data_mib: of the records, if every party holds the least number.
+        mapped: whether they are read from a file, being more than `limit_mib`.
+        seconds_a_round: of the parties' computation, measured on made-up records of a few of them;
+            absent where a few parties say nothing of many.
+    """
+
+    data_mib: float
+    limit_mib: int
+    mapped: bool
+    memory_mib: float
+    seconds_a_round: Figure = None

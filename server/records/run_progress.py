@@ -1,0 +1,40 @@
+"""Where a run stands, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from parley.client.contract.model_state import State
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.threat_model import Unit
+from parley.server.records.round_line import RoundLine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a run stands.
+
+    Attributes:
+        done: releases of that stage committed; rounds, in the last one.
+        state: after them; empty before anything was released.
+        spent: what all releases so far compose to, for each unit of the plans.
+        ahead: name of a stage ahead of the rounds → parties and traffic of its last release.
+    """
+
+    stage: int = 0
+    done: int
+    state: State
+    spent: Mapping[Unit, Composition]
+    lines: list[RoundLine]
+    ahead: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run ended: `complete`, `budget-exhausted`, `too-few-survivors` or `party-failed`."""
+
+    status: str
+    reason: str
+    progress: Progress

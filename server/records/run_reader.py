@@ -1,0 +1,261 @@
+"""What a run folder says of its run, read and checked: job, rounds so far, summary.
+
+Anything else than what this Parley writes is refused, with the file and the key named.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from parley.privacy.accounting.threat_model import Adversary, point_named
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.ledger_errors import LedgerError
+from parley.safe_io.file_reading import lines_of, text_of
+from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.toml_reading import parse_toml
+from parley.server.jobs.job import Job
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.privacy import UnitBudget
+from parley.server.jobs.section_base import JobError
+from parley.server.records.guarantee_facts import AdversaryAccount
+from parley.server.records.json_record import FactsError
+from parley.server.records.round_line import Account, RoundLine
+from parley.server.records.run_folder import RunFolderError
+from parley.server.records.run_summary import RunSummary
+from parley.server.records.summary_builder import facts_of_job, facts_of_rounds
+
+_FIGURES = ("loss", "accuracy")
+
+
+def summary_so_far(folder: Path, job: Job, lines: Sequence[RoundLine]) -> RunSummary:
+    """What a run came to by its last round, with status `interrupted`.
+
+    Raises:
+        LedgerError: the run's ledger can't be read.
+    """
+    last, run_id = lines[-1], _run_id(folder)
+    noise_of = _drawn(folder, job, run_id)
+    shown = {name: value for line in lines for name, value in line.simulation_only.items()}
+    drawn = noise_of.get(str(job.budgets[0].unit), {})
+    grid = drawn.get("grid_scale")
+    least = job.parties.min_records
+    facts: dict[str, Any] = {
+        "format": 2,
+        **facts_of_job(job),
+        "run_dir": str(folder),
+        "run_id": run_id,
+        "created": "",
+        "parley_version": "",
+        "engine": job.run.engine,
+        "status": "interrupted",
+        "min_records": drawn.get("public_n") if least == "auto" else least,
+        "rounds_done": last.round,
+        "guarantees": [
+            _guarantee(job, asked, account, noise_of)
+            for asked, account in zip(job.budgets, last.guarantees, strict=False)
+        ],
+        "secure_aggregation": {
+            **facts_of_rounds(lines),
+            "ring_bits": None,
+            "scale_bits": None if grid is None else round(math.log2(grid)),
+            "inflation": drawn.get("grid_inflation"),
+            "min_survivors": drawn.get("min_survivors"),
+            "backend": job.secure_aggregation.backend,
+        },
+        # The baseline is computed when a run ends.
+        **{name: shown.get(name) for name in _FIGURES},
+        "seconds": sum(line.seconds for line in lines),
+        "simulation_only": _FIGURES,
+    }
+    return RunSummary.model_validate(facts)
+
+
+def _run_id(folder: Path) -> str:
+    path = folder / "run-id"
+    return text_of(path).strip() if path.exists() else folder.resolve().name
+
+
+def _drawn(folder: Path, job: Job, run_id: str) -> dict[str, Mapping[str, Any]]:
+    """Unit → facts of the run's last entry; empty where its ledger is not a file here."""
+    path = Path(job.privacy.ledger) if job.privacy.ledger else folder / "ledger.sqlite"
+    if not (path.is_file() and job.is_settled):
+        return {}
+    with Ledger.open(path, read_only=True) as ledger:
+        entries = [recorded.entry for recorded in ledger.entries(run_id)]
+    # What is ahead of the rounds, or after them, has its own noise.
+    rounds = range(1, job.rounds + 1)
+    return {str(each.facts["unit"]): each.facts for each in entries if each.index in rounds}
+
+
+def _guarantee(
+    job: Job, asked: UnitBudget, account: Account, noise_of: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What one guarantee came to."""
+    drawn = noise_of.get(str(asked.unit), {})
+    point, scale = drawn.get("noise_point", ""), drawn.get("noise_parameter")
+    alone = point_named(point).private_alone
+    return {
+        "unit": str(asked.unit),
+        "neighbouring": drawn.get("neighbouring", job.privacy.neighbouring),
+        "epsilon": account.epsilon_charged,
+        "delta": account.delta,
+        "epsilon_budget": asked.total,
+        "delta_budget": asked.delta,
+        "rho": account.rho,
+        "epsilon_by_conversion": account.epsilon,
+        "conversion": account.conversion,
+        # Against the weakest adversary: which releases were ahead of the rounds isn't known here.
+        "accounts": (
+            AdversaryAccount(
+                adversary=Adversary.READERS,
+                charged=True,
+                epsilon=account.epsilon_charged,
+                delta=account.delta,
+            ),
+        ),
+        "calibration": drawn.get("calibration", job.privacy.calibration),
+        "clip_norm": drawn.get("clip_norm"),
+        "noise": {
+            "law": drawn.get("noise_law", ""),
+            "scale": scale / job.parties.count if scale and not alone else scale,
+            "scale_of_sum": scale,
+            "expected_norm": None,
+            "sensitivity": None,
+            "point": point,
+            "seeded": job.seed is not None,
+        },
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContent:
+    """A run as its folder tells it.
+
+    Attributes:
+        remarks: what was left out of the reading, in sentences.
+    """
+
+    name: str
+    summary: RunSummary
+    rounds: tuple[RoundLine, ...]
+    remarks: tuple[str, ...]
+    job_text: str
+    files: tuple[str, ...]
+
+
+_MOST_READ = 20_000
+"""Lines of a log that are read. A figure has fewer points, and a line takes 5 KB of memory."""
+_MOST_LINES = 2_000_000
+"""Lines of a log, more than any job's rounds."""
+_TORN = "The last line of rounds.jsonl"
+_FILES = ("job.toml", "rounds.jsonl", "summary.json", "model.safetensors", "ledger.sqlite")
+
+
+def read_run(folder: Path) -> RunContent:
+    """All that a folder tells of its run, finished or not.
+
+    Raises:
+        RunFolderError: it is no run's folder, a file can't be read, or no round was finished.
+    """
+    if not folder.is_dir():
+        raise RunFolderError(f"Expected a run folder, got {folder}, which is not a directory.")
+    for name in ("job.toml", "rounds.jsonl", "summary.json"):
+        if (folder / name).is_symlink():
+            # Its page would show a file of the reader's own.
+            raise RunFolderError(f"Expected a regular file, {folder / name} is a link: remove it.")
+    job_text = _text(folder / "job.toml")
+    try:
+        parse_toml(job_text)
+    except tomllib.TOMLDecodeError as error:
+        raise RunFolderError(f"Expected TOML in {folder / 'job.toml'}, got: {error}.") from error
+    rounds, remarks = read_rounds(folder)
+    summary = read_summary(folder)
+    if summary is None and not rounds:
+        raise RunFolderError(
+            f"Expected summary.json, or a finished round in rounds.jsonl, in {folder}, got neither."
+        )
+    if summary is None:
+        if len(rounds) < rounds[-1].round and len(rounds) >= _MOST_READ // 2:
+            raise RunFolderError(
+                f"{folder} has no summary and more rounds than a report adds up: resume the run, "
+                "which writes its summary when it ends."
+            )
+        try:
+            summary = summary_so_far(folder, load_job(folder / "job.toml"), rounds)
+        except (JobError, LedgerError) as error:
+            raise RunFolderError(f"Expected the folder of a run in {folder}: {error}") from error
+    return RunContent(
+        name=folder.resolve().name,
+        summary=summary,
+        rounds=rounds,
+        remarks=remarks,
+        job_text=job_text,
+        files=tuple(name for name in _FILES if (folder / name).exists()),
+    )
+
+
+def read_summary(folder: Path) -> RunSummary | None:
+    """The summary, which is written when a run ends; None before."""
+    path = folder / "summary.json"
+    if not path.exists():
+        return None
+    try:
+        return RunSummary.parse(_text(path), path)
+    except FactsError as error:
+        raise RunFolderError(str(error)) from error
+
+
+def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
+    """Committed rounds in order, each once, and remarks.
+
+    A crash may have torn the last line, and a resumed run may have written one again. Of a log of
+    more than `_MOST_READ` lines every k-th is read, and the last.
+    """
+    path = folder / "rounds.jsonl"
+    if not path.exists():
+        return (), ("rounds.jsonl is missing: the report has the summary only.",)
+    rounds: dict[int, RoundLine] = {}
+    torn: FactsError | None = None
+    number = 0
+    try:
+        count = sum(1 for _ in islice(lines_of(path), _MOST_LINES + 1))
+        if count > _MOST_LINES:
+            raise FactsError(f"Expected at most {_MOST_LINES:,} lines in {path}, got more.")
+        every = -(-count // _MOST_READ)
+        for number, text in enumerate(lines_of(path), start=1):
+            if not text.strip() or (number % every and number != count):
+                continue
+            if torn is not None:
+                raise torn
+            try:
+                line = RoundLine.parse(text, f"{path}, line {number}")
+                rounds[line.round] = line
+            except FactsError as error:
+                if text.endswith("}"):
+                    raise
+                torn = error
+    except FactsError as error:
+        raise RunFolderError(str(error)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunFolderError(f"Expected to read {path}, got: {describe_cause(error)}.") from error
+    remarks: tuple[str, ...] = ()
+    if torn is not None:
+        remarks += (f"{_TORN} (line {number}) is torn; it is left out.",)
+    if every > 1:
+        remarks += (f"rounds.jsonl has {count:,} lines; every {every}th is shown.",)
+    return tuple(rounds[each] for each in sorted(rounds)), remarks
+
+
+def _text(path: Path) -> str:
+    try:
+        return text_of(path)
+    except FileNotFoundError as error:
+        raise RunFolderError(f"Expected {path.name} in {path.parent}, got no such file.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunFolderError(f"Expected to read {path}, got: {describe_cause(error)}.") from error

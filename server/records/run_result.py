@@ -1,0 +1,55 @@
+"""What a run leaves in the hands of whoever started it, whichever engine ran it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.server.records import result_text, summary_sections
+from parley.server.records.run_summary import RunSummary
+
+
+def framed(page: Path, title: str) -> str:
+    """HTML that opens the page's text in a frame without scripts; empty where there is no page."""
+    try:
+        text = page.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    return (
+        f"<details><summary>{escape(title)}</summary>"
+        f'<iframe sandbox srcdoc="{escape(text)}" title="{escape(title)}" '
+        'style="width: 100%; height: 40em; border: 1px solid #8888"></iframe></details>'
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run that ended, complete or not.
+
+    Attributes:
+        theta: `[d]` the model.
+    """
+
+    summary: RunSummary
+    folder: Path
+    theta: NDArray[np.float64]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how it ended, what it came to, its report."""
+        summary = self.summary
+        rows = [(each.title, each.line) for each in summary_sections.of_run(summary)]
+        rows += [
+            (f"{each.name} (simulation only)", f"{each.private}; non-private {each.non_private}")
+            for each in (*result_text.measured(summary), *result_text.judged(summary))
+        ]
+        rows += [("advice", line) for line in summary.advice]
+        rows.append(("report", str(self.folder / "report.html")))
+        status = escape(f"{result_text.status(summary)} {summary.verdict}".rstrip())
+        return (
+            f"<p>{status}</p>{summary_sections.html_table(rows)}"
+            f"{framed(self.folder / 'report.html', 'Report')}"
+        )

@@ -1,0 +1,124 @@
+"""Who is there, and what they say of themselves before a run: all of it public.
+
+Columns and classes set the model; numbers of records, which are public where one record is replaced
+by another and no party is hidden, set weights and sensitivity. Nothing is asked of a record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from parley.client.contract.roster import Deployment
+from parley.secure_agg.protocol_parameters import derive
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job import Job
+from parley.server.jobs.section_base import JobError
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyFacts:
+    """What a party says of itself before a run; all of it is public.
+
+    Attributes:
+        features: p, columns before an intercept.
+        classes: K of its schema, 0 for −1/+1 labels and targets.
+        records: n, where it is public, else None.
+        schema: digest of what its columns and label mean, in hex.
+        map: digest of the public map of features, in hex; empty: none.
+        asks: its owner may have to say yes before it joins.
+    """
+
+    features: int
+    classes: int
+    schema: str
+    map: str = ""
+    records: int | None = None
+    asks: bool = False
+
+    def __post_init__(self) -> None:
+        counts = 1 <= self.features < 2**31 and 0 <= self.classes < 2**31
+        if not counts or not (self.records is None or 1 <= self.records < 2**40):
+            raise ValueError("Expected numbers of columns, classes and records, got others.")
+        if not all(map(_DIGEST.fullmatch, (self.schema, self.map or self.schema))):
+            raise ValueError("Expected digests of schema and features in 64 hex digits.")
+
+
+def dataset_name(job: Job) -> str:
+    """The data's name in the server's ledger."""
+    return job.privacy.dataset or job.data.source
+
+
+def served_name(job: Job) -> str:
+    """Return what the parties call the job's data: its name, or its source in a name's letters.
+
+    Raises JobError if the job names neither.
+    """
+    if not dataset_name(job):
+        raise JobError(
+            "Expected data.source or privacy.dataset, the name that the parties serve the data "
+            "under, got neither."
+        )
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", dataset_name(job)).strip("-._")[-63:]
+    return plain.lstrip("-._") or "data"
+
+
+def data_head(job: Job) -> dict[str, Any]:
+    """Which data a request is about, and how they are read."""
+    return {
+        "dataset": served_name(job),
+        "label": job.model.label,
+        "intercept": job.model.has_intercept,
+        "features": job.model.feature_map,
+        "blocks": list(job.data.blocks),
+    }
+
+
+def fewest_present(parties: int, *, survivors: int, corrupt: int) -> int:
+    """With how many of m parties a round can begin: each needs t neighbours beside itself.
+
+    Raises:
+        JobError: no parameters of the protocol are safe for so many.
+    """
+    try:
+        found = derive(parties, corrupt=corrupt, dropped=parties // 10)
+    except ValueError as error:
+        raise JobError(f"Secure aggregation: {error}") from error
+    return min(parties, max(survivors, found.threshold + 1))
+
+
+def federation_of(job: Job, deployment: Deployment, facts: Mapping[int, PartyFacts]) -> Federation:
+    """The public facts that the plan is made of; absent parties set none of them."""
+    least, parties = job.parties.min_records, len(deployment.parties)
+    sizes = [own.records for own in facts.values() if own.records is not None]
+    if job.privacy.private_sizes and least != "auto":
+        return Federation(
+            parties=parties, min_records=least, total_records=least * parties, max_records=least
+        )
+    if len(sizes) < len(facts):
+        raise JobError(
+            "Expected every party to disclose its number of records (public under replace-one), "
+            f"got {len(sizes)} of {len(facts)}."
+        )
+    if least != "auto":
+        small = [
+            f"{deployment.parties[i].name} ({own.records})"
+            for i, own in sorted(facts.items())
+            if own.records is not None and own.records < least
+        ]
+        if small:
+            raise JobError(
+                f"Expected every party to hold at least parties.min-records = {least} records, got "
+                f"fewer of {', '.join(small)}."
+            )
+    known = Federation.of_sizes(np.array(sizes), None if least == "auto" else least)
+    # As if the absent ones were of mean size: n̄ only scales the weights.
+    return replace(
+        known, parties=parties, total_records=round(known.total_records * parties / len(sizes))
+    )

@@ -1,0 +1,275 @@
+"""A session: batches of queries, one after another, each a release like any other.
+
+A batch's line, the noisy integers in it, is in the ledger's checkpoint of it: a session that is
+killed at any point goes on without paying for anything twice. A session that goes on is asked its
+first questions again and gives the answers that it gave; a question that differs is a new release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from parley.client.algorithms.query_release import QueryRelease
+from parley.client.contract.model_state import State
+from parley.client.contract.party_protocol import strict_json
+from parley.client.contract.release_plan import ACCOUNTANT_VERSION, ReleasePlan
+from parley.client.queries.base import Integers, QueryError
+from parley.privacy.accounting.privacy_events import Pure
+from parley.privacy.accounting.rounding import shown_up
+from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_errors import LedgerCorrupt
+from parley.privacy.ledger.recorded_entries import EntryState, RecordedEntry
+from parley.privacy.sampling.random_stream import Randomness
+from parley.safe_io.json_writing import json_text
+from parley.server.planning.query_planner import PlannedBatch
+from parley.server.planning.session_terms import Terms
+from parley.server.records.session_folder import SessionFolder
+from parley.server.rounds.cohort import Cohort, RoundSum
+from parley.server.rounds.round_release import committed, released, reserved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released:
+    """One batch's release, as its line has it.
+
+    Attributes:
+        number: of the release in the session, from 1.
+        batch: its queries with their weights, plain values.
+        noisy: one list of `[d]` integers; of a choice the place of the winner.
+        epsilon: that was charged.
+        spent, left: of the budget that was charged, after it.
+        by_party: every party has its own cells.
+        present: with it: the parties that are in the sum.
+    """
+
+    number: int
+    batch: list[dict[str, Any]]
+    noisy: list[list[int]]
+    survivors: int
+    parties: int
+    records: int | None
+    epsilon: float
+    law: str
+    scale: float
+    spent: float
+    left: float
+    by_party: bool = False
+    present: list[int] = field(default_factory=list)
+
+    def vector(self) -> Integers:
+        """`[d]` the noisy integers."""
+        return np.array(self.noisy[-1], dtype=np.int64)
+
+    def to_line(self) -> str:
+        """JSON, one line."""
+        return json_text(vars(self), compact=True)
+
+
+@dataclass
+class QuerySession:
+    """The server's side of a session.
+
+    Attributes:
+        folder: of the session, locked.
+        cohort_of: a plan and its queries → the parties, for that release.
+        terms: what is public of their records, and settled.
+        trusting: the server may see a bare sum: in a simulation alone.
+        again: those of before that have not been asked for again.
+    """
+
+    folder: SessionFolder
+    ledger: Ledger
+    budget: DatasetBudget
+    cohort_of: Callable[[ReleasePlan, QueryRelease], Cohort]
+    terms: Terms
+    trusting: bool
+    randomness: Randomness
+    released: list[Released] = field(init=False)
+    again: list[Released] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.released = self._released()
+        self.again = list(self.released)
+
+    def _released(self) -> list[Released]:
+        """What was released before, by the folder and the ledger's checkpoint.
+
+        Raises:
+            QueryError: they are of other records than the session has now.
+            LedgerCorrupt: the ledger committed more than both know.
+        """
+        own = (self.budget.name, f"{self.folder.run_id}/")
+        if any(not each.entry.dataset.startswith(own) for each in self.charged()):
+            raise QueryError(
+                f"Expected the records that the session began with, got others, which are "
+                f"{self.budget.name!r} in its ledger: begin another session."
+            )
+        lines = self.folder.lines()
+        committed = [each.entry.index for each in self.charged()]
+        kept = self.ledger.checkpoint(self.folder.run_id)
+        if kept is not None and len(lines) == kept.release - 1:  # killed before it was written
+            lines.append(strict_json(kept.data.decode()))
+            self.folder.rewrite([json_text(line, compact=True) for line in lines])
+        if committed != list(range(1, len(lines) + 1)):
+            raise LedgerCorrupt(
+                f"Expected the answers of releases {committed} in {self.folder.path}, got "
+                f"{len(lines)} lines: answers.jsonl was changed."
+            )
+        try:
+            return [Released(**line) for line in lines]
+        except TypeError as error:
+            raise LedgerCorrupt(
+                f"Expected the answers of this version of Parley in {self.folder.path}, got lines "
+                "with other keys: begin another session with the same ledger."
+            ) from error
+
+    def charged(self) -> tuple[RecordedEntry, ...]:
+        """What the ledger has of every release, in order."""
+        entries = self.ledger.entries(self.folder.run_id)
+        return tuple(each for each in entries if each.state is EntryState.COMMITTED)
+
+    @property
+    def number(self) -> int:
+        """Of the next release."""
+        return len(self.released) + 1
+
+    def asked_before(self, planned: PlannedBatch, *, epsilon: float) -> Released | None:
+        """The answer that a session which goes on gave to these queries, in its order."""
+        asked = (planned.batch.to_json(), epsilon, planned.law, planned.by_party)
+        known = self.again[0] if self.again else None
+        if known is None or (known.batch, known.epsilon, known.law, known.by_party) != asked:
+            self.again = []
+            return None
+        return self.again.pop(0)
+
+    def left_of(self, budget: DatasetBudget) -> float:
+        """ε of the data's budget, or of a part's, that is not spent."""
+        return self.ledger.remaining(budget.name, budget.unit).epsilon
+
+    def set_aside(
+        self, label: str, epsilon: float, cells: Mapping[str, float]
+    ) -> dict[str, DatasetBudget]:
+        """Charges `epsilon` for disjoint parts of the data, and opens a budget for each of them.
+
+        Nothing is charged twice for the same `label`: a session that goes on finds it paid for.
+
+        Raises:
+            BudgetExceeded: it does not fit what is left; nothing was charged.
+        """
+        run = f"{self.folder.run_id}/{label}"
+        entry = Entry(
+            run_id=run,
+            dataset=self.budget.name,
+            party="server",
+            index=1,
+            event=Pure(epsilon=epsilon),
+            facts={
+                "mechanism": "partition",
+                "unit": str(self.budget.unit),
+                "neighbouring": str(self.budget.neighbouring),
+                "norm": "L1",
+                "sensitivity": 1.0,
+                "noise_law": "of the cells' answers",
+                "noise_parameter": 0.0,
+                "accountant": "parley.privacy.accounting.privacy_events",
+                "accountant_version": ACCOUNTANT_VERSION,
+            },
+        )
+        known = [each for each in self.ledger.entries(run) if each.state is EntryState.COMMITTED]
+        if not known:
+            held = self.ledger.reserve([entry])
+            self.ledger.commit([each.id for each in held], outcome={"cells": len(cells)})
+        budgets = {}
+        for place, (text, share) in enumerate(cells.items()):
+            name = f"{label}/{place}/{text}"
+            own = DatasetBudget(
+                name=f"{self.folder.run_id}/{name}"[:200],
+                fingerprint=hashlib.sha256(f"{self.folder.run_id}/{name}".encode()).hexdigest(),
+                unit=self.budget.unit,
+                neighbouring=self.budget.neighbouring,
+                epsilon=share,
+                delta=0.0,
+            )
+            (budgets[text],) = self.ledger.register(own)
+        return budgets
+
+    def release(
+        self, planned: PlannedBatch, *, epsilon: float, budget: DatasetBudget | None = None
+    ) -> Released:
+        """One batch: charged, summed, noised, committed, written.
+
+        Args:
+            epsilon: that was asked for it.
+            budget: that is charged; default the data's.
+
+        Raises:
+            BudgetExceeded: it does not fit what is left; nothing was charged.
+            TooFewSurvivors: in every attempt; nothing was opened, and the charge is given back.
+            PartyFailed: a party has nothing that it may release: the charge stands.
+        """
+        plan, budget = planned.plan, budget or self.budget
+        self.randomness.check(seeded=plan.seeded)
+        instead = planned.instead
+        if instead is not None and instead.trusted and not self.trusting:
+            raise QueryError(
+                f"Expected noise of laplace or gaussian with real parties, got {planned.law}: "
+                f"{instead.refusal}."
+            )
+        task = QueryRelease(
+            batch=planned.batch,
+            neighbouring=plan.primary.neighbouring,
+            counting=planned.counting,
+            schema=self.terms.facts.schema,
+        )
+
+        def update(state: State, plan: ReleasePlan, total: RoundSum) -> State:
+            facts = replace(self.terms.facts, records=self._records(planned, total))
+            stream = self.randomness.server(plan.round_number, plan.step)
+            shown = planned.released(plan.encoding.decode(total.total), facts, stream)
+            return task.update(state, np.array(shown))
+
+        held = reserved(self.ledger, planned.entries(budget.name))
+        cohort = self.cohort_of(plan, task)
+        state, total = released(
+            plan, task.init(), update, cohort=cohort, ledger=self.ledger, held=held
+        )
+        (account,) = [each.account for each in held]
+        spent, survivors = account.epsilon, len(total.survivors)
+        made = Released(
+            number=plan.round_number,
+            batch=planned.batch.to_json(),
+            noisy=[state["theta"].tolist()],
+            survivors=survivors,
+            parties=plan.parties,
+            records=self._records(planned, total),
+            epsilon=epsilon,
+            law=planned.law,
+            scale=planned.scale(survivors),
+            spent=spent,
+            left=budget.left(account.taken).epsilon,
+            by_party=planned.by_party,
+            present=list(total.survivors) if planned.by_party else [],
+        )
+        line = made.to_line()
+        committed(
+            self.ledger,
+            held,
+            outcome={"survivors": survivors, "epsilon": shown_up(spent)},
+            checkpoint=line.encode(),
+        )
+        self.folder.append(line)
+        self.released.append(made)
+        return made
+
+    def _records(self, planned: PlannedBatch, total: RoundSum) -> int | None:
+        """N of the survivors, where sizes are public."""
+        if planned.private:
+            return None
+        return sum(self.terms.sizes[party] for party in total.survivors)

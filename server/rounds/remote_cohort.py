@@ -1,0 +1,328 @@
+"""A cohort of real parties: the masked protocol over messages, whoever carries them.
+
+Set-up is two exchanges once a run (join, roster), three where the graph is not complete (commit
+before them). Its last messages, the ciphertexts, travel with the first round. A round is three
+exchanges (vectors, survivors, confirmations). Shares of the next round travel with the vectors of
+this one. Who is late, silent, declines or breaks the protocol is not in the sum, and the rest goes
+on as long as the thresholds hold.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from numpy.typing import NDArray
+
+from parley.client.contract.agreement import Agreement
+from parley.client.contract.model_state import State, save_state
+from parley.client.contract.party_protocol import WIRE_VERSION, Frame, Reason
+from parley.client.contract.release_plan import ReleasePlan
+from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
+from parley.secure_agg.messages import Complaint, Roster, decode, kind_of
+from parley.secure_agg.pairwise_server import Server
+from parley.server.rounds.cohort import RoundSum
+from parley.server.rounds.party_status import PartyBoard, PartyStatus
+from parley.server.rounds.transport import Attendance, Reply, Traffic, Transport, reply_bound
+
+_log = logging.getLogger("parley.server")
+
+_SETUPS = 4
+"""How often a set-up is repeated that one of the parties made void."""
+
+
+@dataclass(kw_only=True)
+class PartyCohort:
+    """The parties of a deployment in one run.
+
+    Attributes:
+        server: the protocol's server, before any message.
+        agreement: what the run is, for the parties to judge; rounds are bound to it.
+    """
+
+    transport: Transport
+    server: Server
+    board: PartyBoard
+    timeout_s: float
+    weights: Mapping[int, float]
+    agreement: Agreement
+    declined: dict[int, Reason] = field(default_factory=dict)
+    setup: Traffic = field(default_factory=Traffic)
+
+    def __post_init__(self) -> None:
+        self.agreement = self.agreement.as_sent()
+        self._there = Attendance(
+            transport=self.transport,
+            board=self.board,
+            timeout_s=self.timeout_s,
+            largest=reply_bound(
+                parties=self.server.run.parties, dimension=self.agreement.plan.dimension
+            ),
+            declined=self.declined,
+        )
+        self._joined: set[int] = set()
+        self._prepared: dict[int, set[int]] = {}
+        self._wire_round = 0
+
+    @contextmanager
+    def _in_names(self) -> Iterator[None]:
+        """What the protocol raises in this block names parties, where it has their indices."""
+        try:
+            yield
+        except (ProtocolError, TooFewSurvivors) as error:
+            error.args = (self.board.in_names(str(error)),)
+            raise
+
+    @property
+    def session(self) -> str:
+        """What a request names the run's keys by."""
+        return self.server.run.run_id.hex()
+
+    def _frame(self, kind: str, blobs: tuple[bytes, ...] = (), **head: Any) -> Frame:
+        common = {"version": WIRE_VERSION, "session": self.session}
+        return Frame(kind=kind, head={**common, **head}, blobs=blobs)
+
+    def join(self, parties: Collection[int]) -> None:
+        """Set-up: signed keys, the roster, and shares of the first round.
+
+        Raises:
+            TooFewSurvivors: fewer joined than a sum needs.
+        """
+        with self._in_names():
+            self._join(set(parties))
+
+    def _join(self, parties: set[int]) -> None:
+        self._there.begin()
+        self.board.stage("join", round_number=0)
+        self._advertised(parties)
+        rosters, nonces = self.server.roster(), self.server.adverts.nonces()
+        present = decode(self.server.run, next(iter(rosters.values())), Roster).present
+        self.agreement = replace(self.agreement, present=present)
+        self.board.stage("roster", round_number=0)
+        frames = {i: self._frame("roster", (r, nonces), prepare=1) for i, r in rosters.items()}
+        answered: set[int] = set()
+        for reply in self._there.ask(frames, self.setup):
+            if self._there.accept(reply, self.server.on_encapsulated, answered, blobs=2):
+                self._there.accept(reply, self._shares_of(1), self._ready(1), blob=1, blobs=2)
+        # Who did not take the roster has no pair secrets: it cannot come back in this run.
+        self._joined &= answered
+        self.board.parties(self._joined, PartyStatus.ONLINE)
+
+    def _advertised(self, asked: set[int]) -> None:
+        """Asks for signed keys. On a graph that is not complete, for commitments before.
+
+        Who committed and does not advertise voids such a set-up: it is repeated without them.
+        """
+        for _ in range(_SETUPS):
+            if self.server.run.sparse:
+                asked = self._committed(asked)
+            self._joined = set()
+            head, blobs = self.agreement.head(), (self.agreement.components,)
+            frames = {index: self._frame("join", blobs, **head) for index in asked}
+            for reply in self._there.ask(frames, self.setup):
+                self._there.accept(reply, self.server.on_advertise, self._joined)
+            if not self.server.adverts.unrevealed:
+                return
+            asked = asked - set(self.server.adverts.unrevealed)
+        withheld = ", ".join(self.board.names(self.server.adverts.unrevealed))
+        raise TooFewSurvivors(
+            f"Expected every party that committed to a nonce to reveal it, got a set-up in which "
+            f"one did not, {_SETUPS} times: {withheld}."
+        )
+
+    def _committed(self, asked: set[int]) -> set[int]:
+        given: dict[int, bytes] = {}
+        for reply in self._there.ask({i: self._frame("commit") for i in asked}, self.setup):
+            if [len(blob) for blob in reply.frame.blobs] == [32]:
+                given[reply.party] = reply.frame.blobs[0]
+        if len(given) < self.server.run.min_survivors:
+            raise TooFewSurvivors(
+                f"Expected >= {self.server.run.min_survivors} parties to commit to a nonce, "
+                f"got {len(given)}."
+            )
+        self.server = self.server.with_commitments(given, run_id=secrets.token_bytes(16))
+        self.agreement = replace(self.agreement, parameters=self.server.run)
+        return set(given)
+
+    def _shares_of(self, number: int) -> Callable[[bytes], int]:
+        """Takes shares of the round that they were asked for, and of no other."""
+        return partial(self.server.on_shares, number=number)
+
+    def _ready(self, number: int) -> set[int]:
+        """Parties whose shares of a round are here."""
+        for past in [n for n in self._prepared if n < number - 1]:
+            del self._prepared[past]
+        return self._prepared.setdefault(number, set())
+
+    def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
+        """One release's sum; see `parley.server.rounds.round_release.Cohort`.
+
+        Raises:
+            TooFewSurvivors: fewer contributions than the protocol or the plan needs.
+        """
+        del attempt  # every attempt asks everyone who is there
+        with self._in_names():
+            return self._aggregate(plan, state)
+
+    def _aggregate(self, plan: ReleasePlan, state: State) -> RoundSum:
+        traffic = Traffic()
+        self._there.begin()
+        self._wire_round += 1
+        number = self._wire_round
+        for index in sorted(self.server.blamed - set(self.declined)):
+            (name,) = self.board.names([index])
+            _log.warning("%s takes no further part: it shared out what opens nothing.", name)
+            self.declined[index] = Reason.PROTOCOL
+        asked = (self._joined - set(self.declined)) & set(self.transport.online())
+        self.board.stage("vectors", round_number=plan.round_number)
+        for index in self._joined - asked - set(self.declined):
+            self._there.fall_silent(index)
+        self._prepare_missing(asked, number, traffic)
+        summed = self._vectors(plan, state, number, asked, traffic)
+        return self._outcome(self._unmask(summed, traffic), summed, traffic)
+
+    def _prepare_missing(self, asked: set[int], number: int, traffic: Traffic) -> None:
+        """Its own exchange where too few hold shares of this round, as after a lost one."""
+        ready = self._ready(number) & asked
+        if len(ready) >= self.server.run.min_survivors:
+            return
+        frames = self._to_prepare(asked - ready, number)
+        for reply in self._there.ask(frames, traffic):
+            if not self._complained(reply):
+                self._there.accept(reply, self._shares_of(number), self._ready(number))
+
+    def _to_prepare(self, parties: Collection[int], number: int | None) -> dict[int, Frame]:
+        """Requests for shares; who lacks its neighbours' ciphertexts gets them with it."""
+        given = {i: self.server.ciphertexts(i) for i in parties}
+        return {i: self._frame("prepare", (given[i],), prepare=number) for i in parties}
+
+    def _complained(self, reply: Reply) -> bool:
+        """Whether an answer is a complaint about ciphertexts, which is taken."""
+        blobs = reply.frame.blobs
+        if len(blobs) != 1 or kind_of(blobs[0]) != Complaint.kind:
+            return False
+        self._there.accept(reply, self.server.on_complaint, set())
+        self._there.fall_silent(reply.party)
+        return True
+
+    def _decide(self, traffic: Traffic) -> None:
+        """Who lied about a ciphertext: an exchange more, in a dispute alone."""
+        while self.server.to_prove:
+            asked, heard = set(self.server.to_prove), set[int]()
+            frames = {i: self._frame("prove", self.server.delivery.certificate) for i in asked}
+            for reply in self._there.ask(frames, traffic, lasting=False):
+                self._there.accept(reply, self.server.on_evidence, heard)
+            for silent in asked - heard:
+                self.server.delivery.unproven(silent)
+
+    def _vectors(
+        self, plan: ReleasePlan, state: State, number: int, asked: set[int], traffic: Traffic
+    ) -> tuple[int, ...]:
+        blob = save_state({"theta": state["theta"]})
+        proposed = self.agreement.plan.at_round(plan.round_number).at_step(plan.step)
+        if plan != proposed:
+            raise ValueError(
+                f"Expected the plan that the parties joined for, {proposed}, got {plan}."
+            )
+        agreed = replace(self.agreement, plan=proposed, serial=number, state=blob)
+        plans = self.server.plan(
+            number,
+            dimension=plan.dimension,
+            context=agreed.binding(),
+            participants=asked,
+        )
+        following = number + 1
+        # Who is not in this round can be in the next; waited for by nobody.
+        frames = self._to_prepare(asked - set(plans), following)
+        said = {"plan": proposed.to_json(), "prepare": following}
+        frames |= {
+            i: self._frame("round", (message, blob, self.server.ciphertexts(i)), **said)
+            for i, message in plans.items()
+        }
+        self.board.parties(plans, PartyStatus.COMPUTING)
+        arrived: set[int] = set()
+        for reply in self._there.ask(frames, traffic, needed=set(plans)):
+            if self._complained(reply):
+                continue
+            if reply.party not in plans:
+                self._there.accept(reply, self._shares_of(following), self._ready(following))
+            elif self._there.accept(reply, self.server.on_vector, arrived, blobs=2):
+                self.board.party(reply.party, PartyStatus.MASKED)
+                ready = self._ready(following)
+                self._there.accept(reply, self._shares_of(following), ready, blob=1, blobs=2)
+        if plan.min_survivors > len(arrived):
+            raise TooFewSurvivors(
+                f"Expected >= {plan.min_survivors} survivors, got {len(arrived)} of the "
+                f"{len(plans)} parties asked."
+            )
+        return self.server.survivors
+
+    def _unmask(self, summed: tuple[int, ...], traffic: Traffic) -> NDArray[Any]:
+        listed = self.server.close()
+        self.board.stage("survivors", round_number=self.board.round)
+        frames = {i: self._frame("survivors", (listed,)) for i in summed}
+        heard = set[int]()
+        for reply in self._there.ask(frames, traffic, lasting=False):
+            self._there.accept(reply, self.server.on_confirm, heard)
+        self._check_one_sum(len(heard))
+        confirmations = self.server.confirmations()
+        self.board.stage("confirmations", round_number=self.board.round)
+        frames = {
+            i: self._frame("confirmations", (message,)) for i, message in confirmations.items()
+        }
+        heard = set()
+        for reply in self._there.ask(frames, traffic, lasting=False):
+            self._there.accept(reply, self.server.on_reveal, heard)
+        self._decide(traffic)
+        self.board.parties(heard, PartyStatus.UNMASKED)
+        return self.server.finish()
+
+    def _check_one_sum(self, heard: int) -> None:
+        """Says why nobody goes on, where it is because the parties remember another sum."""
+        others = [i for i, why in self._there.refused.items() if why is Reason.OTHER_SURVIVORS]
+        if others and heard < self.server.run.min_survivors:
+            raise TooFewSurvivors(
+                f"Expected >= {self.server.run.min_survivors} parties to open the sum, got "
+                f"{heard}: {len(others)} opened this round's release before, in a sum over other "
+                "parties, and the difference would be the contributions of a few. Go on with the "
+                "run when the same parties are there as then, or start the job as a new run: that "
+                "is another release, which every party charges by itself."
+            )
+
+    def _outcome(self, total: NDArray[Any], summed: tuple[int, ...], traffic: Traffic) -> RoundSum:
+        parties = self.server.run.parties
+        declined = {**self.declined, **self._there.refused}
+        # Dropped: silent at some stage, never joined, or without shares of this round.
+        answered = set(summed) - self._there.silent - set(declined)
+        dropped = set(range(parties)) - answered - set(declined)
+        return RoundSum(
+            total=total,
+            survivors=summed,
+            weight=float(sum(self.weights[i] for i in summed)),
+            asked=parties,
+            answered=len(answered),
+            declined=len(declined),
+            dropped=len(dropped),
+            absent=self.board.names(set(range(parties)) - set(summed)),
+            reasons=dict(Counter(str(reason) for reason in declined.values())),
+            bytes_up=traffic.up,
+            bytes_down=traffic.down,
+            stages=len(traffic.seconds),
+            stage_seconds=tuple(traffic.seconds),
+        )
+
+    def finish(self) -> None:
+        """Tells the parties that the run is over, so that they erase its secrets."""
+        self._there.begin()
+        self.board.stage("finished", round_number=self.board.round)
+        online = set(self.transport.online())
+        frames = {i: self._frame("finish") for i in self._joined & online}
+        for _ in self._there.ask(frames, self.setup):
+            pass
+        self.board.stage("finished", round_number=self.board.round)

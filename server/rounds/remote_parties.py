@@ -1,0 +1,373 @@
+"""Real parties: asked what they hold, all of it public, and joined to what they are asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.query_release import QueryRelease
+from parley.client.algorithms.registry import describe_task
+from parley.client.contract.agreement import Agreement
+from parley.client.contract.canonical_encoding import canonical
+from parley.client.contract.model_state import State
+from parley.client.contract.party_protocol import WIRE_VERSION, Frame, Reason, Status
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.roster import Deployment
+from parley.client.contract.strict_decoding import DecodingError, facts_from
+from parley.secure_agg.pairwise_server import Server
+from parley.secure_agg.protocol_parameters import RunParameters
+from parley.server.jobs.section_base import JobError
+from parley.server.rounds.approval_wait import not_approved
+from parley.server.rounds.cohort import RoundSum
+from parley.server.rounds.party_inspection import PartyFacts
+from parley.server.rounds.party_status import PartyBoard, PartyStatus
+from parley.server.rounds.remote_cohort import PartyCohort
+from parley.server.rounds.round_release import ATTEMPTS, NotApproved
+from parley.server.rounds.transport import Reply, Traffic, Transport, ask, reply_bound
+
+RAW_COLUMNS = "columns"
+"""How a request says that no label is read."""
+
+_ASK_AGAIN_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parties:
+    """The parties of a deployment that are there, and what they said of themselves.
+
+    Attributes:
+        named: which data are asked about, and how they are read: dataset, label, intercept,
+            features and blocks of a request.
+        timeout_s: what a party has to answer one request.
+        needed: how many have to take part.
+        approval_s: how long owners are waited for who want to say yes themselves.
+        facts: of each party that takes part; what has to be alike is alike.
+        declined: why others do not.
+    """
+
+    transport: Transport
+    deployment: Deployment
+    board: PartyBoard
+    named: Mapping[str, Any]
+    timeout_s: float
+    needed: int
+    approval_s: float
+    setup: Traffic
+    facts: Mapping[int, PartyFacts]
+    declined: Mapping[int, Reason]
+
+    @classmethod
+    def found(
+        cls,
+        transport: Transport,
+        deployment: Deployment,
+        board: PartyBoard,
+        *,
+        run_id: str,
+        named: Mapping[str, Any],
+        sizes: bool,
+        needed: int,
+        timeout_s: float,
+        approval_s: float = 86_400.0,
+        least: int = 1,
+        setup: Traffic | None = None,
+    ) -> Self:
+        """Those who are there: waits for everybody, then goes on with enough.
+
+        Args:
+            sizes: their numbers of records are public.
+            needed: how many parties have to be there.
+            timeout_s: that they are waited for; `approval_s`: that their owners are.
+            least: records; who says that it has fewer takes no part.
+            setup: what was sent before.
+
+        Raises:
+            JobError: too few of them, or their columns differ.
+        """
+        setup = setup or Traffic()
+        head = {"version": WIRE_VERSION, "run": run_id, **named, "sizes": sizes}
+        facts, declined = _asked(head, transport, deployment, board, setup, timeout_s)
+        for index, own in list(facts.items()):
+            if own.records is not None and own.records < least:
+                del facts[index]
+                declined[index] = Reason.TOO_FEW_RECORDS
+                board.party(index, PartyStatus.DECLINED, str(Reason.TOO_FEW_RECORDS))
+        if len(facts) < needed:
+            raise JobError(_too_few(deployment, facts, declined, needed))
+        for said, shown, expected in _ALIKE:
+            if len({said(own) for own in facts.values()}) > 1:
+                listed = [
+                    f"{deployment.parties[i].name}: {said(own)[:shown]}"
+                    for i, own in sorted(facts.items())
+                ]
+                raise JobError(expected.format("; ".join(listed)))
+        return cls(
+            transport=transport,
+            deployment=deployment,
+            board=board,
+            named=named,
+            timeout_s=timeout_s,
+            needed=needed,
+            approval_s=approval_s,
+            setup=setup,
+            facts=facts,
+            declined=declined,
+        )
+
+    @property
+    def first(self) -> PartyFacts:
+        """What one of them holds."""
+        return next(iter(self.facts.values()))
+
+    @property
+    def features(self) -> dict[str, Any]:
+        """The public map that is agreed on, with the digest that all gave; empty: none."""
+        named = self.named["features"]
+        return {**named, "digest": self.first.map} if named else {}
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """What a summary says of the protocol beside its rounds."""
+        return {
+            "backend": "masked",
+            "masked_check": "",
+            "setup_bytes_up": self.setup.up,
+            "setup_bytes_down": self.setup.down,
+            "setup_stage_seconds": self.setup.seconds,
+        }
+
+    @contextmanager
+    def joined(
+        self,
+        plan: ReleasePlan,
+        algorithm: FederatedAlgorithm,
+        *,
+        rounds: int,
+        components: bytes = b"",
+        asked: bool = True,
+        corrupt: int,
+    ) -> Iterator[PartyCohort]:
+        """The parties, joined to releases under one plan; told of the end however the block ends.
+
+        Args:
+            components: what they project their rows on; empty where they do not.
+            asked: there are rounds left, for which they join.
+            corrupt: parties that may collude with the server.
+        """
+        agreed = self.agreed(plan, algorithm, rounds=rounds, components=components, corrupt=corrupt)
+        there = self.approved([agreed]) if asked and self.asking else self
+        deployment = self.deployment
+        cohort = PartyCohort(
+            transport=self.transport,
+            server=Server(
+                run=agreed.parameters,
+                identities=deployment.identities,
+                deployment=bytes.fromhex(deployment.id),
+            ),
+            board=self.board,
+            timeout_s=self.timeout_s,
+            weights=_weights(plan, there.facts),
+            agreement=agreed,
+            declined=dict(there.declined),
+            setup=self.setup,
+        )
+        try:
+            if asked:
+                cohort.join(sorted(there.facts))
+            yield cohort
+        finally:
+            cohort.finish()
+
+    def agreed(
+        self,
+        plan: ReleasePlan,
+        algorithm: FederatedAlgorithm,
+        *,
+        rounds: int,
+        components: bytes = b"",
+        corrupt: int,
+    ) -> Agreement:
+        """What the parties are asked to join, in a new session; see `joined`."""
+        try:
+            run = RunParameters.choose(
+                parties=plan.parties,
+                min_survivors=plan.min_survivors,
+                run_id=secrets.token_bytes(16),
+                # The shares of one more travel with the last.
+                rounds=ATTEMPTS * rounds * plan.steps + 1,
+                ring_bits=plan.encoding.ring_bits,
+                corrupt=corrupt,
+            )
+        except ValueError as error:
+            raise JobError(f"Secure aggregation: {error}") from error
+        return Agreement(
+            run_id=plan.run_id,
+            dataset=self.named["dataset"],
+            label=self.named["label"],
+            intercept=self.named["intercept"],
+            schema=self.first.schema,
+            features=self.features,
+            identities=self.deployment.identities,
+            parameters=run,
+            task=describe_task(algorithm),
+            rounds=rounds,
+            plan=plan,
+            components=components,
+        )
+
+    @property
+    def asking(self) -> frozenset[int]:
+        """Parties whose owners may have to say yes."""
+        return frozenset(index for index, own in self.facts.items() if own.asks)
+
+    def approved(self, proposals: Sequence[Agreement]) -> Self:
+        """Those of them whose owners said yes to all of it, or do not have to; waits for them.
+
+        Raises:
+            NotApproved: too few.
+        """
+        lost = not_approved(
+            proposals,
+            self.asking,
+            transport=self.transport,
+            board=self.board,
+            traffic=self.setup,
+            timeout_s=self.timeout_s,
+            wait_s=self.approval_s,
+            most=len(self.facts) - self.needed,
+        )
+        facts = {index: own for index, own in self.facts.items() if index not in lost}
+        declined = {**self.declined, **lost}
+        if len(facts) < self.needed:
+            raise NotApproved(_too_few(self.deployment, facts, declined, self.needed))
+        return replace(self, facts=facts, declined=declined)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedParties:
+    """Real parties of one batch of queries: to them it is a run of one round, which they join.
+
+    A party derives what the queries cost by its own schema, pays from its own ledger and forgets
+    the keys. The run's name is the session's with the number of the release and what is asked: a
+    batch that is asked for again is the same release to a party, another one after a release that
+    failed is another, and is paid for.
+    """
+
+    parties: Parties
+    algorithm: QueryRelease
+    corrupt: int
+
+    def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
+        """See `parley.server.rounds.round_release.Cohort`: whoever is there joins for each
+        attempt."""
+        del attempt
+        question = [self.algorithm.batch.to_json(), self.algorithm.counting.to_json()]
+        asked = hashlib.sha256(canonical(question)).hexdigest()[:16]
+        own = plan.for_run(f"{plan.run_id}/{plan.round_number}-{asked}").at_round(1)
+        with self.parties.joined(
+            own,
+            self.algorithm,
+            rounds=1,
+            corrupt=self.corrupt,
+        ) as cohort:
+            return cohort.aggregate(own, state, attempt=0)
+
+
+_ALIKE: tuple[tuple[Callable[[PartyFacts], str], int, str], ...] = (
+    (
+        lambda own: f"{own.features} features, {own.classes} classes",
+        50,
+        "Expected the same columns at every party, got {}.",
+    ),
+    (
+        lambda own: own.schema,
+        12,
+        "Expected one schema at every party (names, ranges and categories of columns, and the "
+        "label's meaning), got digests {}. Give every party the same schema file.",
+    ),
+    (
+        lambda own: own.map,
+        12,
+        "Expected one map of features at every party, got digests {}. Give every party the same "
+        "version of Parley and, for a map of your own, the same code and weights.",
+    ),
+)
+"""What has to be alike at all parties, how much of it is shown, and what is expected."""
+
+
+def _asked(
+    head: Mapping[str, Any],
+    transport: Transport,
+    deployment: Deployment,
+    board: PartyBoard,
+    traffic: Traffic,
+    timeout_s: float,
+) -> tuple[dict[int, PartyFacts], dict[int, Reason]]:
+    """What everybody says who comes in time, and who declines."""
+    everyone = set(range(len(deployment.parties)))
+    board.stage("inspect", round_number=0)
+    until = time.monotonic() + timeout_s
+    facts: dict[int, PartyFacts] = {}
+    declined: dict[int, Reason] = {}
+    head = {**head, "clock": int(time.time())}
+    while (waiting := everyone - set(facts) - set(declined)) and time.monotonic() < until:
+        there = waiting & set(transport.online())
+        if not there:
+            time.sleep(_ASK_AGAIN_S)
+            continue
+        for reply in ask(
+            transport,
+            {index: Frame(kind="inspect", head=head) for index in there},
+            needed=there,
+            timeout_s=max(until - time.monotonic(), 1.0),
+            traffic=traffic,
+            largest=reply_bound(parties=len(everyone), dimension=0),
+        ):
+            try:
+                facts[reply.party] = _facts(reply)
+                board.party(reply.party, PartyStatus.ONLINE)
+            except DecodingError:
+                declined[reply.party] = reply.reason or Reason.PROTOCOL
+                board.party(reply.party, PartyStatus.DECLINED, str(declined[reply.party]))
+    return facts, declined
+
+
+def _facts(reply: Reply) -> PartyFacts:
+    """The facts of the party that an answer came from.
+
+    Raises:
+        DecodingError: it has none, or another party's.
+    """
+    head = reply.frame.head
+    if reply.status is not Status.OK or head.get("party") != reply.party:
+        raise DecodingError(f"Expected the facts of party {reply.party}, got none.")
+    return facts_from(PartyFacts, {each.name: head.get(each.name) for each in fields(PartyFacts)})
+
+
+def _too_few(
+    deployment: Deployment,
+    facts: Mapping[int, PartyFacts],
+    declined: Mapping[int, Reason],
+    needed: int,
+) -> str:
+    names = [party.name for party in deployment.parties]
+    missing = [name for index, name in enumerate(names) if index not in {*facts, *declined}]
+    said = [f"{names[index]} declines ({reason})" for index, reason in sorted(declined.items())]
+    if missing:
+        said.append(f"offline: {', '.join(missing[:20])}{' …' if len(missing) > 20 else ''}")
+    return (
+        f"Expected at least {needed} of {len(names)} parties to take part, got {len(facts)}: "
+        f"{'; '.join(said)}."
+    )
+
+
+def _weights(plan: ReleasePlan, facts: Mapping[int, PartyFacts]) -> dict[int, float]:
+    if plan.weights == "size":
+        return {index: (own.records or 0) / plan.mean_records for index, own in facts.items()}
+    return dict.fromkeys(facts, 1.0)

@@ -1,0 +1,127 @@
+"""One release: charged, summed, asked for again where too few survive, and only then shown.
+
+The order is the promise. A release is reserved in the ledger before any party computes, committed
+in one transaction with what came of it, and shown to anyone when that is on the disk. Where it has
+two guarantees, of a record and of a party, both budgets are charged in that same transaction: no
+kill leaves one of them charged and the other not. Rounds (`parley.server.rounds.round_loop`) and
+batches of queries (`parley.server.rounds.query_session`) are releases alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerCorrupt
+from parley.privacy.ledger.recorded_entries import EntryState
+from parley.privacy.ledger.release_permit import Reservation
+from parley.secure_agg.interface import TooFewSurvivors
+from parley.server.records.run_folder import RunFolder
+from parley.server.rounds.cohort import Cohort, RoundSum
+
+ATTEMPTS = 3
+"""How often a sum is asked for again when too few parties survive it."""
+
+Update = Callable[[State, ReleasePlan, RoundSum], State]
+"""The state, and a sum with its plan → the next state, with the noise that the server adds."""
+
+
+class NotApproved(TooFewSurvivors):
+    """Too few parties take part, of some of which the owner did not say yes."""
+
+
+def reserved(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
+    """Charges a release before anybody is asked.
+
+    Raises:
+        BudgetExceeded: it does not fit what is left; nothing was charged.
+        LedgerCorrupt: it was made: its charge paid for one release, and what came of it is gone.
+    """
+    held = ledger.reserve(entries)
+    made = next((each.entry for each in held if each.state is EntryState.COMMITTED), None)
+    if made is not None:
+        raise LedgerCorrupt(
+            f"Expected the checkpoint of release {made.index} of run {made.run_id!r}, which the "
+            "ledger committed, got none: it was removed. The run can't go on without releasing "
+            "the same again."
+        )
+    return held
+
+
+def released(
+    plan: ReleasePlan,
+    state: State,
+    update: Update,
+    *,
+    cohort: Cohort,
+    ledger: Ledger,
+    held: Sequence[Reservation],
+    folder: RunFolder | None = None,
+) -> tuple[State, RoundSum]:
+    """The state after one release, of one secure sum or of several.
+
+    Args:
+        folder: keeps the state between two sums, for real parties, who answer each once; None
+            where a release is made again from its first sum.
+
+    Raises:
+        TooFewSurvivors: its charge is given back, unless earlier sums of it were opened.
+        PartyFailed: a party has nothing it may release: the charge stands.
+    """
+    sums = list[RoundSum]()
+    opened, number = 0, plan.round_number
+    if folder is not None and plan.steps > 1:
+        opened, kept = folder.kept_step(number)
+        state = kept or state
+    try:
+        for step in range(opened + 1, plan.steps + 1):
+            at = plan.at_step(step)
+            sums.append(_summed(cohort, at, state))
+            state, opened = update(state, at, sums[-1]), step
+            if folder is not None and step < plan.steps:
+                folder.keep_step(number, step, state)
+    except TooFewSurvivors as error:
+        if not opened:
+            ledger.void([each.id for each in held], str(error))
+        raise
+    return state, RoundSum.of_release(sums)
+
+
+def _summed(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
+    """A sum, asked for again where too few survive."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return cohort.aggregate(plan, state, attempt=attempt)
+        except TooFewSurvivors as error:
+            if attempt == ATTEMPTS - 1 or isinstance(error, NotApproved):
+                raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def committed(
+    ledger: Ledger,
+    held: Sequence[Reservation],
+    *,
+    outcome: Mapping[str, Any],
+    checkpoint: bytes,
+    following: Sequence[Entry] = (),
+) -> tuple[tuple[Reservation, ...], BudgetExceeded | None]:
+    """Commits a release with what came of it, and reserves the `following` one, in one transaction.
+
+    Returns:
+        What is reserved, and why the next release is not: the commit stands.
+    """
+    ids = [each.id for each in held]
+    if not following:
+        ledger.commit(ids, outcome=outcome, checkpoint=checkpoint)
+        return (), None
+    try:
+        return ledger.commit_and_reserve(
+            ids, outcome=outcome, checkpoint=checkpoint, entries=following
+        ), None
+    except BudgetExceeded as error:
+        return (), error

@@ -1,0 +1,222 @@
+"""Requests to parties and what comes back: an answer that can be read, or the reason for none."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from parley.client.contract.party_protocol import (
+    WIRE_VERSION,
+    Frame,
+    Reason,
+    Status,
+    WireError,
+    decode_frame,
+    encode_frame,
+)
+from parley.client.contract.strict_decoding import as_came
+from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.messages import sender_of
+from parley.server.rounds.party_status import PartyBoard, PartyStatus
+
+LARGEST_REPLY = 1 << 30
+"""Bytes of a reply where nobody knows better."""
+
+_HEAD, _A_PARTY, _A_COORDINATE = 1 << 17, 1 << 10, 8
+
+
+def reply_bound(*, parties: int, dimension: int) -> int:
+    """Bytes that no honest reply exceeds.
+
+    A masked vector has at most 8 bytes a coordinate, shares and what opens them some hundred bytes
+    for each other party.
+
+    >>> reply_bound(parties=3, dimension=31)
+    134392
+    """
+    return _HEAD + _A_PARTY * parties + _A_COORDINATE * dimension
+
+
+class Transport(Protocol):
+    """A way to the parties of a deployment, which are known by their index in its roster."""
+
+    def online(self) -> tuple[int, ...]:
+        """Parties that can be asked now, ascending."""
+
+    def exchange(
+        self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
+    ) -> Iterator[tuple[int, bytes]]:
+        """Sends every request and yields (party, reply) as replies come.
+
+        Ends when all have replied or the deadline is over; a party without a reply fell silent,
+        and a reply that comes later is never yielded, nor one of more than `largest` bytes. The
+        caller may stop earlier.
+        """
+
+
+@dataclass(kw_only=True)
+class Traffic:
+    """Bytes of all parties, and seconds of each exchange, one after another."""
+
+    up: int = 0
+    down: int = 0
+    seconds: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What a party answered: the frame of an ok answer, or why there is none."""
+
+    party: int
+    status: Status
+    reason: Reason | None
+    frame: Frame
+
+
+def ask(
+    transport: Transport,
+    frames: Mapping[int, Frame],
+    *,
+    needed: Collection[int],
+    timeout_s: float,
+    traffic: Traffic,
+    largest: int = LARGEST_REPLY,
+) -> Iterator[Reply]:
+    """Sends frames and yields the parties' answers, until all of `needed` answered or the deadline.
+
+    A reply of more than `largest` bytes is not read. One that is no answer is a refusal for
+    breaking the protocol.
+    """
+    if not frames:
+        return
+    requests = {index: encode_frame(frame) for index, frame in frames.items()}
+    traffic.down += sum(len(request) for request in requests.values())
+    waiting = set(needed)
+    began = time.perf_counter()
+    replies = transport.exchange(requests, timeout_s=timeout_s, largest=largest)
+    for index, data in replies:
+        if index not in frames:
+            continue
+        traffic.up += len(data)
+        yield _reply(index, data)
+        waiting.discard(index)
+        if not waiting:
+            break
+    traffic.seconds.append(time.perf_counter() - began)
+
+
+def _reply(index: int, data: bytes) -> Reply:
+    empty = Frame(kind="answer", head={})
+    try:
+        frame = decode_frame(data)
+        if frame.kind != "answer" or frame.head.get("version") != WIRE_VERSION:
+            raise WireError(
+                f"Expected an answer of version {WIRE_VERSION}, got {frame.kind} of version "
+                f"{as_came(frame.head.get('version'))}."
+            )
+        status = Status(str(frame.head.get("status")))
+        reason = None if status is Status.OK else Reason(str(frame.head.get("reason")))
+    except ValueError:
+        return Reply(party=index, status=Status.REFUSED, reason=Reason.PROTOCOL, frame=empty)
+    return Reply(party=index, status=status, reason=reason, frame=frame)
+
+
+_log = logging.getLogger("parley.server")
+
+PASSING = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})
+"""Reasons after which a party is asked again in the next round; any other stands for the run."""
+
+
+@dataclass(kw_only=True)
+class Attendance:
+    """How the parties of a run answer.
+
+    Attributes:
+        largest: bytes of a reply that an honest party can send.
+        declined: parties that take no part in the run, with their reasons.
+        refused: who declined since `begin`, with the reason.
+        silent: who fell silent or broke the protocol, since `begin`.
+    """
+
+    transport: Transport
+    board: PartyBoard
+    timeout_s: float
+    largest: int
+    declined: dict[int, Reason]
+    refused: dict[int, Reason] = field(default_factory=dict)
+    silent: set[int] = field(default_factory=set)
+
+    def begin(self) -> None:
+        """A new round, or a new set-up: only who declined the run is remembered."""
+        self.refused, self.silent = {}, set()
+
+    def ask(
+        self,
+        frames: Mapping[int, Frame],
+        traffic: Traffic,
+        needed: Collection[int] | None = None,
+        *,
+        lasting: bool = True,
+    ) -> Iterator[Reply]:
+        """Ok answers; who declines or falls silent is noted.
+
+        Args:
+            lasting: a refusal stands for the run, unless its reason passes; one about who is left
+                of a round is about that round alone.
+        """
+        expected = set(frames) if needed is None else set(needed)
+        heard = set()
+        for reply in ask(
+            self.transport,
+            frames,
+            needed=expected,
+            timeout_s=self.timeout_s,
+            traffic=traffic,
+            largest=self.largest,
+        ):
+            heard.add(reply.party)
+            if reply.status is Status.OK:
+                yield reply
+            elif reply.reason is not None:
+                self.board.party(reply.party, PartyStatus.DECLINED, str(reply.reason))
+                self.refused[reply.party] = reply.reason
+                if lasting and reply.reason not in PASSING:
+                    self.declined[reply.party] = reply.reason
+        for index in expected - heard:
+            self.fall_silent(index)
+
+    def fall_silent(self, index: int) -> None:
+        """A party did not answer, or not as it has to."""
+        self.silent.add(index)
+        self.board.party(index, PartyStatus.DROPPED)
+
+    def accept(
+        self,
+        reply: Reply,
+        take: Callable[[bytes], int],
+        into: set[int],
+        *,
+        blob: int = 0,
+        blobs: int = 1,
+    ) -> bool:
+        """Hands a blob of an answer to the protocol; who breaks it counts as silent.
+
+        Args:
+            reply: an ok answer that must have `blobs` blobs.
+            take: a method of the protocol's server that returns the sender.
+        """
+        try:
+            # The sender first: a message in another's name must not be taken at all.
+            if len(reply.frame.blobs) != blobs or sender_of(reply.frame.blobs[blob]) != reply.party:
+                raise RemoteProtocolError("Expected a message of the party that answered.")
+            take(reply.frame.blobs[blob])
+        except RemoteProtocolError as error:
+            (name,) = self.board.names([reply.party])
+            _log.warning("%s broke the protocol: %s", name, self.board.in_names(str(error)))
+            self.fall_silent(reply.party)
+            return False
+        into.add(reply.party)
+        return True

@@ -1,0 +1,134 @@
+"""A run from its folder: the coordinator, with what the launcher finds of it there.
+
+The folder is the interface between who runs a job and who waits for it: `started.json` at the
+start, `rounds.jsonl` and `parties.json` on the way, `summary.json` or `error.json` at the end.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from safetensors.numpy import load_file
+
+from parley.privacy.accounting.account_certificates import Certificate
+from parley.safe_io.file_reading import text_of
+from parley.safe_io.file_writing import write_file
+from parley.safe_io.json_writing import json_text
+from parley.server.jobs.job_file import load_job
+from parley.server.records.run_folder import PROPOSED, RunFolder, write_error
+from parley.server.rounds.coordinator import coordinate
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from parley.client.contract.release_plan import ReleasePlan
+    from parley.client.contract.roster import Deployment
+    from parley.server.jobs.job import Job
+    from parley.server.records.round_line import RoundLine
+    from parley.server.records.run_summary import RunSummary
+    from parley.server.rounds.run_observer import Observer
+    from parley.server.rounds.transport import Transport
+
+
+def conduct(
+    folder: RunFolder,
+    job: Job,
+    *,
+    transport: Transport,
+    deployment: Deployment,
+    observer: Observer | None = None,
+    schema: str = "",
+) -> RunSummary:
+    """Runs the job of a folder, or goes on with it; raises what `coordinate` raises."""
+    return coordinate(
+        _charged(job),
+        transport=transport,
+        deployment=deployment,
+        folder=folder,
+        observer=_Started(observer),
+        version=_version(),
+        fingerprint=_fingerprint(folder.path),
+        components=_components(folder.path),
+        schema=schema,
+    )
+
+
+def _charged(job: Job) -> Job:
+    """The job with noise for what real parties' own accounts charge, which other runs share."""
+    simulated = not job.run.in_process or job.seed is not None  # real parties refuse a seed
+    if simulated or job.privacy.certificate != "auto" or job.privacy.ledger:
+        return job
+    found = Certificate.GAUSSIAN if job.privacy.delta else Certificate.PURE
+    privacy = job.privacy.model_copy(update={"certificate": str(found)})
+    return job.model_copy(update={"privacy": privacy})
+
+
+@contextmanager
+def telling(place: Callable[[], Path | None]) -> Iterator[None]:
+    """Writes what ends its block by an exception to the folder's `error.json`, if it has one."""
+    try:
+        yield
+    except BaseException as error:
+        folder = place()
+        if folder is not None:
+            write_error(folder, error)
+        raise
+
+
+def open_run(path: Path) -> tuple[RunFolder, Job]:
+    """A folder that was made before this run began: commissioned, or still without a ledger."""
+    if (path / "run-id").exists():
+        return RunFolder.open(path)
+    job, proposed = load_job(path / "job.toml"), path / PROPOSED
+    new = f"{path.resolve().name[:100]}-{secrets.token_hex(8)}"
+    return RunFolder(path, text_of(proposed).strip() if proposed.exists() else new), job
+
+
+class _Started:
+    """Leaves the plan where the launcher's display finds it; rounds are in `rounds.jsonl`.
+
+    Args:
+        observer: hears the same, in this process.
+    """
+
+    def __init__(self, observer: Observer | None) -> None:
+        self._observer = observer
+
+    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
+        """Writes `started.json`."""
+        started = json_text({"plan": plan.to_json(), "done": done})
+        write_file(folder / "started.json", started)
+        if self._observer is not None:
+            self._observer.started(job, plan, folder, done)
+
+    def round_done(self, line: RoundLine) -> None:
+        """The coordinator wrote the line."""
+        if self._observer is not None:
+            self._observer.round_done(line)
+
+
+def _fingerprint(run: Path) -> str:
+    """The data's name in the ledger where the launcher prepared them; else the coordinator's."""
+    try:
+        return (run / "parties" / "fingerprint").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _components(run: Path) -> NDArray[np.float64] | None:
+    """Public components where the launcher prepared them; else the job's own file has them."""
+    path = run / "parties" / "components.safetensors"
+    return load_file(path)["components"] if path.exists() else None
+
+
+def _version() -> str:
+    try:
+        return version("parley")
+    except PackageNotFoundError:
+        return ""

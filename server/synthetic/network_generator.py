@@ -1,0 +1,56 @@
+"""Records that a trained network draws, where its module says how.
+
+A module with the method `drawn(labels, generator)` gives `[n, p]` numbers from 0 to 1: where in its
+public range each entry of an array lies, for records of the classes `labels` `[n]`. The network is
+what was released: drawing is post-processing of it, as every use of a model is. Nothing was
+released about how common the classes are: rows are of every class in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from parley.client.data.record_codes import array_of
+from parley.client.data.schema import Schema
+
+_PIECE = 1 << 12
+
+
+def drawn_rows(
+    network: Any, schema: Schema, theta: NDArray[Any], rows: int, seed: int
+) -> Iterator[NDArray[Any]]:
+    """Pieces of `[n, p + 1]`: where in its range every entry lies, and the class.
+
+    Args:
+        theta: `[d]` its parameters.
+
+    Raises:
+        ValueError: other records, other parameters, or a module that gives something else.
+    """
+    array = array_of(schema)
+    if array is None or array[1].width != network.features:
+        raise ValueError("Expected records that are one array of the network's width, got others.")
+    if theta.shape != (network.dimension,) or not np.isfinite(theta).all():
+        raise ValueError(f"Expected {network.dimension} finite parameters, got others.")
+    network.use(network.rows(theta).clone())
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    return _pieces(network, rows, generator)
+
+
+def _pieces(network: Any, rows: int, generator: torch.Generator) -> Iterator[NDArray[Any]]:
+    for begin in range(0, rows, _PIECE):
+        labels = torch.arange(begin, min(begin + _PIECE, rows)) % network.classes
+        with torch.no_grad():
+            made = network.module.drawn(labels, generator)
+        shape = (len(labels), network.features)
+        if tuple(made.shape) != shape or not bool(((made >= 0) & (made <= 1)).all()):  # NaN is not
+            raise ValueError(
+                f"Expected numbers from 0 to 1 of shape {list(shape)} from drawn(labels, "
+                f"generator), got others, {list(made.shape)}."
+            )
+        yield torch.cat([made.float(), labels[:, None].float()], dim=1).cpu().numpy()

@@ -1,0 +1,173 @@
+"""What an audit found, as it is written to `audit.json`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from parley.privacy.audit.event_counts import Hits
+from parley.privacy.audit.world_pair import pair_ceiling, pair_epsilon
+
+Verdict = Literal["not-refuted", "refuted", "loose"]
+
+CONFIRMED = 1e-6
+"""α of the second look."""
+
+LOOSE = 1.05
+"""Noise of surely more than this, over the claimed, is a warning: no lower bound sees too much."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What is audited, in plain values.
+
+    Attributes:
+        curve: gaussian where μ is claimed, else the accountant's.
+        release: what is released: an algorithm's rounds, a stage beside them, or queries.
+        mu: √Σμ², where it is claimed.
+    """
+
+    epsilon: float
+    delta: float
+    unit: str
+    neighbouring: str
+    against: str
+    law: str
+    curve: str
+    accountant: str
+    release: str
+    rounds: int
+    mu: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What one method says of what was observed.
+
+    Attributes:
+        epsilon_lower: the bound; None where the method has none.
+        confirmed: alone, at 1 − 10⁻⁶, on four times as many fresh trials; None: not tried.
+        hits_in, hits_out: of the event; 0 where there is none.
+        ceiling: the most that so many trials can certify; None where there is no such end.
+        fraction_of_claim: of ε; of μ where it is bounded.
+        noise_scale: limits of the noise's scale over the claimed, at this α.
+    """
+
+    assumption: str = "none"
+    epsilon_lower: float | None
+    refuted: bool
+    confirmed: bool | None = None
+    hits_in: int = 0
+    hits_out: int = 0
+    threshold: float | None = None
+    ceiling: float | None = None
+    mu_lower: float | None = None
+    fraction_of_claim: float | None = None
+    noise_scale: tuple[float, float] | None = None
+    note: str = ""
+
+
+def pair_finding(
+    hits: tuple[Hits, Hits], *, alpha: float, delta: float, claimed: float, **more: Any
+) -> Finding:
+    """The bound of one event's hits in worlds with the canary and without, beside the claimed ε."""
+    epsilon = pair_epsilon(*hits, alpha=alpha, delta=delta)
+    return Finding(
+        epsilon_lower=epsilon,
+        refuted=epsilon > claimed,
+        ceiling=pair_ceiling(hits[0].trials, alpha=alpha, delta=delta),
+        hits_in=hits[0].hits,
+        hits_out=hits[1].hits,
+        # Where δ alone covers what is claimed, there is no part of it.
+        fraction_of_claim=epsilon / claimed if claimed else None,
+        **more,
+    )
+
+
+def looked_again(
+    found: dict[str, Finding], again: Callable[[list[str]], dict[str, Finding]]
+) -> dict[str, Finding]:
+    """Findings by method, with a second look at those that refute: at α = `CONFIRMED`."""
+    doubtful = [name for name, each in found.items() if each.refuted]
+    sure = again(doubtful) if doubtful else {}
+    return found | {name: replace(found[name], confirmed=sure[name].refuted) for name in doubtful}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditResult(Finding):
+    """One attack under one assumption.
+
+    Attributes:
+        way: how per-record gradients were computed; empty where there is only one.
+        trials_in, trials_out: worlds that were counted, with the canary and without.
+        trials_threshold: worlds that chose the event.
+        alpha: of this bound: the audit's, over the number of its comparisons.
+        reach: of the sensitivity, by the canaries; None for attacks on the released model, and for
+            noise inside an objective.
+        peak_mib: of the process; `worlds_mib` of that are above what it held before the first
+            world, which is Python, the libraries and the plan. None where no worlds are in blocks.
+    """
+
+    attack: str
+    way: str = ""
+    method: str
+    trials_in: int
+    trials_out: int
+    trials_threshold: int
+    alpha: float
+    comparisons: int
+    reach: float | None = None
+    seconds: float
+    trials_per_second: float
+    peak_mib: float
+    worlds_mib: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        plain = asdict(self)
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            plain["threshold"] = None
+        return plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """One guarantee, audited.
+
+    Attributes:
+        environment: how the audited job differs, versions, randomness.
+        roc: empirical error rates (false positives, false negatives) by attack.
+        claimed_curve: (false positives, least false negatives) of the claim.
+    """
+
+    claim: Claim
+    results: tuple[AuditResult, ...]
+    environment: dict[str, Any]
+    confidence: float
+    roc: dict[str, tuple[tuple[float, float], ...]]
+    claimed_curve: tuple[tuple[float, float], ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Refuted where a result was confirmed; loose where the noise is surely too large."""
+        if any(each.confirmed for each in self.results):
+            return "refuted"
+        scales = [each.noise_scale for each in self.results if each.noise_scale]
+        return "loose" if any(low > LOOSE for low, _ in scales) else "not-refuted"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, the verdict first."""
+        return {
+            "verdict": self.verdict,
+            "simulation_only": True,
+            **asdict(self),
+            "results": [each.to_json() for each in self.results],
+        }
+
+
+def combined(verdicts: Iterable[Verdict]) -> Verdict:
+    """Of several audits: the worst."""
+    found = set(verdicts)
+    return next((worst for worst in ("refuted", "loose") if worst in found), "not-refuted")

@@ -1,0 +1,386 @@
+"""From a job, or queries, to what is audited: the same release, of a federation cheap to repeat.
+
+An audit may change what ε does not depend on: data, start, learning rate, width of the model, the
+number of parties and of records. The plan is made anew for those by the product's own planner;
+mechanism, law, calibration, budget, clip, weights, sampler, rounds and steps are the job's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.query_release import QueryRelease
+from parley.client.contract.guarantee import Guarantee
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.client.data.schema import Schema
+from parley.client.queries.base import Facts, Query
+from parley.client.queries.query_batch import Counting
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.threat_model import (
+    NOISE_POINTS,
+    Adversary,
+    Neighbouring,
+    NoisePoint,
+    Unit,
+)
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job import Job
+from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
+from parley.server.planning.query_planner import plan_batch
+from parley.server.planning.run_stages import COMPONENTS, EVALUATION, stages_of
+from parley.server.planning.session_terms import Terms
+from parley.simulations.audit.federation_templates import (
+    LEARNERS,
+    MOMENTS,
+    Answer,
+    AuditError,
+    Learner,
+    Shape,
+    answer_of,
+    enough_features,
+    least_parties,
+    least_records,
+    smaller,
+)
+from parley.simulations.data.simulated_world import Experiment
+
+ROUNDS = ""
+"""Name of the stage that is a job's rounds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audited:
+    """One guarantee of one job or batch of queries, as it is audited.
+
+    Attributes:
+        job: with the changes; None where queries are asked.
+        guarantee: of the unit, and whose event charges it.
+        charged: the guarantee whose noise charges the unit.
+        against: who looks: the guarantee's own adversary, or whoever reads what is released.
+        changed: how the job differs from the one that was asked for, in words.
+        records: that whole runs are trained on, of an attack on the released model; else None.
+        by_halves: each of them is in a world by a coin.
+    """
+
+    job: Job | None
+    shape: Shape
+    algorithm: FederatedAlgorithm
+    plan: ReleasePlan
+    guarantee: Guarantee
+    charged: Guarantee
+    against: Adversary
+    learner: Learner
+    rounds: int = 1
+    changed: tuple[str, ...] = ()
+    release: str
+    records: PartyBlock | None = None
+    by_halves: bool = False
+
+    @classmethod
+    def of_plan(cls, plan: ReleasePlan, unit: Unit, **own: Any) -> Audited:
+        """What a plan says of one of its units."""
+        guarantee, charged = plan.of(unit), plan.charged_by(unit)
+        if guarantee is None:
+            raise AuditError(f"Expected a guarantee for a {unit}, got none.")
+        of_unit: dict[str, Any] = {
+            "guarantee": guarantee,
+            "charged": charged,
+            "against": charged.against,
+        }
+        return cls(plan=plan, **of_unit | own)
+
+    @property
+    def answer(self) -> Answer:
+        """What its parties answer."""
+        return answer_of(self.algorithm.kind)
+
+    @property
+    def unit(self) -> Unit:
+        """Whose guarantee it is."""
+        return self.guarantee.unit
+
+    @property
+    def sums(self) -> int:
+        """Secure sums of all releases."""
+        return self.rounds * self.plan.steps
+
+    def plan_of(self, number: int) -> ReleasePlan:
+        """The plan of one of the sums, from 1."""
+        release, step = divmod(number - 1, self.plan.steps)
+        return self.plan.at_round(self.plan.round_number + release).at_step(step + 1)
+
+    @property
+    def by_coins(self) -> bool:
+        """Whether a record, or its party, is in a release by a coin that lowers the charge."""
+        own = self.charged.mechanism.training or self.charged.mechanism.sampled
+        return own is not None and min(own.sampling_rate, own.attendance) < 1
+
+    def part_of_claim(self, epsilon: float) -> float | None:
+        """ε as a fraction of what is claimed; None where δ alone covers what is claimed."""
+        return epsilon / self.epsilon if self.epsilon else None
+
+    @property
+    def delta(self) -> float:
+        """δ of the claim."""
+        return self.guarantee.delta
+
+    @cached_property
+    def spent(self) -> Composition:
+        """All that the unit is charged against this adversary; it keeps what it was asked for."""
+        event = self.charged.event_against(self.against)
+        if event is None:
+            raise AuditError(f"Expected a claim against {self.charged.against}, got none.")
+        return Composition.empty().add(event, count=self.rounds)
+
+    @property
+    def summed(self) -> int:
+        """Parties whose contributions, and whose noise, make up what is seen.
+
+        Where noise is inside a party, all others are on the server's side; where it is in shares,
+        colluders are. What they know they can take off.
+        """
+        if self.before_server:
+            return 1
+        shares = self.charged.shares
+        if shares is not None and self.against is self.charged.against:
+            return shares.honest
+        return self.shape.parties
+
+    @property
+    def epsilon(self) -> float:
+        """The claim: ε at δ that all releases are charged."""
+        return self.spent.epsilon(self.delta)[1]
+
+    @property
+    def accountant(self) -> str:
+        """By whose account."""
+        return self.spent.epsilon(self.delta)[0]
+
+    @property
+    def mu(self) -> float | None:
+        """√Σμ², where the claim is a Gaussian curve; else None."""
+        return self.spent.mu
+
+    @property
+    def before_server(self) -> bool:
+        """Whether the claim holds against the server: no noise is added yet to what it sees."""
+        return self.charged.in_training and self.against is self.charged.against
+
+    @property
+    def trains_with_draws(self) -> bool:
+        """Whether a party's training draws batches or noise, or the party if it is in a sum."""
+        own: Any = getattr(self.algorithm, "attendance", None)
+        return self.draws_in_training or not (own is None or own.whole)
+
+    @property
+    def draws_in_training(self) -> bool:
+        """Whether a party's training draws batches or noise."""
+        training: Any = getattr(self.algorithm, "training", None)
+        if training is None:
+            return self.answer.noisy
+        noisy = self.answer.noisy and training.clip_norm is not None
+        return noisy or training.sampling_rate < 1
+
+
+def audited(
+    job: Job,
+    unit: Unit | None = None,
+    *,
+    stage: str = ROUNDS,
+    parties: int | None = None,
+    records: int | None = None,
+    features: int | None = None,
+    seed: int | None = None,
+) -> Audited:
+    """The job as it is audited, for one of its units (the one that it names first).
+
+    Args:
+        parties: most of a world; a job with fewer keeps its own. None: two, or five in shares.
+        records, features: of the smallest party; None: as many as the attack needs.
+        seed: of the worlds, for a plan that says that they are seeded; None for entropy.
+    """
+    wanted = job.budgets[0].unit if unit is None else unit
+    _check_asked(job, wanted, stage)
+    learner = MOMENTS if stage == COMPONENTS else LEARNERS[job.model.learns]
+    own = answer_of(job.algorithm.kind)
+    alone = stage == ROUNDS and own.noisy and job.privacy.unit == "record"
+    usual = 5 if job.privacy.point.in_contributions else 2
+    shape = Shape(
+        parties=least_parties(job)
+        if alone
+        else min(parties or max(usual, least_parties(job)), job.parties.count),
+        records=records or least_records(job),
+        features=features
+        or (own.features or enough_features(job) if stage == ROUNDS else 0)
+        or learner.features,
+    )
+    changed, plain = smaller(job, wanted, shape, seed)
+    federation = Federation(
+        parties=shape.parties,
+        min_records=shape.records,
+        total_records=shape.parties * shape.records,
+        max_records=shape.records,
+        schema=learner.schema(shape.features),
+    )
+    plain = plain.settled(federation, 2)
+    width = shape.features * learner.width
+    model = model_for(plain, features=width, classes=2)
+    # Rows of an audit are as they are after projection.
+    components = np.eye(width) if plain.model.projected else None
+    stages = stages_of(
+        plain,
+        algorithm=algorithm_for(plain, model, federation),
+        federation=federation,
+        features=width,
+        components=None if plain.model.components_share else components,
+        run_id="audit",
+    )
+    release = next(each for each in stages if each.name == stage)
+    return Audited.of_plan(
+        release.plan,
+        wanted,
+        job=plain,
+        shape=shape,
+        algorithm=release.algorithm({} if components is None else {"components": components}),
+        learner=learner,
+        rounds=release.rounds,
+        changed=changed,
+        release=stage or job.algorithm.kind,
+    )
+
+
+def _check_asked(job: Job, unit: Unit, stage: str) -> None:
+    """Raises AuditError for a unit or a stage that the job does not have, or a deployment."""
+    if not job.run.in_process:
+        raise AuditError(
+            f"Expected run.engine = 'fast', got {job.run.engine!r}: an audit needs the same "
+            "records in thousands of worlds, and is never part of a deployment."
+        )
+    units = [each.unit for each in job.budgets]
+    if unit not in units:
+        raise AuditError(f"Expected a unit of {', '.join(units)}, got {unit}.")
+    if stage not in stage_names(job):
+        raise AuditError(
+            f"Expected a release of {', '.join(name or 'rounds' for name in stage_names(job))}, "
+            f"got {stage!r}."
+        )
+
+
+def as_it_runs(job: Job, world: Experiment, *, by_halves: bool, seed: int | None) -> Audited:
+    """The rounds of a job with nothing changed, seen by whoever reads the model at last.
+
+    Args:
+        by_halves: a world holds half of every party's records.
+
+    Raises:
+        AuditError: a job without a linear model or a network on the records themselves, or whose
+            budget is a party's alone.
+    """
+    if job.model.learns not in LEARNERS or job.model.projected:
+        raise AuditError(
+            "Expected a linear model, or a network on the records themselves, for an attack on "
+            f"the released model, got {job.model.kind!r}."
+        )
+    if Unit.RECORD not in [each.unit for each in job.budgets]:
+        raise AuditError(
+            "Expected privacy.unit = 'record' or 'both' for an attack on a record, got 'party'."
+        )
+    records = PartyBlock(
+        features=np.asarray(world.block.features),
+        labels=np.asarray(world.block.labels),
+        offsets=world.block.offsets,
+    )
+    federation = Federation.of_sizes(records.sizes // 2) if by_halves else world.federation
+    values = job.values()
+    values["run"]["seed"] = "none" if seed is None else seed
+    values["parties"]["min-records"] = federation.min_records
+    plain = Job.model_validate(values)
+    algorithm = algorithm_for(plain, world.model, federation)
+    plan = plan_release(plain, algorithm=algorithm, federation=federation, run_id="audit")
+    features = records.features.shape[1]
+    return Audited.of_plan(
+        plan,
+        Unit.RECORD,
+        job=plain,
+        shape=Shape(parties=federation.parties, records=federation.min_records, features=features),
+        algorithm=algorithm,
+        against=Adversary.READERS,
+        learner=LEARNERS[job.model.learns],
+        rounds=plain.rounds,
+        release=job.algorithm.kind,
+        records=records,
+        by_halves=by_halves,
+    )
+
+
+def stage_names(job: Job) -> tuple[str, ...]:
+    """What a job releases: ahead of its rounds, these, and after them."""
+    ahead = (COMPONENTS,) if job.model.components_share else ()
+    after = (EVALUATION,) if job.evaluation.asked else ()
+    return (*ahead, ROUNDS, *after)
+
+
+def asked(
+    queries: Sequence[Query],
+    schema: Schema,
+    *,
+    epsilon: float,
+    delta: float = 1e-5,
+    neighbouring: Neighbouring = Neighbouring.REPLACE_ONE,
+    noise_point: NoisePoint = NOISE_POINTS["server"],
+    law: str = "auto",
+    shares: Sequence[float] | None = None,
+    records: int = 2,
+    counting: Counting | None = None,
+    seed: int | None = None,
+) -> Audited:
+    """One batch of queries, by the planner of sessions: the release of few public records.
+
+    Raises:
+        QueryError, SchemaError, CalibrationError, RingTooSmall: as asking would.
+    """
+    split = noise_point.in_contributions
+    parties = 5 if split else 2
+    how = counting or Counting()
+    private = how.private(neighbouring)
+    terms = Terms(
+        facts=Facts(
+            schema=schema,
+            neighbouring=how.relation(neighbouring),
+            records=None if private else parties * records,
+        ),
+        parties=parties,
+        min_records=1 if private else records,
+        most_records=records,
+        min_survivors=4 if split else 1,
+        corrupt=1 if split else 0,
+        noise_point=noise_point,
+        delta=delta,
+        seeded=seed is not None,
+        counting=how,
+        relation=neighbouring,
+    )
+    planned = plan_batch(
+        queries, terms, epsilon=epsilon, run_id="audit", number=1, law=law, shares=shares
+    )
+    return Audited.of_plan(
+        planned.plan,
+        planned.plan.primary.unit,
+        job=None,
+        shape=Shape(parties=parties, records=records, features=1),
+        algorithm=QueryRelease(
+            batch=planned.batch,
+            neighbouring=neighbouring,
+            counting=planned.counting,
+            schema=schema,
+        ),
+        learner=LEARNERS["nothing"],
+        release=", ".join(query.kind for query in queries),
+    )

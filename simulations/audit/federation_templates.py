@@ -1,0 +1,303 @@
+"""What an audit's worlds look like for each kind of model and of algorithm: a row of a table each.
+
+And the job of a federation that is cheap to repeat, with what differs from the one asked for. A
+model is recognised by what it learns (`model.learns` of a job), an algorithm by its kind; one
+without a row takes the plainest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from parley.client.algorithms.party_sampling import EVERYONE
+from parley.privacy.accounting.threat_model import Unit
+from parley.safe_io.path_names import is_own
+from parley.server.jobs.job import Job
+from parley.server.jobs.section_base import JobError, unless_auto
+from parley.simulations.audit.canary_pool import (
+    Block,
+    codes_pool,
+    columns_pool,
+    rows_pool,
+    table_schema,
+)
+
+ANGLE = 1e-3
+"""Between a linear model's canaries and the direction that is theirs alone."""
+
+HIDDEN = 3
+"""Units of a hidden layer: one for the state, one for the canary, one more."""
+
+_LARGEST_PARTY = 1000
+"""Records: more than this are not laid out for every world."""
+
+_MOST_FEATURES = 256
+"""Likewise of a record."""
+
+
+class AuditError(ValueError):
+    """What cannot be audited, and what can."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learner:
+    """Worlds for what a model learns.
+
+    Attributes:
+        records, features: of a party, unless the audit is asked for others.
+        angle: between a canary and the direction that is its own.
+        diagonal: that direction is the diagonal, the worst of a coordinatewise law.
+        classes: labels are class numbers, 0 and 1.
+        cheap: a world is a row of an array: many are computed at a time.
+        model: a job's `[model]`, p → the keys that ε does not depend on, at the least work.
+        algorithm: keys of `[algorithm]`, of those that a job has, likewise.
+        width: columns of a row, for each of its features.
+        schema: p → text of the records' public schema; empty: they have none.
+    """
+
+    records: int
+    features: int
+    angle: float
+    diagonal: bool
+    classes: bool
+    cheap: bool
+    model: Callable[[Any, int], dict[str, object]]
+    algorithm: Mapping[str, object] = field(default_factory=dict)
+    width: int = 1
+    schema: Callable[[int], str] = lambda _: ""
+
+
+def _linear(own: Any, features: int) -> dict[str, object]:
+    del own, features
+    return {"intercept": False, "features": "none", "feature-settings": {}}
+
+
+def _network(own: Any, features: int) -> dict[str, object]:
+    """As deep as the job's, up to two hidden layers; on components where the job's is."""
+    kind = {"kind": "pca-mlp", "components": features} if own.projected else {"kind": "mlp"}
+    return {**kind, "hidden": [HIDDEN] * min(len(getattr(own, "hidden", ())), 2)}
+
+
+LEARNERS: dict[str, Learner] = {
+    "linear": Learner(
+        records=2,
+        features=2,
+        angle=ANGLE,
+        diagonal=True,
+        classes=False,
+        cheap=True,
+        model=_linear,
+        # Keeps θ where the canary's gradient is full: the step is post-processing of what is
+        # released.
+        algorithm={"learning-rate": 1e-9},
+    ),
+    "network": Learner(
+        records=4,
+        features=4,
+        angle=0.05,
+        diagonal=False,
+        classes=True,
+        cheap=False,
+        model=_network,
+    ),
+    "nothing": Learner(
+        records=2,
+        features=2,
+        angle=0.0,
+        diagonal=False,
+        classes=True,
+        cheap=True,
+        model=lambda own, features: {},
+        algorithm={"pairs": "all"},
+        width=2,
+        schema=table_schema,
+    ),
+}
+
+MOMENTS = Learner(
+    records=2,
+    features=3,
+    angle=math.pi / 4,
+    diagonal=False,
+    classes=True,
+    cheap=True,
+    model=_network,
+)
+"""Of the release ahead of the rounds: the canaries' outer products are orthogonal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What an algorithm's parties answer.
+
+    Attributes:
+        trains: from the state that is sent, which the server may send again.
+        optimum: of each party's own objective, whatever state is sent.
+        noisy: with noise of a party's own, inside its training.
+        features: of a record, where attacks see most with so few; 0: as many as the model's.
+        quiet: the algorithm without noise, with every record in every batch and every party in
+            every sum.
+        pool: records to try as canaries, where what each record says is added up; None: canaries
+            are made for the algorithm's gradients.
+    """
+
+    trains: bool = False
+    optimum: bool = False
+    noisy: bool = False
+    slow: bool = False
+    features: int = 0
+    quiet: Callable[[Any], Any] = lambda algorithm: algorithm
+    pool: Callable[[Any], Block] | None = None
+
+
+def _quiet_averaging(algorithm: Any) -> Any:
+    quiet = {"noise_multiplier": 0.0, "clipped_share": 0.0, "sampling_rate": 1.0}
+    training = replace(algorithm.training, **quiet)
+    return replace(algorithm, training=training, clipped_reach=0.0, attendance=EVERYONE)
+
+
+def _quiet_sums(algorithm: Any) -> Any:
+    training = replace(algorithm.training, sampling_rate=1.0)
+    return replace(algorithm, training=training, attendance=EVERYONE)
+
+
+def _quiet_objectives(algorithm: Any) -> Any:
+    """With next to no noise in the objective: about where its optimum is pulled from."""
+    return replace(algorithm, objective_epsilon=1e6)
+
+
+ANSWERS: dict[str, Answer] = {
+    "fedavg": Answer(trains=True, noisy=True, quiet=_quiet_averaging),
+    "distributed-dp-sgd": Answer(trains=True, slow=True, quiet=_quiet_sums),
+    "output-perturbation": Answer(optimum=True),
+    "pathak": Answer(optimum=True),
+    "objective-perturbation": Answer(
+        optimum=True, noisy=True, slow=True, features=1, quiet=_quiet_objectives
+    ),
+    "second-moments": Answer(),
+    "marginals": Answer(pool=codes_pool),
+    "random-features": Answer(pool=codes_pool),
+    "query": Answer(pool=columns_pool),
+    "held-out-counts": Answer(pool=rows_pool),
+}
+
+_OWN = Answer(pool=rows_pool)
+
+
+def answer_of(algorithm: str) -> Answer:
+    """The row of an algorithm; without one, an answer at the state that is sent."""
+    return _OWN if is_own(algorithm) else ANSWERS.get(algorithm, Answer())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The federation of one world: m parties, n records of the smallest, p features."""
+
+    parties: int
+    records: int
+    features: int
+
+
+def least_records(job: Job) -> int:
+    """Records of a party of a world, as many as the attacks need."""
+    if answer_of(job.algorithm.kind).optimum:
+        # A canary moves the optimum by 1/(nλ), within which its slope has to stay full.
+        return min(max(2, math.ceil(2 / job.model.regularisation)), _LARGEST_PARTY)
+    # With their own rate, batches are of few records in any case.
+    return LEARNERS[job.model.learns].records
+
+
+def least_parties(job: Job) -> int:
+    """Parties of a world, of whom one is in a sum on average."""
+    return math.ceil(1 / _own_coin(job))
+
+
+def _own_coin(job: Job) -> float:
+    """p with which a party is in a sum of a world; 1 where it is in each of them."""
+    asked, unit = job.parties.per_round, job.privacy.unit
+    hidden = unit == "party" and job.parties.hidden
+    # With noise inside, an absent party's contribution is all zeros: its coin is seen.
+    seen = unit == "record" and answer_of(job.algorithm.kind).noisy
+    return asked if isinstance(asked, float) and (hidden or seen) else 1.0
+
+
+def smaller(job: Job, unit: Unit, shape: Shape, seed: int | None) -> tuple[tuple[str, ...], Job]:
+    """The job of so small a federation, and what was changed."""
+    changes: dict[str, dict[str, Any]] = {
+        "parties": {"count": shape.parties, "min-records": shape.records, **_always_in(job)},
+        "secure-aggregation": {"min-survivors": "auto", "corrupt": "auto"},
+        "data": {"source": "synthetic", "schema": "", "partition": "iid", "test-source": ""},
+        "run": {"faults": "", "seed": "none" if seed is None else seed},
+    }
+    learner = LEARNERS[job.model.learns]
+    changes["model"] = learner.model(job.model, shape.features)
+    asked = job.values()["algorithm"]
+    changes["algorithm"] = {key: own for key, own in learner.algorithm.items() if key in asked}
+    if not learner.cheap:
+        changes["run"]["device"] = "cpu"
+        changes["dp-sgd"] = {
+            "momentum": 0.0,
+            "optimiser": "sgd",
+            "learning-rate": _network_rate(job, unit),
+            **_same_sampling(job),
+        }
+    plain = job.values()
+    words = []
+    for section, keys in changes.items():
+        for key, value in keys.items():
+            if plain[section][key] != value:
+                words.append(f"{section}.{key} = {value!r}")
+            plain[section][key] = value
+    try:
+        return tuple(words), Job.model_validate(plain)
+    except ValueError as error:
+        raise JobError(str(error)) from error
+
+
+def enough_features(job: Job) -> int:
+    """p at which a network without hidden layers has gradients as long as the clip; 0: any.
+
+    Its inputs are √p long, and w·(softmax − e_y) is up to w√2, w the least weight of a class.
+    """
+    learner = LEARNERS[job.model.learns]
+    if learner is not LEARNERS["network"] or getattr(job.model, "hidden", None):
+        return 0
+    least = min(job.model.weights_of_classes, default=1.0)
+    wanted = math.ceil(0.6 * (unless_auto(job.dp_sgd.clip_norm, 1.0) / least) ** 2)
+    return min(max(wanted, learner.features), _MOST_FEATURES)
+
+
+def _always_in(job: Job) -> dict[str, Any]:
+    """Every party in every sum, where no attack has a use for its coins."""
+    return {} if _own_coin(job) < 1 else {"per-round": "all", "presence": "auto"}
+
+
+def _same_sampling(job: Job) -> dict[str, Any]:
+    """The job's rate and steps, whatever the number of records."""
+    if job.privacy.unit == "party":
+        # Of no effect on ε, and a party that takes all its records computes the same every time.
+        return {"sampling-rate": 1.0, "batch-size": "auto", "local-steps": 1}
+    settings, least = job.dp_sgd, job.parties.min_records
+    rate: Any = settings.sampling_rate
+    if settings.batch_size != "auto":
+        if least == "auto":
+            raise AuditError(
+                "Expected parties.min-records with dp-sgd.batch-size, got 'auto': the sampling "
+                "rate is the one over the other."
+            )
+        rate = settings.batch_size / least
+    steps: Any = settings.local_steps
+    if steps == "auto" and "auto" not in {rate, settings.local_epochs}:
+        steps = max(1, round(settings.local_epochs / rate))
+    return {"sampling-rate": rate, "batch-size": "auto", "local-steps": steps}
+
+
+def _network_rate(job: Job, unit: Unit) -> float:
+    if unit is Unit.PARTY:
+        return 1e3  # An update far beyond S: the clip is what is tested.
+    # Where an update is clipped too, well within S: that clip would only hide the record.
+    clip = job.dp_sgd.party_clip_norm if job.privacy.unit == "both" else 1.0
+    return 1e-2 * unless_auto(clip, 1.0)

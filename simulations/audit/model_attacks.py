@@ -1,0 +1,159 @@
+"""Attacks on the model that a run releases at last: whole trainings, on the records of a job.
+
+| attack | canary | score of a model |
+|---|---|---|
+| clipbkd | along the direction that records use least, with the rarest label | logit |
+| label-flip | a record with another label | logit |
+| membership | every record: it is in a world by a coin | how likely its logit is with it |
+
+clipbkd and label-flip train worlds with the canary and without (Jagielski, Ullman & Oprea 2020,
+arXiv:2006.07709); a logit is that of the canary's label at the canary, less that of a row of zeros.
+Membership (after Carlini et al. 2022, arXiv:2112.03570): a coin decides which of two records is in
+a world, or under add-or-remove-one whether a record is. As many worlds again give every record two
+Gaussians of its logit; the coins of the others are guessed. Worlds are independent, so that all
+their coins together are those of one run of a release that costs a record no more
+(`parley.privacy.audit.one_run`). Who reads the model at last is the weakest adversary: bounds are
+far below the claim, and say what such an attacker gets.
+
+The records are synthetic, or the job's own: what an attack then says of them is computed from them,
+and no ε covers it. Nothing else of the job is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from parley.client.data.party_block import PartyBlock
+from parley.privacy.accounting.threat_model import Neighbouring
+from parley.simulations.audit.audit_target import Audited
+from parley.simulations.audit.federation_templates import AuditError
+from parley.simulations.audit.observed_worlds import Observed, Pair
+from parley.simulations.audit.world_batch import Source, models
+
+Values = NDArray[np.float64]
+
+
+def _clipbkd(records: PartyBlock) -> tuple[Values, Any]:
+    rows = np.asarray(records.features, dtype=np.float64)
+    least = np.linalg.eigh(rows.T @ rows)[1][:, 0]
+    values, counts = np.unique(records.labels, return_counts=True)
+    return least * np.linalg.norm(rows, axis=1).mean(), values[counts.argmin()]
+
+
+def _label_flip(records: PartyBlock) -> tuple[Values, Any]:
+    values = np.unique(records.labels)
+    return records.features[0], values[values != records.labels[0]][0]
+
+
+def _canary(
+    make: Callable[[PartyBlock], tuple[Values, Any]], given: Audited, count: int, source: Source
+) -> Pair:
+    """With the canary in place of the first record; without it: that record, or none."""
+    records = _records(given)
+    row, label = make(records)
+    features, labels = records.features.copy(), records.labels.copy()
+    features[0], labels[0] = row, label
+    inside = PartyBlock(features=features, labels=labels, offsets=records.offsets)
+    outside = records
+    if given.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
+        offsets = np.maximum(records.offsets - 1, 0)
+        outside = PartyBlock(features=features[1:], labels=labels[1:], offsets=offsets)
+    both, its = np.stack([row, np.zeros_like(row)]), np.array([label, label])
+
+    def seen(world: PartyBlock, name: str) -> Observed:
+        thetas = models(given, lambda _: world, count, source.of(name))
+        logits = _logits(given.algorithm.model, thetas, both, its)
+        return Observed(scores=np.asarray(logits[:, 0] - logits[:, 1]))
+
+    return seen(inside, "in"), seen(outside, "out")
+
+
+def _membership(given: Audited, count: int, source: Source) -> Pair:
+    """Scores of every coin of `count` worlds, of those that fell in and of those that fell out."""
+    block = _records(given)
+    one_of_two = given.guarantee.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE
+    rng = np.random.default_rng(source.of("coins").chunk(0).seed)
+    # Every party's records in pairs, in the order that the job split them in: it drew that.
+    first = np.concatenate(
+        [at + 2 * np.arange(n // 2) for at, n in zip(block.offsets, block.sizes, strict=False)]
+    )
+    records = np.stack([first, first + 1], axis=1)
+    coins = rng.random((2 * count, len(first), 2)) < 0.5
+    if one_of_two:
+        coins[:, :, 1] = ~coins[:, :, 0]
+    bounds = np.concatenate([[0], np.cumsum(block.sizes // 2)])
+
+    def world(number: int) -> PartyBlock:
+        there = coins[number]
+        counted = np.concatenate([[0], np.cumsum(there.sum(1))])
+        rows = records[there]
+        return PartyBlock(
+            features=block.features[rows],
+            labels=block.labels[rows],
+            offsets=counted[bounds].astype(np.int64),
+        )
+
+    thetas, flat = models(given, world, 2 * count, source.of("worlds")), records.ravel()
+    logits = _logits(given.algorithm.model, thetas, block.features[flat], block.labels[flat])
+    scores = _likelihoods(logits.reshape(2 * count, *records.shape), coins, count)
+    there = coins[count:]
+    if one_of_two:
+        scores, there = scores[:, :, 0] - scores[:, :, 1], there[:, :, 0]
+    return Observed(scores=scores[there]), Observed(scores=scores[~there])
+
+
+def _likelihoods(
+    seen: NDArray[np.float64], coins: NDArray[np.bool_], shadows: int
+) -> NDArray[np.float64]:
+    """Log-ratios of the worlds that are guessed, by Gaussians of the others; one variance."""
+    own, there = seen[:shadows], coins[:shadows]
+    counts = np.maximum(there.sum(0), 1), np.maximum((~there).sum(0), 1)
+    means = (own * there).sum(0) / counts[0], (own * ~there).sum(0) / counts[1]
+    spread = np.where(there, own - means[0], own - means[1])
+    variance = max(float(np.square(spread).mean()), 1e-300)
+    return np.asarray(
+        (np.square(seen[shadows:] - means[1]) - np.square(seen[shadows:] - means[0]))
+        / (2 * variance)
+    )
+
+
+def _records(given: Audited) -> PartyBlock:
+    if given.records is None:
+        raise AuditError("Expected records for an attack on the released model, got none.")
+    if given.algorithm.model.metric_name != "accuracy":
+        raise AuditError("Expected a model of classes, got one of targets: it has no logits.")
+    return given.records
+
+
+TRAININGS: dict[str, Callable[[Audited, int, Source], Pair]] = {
+    "clipbkd": partial(_canary, _clipbkd),
+    "label-flip": partial(_canary, _label_flip),
+    "membership": _membership,
+}
+"""By name: how many worlds of each kind are looked at, and whence their randomness → what of."""
+
+
+def _logits(model: Any, thetas: Values, rows: NDArray[np.floating], labels: Any) -> Values:
+    """`[W, N]` of every record's own class, under every model."""
+
+    def scores(theta: Values) -> Values:
+        if hasattr(model, "scores"):
+            return np.asarray(model.scores(theta, rows).detach().cpu(), dtype=np.float64)
+        return np.asarray(model.margins(theta, rows), dtype=np.float64)
+
+    return np.stack([_logit(scores(theta), labels) for theta in thetas])
+
+
+def _logit(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.float64]:
+    if scores.ndim == 1:
+        return np.asarray(np.nan_to_num(scores * labels))
+    at = np.arange(len(labels)), labels.astype(np.int64)
+    others = scores.copy()
+    others[at] = -np.inf
+    return np.asarray(np.nan_to_num(scores[at] - logsumexp(others, axis=1)))

@@ -1,0 +1,109 @@
+"""How labels and sizes are spread over the parties: what makes a federation non-IID.
+
+Known to a simulation alone: every figure here is computed from all parties' records, without
+noise. With up to 30 parties every one is shown, with more the quantiles over the parties.
+
+    >>> found = spread(np.array([0, 0, 0, 1, 1, 1]), np.array([0, 3, 6]))
+    >>> found.labels, found.counts, found.skew
+    (('0', '1'), ((3, 0), (0, 3)), Skew(mean=0.5, largest=0.5))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.server.jobs.job import Job
+from parley.server.records.run_summary import OTHERS, Partition, Skew
+
+QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+_MOST_PARTIES = 30
+_MOST_LABELS = 12
+_BINS = 5
+
+
+def partition_of(
+    job: Job,
+    labels: NDArray[np.generic],
+    offsets: NDArray[np.int64],
+    *,
+    label_names: Sequence[str] = (),
+    party_names: Sequence[str] = (),
+) -> Partition:
+    """`spread`, and the rule that the job split its data by: `partition` of `summary.json`."""
+    data = job.data
+    kind = "files" if data.several else data.partition
+    found = spread(labels, offsets, numeric=job.model.metric == "r2", names=label_names)
+    return found.adding(
+        parties=tuple(party_names) if found.counts and party_names else None,
+        kind=kind,
+        alpha=data.dirichlet_alpha if kind == "dirichlet" else None,
+        column=data.partition_column if kind == "column" else None,
+    )
+
+
+def spread(
+    labels: NDArray[np.generic],
+    offsets: NDArray[np.int64],
+    *,
+    numeric: bool = False,
+    names: Sequence[str] = (),
+) -> Partition:
+    """What parties hold of each label.
+
+    Args:
+        offsets: `[B+1]` where each party's begin.
+        numeric: labels are numbers, shown by fifths of all of them.
+        names: of labels −1 and +1, or of the classes; none: they are shown as they are.
+
+    Returns:
+        the spread, without the rule that made it: every party's counts for few parties, quantiles
+    """
+    shown, at = _binned(labels) if numeric else _named(labels, names)
+    sizes = np.diff(offsets)
+    parties, kinds = len(sizes), len(shown)
+    owner = np.repeat(np.arange(parties), sizes)
+    counts = np.bincount(owner * kinds + at, minlength=parties * kinds).reshape(parties, kinds)
+    overall = counts.sum(axis=0) / counts.sum()
+    shares = counts / np.maximum(sizes, 1)[:, None]
+    distance = np.abs(shares - overall).sum(axis=1) / 2
+    few = parties <= _MOST_PARTIES
+    named = shares[:, :-1] if shown[-1] == OTHERS else shares
+    return Partition(
+        labels=shown,
+        numeric=numeric,
+        overall=overall.tolist(),
+        skew=Skew(mean=float(distance.mean()), largest=float(distance.max())),
+        quantiles=QUANTILES,
+        commonest=np.quantile(named.max(axis=1), QUANTILES).tolist(),
+        sizes=np.quantile(sizes, QUANTILES).tolist(),
+        counts=counts.tolist() if few else None,
+        shares=None if few else np.quantile(shares, QUANTILES, axis=0).T.tolist(),
+    )
+
+
+def _named(
+    labels: NDArray[np.generic], called: Sequence[str]
+) -> tuple[list[str], NDArray[np.int64]]:
+    """Names and positions of labels; beyond the commonest they are one."""
+    values, at, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    names = [
+        called[max(int(value), 0)] if called else f"{value:g}".replace("-", "−")
+        for value in values.astype(np.float64)
+    ]
+    if len(values) <= _MOST_LABELS + 1:
+        return names, at.astype(np.int64)
+    kept = np.sort(np.argsort(-counts, kind="stable")[:_MOST_LABELS])
+    place = np.full(len(values), _MOST_LABELS)
+    place[kept] = np.arange(_MOST_LABELS)
+    return [*(names[i] for i in kept), OTHERS], place[at]
+
+
+def _binned(labels: NDArray[np.generic]) -> tuple[list[str], NDArray[np.int64]]:
+    """Fifths of numbers, each named by its upper end."""
+    values = labels.astype(np.float64)
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:]))
+    names = [f"≤ {edge:.3g}".replace("-", "−") for edge in edges]
+    return names, np.searchsorted(edges, values).clip(max=len(edges) - 1)

@@ -1,0 +1,231 @@
+"""A simulation's data, read, drawn, split and prepared once, for many worlds.
+
+What a job says of its data and parties decides the rows; its model decides what is learned from
+them. So runs that differ in noise, budget or algorithm share them, also across processes: an array
+lies in its own file, mapped into memory and never written to. Such a folder is this program's
+own, beside its runs, and as closed as the data are. It says its own name and the digests of its
+arrays, and is refused where another user could have written to it.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.lib import format
+from numpy.typing import NDArray
+
+from parley.client.data.party_block import PartyBlock
+from parley.safe_io.json_writing import json_text
+from parley.server.jobs.job import Job
+
+_ARRAYS = ("rows", "labels", "test_rows", "test_labels", "sizes", "row_digests")
+
+FILES = (*(f"{name}.npy" for name in _ARRAYS), "facts.json")
+"""All that lies in a folder of prepared rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedData:
+    """Rows of all parties, and what is known of them.
+
+    Attributes:
+        rows, labels: `[N, p]`, `[N]` party after party, prepared.
+        classes: K of the schema; 0 where it lists none.
+        fingerprint, contents: what a ledger knows the data by.
+        row_digests: `[K, 3]` and each of their rows; none of data that are bundled.
+        label_names: of the labels, as the model counts them.
+        features: the public map of every row; empty where there is none.
+        party_names: where files or a column name them.
+    """
+
+    rows: NDArray[np.floating[Any]]
+    labels: NDArray[np.generic]
+    test_rows: NDArray[np.floating[Any]]
+    test_labels: NDArray[np.generic]
+    sizes: NDArray[np.int64]
+    classes: int
+    fingerprint: str
+    contents: str
+    row_digests: NDArray[np.uint64]
+    schema: str
+    label_names: tuple[str, ...]
+    features: Mapping[str, Any]
+    party_names: tuple[str, ...] = ()
+
+    def block(self, labels: NDArray[np.generic]) -> PartyBlock:
+        """The parties' records, labels as a model takes them."""
+        offsets = np.concatenate([[0], np.cumsum(self.sizes)])
+        return PartyBlock(features=self.rows, labels=labels, offsets=offsets)
+
+    def save(self, folder: Path, *, name: str = "") -> None:
+        """Writes it to a new folder, whole when `facts.json` is there.
+
+        Args:
+            name: that the folder will have; default: that it has.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)  # records
+        facts = {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in vars(self).items()
+            if key not in _ARRAYS
+        }
+        for each in _ARRAYS:
+            np.save(folder / f"{each}.npy", getattr(self, each), allow_pickle=False)
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            facts |= {"place": name or folder.name, "digests": _digests(opened)}
+        finally:
+            os.close(opened)
+        (folder / "facts.json").write_text(json_text(facts), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path, *, whole: bool = False) -> Self:
+        """What `save` wrote, mapped into memory.
+
+        Args:
+            whole: every byte is compared with the digests.
+
+        Raises:
+            OSError, ValueError, KeyError, TypeError, AttributeError: not all of it is there, or it
+                is not what was written there, or somebody else may write to it.
+        """
+        # What is opened below is what was checked: an open folder is not exchanged for another.
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            _check_own(opened)
+            return cls._of(opened, folder.name, whole=whole)
+        except OSError as error:
+            if error.filename:
+                error.filename = str(folder / Path(error.filename).name)
+            raise
+        finally:
+            os.close(opened)
+
+    @classmethod
+    def _of(cls, folder: int, name: str, *, whole: bool) -> Self:
+        with _inside(folder, "facts.json") as file:
+            facts = json.load(file)
+        if (place := facts.pop("place")) != name:
+            raise ValueError(f"they were kept as {place}, for other data")
+        digests = facts.pop("digests")
+        if whole and digests != (found := _digests(folder)):
+            changed = [f"{each}.npy" for each in _ARRAYS if digests.get(each) != found[each]]
+            raise ValueError(f"{', '.join(changed)} changed since")
+        arrays: dict[str, Any] = {each: _mapped(folder, each) for each in _ARRAYS}
+        named = {each: tuple(facts[each]) for each in ("label_names", "party_names")}
+        data = cls(**arrays, **{**facts, **named})
+        counts = {len(data.rows), len(data.labels), int(data.sizes.sum())}
+        if data.rows.ndim != 2 or len(counts) > 1 or int(data.sizes.min(initial=0)) < 0:
+            raise ValueError("expected as many rows as labels, and as parties hold; got others")
+        return data
+
+    def digest(self, first: int, last: int) -> str:
+        """Names the records of parties `first` to `last` − 1."""
+        rows = slice(int(self.sizes[:first].sum()), int(self.sizes[:last].sum()))
+        digest = hashlib.sha256()
+        for each in (self.sizes[first:last], self.labels[rows], self.rows[rows]):
+            digest.update(f"{each.dtype} {each.shape} ".encode())
+            digest.update(np.ascontiguousarray(each).data)
+        return digest.hexdigest()
+
+
+def _inside(folder: int, name: str) -> BufferedReader:
+    """A file of an open folder, to read."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+
+    return open(name, "rb", opener=opener)
+
+
+def _mapped(folder: int, name: str) -> NDArray[Any]:
+    """An array of an open folder, mapped; ValueError where it is cut or of another form."""
+    with _inside(folder, f"{name}.npy") as file:
+        if format.read_magic(file) != (1, 0):
+            raise ValueError(f"expected {name}.npy as it was written, got another version")
+        shape, fortran, dtype = format.read_array_header_1_0(file)
+        if fortran or dtype.hasobject:
+            raise ValueError(f"expected {name}.npy as it was written, got {dtype}")
+        if 0 in shape:  # nothing to map
+            return np.empty(shape, dtype)
+        # A plain view: each slice of a memmap would be an object with a file's name.
+        return np.asarray(np.memmap(file, dtype, mode="r", offset=file.tell(), shape=shape))
+
+
+def _digests(folder: int) -> dict[str, str]:
+    """SHA-256 of every array's file."""
+
+    def digest(name: str) -> str:
+        with _inside(folder, f"{name}.npy") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(_ARRAYS, pool.map(digest, _ARRAYS), strict=True))
+
+
+def _check_own(folder: int) -> None:
+    """Refuses an open folder that another user owns or may write to, and one with links in it."""
+    found = {"the folder": os.stat(folder)}
+    for name in os.listdir(folder):
+        found[name] = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    for name, each in found.items():
+        if each.st_uid != os.geteuid() or stat.S_ISLNK(each.st_mode):
+            raise ValueError(f"{name} is a link, or user {each.st_uid}'s")
+        if each.st_mode & 0o022:
+            raise ValueError(f"others may write to {name}")
+
+
+def data_key(job: Job, *, contents: bool = False) -> str:
+    """What decides the prepared rows of a job, as text: equal texts, equal rows.
+
+    Args:
+        contents: whether a file is identified by the digest of its bytes; else by its name, size
+            and time of change.
+    """
+    named = (job.data.source, job.data.data_schema, job.data.test_source, job.data.test_schema)
+    paths = sorted(path for name in named if name for path in glob.glob(name, recursive=True))
+    return json_text(
+        [
+            [[path, *_identity(path, contents=contents)] for path in paths],
+            job.data.model_dump(mode="json"),
+            job.parties.model_dump(mode="json"),
+            str(job.privacy.neighbouring),
+            job.model.learns,
+            [job.label_kind(0), job.label_kind(3)],
+            job.model.has_intercept,
+            _map_key(job),
+        ]
+    )
+
+
+def _map_key(job: Job) -> Any:
+    """What decides the features: the map, or all that its rule looks at beside the records."""
+    model = job.settled().model
+    if not model.features_open:
+        return model.feature_map
+    return [job.noise, job.privacy.model_dump(mode="json"), job.min_survivors, job.corrupt]
+
+
+def _identity(path: str, *, contents: bool) -> list[int | str]:
+    if contents:
+        return [file_digest(path)]
+    found = os.stat(path)
+    return [found.st_size, found.st_mtime_ns]
+
+
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,325 @@
+"""The records that a job's data section names: bundled, in memory, a query, or files.
+
+Also here: data that the caller hands over in memory, with the schema that reads them.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parley.client.data.budget_blocks import Division
+from parley.client.data.content_digest import sum_of
+from parley.client.data.data_sources import Frame, Source, SqlQuery, frame_of, has_names
+from parley.client.data.memory_limit import room_for
+from parley.client.data.raw_table import DataError
+from parley.client.data.records import (
+    Records,
+    find_party_files,
+    read_records,
+    records_from_columns,
+)
+from parley.client.data.schema import Schema, SchemaError, load_schema
+from parley.client.data.schema_inference.draft import infer_schema
+from parley.server.jobs.job import Job
+from parley.server.jobs.job_file import READ_FROM, load_job
+from parley.server.jobs.section_base import JobError
+from parley.server.jobs.unused_keys import check_unused_keys
+from parley.simulations.data.bundled_datasets import BUNDLED, PIECE, Columns, bundled_schema
+from parley.simulations.data.public_shape import check_own_schema
+
+MEMORY = ("memory", "memory-*")
+"""`data.source` of a job whose data are handed over: a table, and one a party."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """Data in memory.
+
+    Attributes:
+        frames: of one table for all parties, or of each party.
+        one_a_party: which of both.
+    """
+
+    frames: tuple[Frame, ...]
+    one_a_party: bool
+    schema: Schema
+
+
+def of_memory(job: Job, given: Given) -> Job:
+    """The job, naming no file as its source; where it names no model, the label's."""
+    if not job.run.in_process:
+        raise JobError(
+            f"Expected run.engine = 'fast' with data in memory, got {job.run.engine!r}: real "
+            "parties read their own files."
+        )
+    section = job.data.model_copy(update={"source": MEMORY[given.one_a_party]})
+    job = job.model_copy(update={"data": section})
+    try:
+        check_unused_keys(job)
+    except ValueError as error:
+        raise JobError(str(error)) from None
+    label = given.schema.label
+    kind = next(kind for key, kind in READ_FROM.items() if getattr(label, key) is not None)
+    if kind == job.model.kind or "kind" in job.model.model_fields_set:
+        return job
+    return load_job(values=job.values(), overrides=[f"model.kind={kind}"])
+
+
+def given_data(
+    job: Job, data: Any, *, schema: Schema | str | Path | None = None, label: str | None = None
+) -> Given:
+    """What the caller hands over, with its schema.
+
+    Args:
+        data: of a kind that `parley.client.data.data_sources.frame_of` takes, or a list of one a
+            party.
+        label: then the label's column; default the last one.
+
+    Raises:
+        DataError: none of these kinds, or no schema can be read off them.
+        SchemaError: the schema's file can't be read; `label` beside a schema.
+        JobError: a list of another length than parties.count.
+    """
+    named = schema if schema is not None else job.data.data_schema or None
+    known = named if isinstance(named, Schema) or named is None else load_schema(named)
+    if known is not None and label is not None:
+        raise SchemaError("Expected label without a schema, which names it, got both.")
+    several = isinstance(data, list)
+    parts = list(data) if several else [data]
+    names = [f"in memory, party {at + 1}" if several else "in memory" for at in range(len(parts))]
+    frames = tuple(
+        frame_of(part, schema=known, name=name) for part, name in zip(parts, names, strict=True)
+    )
+    if several and len(frames) != job.parties.count:
+        raise JobError(
+            f"Expected parties.count = {len(frames)}, the length of the list of one a party, got "
+            f"{job.parties.count}."
+        )
+    if known is None:
+        # A network has a place for each column of an array, also for one that never changes.
+        kept = job.model.learns == "network" and not any(map(has_names, parts))
+        known = _drafted(frames, label, keep_numbers=kept)
+    return Given(frames=frames, one_a_party=several, schema=known)
+
+
+def _drafted(frames: tuple[Frame, ...], label: str | None, *, keep_numbers: bool) -> Schema:
+    """Return the schema that is read off all parties' rows; warn of the columns that it ignores."""
+    own = {frame.label for frame in frames}
+    if label is not None and own - {"", label}:
+        got = f"label = {label!r}"
+        raise DataError(
+            "no label beside a pair (X, y), of which y is the label", got, path=frames[0].name
+        )
+    draft = infer_schema(*frames, label=label, keep_numbers=keep_numbers)
+    left_out = [f"{each.name!r} ({each.why})" for each in draft.columns if each.is_ignored]
+    if left_out:
+        warnings.warn(
+            f"The schema was read off the data and ignores {'; '.join(left_out)}. Pass schema= to "
+            "decide for yourself.",
+            stacklevel=4,
+        )
+    return Schema.from_toml(draft.text)
+
+
+def _cells_of(job: Job, schema: Schema) -> Schema:
+    """How cells are read: a map takes them before rows are scaled."""
+    return schema.unscaled if job.model.is_mapped else schema
+
+
+def _division(job: Job) -> Division | None:
+    """How the records are divided, and which of them the job reads. Raises JobError."""
+    data = job.data
+    if not data.block_column:
+        if data.blocks:
+            raise JobError("Expected data.block-column with data.blocks in a simulation, got none.")
+        return None
+    if data.source in BUNDLED:
+        raise JobError(f"Expected a file with data.block-column, got bundled {data.source!r}.")
+    return Division(column=data.block_column, read=tuple(data.blocks))
+
+
+def read_sources(
+    job: Job, rng: np.random.Generator, given: Given | None
+) -> tuple[Records, int, list[int] | None]:
+    """The records, K, and every party's number of records where there is one file for each."""
+    data = job.data
+    _division(job)
+    if given is not None:
+        schema = _cells_of(job, given.schema)
+        if given.one_a_party:
+            return _joined_parties(job, schema, given.frames)
+        return (*_drawn(job, given.frames, schema, "the schema", rng), None)
+    check_source_named(job)
+    if data.source in BUNDLED:
+        return (*_bundled(job, rng), None)
+    if data.source in MEMORY:
+        raise JobError(
+            f"Expected the data of a job with data.source = {data.source!r}: parley.run(job, "
+            "data=…) hands them over, also with resume."
+        )
+    if not data.data_schema:
+        if not (data.query or data.several or Path(data.source).is_file()):
+            raise DataError("a file", "nothing there (check data.source)", path=data.source)
+        asked = " --query …" if data.query else ""
+        raise JobError(
+            f"Expected data.schema with data.source = {data.source!r}, got none. "
+            f"`parley schema infer {data.source}{asked}` writes a first one to review. "
+            f"Bundled sources, which need none: {', '.join(BUNDLED)}."
+        )
+    schema = _cells_of(job, load_schema(data.data_schema))
+    if data.several:
+        return _joined_parties(job, schema, find_party_files(data.source))
+    query = SqlQuery(database=data.source, query=data.query) if data.query else None
+    return (*_drawn(job, (query or data.source,), schema, data.data_schema, rng), None)
+
+
+def _joined_parties(
+    job: Job, schema: Schema, sources: Sequence[Path | Frame]
+) -> tuple[Records, int, list[int]]:
+    """The records of one file a party."""
+    if job.data.records:
+        raise JobError("Expected data.records = 0 with one file a party, got a number.")
+    kind = job.label_kind(schema.classes)
+    divided = _division(job)
+    parts = [read_records(source, schema, kind, division=divided) for source in sources]
+    if len(parts) != job.parties.count:
+        raise JobError(
+            f"Expected parties.count = {len(parts)}, the number of files that "
+            f"{job.data.source} names, got {job.parties.count}: --set parties.count={len(parts)}."
+        )
+    joined = Records(
+        features=np.concatenate([part.features for part in parts]),
+        labels=np.concatenate([part.labels for part in parts]),
+        feature_names=parts[0].feature_names,
+        contents=sum_of([part.contents for part in parts if part.contents]),
+    )
+    return joined, schema.classes, [len(part) for part in parts]
+
+
+def _drawn(
+    job: Job,
+    sources: Sequence[Source],
+    schema: Schema,
+    where: str,
+    rng: np.random.Generator,
+) -> tuple[Records, int]:
+    """The records of one table, or as many of them as the job draws."""
+    column = job.data.partition_column if job.data.partition == "column" else None
+    if column is not None and column not in schema.columns:
+        raise JobError(
+            f"Expected data.partition-column to be a column of {where} "
+            f"({', '.join(schema.columns)}), got {column!r}."
+        )
+    kind = job.label_kind(schema.classes)
+    sample = job.data.records or None
+    try:
+        records = read_records(
+            sources,
+            schema,
+            kind,
+            group_column=column,
+            sample=sample,
+            rng=rng,
+            division=_division(job),
+        )
+    except (DataError, SchemaError):
+        raise
+    except ValueError as error:  # more records asked for than there are
+        raise JobError(f"data.records: {error}") from error
+    return records, schema.classes
+
+
+def check_source_named(job: Job) -> None:
+    """Raise JobError if the job's data have no name, or a schema that is not read."""
+    data = job.data
+    if not data.source:
+        given = f" with data.schema = {data.data_schema!r}" if data.data_schema else ""
+        raise JobError(
+            f"Expected data.source{given}, got none. It names the records: a file, a glob with one "
+            f"file a party, a database, or a bundled source ({', '.join(BUNDLED)})."
+        )
+    check_own_schema(job)
+
+
+def read_test(job: Job, classes: int) -> Records:
+    """The records of `data.test-source`."""
+    path = job.data.test_schema or job.data.data_schema
+    if not path:
+        raise JobError("Expected data.test-schema with data.test-source, got none.")
+    schema = load_schema(path)
+    if schema.classes != classes:
+        raise JobError(
+            f"Expected {classes} classes in {path}, as in the training data, got {schema.classes}."
+        )
+    own = _cells_of(job, schema)
+    return read_records(job.data.test_source, own, job.label_kind(schema.classes))
+
+
+def _bundled(job: Job, rng: np.random.Generator) -> tuple[Records, int]:
+    source, wanted, scaled = job.data.source, job.data.records, not job.model.is_mapped
+    kind = job.label_kind(bundled_schema(source).classes)
+    drawn = wanted if source == "synthetic" and wanted else BUNDLED[source].records
+    records, schema = load_bundled(source, kind, records=drawn, seed=job.data.seed, scaled=scaled)
+    if wanted > len(records):
+        raise JobError(
+            f"Expected data.records of at most {len(records)} from {source}, got {wanted}."
+        )
+    if wanted and source != "synthetic":
+        records = records.take(rng.choice(len(records), wanted, replace=False))
+    return records, schema.classes
+
+
+def load_bundled(
+    name: str,
+    model_kind: str = "logistic",
+    *,
+    records: int = 5000,
+    seed: int = 0,
+    scaled: bool = True,
+) -> tuple[Records, Schema]:
+    """The records of a bundled data set and its schema.
+
+    >>> records, schema = load_bundled("synthetic", records=100, seed=1)
+    >>> records.features.shape, sorted(set(records.labels.tolist()))
+    ((100, 20), [-1.0, 1.0])
+
+    Args:
+        model_kind: logistic, softmax or ridge: how the label is read.
+        records, seed: N and the seed of "synthetic"; of no effect on the others.
+        scaled: rows have norm at most 1; else their cells stay as the schema reads them.
+
+    Raises:
+        DataError: more records than there is memory for.
+        SchemaError: the data set has no label for `model_kind`.
+    """
+    schema = bundled_schema(name)
+    if records < 1:
+        raise ValueError(f"Expected records ≥ 1, got {records}.")
+    if name == "synthetic":
+        room_for(math.inf).check_records(records, features=schema.dimension, path=name)
+    columns = BUNDLED[name].columns(model_kind, records, seed)
+    read = schema if scaled else schema.unscaled
+    if name == "synthetic":
+        return _read_in_place(columns, read, model_kind), schema
+    return records_from_columns(columns, read, model_kind, source=name), schema
+
+
+def _read_in_place(columns: Columns, schema: Schema, model_kind: str) -> Records:
+    """The records of columns x and y, in the memory of x: any number of them is held once."""
+    x, labels = columns["x"], []
+    for begin in range(0, len(x), PIECE):
+        rows = slice(begin, begin + PIECE)
+        piece = {name: values[rows] for name, values in columns.items()}
+        read = records_from_columns(piece, schema, model_kind, source="synthetic")
+        x[rows] = read.features
+        labels.append(read.labels)
+    return Records(
+        features=x, labels=np.concatenate(labels), feature_names=read.feature_names, room=x.base
+    )

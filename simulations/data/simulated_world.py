@@ -1,0 +1,215 @@
+"""A simulation's world: the parties' data, and what only a simulation may know of them.
+
+Everything that looks across parties (loss, accuracy, the non-private optimum) is simulation-only:
+in a real run each would be a separate release.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.data.party_block import PartyBlock
+from parley.client.models.linear_models import LinearModel
+from parley.client.solvers.local_optima import local_optima, optimum
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.section_base import JobError
+from parley.simulations.data.prepared_data import PreparedData
+
+_CHEAP = 500_000
+"""Entries of the data matrix up to which every round is evaluated."""
+
+
+_CLOSE = 1e-6
+"""Gradient norm of the optima that are averaged without privacy."""
+
+_SOLVABLE = 10**9
+"""Entries of the data matrix, times outputs, up to which the optimum is worth its minutes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """What a model says of records whose labels are known.
+
+    Attributes:
+        values: `[N, K]` probabilities, or `[N]` scores in [0, 1]; `[N]` values of targets.
+        truth: `[N]` classes 0..K−1, or targets.
+        names: of the labels; empty for targets.
+        probabilities: the values are, and don't only rank.
+    """
+
+    values: NDArray[np.float64]
+    truth: NDArray[Any]
+    names: tuple[str, ...] = ()
+    probabilities: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The data of a simulation.
+
+    Attributes:
+        data: as they were read and prepared, and what is known of them.
+        block: the parties' records, rows prepared, labels as the model takes them.
+        test_features, test_labels: `[N_test, p]`, `[N_test]` held out before the split.
+        size_weights: parties count by their size.
+        components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
+    """
+
+    data: PreparedData
+    block: PartyBlock
+    test_features: NDArray[np.floating]
+    test_labels: NDArray[np.generic]
+    model: LinearModel
+    lambda_: float
+    federation: Federation
+    size_weights: bool
+    components: NDArray[np.float64] | None = None
+
+    @cached_property
+    def held_out(self) -> PartyBlock:
+        """The held-out records as the parties' own: dealt out one by one, in their order.
+
+        Raises:
+            JobError: fewer than parties.
+        """
+        count, parties = len(self.test_labels), self.block.parties
+        if count < parties:
+            raise JobError(
+                f"Expected held-out records for each of {parties} parties with evaluation.kind = "
+                f"'federated' (data.test-fraction, data.test-source), got {count}."
+            )
+        order = np.argsort(np.arange(count) % parties, kind="stable")
+        sizes = np.bincount(np.arange(count) % parties)
+        return PartyBlock(
+            features=self.test_features[order],
+            labels=self.test_labels[order],
+            offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        )
+
+    @cached_property
+    def party_weights(self) -> NDArray[np.float64]:
+        """`[B]` w_j of the federated objective Σ w_j J_j, summing to 1."""
+        sizes = self.block.sizes.astype(np.float64)
+        weights = sizes if self.size_weights else np.ones_like(sizes)
+        return np.asarray(weights / weights.sum())
+
+    def loss(self, theta: NDArray[np.float64]) -> float:
+        """The objective F(θ) = Σ w_j J_j(θ) on the training records, λ term included."""
+        losses = self.model.losses(theta, self.block)
+        return float(self.party_weights @ losses + self.lambda_ / 2 * theta @ theta)
+
+    def accuracy(self, theta: NDArray[np.float64]) -> float | None:
+        """Accuracy (R² of ridge) on the held-out records; None where it has none.
+
+        There is none without held-out records, nor an R² of targets that are all the same.
+        """
+        if not len(self.test_labels):
+            return None
+        measured = self.model.metric(theta, self.test_features, self.test_labels)
+        return measured if math.isfinite(measured) else None
+
+    @cached_property
+    def majority_accuracy(self) -> float | None:
+        """Accuracy of always answering the held-out records' most frequent label."""
+        if not len(self.test_labels) or self.model.metric_name != "accuracy":
+            return None
+        _, counts = np.unique(self.test_labels, return_counts=True)
+        return float(counts.max() / counts.sum())
+
+    def optimum(self) -> NDArray[np.float64]:
+        """The non-private optimum θ* of the federated objective, computed once."""
+        return self._optimum
+
+    @cached_property
+    def _optimum(self) -> NDArray[np.float64]:
+        return optimum(
+            self.model,
+            self.block.features,
+            self.block.labels,
+            lambda_=self.lambda_,
+            weights=np.repeat(self.party_weights / self.block.sizes, self.block.sizes),
+        ).theta
+
+    def aggregated(self) -> NDArray[np.float64] | None:
+        """The non-private mean of the parties' own optima; None where there are none."""
+        optima = local_optima(self.model, self.block, self.lambda_, _CLOSE)
+        return np.asarray(self.party_weights @ optima.theta)
+
+    def predictions(self, theta: NDArray[np.float64]) -> Predictions | None:
+        """What a model says of the held-out records; None where it says nothing finite."""
+        margins = np.asarray(self.model.margins(theta, self.test_features), np.float64)
+        if not len(margins) or not np.isfinite(margins).all():
+            return None
+        loss = self.model.loss
+        if loss.metric_name != "accuracy":
+            return Predictions(values=margins, truth=np.asarray(self.test_labels, np.float64))
+        chances = loss.chances(margins)
+        ranking = np.arctan(margins) / np.pi + 0.5 if chances is None else chances
+        truth = np.asarray(self.test_labels, np.float64)
+        return Predictions(
+            values=np.asarray(ranking, np.float64),
+            truth=(truth if loss.outputs > 1 else truth > 0).astype(np.int64),
+            names=self.data.label_names,
+            probabilities=chances is not None,
+        )
+
+    def under(self, algorithm: FederatedAlgorithm) -> Self:
+        """The same data as an algorithm sees them."""
+        del algorithm
+        return self
+
+    def baseline(self) -> NDArray[np.float64] | None:
+        """The non-private model to compare with; None where its data are too large to solve."""
+        entries = self.block.features.size * self.model.loss.outputs
+        return self.optimum() if entries <= _SOLVABLE else None
+
+    def figures(
+        self, theta: NDArray[np.float64], best: NDArray[np.float64]
+    ) -> dict[str, float | None]:
+        """What a summary says of a model, beside the non-private one."""
+        loss, baseline_loss = self.loss(theta), self.loss(best)
+        return {
+            "loss": loss,
+            "baseline_loss": baseline_loss,
+            "excess_loss": loss - baseline_loss,
+            "accuracy": self.accuracy(theta),
+            "baseline_accuracy": self.accuracy(best),
+            "majority_accuracy": self.majority_accuracy,
+        }
+
+    def evaluate(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
+        """What a round's line says of a model."""
+        return {"loss": self.loss(theta), "accuracy": self.accuracy(theta)}
+
+    def evaluate_every(self, setting: int | str) -> int:
+        """Rounds between evaluations; 0 for never before the end."""
+        if setting != "auto":
+            return int(setting)
+        return 1 if self.block.features.size <= _CHEAP else 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticExperiment(Experiment):
+    """The data of a simulation in which nothing is learned: there is nothing to measure."""
+
+    model: Any
+
+    def predictions(self, theta: NDArray[np.float64]) -> None:
+        """None."""
+
+    def baseline(self) -> None:
+        """None."""
+
+    def aggregated(self) -> None:
+        """None."""
+
+    def evaluate(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
+        """Nothing."""
+        return {}

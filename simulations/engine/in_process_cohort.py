@@ -1,0 +1,216 @@
+"""The fast engine's cohort: every party in one block, in this process.
+
+Also here: the masked protocol beside the ideal sum, for a few parties of a simulation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.party.party_session import PartySession
+from parley.secure_agg.ideal_sum import IdealSum
+from parley.secure_agg.interface import DropStage, SecureSum, SumResult, TooFewSurvivors
+from parley.server.rounds.cohort import PartyFailed, RoundSum
+from parley.server.rounds.round_release import ATTEMPTS
+from parley.simulations.engine.fault_script import FaultScript
+from parley.simulations.engine.streamed_sum import Adding, Asked, Ring, summed
+
+MOST_PARTIES = 64
+_LEAST_PARTIES = 8
+_MOST_WORDS = 2**28
+"""Words of mask, parties² · d of them: a second or so."""
+
+
+class MaskedCheckFailed(Exception):
+    """The masked protocol gave another sum than the ideal one: a bug, and the run stops."""
+
+
+def checked_parties(*, parties: int, dimension: int) -> int:
+    """How many of the parties a check takes."""
+    affordable = max(math.isqrt(_MOST_WORDS // dimension), _LEAST_PARTIES)
+    return min(parties, MOST_PARTIES, affordable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedCheck:
+    """Two sums over the same few parties.
+
+    Attributes:
+        chosen: `[k]` their indices, in order.
+        masked: the protocol, of k parties.
+        ideal: what it is compared with, of the same parameters.
+    """
+
+    chosen: NDArray[np.int64]
+    masked: SecureSum
+    ideal: SecureSum
+
+    def run(
+        self,
+        own: NDArray[np.unsignedinteger[Any]],
+        *,
+        parties: int,
+        round_number: int,
+        serial: int,
+        dropped: Mapping[int, DropStage],
+    ) -> str | None:
+        """What to say of the check; None where too few of the chosen parties survived for one.
+
+        Args:
+            own: `[k, d]` the chosen parties' contributions.
+            serial: number that masks are bound to.
+
+        Raises:
+            MaskedCheckFailed: sums or survivors differ.
+        """
+        lost = {at: dropped[int(p)] for at, p in enumerate(self.chosen) if int(p) in dropped}
+        try:
+            ideal = self.ideal.sum(own, round_number=serial, dropped=lost)
+        except TooFewSurvivors:
+            return None
+        masked = self.masked.sum(own, round_number=serial, dropped=lost)
+        if not np.array_equal(masked.total, ideal.total) or masked.survivors != ideal.survivors:
+            raise MaskedCheckFailed(
+                f"The masked protocol's sum of round {round_number} differs from the ideal one, "
+                f"for parties {self.chosen.tolist()}. This is a bug; nothing was released."
+            )
+        whom = (
+            f"of {len(self.chosen)} parties drawn at random from {parties} "
+            if len(self.chosen) < parties
+            else ""
+        )
+        return (
+            f"round {round_number}: {len(masked.survivors)} contributions {whom}summed by the "
+            "masked protocol, identical to the last bit"
+        )
+
+
+_NOBODY = np.empty(0, dtype=np.int64)
+
+
+@dataclass(kw_only=True)
+class BlockCohort:
+    """All parties of a simulation behind one secure sum.
+
+    Attributes:
+        dealing: shares of noise are dealt as one draw of their sum, after one that is checked:
+            the law of r shares, in the place of the draws.
+        unchecked: no sum is compared with the masked protocol's, so that the first is dealt, too.
+    """
+
+    session: PartySession
+    secure_sum: SecureSum
+    faults: FaultScript
+    dealing: bool = False
+    unchecked: bool = False
+    check: MaskedCheck | None = None
+    adding: Adding = summed
+    checked: str = field(default="", init=False)
+
+    def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
+        """One release's sum; see `parley.server.rounds.round_release.Cohort`.
+
+        Raises:
+            MaskedCheckFailed: the masked protocol's sum differs.
+        """
+        parties = self.session.block.parties
+        # Of every sum by itself: a release may have several.
+        tried = (plan.step - 1) * ATTEMPTS + attempt
+        faults = self.faults.at(round_number=plan.round_number, attempt=tried, parties=parties)
+        dealer = self._dealer(plan)
+        given_by, dealt = dealer or plan, dealer is not None
+        # Masks are bound to this serial number: no two attempts ever share a key.
+        serial = plan.sum_number * ATTEMPTS + attempt + 1
+        if self.adding is summed and dealt and not faults.dropped and not len(faults.declined):
+            whole = self.session.whole(given_by, state)
+            if whole is not None and isinstance(self.secure_sum, IdealSum):
+                result = self.secure_sum.of_all(whole, round_number=serial)
+                return self._outcome(plan, result, dealt=True)
+        refused = self.session.refusals(plan, faults.declined)
+        absent = dict.fromkeys(refused, DropStage.BEFORE_VECTOR)
+        dropped = {p: stage for p, stage in faults.dropped.items() if p not in absent}
+        lost = absent | dropped
+        if isinstance(self.secure_sum, IdealSum):
+            asked = Asked(
+                plan=given_by,
+                state=state,
+                refused=refused,
+                absent=[p for p, stage in lost.items() if stage is DropStage.BEFORE_VECTOR],
+                dealt=dealt,
+                kept=_NOBODY if self.check is None else self.check.chosen,
+            )
+            given = self.adding(self.session, asked)
+            _check_none(given.failed)
+            result = self.secure_sum.settled(plan.dimension, round_number=serial, dropped=lost)
+            result = replace(result, total=given.total)
+            self._compare(plan, given.kept.astype(plan.encoding.dtype), serial, lost)
+        else:
+            answer = self.session.answer(given_by, state, declining=faults.declined, dealt=dealt)
+            _check_none(answer.failed)
+            result = self.secure_sum.sum(answer.encoded, round_number=serial, dropped=lost)
+        return self._outcome(plan, result, dealt=dealt, refused=refused, dropped=len(dropped))
+
+    def _compare(
+        self, plan: ReleasePlan, kept: Ring, serial: int, lost: Mapping[int, DropStage]
+    ) -> None:
+        """Holds the few that were kept against the masked protocol, until that was possible."""
+        if self.check is None:
+            return
+        said = self.check.run(
+            kept, parties=plan.parties, round_number=plan.round_number, serial=serial, dropped=lost
+        )
+        if said is not None:
+            self.checked, self.check = said, None
+
+    def _outcome(
+        self,
+        plan: ReleasePlan,
+        result: SumResult,
+        *,
+        dealt: bool,
+        refused: Mapping[int, str] = MappingProxyType({}),
+        dropped: int = 0,
+    ) -> RoundSum:
+        """The sum with the noise that is dealt, and what became of the parties."""
+        total = result.total
+        if dealt:
+            stream = self.session.randomness.dealt(plan.round_number, plan.step)
+            total = plan.deal(len(result.survivors), stream, total)
+        parties = self.session.block.parties
+        return RoundSum(
+            total=total,
+            survivors=result.survivors,
+            weight=float(self.session.weights(plan)[list(result.survivors)].sum()),
+            asked=parties,
+            answered=parties - len(refused) - dropped,
+            declined=len(refused),
+            dropped=dropped,
+            reasons=dict(Counter(refused.values())),
+            bytes_up=result.bytes_up,
+            bytes_down=result.bytes_down,
+            stages=result.stages,
+        )
+
+    def _dealer(self, plan: ReleasePlan) -> ReleasePlan | None:
+        """By whose grid it is added up, if dealt: a sum that is checked is drawn in full."""
+        due = self.unchecked or plan.sum_number > 1
+        return plan.of_dealer if self.dealing and due else None
+
+
+def _check_none(failed: Collection[int]) -> None:
+    if failed:
+        raise PartyFailed(
+            "A party could not certify its local optimum: the release is given up, nothing was "
+            "opened, and its charge stands. A larger model.lambda or "
+            "algorithm.relative-tolerance makes certification easier."
+        )

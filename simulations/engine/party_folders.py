@@ -1,0 +1,139 @@
+"""Every party of a job as its own folder: records, policy, identity, ledger to be.
+
+What `parley deploy init` makes for machines, made for one: the job's data are read and split as the
+fast engine splits them, and each party's prepared rows go to its folder alone. Its policy accepts
+this job and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from parley.client.contract.roster import Deployment, RosterParty, render_deployment
+from parley.client.party.dataset_config import DataSet
+from parley.client.party.owner_policy import Consent, render_consent
+from parley.secure_agg.primitives import KEY_BYTES, signing_public
+from parley.server.jobs.job import Job
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.budget_check import budgets_of
+from parley.server.planning.job_planner import algorithm_for
+from parley.server.planning.run_stages import beside, rounds_of, stages_of
+from parley.server.records.run_folder import anchored
+from parley.server.rounds.party_inspection import served_name
+from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.simulated_world import Experiment
+
+FINGERPRINT = "fingerprint"
+"""File beside the parties' folders: the data's name in the server's ledger."""
+
+COMPONENTS = "components.safetensors"
+"""File beside the parties' folders: public components that the launcher took from held-out rows."""
+
+
+def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = None) -> Deployment:
+    """Makes `folder/party-0`, `folder/party-1`, … and returns their roster.
+
+    Raises:
+        JobError: what is wrong with the job for these data.
+        DataError, SchemaError, PartitionError: what is wrong with the data.
+    """
+    if job.data.blocks:
+        raise JobError(
+            "Expected no data.blocks with parties that are made here, whose rows are prepared, got "
+            "some: run.engine = 'fast', or real parties with a block-column."
+        )
+    experiment = experiment or load_experiment(job)
+    job = job.settled(experiment.federation, experiment.data.classes)
+    consent = _consent(job, experiment)
+    folder.mkdir(parents=True, exist_ok=True)
+    block, parties = experiment.block, []
+    for index, home in enumerate(party_folders(folder, block.parties)):
+        home.mkdir(mode=0o700)
+        own = block.take(np.array([index]))
+        np.savez(home / "records.npz", features=own.features, labels=own.labels)
+        (home / "records.npz").chmod(0o600)
+        if job.evaluation.asked:
+            held = experiment.held_out.take(np.array([index]))
+            np.savez(home / "held-out.npz", features=held.features, labels=held.labels)
+            (home / "held-out.npz").chmod(0o600)
+        (home / "party.toml").write_text(render_consent(consent), encoding="utf-8")
+        key = os.urandom(KEY_BYTES)
+        secret = os.open(home / "identity.key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(secret, "w", encoding="ascii") as file:
+            file.write(key.hex() + "\n")
+        parties.append(RosterParty(name=home.name, identity=signing_public(key)))
+    deployment = Deployment(server_address="", parties=tuple(parties))
+    write_roster(deployment, folder)
+    (folder / FINGERPRINT).write_text(experiment.data.fingerprint + "\n", encoding="utf-8")
+    if experiment.components is not None:
+        save_file({"components": experiment.components}, folder / COMPONENTS)
+    return deployment
+
+
+def party_folders(folder: Path, count: int) -> list[Path]:
+    """Where the parties' folders are, by index."""
+    return [folder / f"party-{index}" for index in range(count)]
+
+
+def write_roster(deployment: Deployment, folder: Path) -> None:
+    """Writes the roster beside the parties and into the folder of each."""
+    text = render_deployment(deployment)
+    for home in (folder, *party_folders(folder, len(deployment.parties))):
+        (home / "deployment.toml").write_text(text, encoding="utf-8")
+
+
+def _consent(job: Job, experiment: Experiment) -> Consent:
+    """A policy that this job just fits."""
+    algorithm = algorithm_for(job, experiment.model, experiment.federation)
+    stages = stages_of(
+        job,
+        algorithm=algorithm,
+        federation=experiment.federation,
+        features=experiment.block.features.shape[1],
+    )
+    settings, plan = job.secure_aggregation, rounds_of(stages).plan
+    plans = [stage.plan for stage in stages]
+    guarantees = [guarantee for each in plans for guarantee in each.guarantees]
+    own, *others = budgets_of(job, plan, experiment.data.fingerprint)
+    facts: dict[str, Any] = {
+        "prepared": "records.npz",
+        "held-out": "held-out.npz" if job.evaluation.asked else "",
+        "classes": int(experiment.model.classes),
+        "map": experiment.data.features.get("digest", ""),
+        "epsilon": own.epsilon,
+        "delta": own.delta,
+        "unit": own.unit,
+        "neighbouring": own.neighbouring,
+        "certificate": str(own.certificate),
+        "reserved-delta": own.reserved_delta,
+    }
+    for each in others:
+        facts |= {f"{each.unit}-epsilon": each.epsilon, f"{each.unit}-delta": each.delta}
+    dataset = DataSet.model_validate(facts)
+    return Consent.model_validate(
+        {
+            "min-survivors": plan.min_survivors,
+            "colluders-at-least": job.corrupt,
+            "noise-points": sorted({str(each.noise_point) for each in guarantees}),
+            "insist-on-inner": plan.charged_by(plan.primary.unit) is plan.primary,
+            # A grid that the job sets by hand is its owner's, who is the parties', too.
+            "insist-on-fine-grid": (settings.ring_bits, settings.scale_bits) == ("auto", "auto"),
+            "laws": sorted({each.mechanism.law for each in guarantees}),
+            "calibrations": sorted({each.calibration for each in guarantees}),
+            "algorithms": [
+                anchored(job).algorithm.kind,
+                *(each.plan.algorithm for each in beside(stages)),
+            ],
+            "models": [job.model.kind],
+            "largest-model": max(each.dimension for each in plans),
+            "allow-seeded-noise": plan.seeded,
+            "seed": job.seed,
+            "device": job.run.device,
+            "data": {served_name(job): dataset},
+        }
+    )

@@ -1,0 +1,149 @@
+"""The parties' sum, a few of them at a time: no contribution is held once it is added.
+
+Integers of a ring add up alike in any order and in any groups, so that the sum has the same bits
+however the block is cut. Within a group an algorithm goes through the records in pieces that stay
+in cache, on every core at hand (`parley.client.data.record_chunks`); the group's results do, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.contract.model_state import State
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.party_block import PartyBlock
+from parley.client.data.record_chunks import block_ranges, for_each_chunk, row_ranges
+from parley.client.party.party_session import PartySession
+
+Ring = NDArray[np.unsignedinteger[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a block of parties is asked for.
+
+    Attributes:
+        refused: parties that compute nothing.
+        absent: parties that compute and are not in the sum.
+        kept: `[k]` parties in order whose contributions are wanted beside the sum.
+    """
+
+    plan: ReleasePlan
+    state: State
+    refused: Collection[int] = ()
+    absent: Collection[int] = ()
+    dealt: bool = False
+    kept: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summed:
+    """What a block of parties gives.
+
+    Attributes:
+        total: `[d]` ring elements.
+        kept: `[k, d]` those that were asked for; zeros of parties that refused.
+        failed: parties that have nothing they may release; the total is then of no use.
+    """
+
+    total: Ring
+    kept: Ring
+    failed: tuple[int, ...]
+
+
+def pieces_of(algorithm: FederatedAlgorithm, block: PartyBlock) -> Sequence[tuple[int, int]]:
+    """Ranges of the block's parties that are asked at once."""
+    return block_ranges(block, algorithm.dimension)
+
+
+def summed(
+    session: PartySession, asked: Asked, pieces: Sequence[tuple[int, int]] | None = None
+) -> Summed:
+    """The sum of the parties' contributions; each of them is charged.
+
+    Args:
+        pieces: as `pieces_of` gives them, if they are known.
+
+    Raises:
+        EncodingError, ValueError: as `PartySession.answer`.
+    """
+    plan, parties = asked.plan, session.block.parties
+    session.randomness.check(seeded=plan.seeded)
+    willing = _without(parties, asked.refused)
+    counted = _without(parties, asked.absent)
+    charge(session, asked)
+    kept: Ring = np.zeros((len(asked.kept), plan.dimension), dtype=plan.encoding.dtype)
+    ranges = pieces_of(session.algorithm, session.block) if pieces is None else pieces
+    done = [_piece(session, asked, willing, counted, kept, *each) for each in ranges]
+    total: Ring = np.zeros(plan.dimension, dtype=plan.encoding.dtype)
+    for own, _ in done:
+        total += own
+    failed = tuple(party for _, names in done for party in names)
+    return Summed(total=total, kept=kept, failed=failed)
+
+
+Adding = Callable[[PartySession, Asked], Summed]
+"""A way to add parties up: as `summed`, wherever it is done."""
+
+
+def charge(session: PartySession, asked: Asked) -> None:
+    """Counts the release for the parties that compute for it."""
+    willing = _without(session.block.parties, asked.refused)
+    session.charge(asked.plan, slice(None) if willing is None else np.flatnonzero(willing))
+
+
+def _piece(
+    session: PartySession,
+    asked: Asked,
+    willing: NDArray[np.bool_] | None,
+    counted: NDArray[np.bool_] | None,
+    kept: Ring,
+    first: int,
+    last: int,
+) -> tuple[Ring, tuple[int, ...]]:
+    """`[d]` the sum of some parties, and who of them failed."""
+    plan = asked.plan
+    nothing: Ring = np.zeros(plan.dimension, dtype=plan.encoding.dtype)
+    rows = np.arange(first, last)
+    if willing is not None:
+        rows = rows[willing[first:last]]
+        if not rows.size:
+            return nothing, ()
+    alike = rows.size == last - first
+    block = session.block.span(first, last) if alike else session.block.take(rows)
+    contribution = session.algorithm.local(asked.state, block, plan, session.randomness)
+    if contribution.failed:
+        return nothing, tuple(int(rows[at]) for at in contribution.failed)
+
+    def some(begin: int, end: int) -> Ring:
+        own = rows[begin:end]
+        values = contribution.weighed(plan, block.sizes, slice(begin, end))
+        encoded = session.encoded(plan, values, own, asked.dealt)
+        for at in range(*np.searchsorted(asked.kept, [own[0], own[-1] + 1])):
+            kept[at] = encoded[own == asked.kept[at]].sum(axis=0, dtype=kept.dtype)
+        if counted is not None:
+            encoded = encoded[counted[own]]
+        own_sum: Ring = np.add.reduce(encoded, axis=0, dtype=encoded.dtype)
+        return own_sum
+
+    ranges = row_ranges(contribution.values)
+    if plan.shared is None or asked.dealt:  # threads take longer to share the rest than it takes
+        sums = [some(*each) for each in ranges]
+    else:
+        sums = for_each_chunk(some, ranges)
+    return np.add.reduce(sums, axis=0, dtype=nothing.dtype), ()
+
+
+def _without(parties: int, others: Collection[int]) -> NDArray[np.bool_] | None:
+    """`[B]` everyone but the others; None: everyone."""
+    if not others:
+        return None
+    chosen = np.ones(parties, dtype=bool)
+    chosen[list(others)] = False
+    return chosen

@@ -1,0 +1,182 @@
+"""How good a model is on held-out records: a simulation's figures, each a separate release.
+
+Accuracy alone hides a model that learned nothing where one label is common. Beside it stand what
+a ranking is worth (area under the ROC curve, average precision), what the probabilities are worth
+(log loss, Brier score, calibration), and what the decisions are (recall, precision, the confusion
+matrix). With K > 2 labels the figures of two are means over the labels, each against the rest.
+
+    >>> import numpy as np
+    >>> judged = judge(np.array([0.9, 0.4, 0.6, 0.1]), np.array([1, 0, 0, 0]), names=("no", "yes"))
+    >>> judged.auc, judged.recall, judged.precision, judged.confusion
+    (1.0, 1.0, 0.5, ((2, 1), (0, 1)))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.server.records.evaluation import (
+    CalibrationBin,
+    Judgement,
+    RocPoint,
+    TargetJudgement,
+    Threshold,
+)
+from parley.simulations.data.simulated_world import Predictions
+
+_BINS = 10
+_ROC_POINTS = 41
+_SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
+_LEAST = float(np.finfo(np.float64).eps)
+"""Probabilities are kept this far from 0 and 1 in the log loss, as is usual."""
+
+Floats = NDArray[np.float64]
+
+
+def judged(said: Predictions | None) -> Judgement | TargetJudgement | None:
+    """The figures of what a model says of held-out records; None where it says nothing."""
+    if said is None:
+        return None
+    if not said.names:
+        return judge_targets(said.values, said.truth)
+    return judge(said.values, said.truth, names=said.names, proper=said.probabilities)
+
+
+def judge(
+    chances: NDArray[Any], labels: NDArray[Any], *, names: tuple[str, ...], proper: bool = True
+) -> Judgement:
+    """The figures of a classifier's probabilities, or of scores.
+
+    Args:
+        chances: `[N]` of the second of two labels, or `[N, K]`.
+        labels: `[N]` in 0..K−1.
+        proper: False for scores that only rank (0.5 and more predicts the second label): there is
+            no log loss, Brier score or calibration of them.
+    """
+    if not len(labels) or len(chances) != len(labels):
+        raise ValueError(f"Expected as many rows as labels, got {len(chances)}, {len(labels)}.")
+    shares = np.asarray(chances, np.float64)
+    if shares.ndim == 1:
+        shares = np.stack([1 - shares, shares], axis=1)
+    count = shares.shape[1]
+    truth = np.asarray(labels, np.int64)
+    best = (shares[:, 1] >= 0.5).astype(np.int64) if count == 2 else shares.argmax(1)
+    confusion = np.zeros((count, count), np.int64)
+    np.add.at(confusion, (truth, best), 1)
+    sides = [1] if count == 2 else list(range(count))
+    ranked = [(shares[:, side], truth == side) for side in sides]
+    hits = np.diag(confusion)[sides]
+    is_one = np.eye(count)[truth]
+    certain = (shares[:, 1], truth == 1) if count == 2 else (shares.max(1), truth == best)
+    return Judgement(
+        labels=names,
+        records=len(truth),
+        auc=_mean([auc(*side) for side in ranked]),
+        average_precision=_mean([_average_precision(*side) for side in ranked]),
+        recall=_mean(_shares(hits, confusion.sum(1)[sides])),
+        precision=_mean(_shares(hits, confusion.sum(0)[sides])),
+        log_loss=_log_loss(shares, truth) if proper else None,
+        brier=float(np.square(shares - is_one)[:, sides].sum(1).mean()) if proper else None,
+        calibration=_calibration(*certain) if proper else (),
+        confusion=tuple(tuple(int(n) for n in row) for row in confusion),
+        thresholds=_thresholds(*ranked[0]) if proper and count == 2 else (),
+        roc=_roc(*ranked[0]) if count == 2 else (),
+    )
+
+
+def judge_targets(predicted: NDArray[Any], targets: NDArray[Any]) -> TargetJudgement:
+    """Root of the mean squared error, and R²; None where all targets are the same."""
+    wrong = np.asarray(predicted, np.float64) - targets
+    spread = float(np.square(targets - np.mean(targets)).sum())
+    return TargetJudgement(
+        records=len(wrong),
+        rmse=float(np.sqrt(np.square(wrong).mean())),
+        r2=1 - float(np.square(wrong).sum()) / spread if spread else None,
+    )
+
+
+def _shares(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> list[float | None]:
+    return [p / w if w else None for p, w in zip(parts.tolist(), wholes.tolist(), strict=True)]
+
+
+def _mean(values: list[float | None]) -> float | None:
+    """Over those that are defined."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def auc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float | None:
+    """P[score of a positive > score of a negative] + half P[equal]; None without both."""
+    yes, no = int(positive.sum()), int((~positive).sum())
+    if not yes or not no:
+        return None
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = np.cumsum(counts) - (counts - 1) / 2  # of equal scores the mean rank
+    return float((ranks[inverse][positive].sum() - yes * (yes + 1) / 2) / (yes * no))
+
+
+def _average_precision(scores: Floats, positive: NDArray[np.bool_]) -> float | None:
+    """Σ (R_n − R_{n−1})·P_n over the thresholds."""
+    if not positive.any():
+        return None
+    order = np.argsort(-scores, kind="stable")
+    ends = np.r_[np.flatnonzero(np.diff(scores[order])), len(scores) - 1]
+    hits = np.cumsum(positive[order])[ends]
+    return float((np.diff(np.r_[0, hits]) * hits / (ends + 1)).sum() / hits[-1])
+
+
+def _thresholds(chances: Floats, positive: NDArray[np.bool_]) -> tuple[Threshold, ...]:
+    """Of one half, and of what answers positive certain shares of the records: as many as are, and
+    some more and fewer. A threshold has three digits."""
+    falling = np.sort(chances)[::-1]
+    wanted = [*_SHARES, positive.mean()]
+    ends = [falling[max(round(share * len(falling)), 1) - 1] for share in wanted]
+    rows = []
+    for each in sorted({float(f"{end:.3g}") for end in ends} - {0.0, 1.0} | {0.5}):
+        answered = chances >= each
+        given, hits = int(answered.sum()), int((answered & positive).sum())
+        rows.append(
+            Threshold(
+                least=each,
+                positive=given / len(chances),
+                precision=hits / given if given else None,
+                recall=hits / int(positive.sum()) if positive.any() else None,
+            )
+        )
+    return tuple(rows)
+
+
+def _roc(scores: Floats, positive: NDArray[np.bool_]) -> tuple[RocPoint, ...]:
+    """At scores that as many records lie between; empty without both labels."""
+    if positive.all() or not positive.any():
+        return ()
+    falling = np.sort(scores)[::-1]
+    ends = falling[np.linspace(0, len(falling) - 1, _ROC_POINTS - 1).astype(np.int64)]
+    return tuple(
+        RocPoint(
+            false_alarms=float((scores[~positive] >= end).mean()),
+            recall=float((scores[positive] >= end).mean()),
+        )
+        for end in [np.inf, *np.unique(ends)[::-1]]
+    )
+
+
+def _log_loss(shares: Floats, truth: NDArray[np.int64]) -> float:
+    own = np.clip(shares[np.arange(len(truth)), truth], _LEAST, 1)
+    return float(-np.log(own).mean())
+
+
+def _calibration(chances: Floats, happened: NDArray[np.bool_]) -> tuple[CalibrationBin, ...]:
+    """Of records with about the same probability: its mean, and how often it came true."""
+    at = np.minimum((chances * _BINS).astype(np.int64), _BINS - 1)
+    return tuple(
+        CalibrationBin(
+            predicted=float(chances[at == each].mean()),
+            observed=float(happened[at == each].mean()),
+            records=int((at == each).sum()),
+        )
+        for each in np.unique(at).tolist()
+    )

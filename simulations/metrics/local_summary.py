@@ -1,0 +1,215 @@
+"""What only a simulation may add to a run's summary.
+
+Also here: what DP-SGD came to, party by party: the part of `summary.json` under `dp_sgd`; what a
+run of real processes on one machine came to, with what only its launcher may know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.schema import Schema
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.privacy.ledger.ledger import Ledger
+from parley.server.jobs.job import Job
+from parley.server.planning.job_planner import algorithm_for
+from parley.server.planning.run_stages import Stage, rounds_of, spent_before, stages_of
+from parley.server.records.run_summary import DpSgd, PartyAccount, RunSummary
+from parley.server.records.summary_builder import with_names
+from parley.simulations.data.heterogeneity import partition_of
+from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.metrics.evaluation import judged
+from parley.simulations.metrics.recommendations import advised
+
+SIMULATION_ONLY = (
+    "loss",
+    "baseline_loss",
+    "excess_loss",
+    "accuracy",
+    "baseline_accuracy",
+    "majority_accuracy",
+    "records_by_party",
+    "partition",
+    "judgement",
+    "baseline_judgement",
+    "verdict",
+    "advice",
+)
+
+_DRAFTED = (
+    "The schema was read off the records, and no ε covers that. Before anything is released, "
+    "replace its ranges, centres and categories by public knowledge, and delete its line "
+    "drafted = true."
+)
+_DIVERGED = (
+    "The model diverged: its loss on the training records is not finite. Records whose gradient is "
+    "not finite add zero, so that nothing tells of them. A smaller learning rate, or a model that "
+    "is finite on every row, helps."
+)
+
+
+def with_simulated_figures(
+    summary: RunSummary,
+    *,
+    job: Job,
+    experiment: Experiment,
+    theta: NDArray[np.float64],
+    dp_sgd: DpSgd | None,
+) -> RunSummary:
+    """A run's summary with what only a simulation may know, marked so.
+
+    Loss is the federated training objective with its λ term, accuracy is measured on the
+    held-out records, the baseline is the objective's non-private optimum (none if the data are
+    too large to solve, or run.baseline is false).
+    """
+    best = experiment.baseline() if job.run.baseline else None
+    figures = experiment.evaluate(theta) if best is None else experiment.figures(theta, best)
+    summary = summary.adding(
+        records_by_party=experiment.block.sizes.tolist(),
+        **figures,
+        partition=partition_of(
+            job,
+            experiment.block.labels,
+            experiment.block.offsets,
+            label_names=experiment.data.label_names,
+            party_names=experiment.data.party_names,
+        ),
+        simulation_only=SIMULATION_ONLY,
+        dp_sgd=dp_sgd,
+        judgement=judged(experiment.predictions(theta)),
+        baseline_judgement=None if best is None else judged(experiment.predictions(best)),
+    )
+    advice = [_DRAFTED] if Schema.from_toml(experiment.data.schema).drafted else []
+    verdict, better = advised(summary, job=job, world=experiment)
+    if not math.isfinite(figures.get("loss") or 0.0):
+        verdict, better = _DIVERGED, []
+    return summary.adding(verdict=verdict, advice=[*advice, *better, *_warnings(summary)])
+
+
+def _warnings(summary: RunSummary) -> list[str]:
+    """What is odd about the privacy of a run."""
+    advice = []
+    noise = summary.primary.noise
+    if summary.primary.delta > summary.primary.delta_budget:
+        advice.append(
+            f"δ = {as_written(summary.primary.delta_budget)} was asked for; the rounded l2-laplace "
+            "noise is pure but for its sampler's distance, stated as "
+            f"δ = {shown_up(summary.primary.delta, 3)}. laplace-l1 keeps δ = 0 to the last bit."
+        )
+    if noise.seeded:
+        advice.append("The noise was seeded: repeat without a seed before anything is released.")
+    if summary.primary.delta * sum(summary.records_by_party) >= 1:
+        advice.append(
+            f"δ = {shown_up(summary.primary.delta)} is not small against 1/N for N = "
+            f"{sum(summary.records_by_party)} records: a mechanism that shows one record in "
+            "full can meet it. Choose privacy.delta well below 1/N."
+        )
+    if summary.parties == 1:
+        advice.append("One party: the centralised case, nobody hides in a sum of one.")
+    return advice
+
+
+def dp_sgd_facts(
+    plan: ReleasePlan,
+    *,
+    answered: NDArray[np.int64],
+    records: NDArray[np.int64],
+    before: Composition,
+    precision: str,
+    device: str,
+) -> DpSgd | None:
+    """Rate, noise, clip, steps and ε by RDP and PLD of every party; None for another mechanism.
+
+    Args:
+        answered: `[B]` releases that each party computed for and is charged.
+        records: `[B]` its number of records, known to a simulation alone.
+        before: what every party was charged before the first round.
+        precision, device: in which, and where, the parties trained.
+    """
+    mechanism = plan.primary.mechanism.training
+    if mechanism is None:
+        return None
+    accounts = {
+        int(count): before.add(mechanism.event(), count=int(count)).epsilons(plan.primary.delta)
+        for count in np.unique(answered)
+    }
+    return DpSgd(
+        sampling_rate=mechanism.sampling_rate,
+        noise_multiplier=mechanism.noise_multiplier,
+        gradient_multiplier=mechanism.gradient_multiplier,
+        clipped_share=mechanism.clipped_share,
+        clip_norm=mechanism.clip_norm,
+        steps_per_round=mechanism.steps,
+        parties_by_releases={str(n): k for n, k in sorted(Counter(answered.tolist()).items())},
+        largest=accounts[int(answered.max())],
+        parties=tuple(
+            PartyAccount(
+                party=party,
+                records=int(records[party]),
+                releases=int(count),
+                steps=int(count) * mechanism.steps,
+                epsilon=accounts[int(count)],
+            )
+            for party, count in enumerate(answered)
+        ),
+        precision=precision,
+        device=device,
+    )
+
+
+def local_summary(
+    summary: RunSummary,
+    *,
+    job: Job,
+    experiment: Experiment,
+    model: Mapping[str, NDArray[np.float64]],
+    parties: list[Path],
+) -> RunSummary:
+    """The server's summary with the simulation's figures.
+
+    Args:
+        parties: the parties' folders, by index.
+    """
+    job = job.settled(experiment.federation, experiment.data.classes)
+    algorithm = algorithm_for(job, experiment.model, experiment.federation)
+    stages = stages_of(
+        job,
+        algorithm=algorithm,
+        federation=experiment.federation,
+        features=experiment.block.features.shape[1],
+        components=experiment.components,
+        run_id=summary.run_id,
+    )
+    rounds = rounds_of(stages)
+    facts = dp_sgd_facts(
+        rounds.plan,
+        answered=np.array([_answered(home, summary.run_id, rounds) for home in parties]),
+        records=experiment.block.sizes,
+        before=spent_before(stages, stages.index(rounds))[rounds.plan.primary.unit],
+        precision=job.dp_sgd.precision,
+        device=str(getattr(experiment.model, "device", "cpu")),
+    )
+    summary = summary.adding(evaluation=with_names(summary.evaluation, experiment.data.label_names))
+    experiment = experiment.under(rounds.algorithm(dict(model)))
+    return with_simulated_figures(
+        summary, job=job, experiment=experiment, theta=model["theta"], dp_sgd=facts
+    )
+
+
+def _answered(home: Path, run_id: str, rounds: Stage) -> int:
+    """How many rounds of a run a party's own ledger was charged for."""
+    path = home / "ledger.sqlite"
+    if not path.exists():
+        return 0
+    with Ledger.open(path, read_only=True) as ledger:
+        # A round has an entry for each of its guarantees.
+        charged = {recorded.entry.index for recorded in ledger.entries(run_id)}
+        return len(charged.intersection(rounds.numbers))

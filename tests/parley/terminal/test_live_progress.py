@@ -1,0 +1,191 @@
+"""What a run shows while it runs: a bar that fits, or a line every 30 s."""
+
+import io
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from commands import invoked
+from rich.cells import cell_len
+from rich.console import Console
+
+from parley import command_table
+from parley.run_job import run
+from parley.server.jobs.job_file import load_job
+from parley.terminal.heartbeat import Heartbeat, say_working
+from parley.terminal.live_progress import RunDisplay
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def beats():
+    clock, said = Clock(), []
+    made = Heartbeat(said.append, clock=clock)
+
+    def at(seconds):
+        """Every second up to this one."""
+        while clock.now < seconds:
+            clock.now += 1.0
+            made.beat()
+
+    made.at, made.said = at, said
+    return made
+
+
+def test_long_work_says_its_stage_every_thirty_seconds(beats):
+    beats.note("reading")
+    beats.at(29)
+    assert beats.said == []
+    beats.at(61)
+    beats.note("rounds", "3 of 50 rounds")
+    beats.at(95)
+    beats.note("baseline", "50 of 50 rounds")
+    beats.at(3725)
+    assert beats.said[:3] == [
+        "reading (30 s)",
+        "reading (1 min 0 s)",
+        "rounds, 3 of 50 rounds (1 min 30 s)",
+    ]
+    assert beats.said[-1] == "baseline, 50 of 50 rounds (1 h 2 min)"
+    assert len(beats.said) == 3725 // 30
+
+
+def test_short_work_says_nothing(beats):
+    for second, stage in enumerate(("reading", "preparing", "rounds", "baseline", "report")):
+        beats.note(stage)
+        beats.at(5 * (second + 1))
+    assert beats.said == []
+
+
+def test_who_is_missing_is_said_after_five_seconds_and_then_every_thirty(beats):
+    beats.note("inspect", waiting="waiting for west")
+    beats.at(4)
+    assert beats.said == []
+    beats.at(40)
+    assert beats.said == ["inspect, waiting for west (5 s)", "inspect, waiting for west (35 s)"]
+    beats.note("inspect", waiting="waiting for east")
+    beats.at(46)
+    assert beats.said[2:] == ["inspect, waiting for east (45 s)"]
+
+
+def test_a_run_names_each_of_its_stages_in_order(tmp_path):
+    stages = []
+
+    class Stages:
+        def stage(self, name):
+            stages.append(name)
+
+        def started(self, job, plan, folder, done):
+            stages.append("rounds")
+
+        def round_done(self, line):
+            pass
+
+    run(load_job(overrides=["algorithm.rounds=2"]), out=tmp_path / "r", observer=Stages())
+    assert list(dict.fromkeys(stages)) == ["reading", "preparing", "rounds", "baseline", "report"]
+
+
+@pytest.mark.parametrize(
+    ("tty", "variables", "lines"),
+    [
+        (True, {"TERM": "xterm"}, False),
+        (True, {"TERM": "dumb"}, True),
+        (False, {"TERM": "xterm"}, True),
+        (False, {"TERM": "xterm", "FORCE_COLOR": "1"}, True),  # as a CI sets it
+    ],
+)
+def test_lines_are_said_wherever_no_bar_is_seen(monkeypatch, tty, variables, lines):
+    stream = io.StringIO()
+    stream.isatty = lambda: tty
+    monkeypatch.setattr(sys, "stderr", stream)
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert (RunDisplay(quiet=False)._beats is not None) == lines
+    assert RunDisplay(quiet=True)._beats is None
+
+
+def test_a_stream_that_was_closed_ends_nothing(monkeypatch):
+    clock = Clock()
+
+    def closed(_line):
+        raise ValueError("I/O operation on closed file.")
+
+    beats = Heartbeat(closed, clock=clock)
+    clock.now = 60.0
+    beats.beat()
+    monkeypatch.setattr(sys, "stderr", None)
+    with say_working("plan"):
+        pass
+
+
+def board(*parties):
+    made = [{"name": name, "state": state, "reason": ""} for name, state in parties]
+    return {"round": 0, "stage": "inspect", "parties": made}
+
+
+def test_what_a_follower_shows_says_who_is_missing(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    display, noted = RunDisplay(quiet=False), []
+    with display:
+        display._beats.note = lambda *what, **more: noted.append((what, more))
+        display.parties(
+            board(("west", "offline"), ("east", "online"), ("n", "waiting for approval"))
+        )
+        display.parties(board(("west", "online"), ("east", "online"), ("n", "online")))
+    assert noted == [
+        (("inspect", ""), {"waiting": "waiting for west; waiting for the approval of n"}),
+        (("inspect", ""), {"waiting": ""}),
+    ]
+
+
+@pytest.mark.parametrize("width", [24, 40, 60, 80, 200])
+def test_the_bar_names_what_it_does_from_the_first_second_and_fits_the_width(monkeypatch, width):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("COLUMNS", str(width))
+    display = RunDisplay(quiet=False)
+    plain = Console(file=io.StringIO(), width=width)
+    with display:
+        for stage in ("starting", "reading", "preparing", "rounds", "baseline", "report"):
+            display.stage(stage, figures="ε = 0.53 (record) · loss 0.6931 · accuracy 0.913")
+            plain.file = io.StringIO()
+            plain.print(display._progress.get_renderable())
+            lines = plain.file.getvalue().splitlines()
+            assert len(lines) == 1
+            assert cell_len(lines[0]) <= width
+            assert stage[:4] in lines[0]
+            assert "?" not in lines[0]
+
+
+def test_a_job_whose_output_is_no_terminal_draws_no_bar(tmp_path, monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with RunDisplay(quiet=False) as display:
+        run(load_job(overrides=["algorithm.rounds=2"]), out=Path(tmp_path / "r"), observer=display)
+    assert "\x1b" not in stream.getvalue()
+    assert "━" not in stream.getvalue()
+
+
+def test_commands_without_a_bar_say_that_they_work(monkeypatch, tmp_path):
+    working = []
+
+    @contextmanager
+    def noting(command):
+        working.append(command)
+        yield
+
+    monkeypatch.setattr(command_table, "say_working", noting)
+    invoked("schema", "check", tmp_path / "nosuch.toml", tmp_path / "nosuch.csv")
+    invoked("party", tmp_path / "nosuch")
+    invoked("run", "--print-job")
+    assert working == ["schema"]

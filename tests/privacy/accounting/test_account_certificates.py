@@ -1,0 +1,396 @@
+"""Certificates: constants, and analysts who choose the next release by the answers so far.
+
+The adversaries are played out against `Limits`, the test by which accounts admit releases, and
+against an account that charges the lowest of all bounds, as accounts did before. δ is computed by
+dynamic programming over stopping rules, or exactly over all outcomes: no test draws noise.
+"""
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.special import ndtr, ndtri
+
+from parley.privacy.accounting import account_certificates
+from parley.privacy.accounting.account_certificates import Certificate, Limits, mu_of, rho_of
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.dp_accounting_adapter import composed_loss
+from parley.privacy.accounting.gaussian_curve import gaussian_delta, gaussian_epsilon
+from parley.privacy.accounting.privacy_events import (
+    Approximate,
+    BoundedRange,
+    Gaussian,
+    PoissonSampledGaussian,
+    Pure,
+    Zcdp,
+    parse_event,
+)
+from parley.privacy.accounting.subsampled_gaussian import planned_steps
+from parley.privacy.calibration.inverse_curves import gaussian_mu, largest
+
+DELTA = 1e-5
+MOST = 1.00002
+"""Times the δ that is charged; the grid of the dynamic programme errs by less."""
+
+GAUSSIAN = Limits(certificate=Certificate.GAUSSIAN, epsilon=1.0, delta=DELTA, reserved=0.0)
+ZCDP = replace(GAUSSIAN, certificate=Certificate.ZCDP)
+LOWEST = replace(GAUSSIAN, certificate=Certificate.LOWEST_BOUND)
+
+
+# Constants
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "mu", "rho"),
+    [
+        (0.1, 0.125309, 0.004996),
+        (0.5, 0.623893, 0.122459),
+        (1.0, 1.232035, 0.462117),
+        (2.0, 2.357961, 1.523188),
+        (4.0, 4.194478, 3.856110),
+        (8.0, 6.802569, 7.994635),
+    ],
+)
+def test_pure_releases_have_the_mu_and_rho_of_randomised_response(epsilon, mu, rho):
+    event = Pure(epsilon=epsilon)
+    assert mu_of(event) == pytest.approx(mu, abs=1e-6)
+    assert float(rho_of(event)) == pytest.approx(rho, abs=1e-6)
+    with mpmath.workdps(40):
+        p = 1 / (1 + mpmath.exp(epsilon))
+        exact_mu = -2 * mpmath.sqrt(2) * mpmath.erfinv(2 * p - 1)
+        exact_rho = epsilon * mpmath.tanh(mpmath.mpf(epsilon) / 2)
+        # Rounded up, and by little.
+        assert exact_mu <= mu_of(event) <= exact_mu * (1 + 1e-12)
+        assert exact_rho <= float(rho_of(event)) <= exact_rho * (1 + 1e-12)
+        # Of Rényi divergences over their order the limit at 1 is the largest.
+        orders = [1 + mpmath.mpf(10) ** k for k in np.linspace(-6, 3, 60)]
+        divergences = [
+            mpmath.log((1 - p) ** a * p ** (1 - a) + p**a * (1 - p) ** (1 - a)) / (a - 1)
+            for a in orders
+        ]
+        assert max(d / a for d, a in zip(divergences, orders, strict=True)) <= exact_rho
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3, 30.0, 300.0])
+def test_the_mu_of_a_pure_release_is_rounded_up_at_both_ends(epsilon):
+    with mpmath.workdps(320):
+        p = 1 / (1 + mpmath.exp(epsilon))
+        found = mpmath.mpf(mu_of(Pure(epsilon=epsilon)))
+        # P[Z > μ/2] ≤ p says that μ is no less than exact.
+        assert mpmath.erfc(found / 2 / mpmath.sqrt(2)) / 2 <= p
+        assert mpmath.erfc(found * (1 - 1e-5) / 2 / mpmath.sqrt(2)) / 2 > p
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0, 4.0, 8.0])
+def test_a_bounded_range_has_the_mu_of_half_its_epsilon(epsilon):
+    event = BoundedRange(epsilon=epsilon, rho=epsilon**2 / 8)
+
+    def mu_at(t):  # two outcomes, with likelihood ratios e^t and e^(t − ε)
+        a = math.expm1(epsilon - t) / (math.exp(epsilon - t) - math.exp(-t))
+        return float(ndtri(a) - ndtri(a * math.exp(-t)))
+
+    brute = max(map(mu_at, np.linspace(1e-6, epsilon - 1e-6, 4001)))
+    assert mu_of(event) == pytest.approx(brute, abs=1e-6)
+    assert mu_of(event) >= brute - 1e-12
+    assert float(rho_of(event)) == pytest.approx(
+        min(epsilon**2 / 8, epsilon * math.tanh(epsilon / 2))
+    )
+    assert parse_event(event.to_json()) == event
+
+
+def test_a_release_of_which_only_rho_is_known_is_refused_by_a_gaussian_account():
+    spent = Composition.of([Zcdp(rho=1e-6)])
+    assert GAUSSIAN.epsilon_of(spent) == math.inf
+    assert ZCDP.admits(spent)
+    assert not replace(GAUSSIAN, certificate=Certificate.PURE).admits(spent)
+
+
+def test_approximations_are_paid_for_out_of_the_part_that_is_kept_for_them():
+    limits = replace(GAUSSIAN, reserved=DELTA / 100)
+    most = limits.reserved / (1 + math.e)
+    event = Approximate(event=Gaussian(mu=0.01), delta=most * 0.49)
+    assert limits.admits(Composition.empty().add(event, 2))
+    assert not limits.admits(Composition.empty().add(event, 3))
+    assert not GAUSSIAN.admits(Composition.of([event]))
+
+
+# Analysts
+
+
+def stopping(limits, *, releases, claim=None):
+    """δ over the charged one: equal Gaussians, and at the best moment what is left as a coin.
+
+    After each Gaussian the analyst may stop, and ask by randomised response of the largest ε that
+    the account still admits. With `claim`: stop, and claim that ε for what was released.
+    """
+    epsilon = limits.epsilon
+    mu = largest(lambda m: limits.admits(Composition.of([Gaussian(mu=m)])), start=1e-9)
+    total, step = mu**2, mu**2 / releases
+    h = math.sqrt(step) / {2: 300, 10: 120, 100: 40, 400: 20}[releases]
+    low, high = -6 * mu - 0.5, total / 2 + 8.5 * mu
+    loss = low + h * np.arange(int((high - low) / h) + 1)
+    reach = int(8 * math.sqrt(step) / h) + 1
+    weights = np.exp(-((np.arange(-reach, reach + 1) * h - step / 2) ** 2) / (2 * step))
+    weights /= weights.sum()
+
+    def before(values):
+        padded = np.pad(values, reach, mode="edge")
+        size = 1 << (len(padded) + len(weights)).bit_length()
+        found = np.fft.irfft(np.fft.rfft(padded, size) * np.fft.rfft(weights[::-1], size), size)
+        return found[2 * reach : 2 * reach + len(values)]
+
+    def payoff(made):
+        spent = Composition.empty().add(Gaussian(mu=mu / math.sqrt(releases) * (1 - 1e-12)), made)
+        if claim is not None:
+            return np.maximum(0, -np.expm1(claim(spent) - loss))
+        coin = largest(lambda p: limits.admits(spent.add(Pure(epsilon=p))), start=1e-9)
+        heads = 1 / (1 + math.exp(-coin))
+        of = (heads, coin), (1 - heads, -coin)
+        return sum(w * np.maximum(0, -np.expm1(epsilon - loss - own)) for w, own in of)
+
+    value = payoff(releases)
+    for made in range(releases - 1, 0, -1):
+        value = np.maximum(payoff(made), before(value))
+    return float(np.interp(0.0, loss, before(value))) / limits.delta
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("limits", [GAUSSIAN, ZCDP], ids=["gaussian", "zcdp"])
+def test_who_changes_the_kind_of_noise_by_the_answers_gains_nothing(limits, epsilon):
+    for releases in (2, 10):
+        assert stopping(replace(limits, epsilon=epsilon), releases=releases) <= MOST
+
+
+@pytest.mark.heavy  # a minute: long convolutions, and a bisection per stop
+@pytest.mark.parametrize(("releases", "exceeds"), [(100, 6.33), (400, 8.18)])
+def test_who_changes_the_kind_of_noise_late_gains_nothing(releases, exceeds):
+    for limits in (GAUSSIAN, ZCDP):
+        assert stopping(limits, releases=releases) <= MOST
+    assert stopping(GAUSSIAN, releases=releases, claim=lambda _: 1.0) <= MOST
+    assert stopping(LOWEST, releases=releases) == pytest.approx(exceeds, rel=0.02)
+    assert stopping(GAUSSIAN, releases=releases, claim=GAUSSIAN.epsilon_of) > 5
+
+
+def test_who_stops_by_the_answers_gains_nothing_over_the_budget():
+    assert stopping(GAUSSIAN, releases=10, claim=lambda _: 1.0) <= MOST
+
+
+def test_an_account_that_charges_the_lowest_bound_is_exceeded():
+    assert stopping(LOWEST, releases=10) == pytest.approx(3.06, abs=0.1)
+    assert stopping(LOWEST, releases=2) > 1.3
+    # What was spent so far is no bound, if the answers say when to stop.
+    assert stopping(GAUSSIAN, releases=10, claim=GAUSSIAN.epsilon_of) > 1.3
+
+
+def hockey_stick(mu, epsilon):
+    """δ of a Gaussian at any real ε."""
+    return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0, 8.0])
+def test_the_sum_of_pure_releases_next_to_one_filter_is_free(epsilon):
+    limits = replace(GAUSSIAN, epsilon=epsilon)
+    for share in np.linspace(0.02, 0.98, 25):
+        first = share * epsilon
+        found, heads = 0.0, 1 / (1 + math.exp(-first))
+        before = Composition.of([Pure(epsilon=first)])
+        pure = epsilon - first
+        assert limits.admits(before.add(Pure(epsilon=pure)))
+        mu = largest(lambda m, b=before: limits.admits(b.add(Gaussian(mu=m))), start=1e-9)
+        coin = 1 / (1 + math.exp(-pure))
+        for weight, loss in ((heads, first), (1 - heads, -first)):
+            of_pure = sum(
+                w * max(0.0, -math.expm1(epsilon - loss - own))
+                for w, own in ((coin, pure), (1 - coin, -pure))
+            )
+            of_gaussian = hockey_stick(mu, epsilon - loss) if mu > 1e-6 else 0.0
+            found += weight * max(of_pure, of_gaussian)
+        assert found <= DELTA * MOST
+
+
+X = np.linspace(-9, 9, 6001)
+WEIGHTS = np.exp(-(X**2) / 2) / math.sqrt(2 * math.pi) * (X[1] - X[0])
+RATE, STEPS = 0.0005, 500
+
+
+def sampled(sigma):
+    return PoissonSampledGaussian(
+        sampling_rate=RATE, noise_multiplier=sigma, neighbouring="replace-one"
+    )
+
+
+@cache
+def job_curve(sigma):
+    (curve,) = composed_loss(((sampled(sigma), STEPS),), 0.0, 0.0, 1e-4).curves()
+    return curve[0][::-1], curve[1][::-1]
+
+
+def job_or_gaussian(sigma, first, second):
+    """δ of a Gaussian, then by its answer another one or a job of sampled steps; over δ."""
+    epsilons, deltas = job_curve(sigma)
+    left = 1.0 - (first**2 / 2 + first * X)
+    above = np.interp(np.maximum(left, 0), epsilons, deltas)
+    below = np.interp(np.maximum(-left, 0), epsilons, deltas)  # both directions are one curve
+    job = np.where(left >= 0, above, -np.expm1(np.minimum(left, 0)) + np.exp(left) * below)
+    other = ndtr(second / 2 - left / second) - np.exp(left) * ndtr(-second / 2 - left / second)
+    return float(WEIGHTS @ np.maximum(job, other)) / DELTA
+
+
+def least(holds, low=0.5, high=1.5):
+    """The least σ found for which `holds`."""
+    while high - low > 0.004:
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def test_who_chooses_a_job_of_sampled_steps_by_the_answers_gains_nothing():
+    limits = replace(GAUSSIAN, reserved=DELTA / 10)
+    mu = gaussian_mu(1.0, limits.delta - limits.reserved)
+    first = mu * math.sqrt(0.5)
+    second = math.sqrt(mu**2 - first**2) * (1 - 1e-9)
+    before = Composition.of([Gaussian(mu=first)])
+    part = limits.next_delta(before)
+
+    def admitted(sigma):
+        return limits.admits(before.add(planned_steps(sampled(sigma), STEPS, part)))
+
+    sigma = least(admitted)
+    assert job_or_gaussian(sigma, first, second) <= MOST
+    # By the bound for the whole of them, which accounts charged before:
+    mu = gaussian_mu(1.0, DELTA)
+    first = mu * math.sqrt(0.5)
+    second = math.sqrt(mu**2 - first**2) * (1 - 1e-9)
+    fixed = Composition.of([Gaussian(mu=first)])
+    wrong = least(lambda s: LOWEST.admits(fixed.add(sampled(s), STEPS)))
+    assert wrong < sigma
+    assert job_or_gaussian(wrong, first, second) > 1.3
+
+
+@pytest.mark.parametrize("neighbouring", ["replace-one", "add-or-remove-one"])
+@pytest.mark.parametrize("steps", [(0.01, 200, 1.0), (0.002, 300, 0.7), (1.0, 10, 20.0)])
+def test_planned_steps_are_a_gaussian_but_for_their_delta(neighbouring, steps):
+    rate, count, sigma = steps
+    event = PoissonSampledGaussian(
+        sampling_rate=rate, noise_multiplier=sigma, neighbouring=neighbouring
+    )
+    whole = planned_steps(event, count, 1e-6)
+    assert whole.mu <= math.sqrt(2 * float(event.exact_rho) * count) * (1 + 1e-12)
+    assert parse_event(whole.to_json()) == whole
+    loss = composed_loss(((event, count),), 0.0, 0.0, 1e-4)
+    for epsilon in np.linspace(0, 4, 41):
+        if 1e-8 < (allowed := gaussian_delta(whole.mu, epsilon) + whole.delta) < 1:
+            assert loss.epsilon(allowed * (1 + 1e-9)) <= epsilon + 2e-4
+    # A μ that is 2 % lower is none: the bound is no looser than it has to be.
+    lower, slack = 0.98 * whole.mu, whole.delta
+    assert rate == 1 or any(
+        loss.epsilon(gaussian_delta(lower, e) + slack) > e for e in np.linspace(0, 6, 601)
+    )
+
+
+def test_the_parts_of_delta_that_jobs_take_add_up_to_what_is_kept_for_them():
+    limits = replace(GAUSSIAN, epsilon=50.0, reserved=DELTA / 10)
+    spent = Composition.empty()
+    for number in range(1, 30):
+        part = limits.next_delta(spent)
+        assert part == pytest.approx(limits.reserved / (number * (number + 1)), rel=1e-9)
+        spent = spent.add(planned_steps(sampled(3.0), 10, part))
+        assert limits.admits(spent)
+    assert limits.approximations(spent) <= limits.reserved
+
+
+# Random strategies, exactly
+
+
+def two_outcomes(epsilon, share=0.5):
+    """Probabilities of two outcomes with likelihood ratios e^t and e^(t − ε), t = share·2ε."""
+    t = min(share * epsilon * 2, epsilon)
+    q = (1 - math.exp(t - epsilon)) / (math.exp(t) - math.exp(t - epsilon)) if epsilon else 0.5
+    return [(q * math.exp(t), q), (1 - q * math.exp(t), 1 - q)]
+
+
+def randomised_response(epsilon):
+    heads = 1 / (1 + math.exp(-epsilon))
+    return [(heads, 1 - heads), (1 - heads, heads)]
+
+
+def binned_gaussian(mu, cuts):
+    """A Gaussian's answer between `cuts`: post-processing, with finitely many outcomes."""
+    edges = np.array([-np.inf, *cuts, np.inf])
+    with_it, without = np.diff(ndtr(edges - mu)), np.diff(ndtr(edges))
+    return list(zip(with_it, without, strict=True))
+
+
+def random_release(rng, epsilon):
+    """An event that may be chosen next, and its outcomes under both neighbours."""
+    size = epsilon * rng.choice([0.05, 0.2, 0.5, 0.9, 1.0]) * rng.uniform(0.5, 1)
+    match rng.integers(3):
+        case 0:
+            return Pure(epsilon=size), randomised_response(size)
+        case 1:
+            rho = size**2 / 8 * (1 + 1e-12)
+            return BoundedRange(epsilon=size, rho=rho), two_outcomes(size, rng.uniform(0.1, 0.5))
+        case _:
+            mu = size / 3
+            cuts = np.sort(rng.normal(0, 2, 3)) + mu / 2
+            return Gaussian(mu=mu), binned_gaussian(mu, cuts)
+
+
+def exceeded(limits, rng, *, depth=5):
+    """P(S) − e^ε·Q(S) of the worst S after a random strategy, and the same the other way round."""
+
+    def play(spent, p, q, level):
+        # Which kind, of what size, and whether to stop: of what was seen.
+        if level == depth or rng.uniform() < 0.1:
+            return np.array([max(0.0, p - bound * q), max(0.0, q - bound * p)])
+        for _ in range(6):
+            event, outcomes = random_release(rng, limits.epsilon)
+            after = spent.add(event)
+            if limits.admits(after):
+                return sum(play(after, p * a, q * b, level + 1) for a, b in outcomes)
+        return np.array([max(0.0, p - bound * q), max(0.0, q - bound * p)])
+
+    bound = math.exp(limits.epsilon)
+    return float(play(Composition.empty(), 1.0, 1.0, 0).max())
+
+
+@pytest.mark.parametrize("certificate", ["gaussian", "zcdp", "pure"])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+def test_no_random_strategy_exceeds_its_certificate(certificate, epsilon):
+    delta = 0.0 if certificate == "pure" else 0.01
+    limits = Limits(
+        certificate=Certificate(certificate), epsilon=epsilon, delta=delta, reserved=delta / 100
+    )
+    for seed in range(40):
+        found = exceeded(limits, np.random.default_rng(seed))
+        assert found <= delta * (1 + 1e-9) + 1e-12
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        ("_mu_of_pure", lambda epsilon: epsilon / 2),
+        ("_pure_epsilon", lambda _counts: 0.0),
+        ("gaussian_epsilon", lambda mu, delta: gaussian_epsilon(0.5 * mu, delta)),
+        ("cks20_epsilon", lambda rho, _delta: rho),
+        ("rho_of", lambda event: rho_of(event) / 4),
+        ("mu_of", lambda event: event.mu if isinstance(event, Gaussian) else 0.0),
+    ],
+    ids=lambda mutation: mutation[0],
+)
+def test_a_rule_that_is_weakened_is_found_out(monkeypatch, mutation):
+    monkeypatch.setattr(account_certificates, *mutation)
+    account_certificates._epsilon_of.cache_clear()
+    try:
+        found = [stopping(limits, releases=10) for limits in (GAUSSIAN, ZCDP)]
+        for kind in ("pure", "gaussian", "zcdp"):
+            delta = 0.0 if kind == "pure" else 0.01
+            limits = Limits(certificate=Certificate(kind), epsilon=1.0, delta=delta, reserved=0.0)
+            rngs = map(np.random.default_rng, range(12))
+            found += [exceeded(limits, rng) / 0.01 for rng in rngs]
+    finally:
+        account_certificates._epsilon_of.cache_clear()
+    assert max(found) > 1.3
