@@ -13,8 +13,8 @@ import pytest
 _ROOT = Path(__file__).parents[1]
 _PRIVACY = ("docs/privacy.md", "docs/privacy-releases.md", "docs/privacy-shares.md")
 _OF_A_JOB = (
-    "algorithm", "algorithm_section", "evaluation", "network_steps", "networks", "settling",
-    "synthetic", "unused_keys",
+    "algorithm_base", "auto_dp_sgd", "auto_settings", "evaluation", "linear_algorithms",
+    "network_algorithms", "synthetic_algorithms", "unused_keys",
 )  # fmt: skip
 """Files of `server/jobs` that a job imports and that check the whole job: they name its type, which
 only a type checker imports."""
