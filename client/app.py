@@ -1,130 +1,64 @@
 """The party as a Flower ClientApp: a request's bytes in, an answer's bytes out.
 
-All that a party does is `parley.client.party.party_service`; this file only carries it through
-Flower, and keeps three promises that Flower doesn't: a handler always returns a message (anything
-else wedges a SuperNode), nothing of an exception's text leaves the party, and a handler that hangs
-is given up when the request's own deadline passes.
+All that a party does is `parley.client.party.party_service`. This file carries it through
+Flower and keeps two promises that Flower does not: a handler always returns a message, since
+anything else wedges a SuperNode, and the text of an exception never leaves the party.
 
-Where the party's folder is, its owner says (`party` in the SuperNode's configuration). Only a
-simulation, whose nodes have no owner, takes it from the message.
+The owner of a party names its folder (`party` in the SuperNode's configuration). Only a simulated
+node has no owner: the message names its folder.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from parley.client.contract.framing import CarrierError, check_names, join, part_name, split
-from parley.client.contract.party_protocol import Reason, encode_frame, refusal
-from parley.client.contract.strict_decoding import as_came
+from parley.client.contract.party_protocol import Reason, WireError, encode_frame, refusal
 
 _log = logging.getLogger("parley.party")
-
-_LONGEST_S = 7 * 24 * 3600.0
 
 app = ClientApp()
 
 
-def answer(request: bytes, folder: Path) -> bytes:
-    """What the party whose folder it is answers; a bug of ours becomes a bare refusal."""
-    try:
-        from parley.client.party.party_service import PartyService  # noqa: PLC0415 - start-up: Flower's server imports this file, too, and runs no party
-
-        with closing(PartyService.open(folder)) as party:
-            return party.handle(request)
-    except Exception:
-        # To the party's own log, and no further.
-        _log.exception("A request could not be answered.")
-        return failed()
-
-
-def failed() -> bytes:
-    """The answer of a party that could not handle a request, for a reason it keeps: a dropout."""
-    return encode_frame(refusal(Reason.ERROR))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """What a message asks: the request, by when, and in a simulation where the parties are."""
-
-    request: bytes
-    timeout_s: float
-    folder: str
-
-
-def read_call(message: Message) -> Call:
-    """The call in a message."""
-    request = frame_of(message.content)
-    config = message.content.config_records["call"]
-    timeout, folder = config.get("timeout"), config.get("folder", "")
-    if not isinstance(timeout, float) or not 0 < timeout <= _LONGEST_S:
-        raise CarrierError(
-            f"Expected a timeout of at most {_LONGEST_S:.0f} s, got {as_came(timeout)}."
-        )
-    if not isinstance(folder, str):
-        raise CarrierError("Expected a folder's name, got something else.")
-    return Call(request=request, timeout_s=timeout, folder=folder)
-
-
-def frame_content(frame: bytes, **call: float | str) -> RecordDict:
-    """A frame as the content of a message, with what else the call says.
-
-    Every record is several requests to Flower: a short frame is one record.
-    """
-    first, *others = split(frame)
-    records = {"call": ConfigRecord({**call, "length": len(frame), "bytes": first})}
-    for index, part in enumerate(others, start=1):
-        records[part_name(index)] = ConfigRecord({"bytes": part})
-    return RecordDict(dict(records))
+def frame_content(frame: bytes, **more: str) -> RecordDict:
+    """Return a frame as the content of a message, with `more` next to it."""
+    return RecordDict({"call": ConfigRecord({**more, "bytes": frame})})
 
 
 def frame_of(content: RecordDict) -> bytes:
-    """The frame in a message's content."""
-    names = check_names(content)
-    records = [content[name] for name in names]
-    if not names or not all(isinstance(record, ConfigRecord) for record in records):
-        raise CarrierError("Expected a frame in records of bytes, got something else.")
-    configs = content.config_records
-    return join(configs["call"].get("length"), [configs[name].get("bytes") for name in names])
+    """Return the frame in a message's content; raise WireError if it is anything else."""
+    # Plain bytes: no parser of arrays, pickles or tensors ever sees what a peer sent.
+    frame = content.config_records["call"].get("bytes") if list(content) == ["call"] else None
+    if not isinstance(frame, bytes):
+        raise WireError("Expected a frame in a record of bytes, got something else.")
+    return frame
 
 
-def party_folder(call: Call, context: Context) -> Path:
-    """The party's folder: its owner's word, in a simulation the message's."""
+def party_folder(message: Message, context: Context) -> Path:
+    """Return the party's folder: its owner's choice, or for a simulated node the message's."""
     owned = context.node_config.get("party")
     if owned is not None:
         return Path(str(owned))
-    return Path(call.folder) / f"party-{int(str(context.node_config['partition-id']))}"
-
-
-@app.query("partition")
-def partition(message: Message, context: Context) -> Message:
-    """Which of a simulation's parties this node is."""
-    index = int(str(context.node_config.get("partition-id", -1)))
-    return Message(RecordDict({"party": ConfigRecord({"index": index})}), reply_to=message)
+    if "partition-id" not in context.node_config:  # a SuperNode, which has an owner
+        raise WireError("Expected party, its folder, in the SuperNode's configuration, got none.")
+    return Path(str(message.content.config_records["call"]["folder"]))
 
 
 @app.query("parley")
 def serve(message: Message, context: Context) -> Message:
-    """Answers one request, within its deadline."""
-    frame: list[bytes] = []
-
-    def work(request: bytes, folder: Path) -> None:
-        frame.append(answer(request, folder))
-
+    """Answer one request; whatever fails becomes a refusal without a reason, and a dropout."""
     try:
-        call = read_call(message)
-        folder = party_folder(call, context)
-        # A daemon: one that hangs is left behind, and does not keep the process alive.
-        worker = threading.Thread(target=work, args=(call.request, folder), daemon=True)
-        worker.start()
-        worker.join(call.timeout_s)
-    except Exception as error:
-        # Its class and no more: a message's text is the server's.
-        _log.error("A message could not be read: %s.", type(error).__name__)
-    return Message(frame_content(frame[0] if frame else failed()), reply_to=message)
+        from parley.client.party.party_service import PartyService  # noqa: PLC0415 - start-up: Flower's server imports this file, too, and runs no party
+
+        request = frame_of(message.content)
+        with closing(PartyService.open(party_folder(message, context))) as party:
+            answer = party.handle(request)
+    except Exception:
+        # To the party's own log, and no further.
+        _log.exception("A request could not be answered.")
+        answer = encode_frame(refusal(Reason.ERROR))
+    return Message(frame_content(answer), reply_to=message)

@@ -25,7 +25,7 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from parley.client.app import frame_content, frame_of
-from parley.client.contract.framing import CarrierError
+from parley.client.contract.party_protocol import WireError
 from parley.client.contract.roster import load_deployment
 from parley.safe_io.path_names import is_plain
 from parley.server.jobs.external_references import check_from_elsewhere
@@ -53,7 +53,8 @@ class GridTransport:
     """`parley.server.rounds.transport.Transport` over Flower's Grid.
 
     A node is the party under whose name its key was registered with the SuperLink, which checks
-    that key. A simulation's nodes have no keys: each is asked once which partition it is.
+    that key. A simulation's nodes have no keys: the k-th is the k-th party, whose folder each
+    message names.
     A party that is late, failed, wedged, or sends what is no frame, is simply no reply, and the
     log names it: whatever is raised while its answer is read is its own doing, and costs no other.
     """
@@ -72,7 +73,6 @@ class GridTransport:
         self._folder = folder
         self._clock, self._sleep = clock, sleep
         self._names = [party.name for party in deployment.parties]
-        self._simulated: dict[int, int] | None = None
 
     def online(self) -> tuple[int, ...]:
         """The parties that can be asked now, in order."""
@@ -93,8 +93,7 @@ class GridTransport:
         deadline = self._clock() + timeout_s
         sent = [party for party in requests if party in nodes]
         messages = [
-            self._message("query.parley", nodes[party], timeout_s, requests[party])
-            for party in sent
+            self._message(party, nodes[party], timeout_s, requests[party]) for party in sent
         ]
         identifiers = self._push(messages)
         pending = {name: party for name, party in zip(identifiers, sent, strict=False) if name}
@@ -108,10 +107,10 @@ class GridTransport:
         """The frame of a party's answer; empty where it cannot be read."""
         try:
             if message.metadata.src_node_id != node:
-                raise CarrierError("Expected the answer of the node that was asked.")
+                raise WireError("Expected the answer of the node that was asked.")
             frame = frame_of(message.content)
             if len(frame) > largest:
-                raise CarrierError(f"Expected at most {largest} bytes, got {len(frame)}.")
+                raise WireError(f"Expected at most {largest} bytes, got {len(frame)}.")
             return frame
         except Exception as error:
             # Whatever its bytes do to what reads them: no reply of this party, and no more.
@@ -148,35 +147,20 @@ class GridTransport:
     def _nodes(self) -> dict[int, int]:
         """Node of each party that is online."""
         nodes = list(self._grid.get_nodes())
-        if self._folder is None:
-            known = {node.name: node.node_id for node in nodes}
-            return {index: known[name] for index, name in enumerate(self._names) if name in known}
-        if self._simulated is None or len(self._simulated) < len(self._names):
-            self._simulated = self._ask([node.node_id for node in nodes])
-        return self._simulated
-
-    def _ask(self, nodes: list[int], *, timeout_s: float = 120.0) -> dict[int, int]:
-        """Which partition each of a simulation's nodes is."""
-        messages = [self._message("query.partition", node, timeout_s) for node in nodes]
-        pending = dict(zip(self._push(messages), nodes, strict=True))
-        found: dict[int, int] = {}
-        for message in self._pull(pending, self._clock() + timeout_s):
-            node = pending.pop(message.metadata.reply_to_message_id)
-            if message.has_content():
-                index = message.content.config_records["party"]["index"]
-                if isinstance(index, int) and 0 <= index < len(self._names):
-                    found[index] = node
-        return found
+        if self._folder is not None:
+            nodes.sort(key=lambda node: node.node_id)
+            return {index: node.node_id for index, node in enumerate(nodes[: len(self._names)])}
+        known = {node.name: node.node_id for node in nodes}
+        return {index: known[name] for index, name in enumerate(self._names) if name in known}
 
     def _push(self, messages: list[Message]) -> list[str]:
         return list(self._grid.push_messages(messages)) if messages else []
 
-    def _message(self, kind: str, node: int, timeout_s: float, request: bytes = b"") -> Message:
-        call: dict[str, float | str] = {"timeout": float(timeout_s)}
-        if self._folder is not None:
-            call["folder"] = str(self._folder)
-        content = frame_content(request, **call)
-        return Message(content, node, kind, ttl=timeout_s + _TTL_MARGIN_S, group_id="")
+    def _message(self, party: int, node: int, timeout_s: float, request: bytes) -> Message:
+        more = {} if self._folder is None else {"folder": str(self._folder / f"party-{party}")}
+        content = frame_content(request, **more)
+        ttl = timeout_s + _TTL_MARGIN_S
+        return Message(content, node, "query.parley", ttl=ttl, group_id="")
 
 
 @app.main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +14,7 @@ from safetensors.numpy import load_file
 
 import parley.client.app
 from parley.client.app import frame_content, frame_of
-from parley.client.contract.party_protocol import WIRE_VERSION, decode_frame
+from parley.client.contract.party_protocol import WireError, decode_frame
 from parley.server.app import serve
 from parley.server.jobs.job_file import RUN_KEYS, load_job
 from parley.server.jobs.section_base import JobError
@@ -63,7 +62,10 @@ WRONG = {
         ),
     ),
     "a frame that is no bytes": lambda m: reply(
-        m, RecordDict({"call": ConfigRecord({"length": 7, "bytes": 7})})
+        m, RecordDict({"call": ConfigRecord({"bytes": 7})})
+    ),
+    "a frame and an array": lambda m: reply(
+        m, RecordDict({**frame_content(b"x"), "frame": ArrayRecord({"bytes": Array(np.ones(4))})})
     ),
     "an empty frame": lambda m: reply(m, frame_content(b"")),
 }
@@ -140,8 +142,8 @@ def context(**node_config):
     return Context(run_id=1, node_id=1, node_config=node_config, state=RecordDict(), run_config={})
 
 
-def call(request=b"x", timeout=5.0, **more):
-    return Message(frame_content(request, timeout=timeout, **more), 7, "query.parley")
+def call(request=b"x", **more):
+    return Message(frame_content(request, **more), 7, "query.parley")
 
 
 def heard(message, where):
@@ -149,32 +151,23 @@ def heard(message, where):
     return decode_frame(frame_of(content)).head
 
 
-def test_in_a_simulation_each_node_is_asked_once_which_party_it_is(world, tmp_path):
+def test_in_a_simulation_each_node_is_one_party_whose_folder_its_message_names(world, tmp_path):
     deployment, _ = world
-    where = {70: 2, 71: 0, 72: 1}
-
-    def behave(node, message):
-        if message.metadata.message_type == "query.partition":
-            made = parley.client.app.app(message, context(**{"partition-id": where[node]}))
-            return reply(message, made.content)
-        assert message.content["call"]["folder"] == str(tmp_path)
-        return echo(node, message)
-
-    grid = FakeGrid([SimpleNamespace(node_id=n, name="") for n in where], behave)
+    nodes = [SimpleNamespace(node_id=n, name="") for n in (72, 70, 71, 99)]
+    grid = FakeGrid(nodes, echo)
     transport = Clock().transport(grid, deployment, folder=tmp_path)
     assert transport.online() == (0, 1, 2)
     assert exchange(transport, [0, 1, 2]) == [0, 1, 2]
-    assert [m.metadata.dst_node_id for m in grid.pushed[3:]] == [71, 72, 70]
+    seen = {m.metadata.dst_node_id: m.content["call"]["folder"] for m in grid.pushed}
+    assert seen == {70 + i: str(tmp_path / f"party-{i}") for i in range(3)}
 
 
-def test_the_owner_says_where_a_partys_folder_is_not_the_message(monkeypatch, tmp_path):
-    seen = []
-    monkeypatch.setattr(
-        parley.client.app, "answer", lambda _request, folder: seen.append(folder) or b"y"
-    )
-    parley.client.app.app(call(folder="/elsewhere"), context(party=str(tmp_path)))
-    parley.client.app.app(call(folder="/here"), context(**{"partition-id": 2}))
-    assert [str(folder) for folder in seen] == [str(tmp_path), "/here/party-2"]
+def test_the_owner_says_where_a_partys_folder_is_not_the_message():
+    owned, simulated = context(party="/own"), context(**{"partition-id": 2})
+    assert str(parley.client.app.party_folder(call(folder="/elsewhere"), owned)) == "/own"
+    assert str(parley.client.app.party_folder(call(folder="/here"), simulated)) == "/here"
+    with pytest.raises(WireError, match="in the SuperNode's configuration"):
+        parley.client.app.party_folder(call(folder="/elsewhere"), context())
 
 
 def test_nothing_of_an_exception_leaves_the_party(monkeypatch, tmp_path):
@@ -188,14 +181,6 @@ def test_nothing_of_an_exception_leaves_the_party(monkeypatch, tmp_path):
     assert made.has_content()
     assert "patient" not in str(made.content)
     assert decode_frame(frame_of(made.content)).head["status"] == "refused"
-
-
-def test_a_handler_that_hangs_is_answered_for_at_its_deadline(monkeypatch, tmp_path):
-    ended = threading.Event()
-    monkeypatch.setattr(parley.client.app, "answer", lambda *_: ended.wait(30) or b"late")
-    said = heard(call(timeout=0.2), context(party=str(tmp_path)))
-    ended.set()
-    assert said == {"version": WIRE_VERSION, "status": "refused", "reason": "error"}
 
 
 def test_a_message_that_is_none_is_answered(tmp_path):

@@ -19,7 +19,6 @@ from typing import Any, Self
 
 import grpc
 
-from parley.client.contract.framing import LARGEST_FRAME
 from parley.client.contract.party_protocol import strict_json
 from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
@@ -45,6 +44,9 @@ from parley.terminal.deployment_status import RunStanding, Standing
 from parley.terminal.live_progress import RunDisplay
 
 _ANSWER_S = 30.0
+LARGEST_FILE = 1 << 30
+"""Bytes of a file that a server's answer may fill."""
+
 _SHIELD = (
     b'<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="'
     b"default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'\">\n"
@@ -207,8 +209,8 @@ class Operator:
         try:
             for part in self._channel.unary_stream(READ)(asked.encode(), timeout=600):
                 content += part
-                if len(content) > LARGEST_FRAME:
-                    raise self._lied(f"Expected {name} of at most {LARGEST_FRAME} bytes, got more")
+                if len(content) > LARGEST_FILE:
+                    raise self._lied(f"Expected {name} of at most {LARGEST_FILE} bytes, got more")
         except grpc.RpcError:
             return  # it was replaced just now: the next look has it
         if offset:

@@ -155,7 +155,7 @@ def test_a_file_of_a_lying_server_has_an_end(tmp_path, monkeypatch):
     endless = SimpleNamespace(unary_stream=lambda _: lambda *_, **__: itertools.repeat(bytes(60)))
     mine = object.__new__(Operator)
     mine.home, mine._channel = SimpleNamespace(address="there"), endless
-    monkeypatch.setattr("parley.deploy.stream.operator_client.LARGEST_FRAME", 100)
+    monkeypatch.setattr("parley.deploy.stream.operator_client.LARGEST_FILE", 100)
     with pytest.raises(ProcessError, match=r"lied: Expected job\.toml of at most 100 bytes"):
         mine._copy(tmp_path / "job.toml")
     assert list(tmp_path.iterdir()) == []
