@@ -45,7 +45,8 @@ class Kind:
 
     Attributes:
         bounded: how the report goes on after "every row is scaled to Euclidean norm at most 1".
-        advice: which other algorithm loses less at the same ε, without a full stop.
+        remedy: Settings of another algorithm that loses less at the same ε.
+        advice: Why it does, without a full stop; `{remedy}` stands for the settings.
         to_task: the algorithm as plain JSON values, without its kind.
         of_task: the inverse, strict. Raises DecodingError.
         size: name of the task's model (empty: none) and a lower bound on its parameters, from the
@@ -63,6 +64,7 @@ class Kind:
 
     title: str
     bounded: str = ""
+    remedy: tuple[str, ...] = ()
     advice: str = ""
     to_task: Callable[[Any], dict[str, Any]]
     of_task: Callable[[Mapping[str, Any], Party], Any]

@@ -161,34 +161,35 @@ ALGORITHMS: dict[str, Kind] = {
         OutputPerturbation,
         title="output perturbation",
         bounded=_CERTIFIED,
-        advice="`--set algorithm.kind=gradient-perturbation` usually loses less at the same ε, "
-        "where δ > 0 is acceptable",
+        remedy=("algorithm.kind=gradient-perturbation",),
+        advice="{remedy} usually loses less at the same ε, where δ > 0 is acceptable",
     ),
     "objective-perturbation": linear_kind(
         ObjectivePerturbationOfParties,
         title="objective perturbation in the parties",
         bounded=", and every party certifies its perturbed optimum",
-        advice="Noise of every party by itself is √m times what a sum needs: "
-        "`--set algorithm.kind=output-perturbation --set privacy.noise-point=share` loses less",
+        remedy=("algorithm.kind=output-perturbation", "privacy.noise-point=share"),
+        advice="Noise of every party by itself is √m times what a sum needs: {remedy} loses less",
     ),
     "pathak": linear_kind(
         PathakAveraging,
         title="output perturbation as of Pathak et al.",
         bounded=_CERTIFIED,
-        advice="This noise is m times what its ε needs: `--set algorithm.kind=output-perturbation` "
-        "has the part of it",
+        remedy=("algorithm.kind=output-perturbation",),
+        advice="This noise is m times what its ε needs: {remedy} has the part of it",
     ),
     "rajkumar-agarwal": linear_kind(
         RajkumarAgarwal,
         title="gradient perturbation as of Rajkumar & Agarwal",
         bounded=_CLIPPED,
-        advice="Every round is charged in full: `--set algorithm.kind=gradient-perturbation` "
-        "spreads its budget over all rounds",
+        remedy=("algorithm.kind=gradient-perturbation",),
+        advice="Every round is charged in full: {remedy} spreads its budget over all rounds",
     ),
     "fedavg": _network(
         "federated averaging",
-        advice="Every party adds noise alone: `--set algorithm.kind=distributed-dp-sgd` has "
-        "one for the batches of all parties together",
+        remedy=("algorithm.kind=distributed-dp-sgd",),
+        advice="Every party adds noise alone: {remedy} has one for the batches of all parties "
+        "together",
     ),
     "distributed-dp-sgd": _network("distributed DP-SGD", summed=True),
     "marginals": Kind(title="two-way marginals", **_codec("pair_tables"), summed=True),

@@ -28,10 +28,11 @@ from parley.server.jobs.external_references import code_named_by
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.budget_check import budgets_of, check_affordable, check_delta
-from parley.server.planning.job_planner import algorithm_for, model_for
+from parley.server.planning.budget_check import JobUnaffordable, budgets_of, check_affordable
+from parley.server.planning.job_planner import model_for
 from parley.server.planning.noise_scale import mechanism_for
-from parley.server.planning.run_stages import EVALUATION, Stage, rounds_of, stages_of
+from parley.server.planning.run_stages import EVALUATION, Stage, rounds_of
+from parley.server.planning.stage_planner import plan_stages
 from parley.server.records.data_budgets import accounts_in_ledger
 from parley.server.records.guarantees import guarantee_outlook, noise_of, record_bounds
 from parley.server.records.plan_parts import (
@@ -101,8 +102,7 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
     # A plan needs the parameters' number: they are counted on the CPU wherever they are trained.
     on_cpu = job.model_copy(update={"run": job.run.model_copy(update={"device": "cpu"})})
     model = model_for(on_cpu, features=features, classes=shape.classes)
-    algorithm = algorithm_for(job, model, federation)
-    stages = stages_of(job, algorithm=algorithm, federation=federation, features=features)
+    algorithm, stages = plan_stages(job, model, federation=federation, features=features)
     planned = _Planned(
         job=job,
         algorithm=algorithm,
@@ -111,7 +111,7 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
         seconds_a_step=seconds_a_step,
     )
     release = planned.release
-    check_delta(job, release)
+    refusal = _refusal(job, stages)
     facts = {
         "algorithm": public_name(job.algorithm.kind),
         "algorithm_title": kind_of(job.algorithm.kind).title,
@@ -140,7 +140,7 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
     more = _MORE[job.algorithm.outlook]
     accounts, note = accounts_in_ledger(job, stages)
     rest = {
-        "refusal": _refusal(job, stages),
+        "refusal": refusal,
         "simulation": simulation_ahead(job, algorithm, release, federation),
         "data_accounts": accounts or None,
         "data_note": note or None,
@@ -152,7 +152,7 @@ def _refusal(job: Job, stages: Sequence[Stage]) -> str | None:
     """Return why a run would refuse the job for what it costs; None if it would not."""
     try:
         check_affordable(job, stages, budgets_of(job, rounds_of(stages).plan, "planned"))
-    except JobError as error:
+    except JobUnaffordable as error:
         return str(error)
     return None
 

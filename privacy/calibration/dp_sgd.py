@@ -30,15 +30,13 @@ _SIGMA_BITS = 20
 2·10⁻⁶: a run that was begun on one is resumed on the other under the same plan."""
 
 
-def _check_needs_noise(
-    rate: float, draws: int, left: float, delta: float, *, parts: str, remedy: str
-) -> None:
+def _check_needs_noise(rate: float, draws: int, left: float, delta: float, *, parts: str) -> None:
     """Raise ValueError if a record is so rarely drawn that δ covers it without noise."""
     ever = -math.expm1(draws * math.log1p(-rate)) if 0 < rate < 1 else 1.0
     if ever <= left:
         raise ValueError(
             f"Expected delta below {shown_down(ever, 3)}, the chance that a record is in any of "
-            f"{parts}, got {as_written(delta)}: no noise would be needed. {remedy}"
+            f"{parts}, got {as_written(delta)}: no noise would be needed."
         )
 
 
@@ -78,12 +76,10 @@ def calibrate_steps(
     if incomplete:
         raise ValueError(f"Expected whole blocks of {together} steps, got {steps}.")
     if probability < 1:
-        parts, remedy = f"{coins} sums", "Choose a smaller delta."
-        _check_needs_noise(probability, coins, left, delta, parts=parts, remedy=remedy)
+        _check_needs_noise(probability, coins, left, delta, parts=f"{coins} sums")
     else:
         parts = f"{steps} batches at sampling rate {sampling_rate:g}"
-        remedy = "Choose a smaller delta or a larger sampling rate."
-        _check_needs_noise(sampling_rate, steps, left, delta, parts=parts, remedy=remedy)
+        _check_needs_noise(sampling_rate, steps, left, delta, parts=parts)
 
     def kinds(sigma: float) -> CountedSteps:
         step = PoissonSampledGaussian(
@@ -133,8 +129,7 @@ def _left_for_steps(epsilon: float, delta: float, slack: float) -> float:
         raise ValueError(
             f"Expected epsilon below {shown_down(most, 3)} at delta = {as_written(delta)}, got "
             f"{as_written(epsilon)}: (1 + e^ε) times the {shown_up(slack, 3)} by which sampled "
-            "noise may differ from its law has to stay below delta. Choose a smaller epsilon, a "
-            "larger delta, or fewer steps or parameters."
+            "noise may differ from its law has to stay below delta."
         )
     return left
 

@@ -18,7 +18,7 @@ Also here: σ of one of T Gaussian releases that are (ε, δ)-DP together, in fo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -119,7 +119,7 @@ def _checked_as_printed_mu(epsilon: float, delta: float) -> float:
         raise CalibrationError(
             f"Expected epsilon ≤ {shown_down(as_printed_limit(delta))} for the as-printed "
             f"calibration at delta = {as_written(delta)}, got {as_written(epsilon)}: it would "
-            f"truly cost {shown_up(truth)}. Use exact."
+            f"truly cost {shown_up(truth)}."
         )
     return mu
 
@@ -152,7 +152,6 @@ def calibrate(
     rounds: int,
     sensitivity: float,
     dimension: int,
-    accepted: Sequence[str] = tuple(MECHANISMS),
     cost: Callable[[Mechanism], Event] = lambda mechanism: mechanism.event(),
 ) -> Mechanism:
     """The mechanism of one round, such that `rounds` of them are (ε, δ)-DP together.
@@ -167,7 +166,6 @@ def calibrate(
         epsilon, delta: totals, ε > 0 and δ in [0, 1). At δ = 0 l2-laplace is given, to be charged
             at `stated_delta`.
         sensitivity: Δ₂ > 0 of one round, replace-one; the scale has its unit.
-        accepted: laws that the caller could take instead: advice names no other.
         cost: what a release with a mechanism's noise is charged, where its shares' samplers take
             more than the law's own; its distance from the ideal must not depend on the scale.
 
@@ -182,7 +180,7 @@ def calibrate(
             f"Expected calibration one of {', '.join(GAUSSIAN_CALIBRATIONS)}, got {calibration!r}."
         )
 
-    need = _Need(epsilon, delta, rounds, sensitivity, dimension, tuple(accepted), cost)
+    need = _Need(epsilon, delta, rounds, sensitivity, dimension, cost)
     if law not in LAWS:
         raise CalibrationError(f"Expected law one of {', '.join(LAWS)}, got {law!r}.")
     names = (law,) if law != "auto" else _AUTO if delta > 0 else _AUTO[:2]
@@ -224,7 +222,6 @@ class _Need:
     rounds: int
     sensitivity: float
     dimension: int
-    accepted: tuple[str, ...]
     cost: Callable[[Mechanism], Event]
 
     def spent(self, mechanism: Mechanism) -> Composition:
@@ -250,8 +247,7 @@ def _by_sigma(kind: type[GaussianLaw], calibration: str, need: _Need) -> Gaussia
             f"Expected {expected}, got epsilon = {as_written(need.epsilon)} and delta = "
             f"{as_written(need.delta)}: the sampler of {kind.law} takes "
             f"{'that much' if taken < 1 else 'more than any delta at this epsilon'} "
-            f"in {need.rounds} rounds of {need.dimension} coordinates. "
-            f"{_without_slack(need.accepted)}"
+            f"in {need.rounds} rounds of {need.dimension} coordinates."
         )
     sigma = gaussian_sigma(
         calibration,
@@ -262,17 +258,6 @@ def _by_sigma(kind: type[GaussianLaw], calibration: str, need: _Need) -> Gaussia
     )
     mechanism = kind(sensitivity=need.sensitivity, sigma=sigma, dimension=need.dimension)
     return _verified(mechanism, kind.calibrations[calibration], need)
-
-
-def _without_slack(accepted: tuple[str, ...]) -> str:
-    laws = {
-        "discrete-gaussian": "discrete-gaussian with calibration zcdp or cks20",
-        "laplace-l1": "laplace-l1",
-    }
-    named = [words for law, words in laws.items() if law in accepted]
-    if not named:
-        return "A larger delta, fewer rounds or a smaller model help."
-    return f"Use {' or '.join(named)}: no sampler of theirs takes any."
 
 
 def _verified(mechanism: GaussianLaw, conversion: str, need: _Need) -> GaussianLaw:
@@ -305,8 +290,7 @@ def _by_epsilon(kind: type[LaplaceLaw], _: str, need: _Need) -> LaplaceLaw:
         raise CalibrationError(
             f"Expected delta ≥ {shown_up(min(taken, 1.0), 3)}, got {as_written(stated)}: at "
             f"epsilon = {as_written(need.epsilon)} the sampler of {kind.law} takes that much in "
-            f"{need.rounds} rounds of {need.dimension} coordinates. Use laplace-l1, whose sampler "
-            "takes none."
+            f"{need.rounds} rounds of {need.dimension} coordinates."
         )
     return mechanism
 

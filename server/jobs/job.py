@@ -16,7 +16,6 @@ from pydantic import model_validator
 
 from parley.privacy.accounting.account_certificates import default_reserved
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.mechanisms.noise_shares import SHARED_LAWS
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.secure_agg.protocol_parameters import assumed_corrupt, choose_min_survivors
 from parley.server.jobs.evaluation import Evaluation
@@ -128,13 +127,6 @@ class Job(Section):
         """The noise law asked for, `default` resolved by the algorithm."""
         asked = self.privacy.noise
         return self.algorithm.noise if asked == "default" else asked
-
-    @property
-    def laws(self) -> tuple[str, ...]:
-        """Noise laws that the algorithm accepts and the noise point can add."""
-        laws = self.algorithm.laws
-        drawn = SHARED_LAWS if self.privacy.point.in_contributions else MECHANISMS
-        return tuple(law for law in laws if law in drawn)
 
     def label_kind(self, classes: int) -> str:
         """How labels are read: as the linear model wants them; for a network as classes."""

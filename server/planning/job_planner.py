@@ -94,7 +94,6 @@ def evaluation_plan(job: Job, counts: HeldOutCounts, *, parties: int, run_id: st
             rounds=1,
             sensitivity=sensitivity,
             dimension=counts.dimension,
-            accepted=job.laws,
             cost=cost_of(job),
         )
 

@@ -162,7 +162,6 @@ def mechanism_for(
         rounds=releases or job.rounds,
         sensitivity=sensitivity,
         dimension=dimension,
-        accepted=job.laws,
         cost=cost_of(job),
     )
 
@@ -211,7 +210,6 @@ def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: 
                 rounds=job.rounds * sums.steps,
                 sensitivity=sensitivity,
                 dimension=dimension,
-                accepted=("gaussian",),
                 cost=cost_of(job),
             ).scale
         return SampledGaussian(

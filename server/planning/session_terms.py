@@ -117,7 +117,6 @@ def _gaussian(batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
         rounds=1,
         sensitivity=terms.moved(batch).l2(),
         dimension=terms.counting.cells(batch, terms.facts.schema),
-        accepted=("gaussian",),
         cost=lambda m: event_of_shares(m, terms.parties) if split else m.event(),
     )
 

@@ -23,9 +23,10 @@ from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import budgets_of, check_affordable
-from parley.server.planning.job_planner import algorithm_for, model_for
+from parley.server.planning.job_planner import model_for
 from parley.server.planning.principal_components import public_components
-from parley.server.planning.run_stages import Stage, foreseen, rounds_of, stages_of
+from parley.server.planning.run_stages import Stage, foreseen, rounds_of
+from parley.server.planning.stage_planner import plan_stages
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_summary import RunSummary
 from parley.server.rounds.party_inspection import (
@@ -78,9 +79,9 @@ def coordinate(
         components = public_components(job, features=first.features)
     federation = _federation(job, deployment, parties, folder)
     model = model_for(job, features=first.features, classes=first.classes)
-    stages = stages_of(
+    _, stages = plan_stages(
         job,
-        algorithm=algorithm_for(job, model, federation),
+        model,
         federation=federation,
         features=first.features,
         components=components,

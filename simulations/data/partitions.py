@@ -86,8 +86,8 @@ def by_column(
     names, owner = np.unique(values, return_inverse=True)
     if parties != len(names):
         raise PartitionError(
-            f"Expected {parties} values in the column, one a party, got {len(names)}: set"
-            f" parties.count to {len(names)}."
+            f"Expected {parties} values in the column, one a party, got {len(names)}."
+            f" Use `--set parties.count={len(names)}`."
         )
     order = np.argsort(owner, kind="stable")
     parts = _cut(order, np.bincount(owner, minlength=len(names)).tolist())
@@ -153,13 +153,12 @@ def _equal_sizes(records: int, parties: int, min_records: int) -> list[int]:
     least = max(1, min_records)
     if records // parties < least:
         most, each = records // least, records // parties
-        helps = f"at most {most} part{'y' if most == 1 else 'ies'}"
-        lower = [f"parties.min-records of at most {each}"] if each else []
-        lower.append("a lower data.test-fraction")
+        helps = [f"`--set parties.count={most}`"] if most else []
+        helps += [f"`--set parties.min-records={each}`"] if each else []
+        typed = f" Use {', or '.join(helps)}." if helps else ""
         raise PartitionError(
             f"Expected at least {_counted(least)} a party, got {_counted(records)} for {parties}"
-            f" parties, {each} each:"
-            f" {helps if most else 'too few for a single party'}, or {', or '.join(lower)}."
+            f" parties, {each} each. A lower data.test-fraction leaves more.{typed}"
         )
     quotient, remainder = divmod(records, parties)
     return [quotient + (party < remainder) for party in range(parties)]
@@ -186,13 +185,8 @@ def _checked(parts: list[Rows], min_records: int, names: list[str] | None = None
 
 def _remedies(least: int) -> str:
     """Return what helps parties that hold too few records, the smallest of them `least`."""
-    leave = "leave those parties out"
-    if not least:
-        return leave
-    return (
-        f'lower parties.min-records to {least} (parties.weights = "size" keeps the noise from '
-        f"growing with it), or {leave}"
-    )
+    leave = "leave those parties' records out"
+    return f"use `--set parties.min-records={least}`, or {leave}" if least else leave
 
 
 def _counted(records: int) -> str:

@@ -84,7 +84,10 @@ def _least_records(job: Job) -> tuple[int, str]:
             "plan without the data (--set parties.min-records=200, if it is 200); got 'auto'."
         )
     if smallest < 1:
-        raise JobError(f"Expected a record for every party, got {total} for {job.parties.count}.")
+        raise JobError(
+            f"Expected a training record for every party, got {total} records for "
+            f"{job.parties.count}: use a smaller parties.count."
+        )
     return smallest, origin
 
 

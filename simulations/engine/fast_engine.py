@@ -34,8 +34,8 @@ from parley.secure_agg.interface import SecureSum
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import budgets_of, check_affordable
-from parley.server.planning.job_planner import algorithm_for
-from parley.server.planning.run_stages import Stage, rounds_of, spent_before, stages_of
+from parley.server.planning.run_stages import Stage, rounds_of, spent_before
+from parley.server.planning.stage_planner import plan_stages
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_progress import Progress
 from parley.server.records.run_result import Run
@@ -82,11 +82,10 @@ class Parties:
             JobError, CalibrationError, RingTooSmall: the job does not fit them.
         """
         check_memory(job, experiment.block)
-        algorithm = algorithm_for(job, experiment.model, experiment.federation)
         _check_adding(job, apart=adding is not summed)
-        stages = stages_of(
+        _, stages = plan_stages(
             job,
-            algorithm=algorithm,
+            experiment.model,
             federation=experiment.federation,
             features=experiment.block.features.shape[1],
             components=experiment.components,

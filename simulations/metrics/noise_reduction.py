@@ -23,6 +23,7 @@ from parley.server.planning.run_stages import rounds_of, stages_of
 from parley.server.records import guarantee_text
 from parley.server.records.run_summary import RunSummary
 from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.metrics.tried_settings import is_accepted_here
 
 MAY_LOSE = 0.01
 """Of accuracy, AUC or R²: so much the noise may cost without a word."""
@@ -75,7 +76,7 @@ def ways_to(job: Job, world: Experiment) -> list[Way]:
             times = own / _noise(other, world, changed)
         except (CalibrationError, JobError, RingTooSmall, ValueError, ZeroDivisionError):
             continue  # it cannot be had
-        if times > 1.05:
+        if times > 1.05 and (changed is not federation or is_accepted_here(job, world, keys)):
             found.append(Way(said=said, times=times))
     if (columns := _columns(job, world)) >= _MANY_COLUMNS:
         said = f"half of the {columns} columns ({_IGNORE})"
@@ -138,7 +139,7 @@ def against_noise(summary: RunSummary, job: Job, world: Experiment, lost: float)
             times = own / _noise(other, world, world.federation)
         except (CalibrationError, JobError, RingTooSmall, ValueError):
             continue
-        if times >= needed:
+        if times >= needed and is_accepted_here(job, world, [key]):
             return (
                 f"The noise of ε = {as_written(job.privacy.epsilon)} ({scope}) is too large for "
                 f"{records}: `parley run … --set {key}` makes it {times:.2g} times as small{fewer}"

@@ -20,6 +20,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.job_planner import algorithm_for
+from parley.server.planning.stage_planner import format_settings
 from parley.server.records.evaluation import Judgement, TargetJudgement
 from parley.server.records.number_format import number
 from parley.server.records.result_text import RANKS, shortcoming
@@ -32,6 +33,7 @@ from parley.simulations.metrics.noise_reduction import (
     against_noise,
     ways_to,
 )
+from parley.simulations.metrics.tried_settings import is_accepted_here
 
 _NEAR = 0.05
 """An AUC that is so much lower ranks as well, for whoever asks for a threshold."""
@@ -77,7 +79,7 @@ def advised(summary: RunSummary, *, job: Job, world: Experiment) -> tuple[str, l
         learned = _settings(job, world) or _curves(job, world)
         cures = [each for each in (learned, _threshold(found)) if each]
         return _sentences(wrong, said, *(cures or [_schema(world)])), []
-    unanswered = _unanswered(found, job)
+    unanswered = _unanswered(found, job, world)
     if not (wrong or lost):
         return "", unanswered
     further = [*_further(summary, job, world), *unanswered]
@@ -127,7 +129,9 @@ def _wilson(right: int, count: int) -> tuple[float, float]:
     return (middle - half) / scale, (middle + half) / scale
 
 
-def _unanswered(found: Judgement | TargetJudgement | None, job: Job) -> list[str]:
+def _unanswered(
+    found: Judgement | TargetJudgement | None, job: Job, world: Experiment
+) -> list[str]:
     """The weights by which rare ones of several labels are answered, too."""
     if not isinstance(found, Judgement) or len(found.labels) == 2 or job.model.weights_of_classes:
         return []
@@ -136,12 +140,10 @@ def _unanswered(found: Judgement | TargetJudgement | None, job: Job) -> list[str
     rare = [name for name in held if root[name] > 1 and name not in found.answered and held[name]]
     weights = ",".join(str(root[name] if name in rare else 1) for name in held)
     key = f"model.class-weights=[{weights}]"
-    try:
-        load_job(values=job.values(), overrides=[key])
-    except JobError:
-        rare = []
+    if not rare or not is_accepted_here(job, world, [key]):
+        return []
     named = ", ".join(map(repr, rare))
-    return [f"It never answers {named}: `parley run … --set '{key}'` does."] if rare else []
+    return [f"It never answers {named}: `parley run … --set '{key}'` does."]
 
 
 def _against_noise(summary: RunSummary, job: Job, world: Experiment, lost: float) -> str:
@@ -154,7 +156,9 @@ def _against_noise(summary: RunSummary, job: Job, world: Experiment, lost: float
     # What costs nothing goes before what costs ε.
     if job.model.learns == "network" and (cure := _settings(job, world)):
         return cure
-    return row.advice if row and row.advice else against_noise(summary, job, world, lost)
+    if row and row.remedy and is_accepted_here(job, world, row.remedy):
+        return row.advice.format(remedy=f"`{format_settings(row.remedy)}`")
+    return against_noise(summary, job, world, lost)
 
 
 def _further(summary: RunSummary, job: Job, world: Experiment) -> list[str]:
@@ -165,8 +169,10 @@ def _further(summary: RunSummary, job: Job, world: Experiment) -> list[str]:
     found = [_smallest_party(summary, job, world)]
     if ways:
         found.append(f"By the formulas of `parley plan` the noise would be smaller: {ways}.")
-    if keys := _off_rule(job, world):
-        found.append(f"`parley run … {_set(keys)}` makes the steps that this budget buys.")
+    if (keys := _off_rule(job, world)) and is_accepted_here(job, world, keys):
+        found.append(
+            f"`parley run … {format_settings(keys)}` makes the steps that this budget buys."
+        )
     return [each for each in found if each]
 
 
@@ -180,11 +186,12 @@ def _smallest_party(summary: RunSummary, job: Job, world: Experiment) -> str:
     names = summary.partition.parties if summary.partition else None
     name = repr(names[least]) if names else str(least)
     held = f"{sizes[least]} record{'' if sizes[least] == 1 else 's'}"
+    key = "parties.weights=size"
+    weigh = f", or weigh parties by their records (`--set {key}`)"
     return (
         f"Party {name} holds {held}, half of the parties {others:.0f} or more. With equal weights "
-        "the smallest party sets the noise: leave it out (`--set parties.min-records="
-        f"{max(int(others) // 2, 1)}` refuses such parties), or weigh parties by their records "
-        '(`--set parties.weights=size`; in a job, weights = "size").'
+        "the smallest party sets the noise: leave its records out of the data"
+        f"{weigh if is_accepted_here(job, world, [key]) else ''}."
     )
 
 
@@ -243,13 +250,9 @@ def _settings(job: Job, world: Experiment) -> str:
     """The command that learns from more; empty where the job says what it would say."""
     hats = ["model.features=hats"] if _hats_differ(job, world) else []
     keys = hats + _off_rule(job, world)
-    if not keys:
+    if not keys or not is_accepted_here(job, world, keys):
         return ""
-    return f"Try {'this' if len(keys) == 1 else 'these'}: `parley run … {_set(keys)}`"
-
-
-def _set(keys: list[str]) -> str:
-    return " ".join(f"--set {key}" for key in keys)
+    return f"Try {'this' if len(keys) == 1 else 'these'}: `parley run … {format_settings(keys)}`"
 
 
 def _off_rule(job: Job, world: Experiment) -> list[str]:
@@ -326,7 +329,7 @@ def _curves(job: Job, world: Experiment) -> str:
     while 2 * epsilon <= LARGEST_EPSILON:
         epsilon *= 2
         key = f"privacy.epsilon={as_written(epsilon)}"
-        if _hats_by_rule(job, world, key):
+        if _hats_by_rule(job, world, key) and is_accepted_here(job, world, [key]):
             return (
                 "So little signal is learned from columns as they are; where curves (hats) begin "
                 f"to pay: `parley run … --set {key}`"

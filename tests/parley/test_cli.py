@@ -115,7 +115,7 @@ def test_plan_needs_no_data_and_gives_the_specifications_numbers(tmp_path):
         (["run", "--set", "run.seed=-1"], 2, "run.seed"),
         (["run", "--set", "secure-aggregation.scale-bits=52"], 2, "scale_bits 52"),
         (["run", "--set", "privacy.noise=laplace-as-printed"], 3, "privacy.dataset-epsilon"),
-        (["run", "--set", "privacy.epsilon=100"], 2, "laplace-l1"),
+        (["run", "--set", "privacy.epsilon=100"], 2, "--set privacy.noise=auto"),
         (["run", "--set", "parties.count=1", "--set", SUM + ".backend=masked"], 2, "at least 2"),
         (["run", "--set", "privacy.ledger=nodir/l.sqlite"], 1, "nodir"),
         (["run", "--set", "privacy.ledger=postgresql://b:s3cret@127.0.0.1:1/x"], 2, "PGPASSWORD"),

@@ -9,7 +9,6 @@ import pytest
 from pydantic import ValidationError
 
 import parley
-from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.safe_io.json_writing import json_text
 from parley.server.jobs.section_base import JobError
 from parley.server.records import guarantee_text
@@ -111,19 +110,6 @@ def test_a_plan_over_its_budget_says_so_in_its_first_line_with_status_3(tmp_path
     )
     assert done.returncode == 3
     assert done.stdout.startswith("`parley run` would refuse this job. This job costs ε = 5.5")
-
-
-@pytest.mark.parametrize("point", ["share", "party", "server"])
-def test_a_law_that_replaces_a_sampler_without_room_is_one_that_a_run_accepts(point):
-    asked = [f"privacy.noise-point={point}", "privacy.epsilon=60"]
-    with pytest.raises(CalibrationError, match="Use ") as refused:
-        parley.plan(parley.load_job(overrides=asked))
-    laws = {"discrete-gaussian": ["privacy.calibration=zcdp"], "laplace-l1": []}
-    named = [law for law in laws if law in str(refused.value)]
-    assert "laplace-l1" in named
-    for law in named:
-        job = parley.load_job(overrides=[*asked, f"privacy.noise={law}", *laws[law]])
-        assert parley.plan(job).refusal is None
 
 
 def test_a_plan_of_the_most_rounds_lists_some_of_them_up_to_the_last():

@@ -65,7 +65,7 @@ def test_as_printed_holds_up_to_its_limit_and_not_beyond():
         assert as_printed_limit(delta) == pytest.approx(limit, rel=2e-6)
         values = {"sensitivity": 1.0, "delta": delta, "rounds": 10}
         gaussian_sigma("as-printed", epsilon=limit * (1 - 1e-5), **values)
-        with pytest.raises(CalibrationError, match=rf"epsilon ≤ {shown} .* Use exact"):
+        with pytest.raises(CalibrationError, match=rf"epsilon ≤ {shown}"):
             gaussian_sigma("as-printed", epsilon=limit * (1 + 1e-5), **values)
 
 
@@ -166,9 +166,9 @@ def test_auto_takes_the_law_with_the_lowest_norm():
         ({"sensitivity": 0.0}, "Expected a finite sensitivity > 0, got 0"),
         ({"dimension": 0}, "Expected an integer dimension ≥ 1, got 0"),
         ({"calibration": "as-printed", "epsilon": 9.0}, "it would truly cost 9.23933"),
-        ({"delta": 1e-25}, "sampler of gaussian takes that much .* Use discrete"),
-        ({"epsilon": 60.0}, "sampler of gaussian takes more than any delta .* Use discrete"),
-        ({"law": "l2-laplace", "epsilon": 40.0}, "sampler of l2-laplace .* Use laplace-l1"),
+        ({"delta": 1e-25}, "sampler of gaussian takes that much"),
+        ({"epsilon": 60.0}, "sampler of gaussian takes more than any delta"),
+        ({"law": "l2-laplace", "epsilon": 40.0}, "sampler of l2-laplace"),
         ({"epsilon": 5e-324, "delta": 1e-300}, "Expected"),
         ({"law": "laplace-l1", "epsilon": 5e-324}, "Expected epsilon/rounds > 0"),
         ({"law": "laplace-l1", "epsilon": 1e-300, "sensitivity": 1e300}, "finite scale"),
@@ -177,17 +177,6 @@ def test_auto_takes_the_law_with_the_lowest_norm():
 def test_what_cannot_be_met_is_refused_with_numbers(change, message):
     with pytest.raises(CalibrationError, match=message):
         calibrate(**({"law": "gaussian", "calibration": "exact"} | BUDGET | change))
-
-
-def test_no_law_is_advised_that_the_caller_refuses():
-    """Federated averaging adds rounded Gaussian noise alone."""
-    with pytest.raises(CalibrationError, match="A larger delta, fewer rounds") as refusal:
-        calibrate(law="gaussian", **(BUDGET | {"delta": 1e-25}), accepted=("gaussian",))
-    assert "discrete" not in str(refusal.value)
-    with pytest.raises(CalibrationError, match="Use laplace-l1: no"):
-        calibrate(
-            law="gaussian", **(BUDGET | {"delta": 1e-25}), accepted=("gaussian", "laplace-l1")
-        )
 
 
 def test_large_budgets_have_a_law_without_slack():

@@ -121,7 +121,7 @@ def test_a_party_is_hidden_by_the_known_noise_without_amplification():
     """ε = 2, T = 100, replace-one: σ/S = 39.87625; with the party zeroed out half of that."""
     found = calibrate(
         law="gaussian", calibration="exact", epsilon=2.0, delta=1e-5, rounds=100,
-        sensitivity=2 * GRID, dimension=10, accepted=("gaussian",),
+        sensitivity=2 * GRID, dimension=10,
     )  # fmt: skip
     assert found.scale / GRID == pytest.approx(39.87625, abs=1e-4)
     own = noise(found.scale / GRID, rate=1.0, steps=10, relation="replace-one")

@@ -9,6 +9,7 @@ import parley
 from parley.client.data.schema_inference.draft import infer_schema
 from parley.server.jobs.job_file import load_job
 from parley.server.records.result_text import shortcoming
+from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.metrics.evaluation import judge, judge_targets
 from parley.simulations.metrics.recommendations import _by_noise, _threshold, _too_few, _unanswered
@@ -183,14 +184,16 @@ def test_a_class_that_is_never_answered_gets_a_weight():
     truth = np.repeat([0, 1, 2], [80, 100, 6])
     answered = np.eye(3)[np.minimum(truth, 1)]
     found = judge(answered, truth, names=("a", "b", "c"))
-    job = load_job(overrides=["model.kind=softmax"])
-    (said,) = _unanswered(found, job)
+    job = load_job(overrides=["model.kind=softmax", "data.source=synthetic"])
+    world = load_experiment(job)
+    job = job.settled(world.federation, 3)
+    (said,) = _unanswered(found, job, world)
     assert "It never answers 'c'" in said
     key = said.partition("--set '")[2].partition("'")[0]
     assert key == "model.class-weights=[1,1,4]"
     weighted = load_job(values=job.values(), overrides=[key])
-    assert _unanswered(found, weighted) == []
-    assert _unanswered(judge(np.eye(3)[truth], truth, names=("a", "b", "c")), job) == []
+    assert _unanswered(found, weighted, world) == []
+    assert _unanswered(judge(np.eye(3)[truth], truth, names=("a", "b", "c")), job, world) == []
 
 
 def test_what_class_weights_give_up_on_purpose_is_no_shortcoming():
@@ -259,9 +262,14 @@ def test_a_party_of_few_records_is_named_with_what_helps(tmp_path):
     said = " ".join([tiny.verdict, *tiny.advice])
     held = int(re.search(r"Party 'B' holds (\d) record", said)[1])
     typed = re.findall(r"--set (parties\.\S+?)`", said)
-    assert typed[:2] == ["parties.min-records=119", "parties.weights=size"]
-    with pytest.raises(PartitionError, match=rf"got {held} in party 1 \('B'\)"):
-        run(tmp_path / "refused", *data, typed[0])
-    (tmp_path / "sizes").mkdir()
-    weighed = run(tmp_path / "sizes", *data, "privacy.epsilon=0.05", typed[1])
+    assert typed[0] == "parties.weights=size"
+    assert "leave its records out" in said
+    with pytest.raises(PartitionError, match=rf"got {held} in party 1 \('B'\)") as refused:
+        run(tmp_path / "refused", *data, "parties.min-records=100")
+    (lower,) = re.findall(r"--set (parties\.\S+?)`", str(refused.value))
+    assert lower == f"parties.min-records={held}"
+    for number, told in enumerate((lower, typed[0])):
+        (tmp_path / str(number)).mkdir()
+        helped = run(tmp_path / str(number), *data, "privacy.epsilon=0.05", told)
+    weighed = helped
     assert "Party 'B' holds" not in " ".join([weighed.verdict, *weighed.advice])

@@ -1,0 +1,151 @@
+"""Plan the stages of a job; if its noise cannot meet its budget, name settings that can.
+
+A remedy is printed only after it was tried: the job with these settings is planned, and its cost is
+checked against its budgets, as for a run. What is printed works as it is typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from numpy import float64
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.privacy.accounting.rounding import as_written
+from parley.privacy.calibration.noise_calibration import CalibrationError
+from parley.secure_agg.encoding import RingTooSmall
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job import Job
+from parley.server.jobs.job_file import load_job
+from parley.server.planning.budget_check import budgets_of, check_affordable
+from parley.server.planning.job_planner import algorithm_for
+from parley.server.planning.run_stages import Stage, rounds_of, stages_of
+
+Planned = tuple[FederatedAlgorithm, tuple[Stage, ...]]
+
+_MOST_REMEDIES = 2
+_FACTORS = (0.8, 0.6, 0.5, 0.4, 0.2, 0.1, 0.01)
+"""Parts of the ε asked for that are tried, the largest first."""
+
+
+def plan_stages(
+    job: Job,
+    model: Any,
+    *,
+    federation: Federation,
+    features: int,
+    components: NDArray[float64] | None = None,
+    run_id: str = "plan",
+) -> Planned:
+    """Return the algorithm of a settled job, and its stages.
+
+    Raises:
+        JobError: the job does not fit the parties.
+        CalibrationError, RingTooSmall: its noise cannot meet its budget. The message names
+            settings that can, if some were found.
+    """
+
+    def build(tried: Job) -> Planned:
+        algorithm = algorithm_for(tried, model, federation)
+        stages = stages_of(
+            tried,
+            algorithm=algorithm,
+            federation=federation,
+            features=features,
+            components=components,
+            run_id=run_id,
+        )
+        return algorithm, stages
+
+    return plan_or_advise(job, build)
+
+
+def plan_or_advise(job: Job, build: Callable[[Job], Planned]) -> Planned:
+    """Return what `build` makes of the job, or raise its error with settings that work."""
+    try:
+        return build(job)
+    except (CalibrationError, RingTooSmall) as error:
+        found = find_remedies(job, build, _candidates(job))
+        if found:
+            error.args = (f"{error} Use {', or '.join(found)}.",)
+        raise
+
+
+def find_remedies(
+    job: Job, build: Callable[[Job], Planned], kinds: Iterable[Iterable[Sequence[str]]]
+) -> list[str]:
+    """Return settings with which the job plans and keeps to its budgets, as they are typed.
+
+    Args:
+        kinds: Kinds of settings to try. The first of a kind that works is taken.
+    """
+    found: list[str] = []
+    for kind in kinds:
+        keys = next((keys for keys in kind if is_accepted(job, build, keys)), None)
+        if keys is not None:
+            found.append(f"`{format_settings(keys)}`")
+        if len(found) == _MOST_REMEDIES:
+            break
+    return found
+
+
+def is_accepted(job: Job, build: Callable[[Job], Planned], keys: Sequence[str]) -> bool:
+    """Return whether the job with these settings plans, and keeps to its budgets."""
+    try:
+        tried = load_job(values=job.values(), overrides=keys)
+        _, stages = build(tried)
+        check_affordable(tried, stages, budgets_of(tried, rounds_of(stages).plan, "planned"))
+    except ValueError:  # of which JobError, CalibrationError and RingTooSmall are kinds
+        return False
+    return True
+
+
+def format_settings(keys: Sequence[str]) -> str:
+    """Return settings as they are typed after a command.
+
+    >>> format_settings(["privacy.epsilon=2", "algorithm.rounds=auto"])
+    '--set privacy.epsilon=2 --set algorithm.rounds=auto'
+    """
+    return " ".join(f"--set {key}" for key in keys)
+
+
+def _candidates(job: Job) -> Iterator[Iterator[Sequence[str]]]:
+    """Yield kinds of settings that may help, those that change the guarantee last."""
+    yield _of_grid(job)
+    if job.model.learns == "network":
+        yield _of_rate(job)
+    yield _of_law(job)
+    lower = ([(own.keys, factor * own.epsilon) for own in job.budgets] for factor in _FACTORS)
+    yield (
+        [f"privacy.{keys}epsilon={as_written(float(f'{epsilon:.2g}'))}" for keys, epsilon in each]
+        for each in lower
+    )
+    delta = job.privacy.delta
+    yield (_delta(power) for power in (-20, -12, -9, -6, -5) if 0 < delta < 10.0**power)
+    yield (_delta(power) for power in (-9, -12, -20) if delta > 10.0**power)
+
+
+def _delta(power: int) -> Sequence[str]:
+    return [f"privacy.delta=1e{power:03}"]
+
+
+def _of_grid(job: Job) -> Iterator[Sequence[str]]:
+    sums = job.secure_aggregation
+    rings = ["secure-aggregation.ring-bits=64"] if sums.ring_bits == 32 else []
+    grids = ["secure-aggregation.scale-bits=auto"] if sums.scale_bits != "auto" else []
+    yield from (keys for keys in (grids, rings, [*grids, *rings]) if keys)
+
+
+def _of_rate(job: Job) -> Iterator[Sequence[str]]:
+    if job.dp_sgd.sampling_rate != "auto":
+        yield ["dp-sgd.sampling-rate=auto"]
+        rates = (times * job.dp_sgd.sampling_rate for times in (10, 1e3, 1e5))
+        yield from ([f"dp-sgd.sampling-rate={rate:g}"] for rate in rates if rate < 1)
+
+
+def _of_law(job: Job) -> Iterator[Sequence[str]]:
+    exact = ["privacy.calibration=exact"] if job.privacy.calibration != "exact" else []
+    laws = [[], *([f"privacy.noise={law}"] for law in ("auto", "laplace-l1"))]
+    yield from (keys for law in laws if (keys := [*exact, *law]))
