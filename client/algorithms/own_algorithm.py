@@ -12,10 +12,12 @@ has: it clips them, so that its author claims no sensitivity.
 from __future__ import annotations
 
 import functools
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from itertools import pairwise
+from numbers import Integral
 from typing import Any, ClassVar, get_type_hints
 
 import numpy as np
@@ -39,7 +41,7 @@ from parley.safe_io.path_names import public_name
 _FROM_DATA = {"features", "classes"}
 
 
-class OwnAlgorithmError(ValueError):
+class OwnAlgorithmError(OwnCodeError):
     """A file, class or setting of your own algorithm that cannot be used: expected, got, where."""
 
 
@@ -157,7 +159,90 @@ def _class(name: str) -> type[Any]:
             f"Expected {name} to have kind = {public_name(name)!r}, the name that server and "
             f"parties know it by, got {known.kind!r}."
         )
+    _guard_parts(found, place)
     return found
+
+
+_RESULTS: Mapping[str, type] = {
+    "dimension": Integral,
+    "claim": Claim,
+    "init": Mapping,
+    "local": Contribution,
+    "update": Mapping,
+    "model_of": np.ndarray,
+    "released": Mapping,
+}
+"""What each part of an algorithm returns."""
+
+
+def _guard_parts(found: type[Any], place: str) -> None:
+    """Make every part of a class raise OwnAlgorithmError for whatever it raises or returns wrongly.
+
+    What `local` raises is named without its text, which may hold values of records.
+    """
+    for part, kind in _RESULTS.items():
+        own = inspect.getattr_static(found, part)
+        if isinstance(own, property):
+            setattr(found, part, property(_guarded(own.fget, found, part, kind, place)))
+        elif inspect.isfunction(own):
+            setattr(found, part, _guarded(own, found, part, kind, place))
+
+
+def _guarded(own: Any, found: type[Any], part: str, kind: type, place: str) -> Any:
+    name = f"{found.__name__}.{part}"
+
+    @functools.wraps(own)
+    def guarded(*args: Any, **values: Any) -> Any:
+        try:
+            result = own(*args, **values)
+        except Exception as error:  # it is somebody's own code: it may raise anything
+            if type(error).__module__.startswith("parley."):
+                raise
+            said = describe_failure(error, place, values=part != "local")
+            raise OwnAlgorithmError(f"Expected a result of {name}, got {said}.") from error
+        if not isinstance(result, kind):
+            raise OwnAlgorithmError(
+                f"Expected {name} to give an object of type {kind.__name__}, got one of type "
+                f"{type(result).__name__}."
+            )
+        return result
+
+    return guarded
+
+
+_MOST_TRIED = 64
+
+
+def check_parts(algorithm: Any, plan: ReleasePlan) -> None:
+    """Try each part of your own algorithm on made-up records, before anything is charged.
+
+    Raises OwnAlgorithmError.
+    """
+    name, count = type(algorithm).__name__, min(plan.min_records, _MOST_TRIED)
+    rows = np.random.default_rng(0).random((count, algorithm.features))
+    block = PartyBlock(
+        features=rows / np.sqrt(max(algorithm.features, 1)),
+        labels=np.arange(count) % max(algorithm.classes, 1),
+        offsets=np.array([0, count]),
+    )
+    state = algorithm.init()
+    _check_theta(state, f"{name}.init")
+    found = algorithm.local(state, block, plan, Randomness(seed=None, party=None))
+    shape = np.shape(found.values)
+    if shape != (1, plan.dimension):
+        raise OwnAlgorithmError(
+            f"Expected {name}.local to return values of shape {(1, plan.dimension)} for one "
+            f"party, got {shape}."
+        )
+    state = algorithm.update(state, np.zeros(plan.dimension))
+    _check_theta(state, f"{name}.update")
+    algorithm.model_of(state)
+    algorithm.released(state)
+
+
+def _check_theta(state: Mapping[str, Any], part: str) -> None:
+    if not isinstance(state.get("theta"), np.ndarray):
+        raise OwnAlgorithmError(f"Expected {part} to return an array 'theta' in its state.")
 
 
 def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes: int) -> Any:

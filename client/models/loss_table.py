@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Literal, TypeVar
 
 import numpy as np
 
+from parley.client.models.own_code import describe_failure
 from parley.client.models.own_losses import LARGEST, NODES, REACH, STEP, TabledLoss
 
 _ROUNDED: Final = 2.0**-30
@@ -71,11 +73,20 @@ def tabled(
 
 
 def _asked(loss: Callable[[float, float], float], z: float, y: float) -> float:
+    code = getattr(loss, "__code__", None)
+    place = getattr(code, "co_filename", "")
+    expected = f"Expected a number as the loss at z = {z:g}, y = {y:g}, got"
     try:
-        value = float(loss(z, y))
+        given = loss(z, y)
     except Exception as error:  # it is somebody's own code: it may raise anything
+        raise ValueError(f"{expected} {describe_failure(error, place)}.") from error
+    try:
+        value = float(given)
+    except (TypeError, ValueError) as error:
+        shape = f" and shape {given.shape}" if isinstance(given, np.ndarray) else ""
+        where = f" ({Path(place).name}, line {code.co_firstlineno})" if code else ""
         raise ValueError(
-            f"Expected a loss at z = {z:g}, y = {y:g}, got {type(error).__name__}: {error}."
+            f"{expected} an object of type {type(given).__name__}{shape}{where}."
         ) from error
     if not math.isfinite(value):
         raise ValueError(f"Expected a finite loss at z = {z:g}, y = {y:g}, got {value}.")

@@ -13,8 +13,10 @@ from numpy import float64
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.own_algorithm import check_parts
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.calibration.noise_calibration import CalibrationError
+from parley.safe_io.path_names import is_own
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
@@ -43,6 +45,7 @@ def plan_stages(
 
     Raises:
         JobError: the job does not fit the parties.
+        OwnAlgorithmError: a part of your own algorithm fails.
         CalibrationError, RingTooSmall: its noise cannot meet its budget. The message names
             settings that can, if some were found.
     """
@@ -59,7 +62,10 @@ def plan_stages(
         )
         return algorithm, stages
 
-    return plan_or_advise(job, build)
+    algorithm, stages = plan_or_advise(job, build)
+    if is_own(job.algorithm.kind):
+        check_parts(algorithm, rounds_of(stages).plan)
+    return algorithm, stages
 
 
 def plan_or_advise(job: Job, build: Callable[[Job], Planned]) -> Planned:

@@ -14,6 +14,7 @@ from typing import Any
 
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
+from parley.client.models.own_code import OwnCodeError
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_entry import Entry
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerCorrupt
@@ -70,6 +71,7 @@ def released(
 
     Raises:
         TooFewSurvivors: its charge is given back, unless earlier sums of it were opened.
+        OwnCodeError: your own algorithm failed in a simulation: the same.
         PartyFailed: a party has nothing it may release: the charge stands.
     """
     sums = list[RoundSum]()
@@ -81,10 +83,11 @@ def released(
         for step in range(opened + 1, plan.steps + 1):
             at = plan.at_step(step)
             sums.append(_summed(cohort, at, state))
-            state, opened = update(state, at, sums[-1]), step
+            opened = step
+            state = update(state, at, sums[-1])
             if folder is not None and step < plan.steps:
                 folder.keep_step(number, step, state)
-    except TooFewSurvivors as error:
+    except (TooFewSurvivors, OwnCodeError) as error:
         if not opened:
             ledger.void([each.id for each in held], str(error))
         raise

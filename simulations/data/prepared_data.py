@@ -26,6 +26,7 @@ from numpy.lib import format
 from numpy.typing import NDArray
 
 from parley.client.data.party_block import PartyBlock
+from parley.safe_io.file_writing import replaced_file, write_file
 from parley.safe_io.json_writing import json_text
 from parley.server.jobs.job import Job
 
@@ -82,13 +83,14 @@ class PreparedData:
             if key not in _ARRAYS
         }
         for each in _ARRAYS:
-            np.save(folder / f"{each}.npy", getattr(self, each), allow_pickle=False)
+            with replaced_file(folder / f"{each}.npy", mode=0o600) as file:
+                np.save(file, getattr(self, each), allow_pickle=False)
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             facts |= {"place": name or folder.name, "digests": _digests(opened)}
         finally:
             os.close(opened)
-        (folder / "facts.json").write_text(json_text(facts), encoding="utf-8")
+        write_file(folder / "facts.json", json_text(facts), mode=0o600)
 
     @classmethod
     def load(cls, folder: Path, *, whole: bool = False) -> Self:

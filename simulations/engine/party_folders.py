@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
+from parley.client.data.party_block import PartyBlock
 from parley.client.party.dataset_config import DataSet
 from parley.client.party.owner_policy import Consent, render_consent
+from parley.safe_io.file_writing import replaced_file, write_file
 from parley.secure_agg.primitives import KEY_BYTES, signing_public
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
@@ -55,24 +57,25 @@ def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = N
     for index, home in enumerate(party_folders(folder, block.parties)):
         home.mkdir(mode=0o700)
         own = block.take(np.array([index]))
-        np.savez(home / "records.npz", features=own.features, labels=own.labels)
-        (home / "records.npz").chmod(0o600)
+        _write_records(home / "records.npz", own)
         if job.evaluation.asked:
             held = experiment.held_out.take(np.array([index]))
-            np.savez(home / "held-out.npz", features=held.features, labels=held.labels)
-            (home / "held-out.npz").chmod(0o600)
-        (home / "party.toml").write_text(render_consent(consent), encoding="utf-8")
+            _write_records(home / "held-out.npz", held)
+        write_file(home / "party.toml", render_consent(consent))
         key = os.urandom(KEY_BYTES)
-        secret = os.open(home / "identity.key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(secret, "w", encoding="ascii") as file:
-            file.write(key.hex() + "\n")
+        write_file(home / "identity.key", key.hex() + "\n", mode=0o600)
         parties.append(RosterParty(name=home.name, identity=signing_public(key)))
     deployment = Deployment(server_address="", parties=tuple(parties))
     write_roster(deployment, folder)
-    (folder / FINGERPRINT).write_text(experiment.data.fingerprint + "\n", encoding="utf-8")
+    write_file(folder / FINGERPRINT, experiment.data.fingerprint + "\n")
     if experiment.components is not None:
-        save_file({"components": experiment.components}, folder / COMPONENTS)
+        write_file(folder / COMPONENTS, save({"components": experiment.components}))
     return deployment
+
+
+def _write_records(path: Path, block: PartyBlock) -> None:
+    with replaced_file(path, mode=0o600) as file:
+        np.savez(file, features=block.features, labels=block.labels)
 
 
 def party_folders(folder: Path, count: int) -> list[Path]:
@@ -84,7 +87,7 @@ def write_roster(deployment: Deployment, folder: Path) -> None:
     """Writes the roster beside the parties and into the folder of each."""
     text = render_deployment(deployment)
     for home in (folder, *party_folders(folder, len(deployment.parties))):
-        (home / "deployment.toml").write_text(text, encoding="utf-8")
+        write_file(home / "deployment.toml", text)
 
 
 def _consent(job: Job, experiment: Experiment) -> Consent:

@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
+import parley
 from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own
 from parley.client.algorithms.registry import describe_task, task_from
+from parley.exit_status import exit_status
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.recorded_entries import EntryState
+from parley.server.jobs.job import Job
+from parley.server.jobs.job_file import load_job
 
+COUNT = (*("model.kind=none", "privacy.neighbouring=add-or-remove-one", "parties.min-records=20"),)
 EXAMPLE = Path(__file__).parents[3] / "examples" / "federated_count.py"
 TEXT = EXAMPLE.read_text()
 FUTURE = TEXT.replace("from dataclasses", "from __future__ import annotations\n\nfrom dataclasses")
@@ -52,3 +59,67 @@ def test_a_file_that_fails_is_refused_in_one_line(name: str, tmp_path: Path) -> 
     with pytest.raises(OwnAlgorithmError, match=said) as refused:
         build_own(f"{file}:FederatedCount", {}, features=3, classes=2)
     assert "\n" not in str(refused.value)
+
+
+PARTS = {
+    "claim": ("def claim(self, facts: PublicFacts) -> Claim:", "return None"),
+    "dimension": ("def dimension(self) -> int:", "return 'one'"),
+    "local": ("randomness: Randomness\n    ) -> Contribution:", "return block.sizes"),
+    "init": ("", "return [0.0]"),
+    "update": ("", "return average"),
+}
+
+
+@pytest.mark.parametrize("fault", ["raises", "returns"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_fails_is_named_with_its_line_before_a_run_begins(
+    part: str, fault: str, tmp_path: Path
+) -> None:
+    head, returns = PARTS[part]
+    body = f"        {returns if fault == 'returns' else '[][1]'}\n"
+    if head:
+        assert head in TEXT
+        text = TEXT.replace(head, f"{head}\n{body}")
+    else:
+        names = "self, state, average" if part == "update" else "self"
+        text = f"{TEXT}\n    def {part}({names}):\n{body}"
+    (tmp_path / "federated_count.py").write_text(text)
+    with pytest.raises(ValueError, match=rf"FederatedCount\.{part}") as refused:
+        parley.run(count_job(tmp_path), out=tmp_path / "run")
+    said = str(refused.value)
+    assert "\n" not in said
+    assert exit_status(refused.value) == 2
+    assert not (tmp_path / "run").exists()
+    if fault == "raises":
+        line = text.splitlines().index("        [][1]") + 1
+        assert f"(federated_count.py, line {line})" in said
+
+
+def test_values_of_a_shape_other_than_the_claims_are_refused_before_a_run_begins(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "federated_count.py").write_text(
+        TEXT.replace("values=counts[:, None]", "values=counts")
+    )
+    with pytest.raises(OwnAlgorithmError, match=r"shape \(1, 1\) for one party, got \(1,\)"):
+        parley.run(count_job(tmp_path), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_part_that_fails_on_real_records_alone_is_not_charged_and_shows_no_value(
+    tmp_path: Path,
+) -> None:
+    head = PARTS["local"][0]
+    body = "        if len(block.sizes) > 1:\n            raise ValueError(str(block.features))\n"
+    (tmp_path / "federated_count.py").write_text(TEXT.replace(head, f"{head}\n{body}"))
+    with pytest.raises(OwnAlgorithmError, match=r"got ValueError \(federated_count\.py, line"):
+        parley.run(count_job(tmp_path), out=tmp_path / "run")
+    with Ledger.open(tmp_path / "run" / "ledger.sqlite", read_only=True) as ledger:
+        (run,) = {each.entry.run_id for each in ledger.entries()}
+        assert [each.state for each in ledger.entries(run)] == [EntryState.VOIDED]
+
+
+def count_job(folder: Path) -> Job:
+    """Return a job of the algorithm in a folder."""
+    kind = f"algorithm.kind={folder / 'federated_count.py'}:FederatedCount"
+    return load_job(overrides=[kind, *COUNT])
