@@ -33,9 +33,8 @@ def print_reading(inferred: InferredSchema) -> None:
     written = [f"{key} {_shown(value)}" for key, value in inferred.file.items() if key != "decimal"]
     if "decimal" in inferred.file:
         written.append(f"decimal {'comma' if inferred.file['decimal'] == ',' else 'point'}")
-    console.print(
-        one_line(f"{inferred.records:,} {noun(inferred.records, 'record')} · {' · '.join(written)}")
-    )
+    records = f"{inferred.records:,} {noun(inferred.records, 'record')}"
+    console.print(one_line(" · ".join([records, *written])))
     table = plain_table("column", "read as", "why, and what to look at")
     for column in inferred.columns:
         kind = str(column.entry["kind"])

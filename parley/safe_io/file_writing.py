@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _PUBLIC = 0o666  # less what the umask takes away
+_DRAFT = ".part"
 
 
 @contextmanager
@@ -41,7 +42,7 @@ def replaced_file(path: Path, *, mode: int = _PUBLIC, durable: bool = False) -> 
     Raises:
         OSError: the folder cannot be written to, or the disk is full.
     """
-    draft = path.with_name(f".{secrets.token_hex(8)}.part")
+    draft = path.with_name(f".{secrets.token_hex(8)}{_DRAFT}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(draft, flags, mode)
     try:
@@ -55,6 +56,11 @@ def replaced_file(path: Path, *, mode: int = _PUBLIC, durable: bool = False) -> 
         with suppress(FileNotFoundError):
             draft.unlink()
         raise
+
+
+def is_draft(path: Path) -> bool:
+    """Return whether a path has the name of a draft, which a killed process may leave."""
+    return path.name.startswith(".") and path.suffix == _DRAFT
 
 
 def write_file(

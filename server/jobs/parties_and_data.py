@@ -106,6 +106,9 @@ class Data(Section):
         "with a schema the default: none. `parley plan` needs none.",
     )
     query: Text = Field("", description="With a database: the SELECT whose rows are the records.")
+    query_timeout: float = Field(
+        600.0, gt=0, le=86400, description="Seconds that the query may take in all."
+    )
     data_schema: FilePath = Field(
         "",
         alias="schema",

@@ -34,6 +34,7 @@ _NEEDS: tuple[tuple[str, str, Holds, str], ...] = (
     ("data", "sizes", lambda job: job.data.partition == "sizes", "data.partition = 'sizes'"),
     ("data", "partition", lambda job: not job.data.several,
      "one table: here each party has its own file"),
+    ("data", "query_timeout", lambda job: bool(job.data.query), "data.query"),
     ("dp_sgd", "sampling_rate", lambda job: job.dp_sgd.batch_size == "auto",
      "dp-sgd.batch-size = 'auto'"),
     ("dp_sgd", "local_epochs", lambda job: job.dp_sgd.local_steps == "auto",

@@ -29,6 +29,7 @@ from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.schema_inference.draft import infer_schema
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import READ_FROM, load_job
+from parley.server.jobs.parties_and_data import Data
 from parley.server.jobs.section_base import JobError
 from parley.server.jobs.unused_keys import check_unused_keys
 from parley.simulations.data.bundled_datasets import BUNDLED, PIECE, Columns, bundled_schema
@@ -58,6 +59,12 @@ def of_memory(job: Job, given: Given) -> Job:
         raise JobError(
             f"Expected run.engine = 'fast' with data in memory, got {job.run.engine!r}: real "
             "parties read their own files."
+        )
+    named = job.data.source
+    if job.data.query or named not in ("", Data.model_fields["source"].default, *MEMORY):
+        raise JobError(
+            f"Expected data= or data.source, got both: the job reads {named!r}. Leave out data=, "
+            'or give the job data.source = "".'
         )
     section = job.data.model_copy(update={"source": MEMORY[given.one_a_party]})
     job = job.model_copy(update={"data": section})
@@ -176,8 +183,13 @@ def read_sources(
     schema = _cells_of(job, load_schema(data.data_schema))
     if data.several:
         return _joined_parties(job, schema, find_party_files(data.source))
-    query = SqlQuery(database=data.source, query=data.query) if data.query else None
-    return (*_drawn(job, (query or data.source,), schema, data.data_schema, rng), None)
+    source = query_of(data) if data.query else data.source
+    return (*_drawn(job, (source,), schema, data.data_schema, rng), None)
+
+
+def query_of(data: Data) -> SqlQuery:
+    """Return the query of a job's records."""
+    return SqlQuery(database=data.source, query=data.query, timeout_s=data.query_timeout)
 
 
 def _joined_parties(

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from parley.client.data.party_block import PartyBlock
 from parley.client.data.record_chunks import CHUNK_BYTES
+from parley.safe_io.file_writing import is_draft
 from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
@@ -168,7 +169,7 @@ def _begun(parent: Path) -> Iterator[Path]:
     for left in parent.glob(f"{_BEGUN}*"):
         with _held(left) as ours:
             # Nothing else is removed, whoever gave it such a name.
-            if ours and {path.name for path in left.rglob("*")} <= {"rows", *FILES}:
+            if ours and all(map(_is_of_rows, left.rglob("*"))):
                 shutil.rmtree(left, ignore_errors=True)
     while True:
         own = Path(tempfile.mkdtemp(prefix=_BEGUN, dir=parent))
@@ -212,3 +213,8 @@ def check_memory(job: Job, block: PartyBlock) -> None:
             f"Expected run.memory of at least {needed} MiB, for the records that are worked on at "
             f"once (the largest party holds {block.sizes.max()}), got {memory_mib(job)} MiB."
         )
+
+
+def _is_of_rows(path: Path) -> bool:
+    """Return whether a file or folder is one that prepared rows are kept in, or a draft of one."""
+    return path.name in {"rows", *FILES} or is_draft(path)
