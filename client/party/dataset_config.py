@@ -116,7 +116,8 @@ class DataSet(Part):
     certificate: Literal["auto", "pure", "gaussian", "zcdp", "plan"] = Field(
         "auto",
         description="How its account adds up releases; fixed at its first use (docs/budgets.md). "
-        "auto: pure at delta 0; else zcdp if queries come first, gaussian if a training job does.",
+        'auto: pure at delta 0; else gaussian if a training job or a session with law = "gaussian" '
+        "opens it, zcdp if another session does.",
     )
     reserved_delta: float | None = Field(
         None,
@@ -316,7 +317,8 @@ class DataSet(Part):
         """What the party's ledger registers for it: a budget for each unit that has a total.
 
         Args:
-            queries, sampled: what opens the account, if this does: queries, or steps of DP-SGD.
+            queries, sampled: what opens the account, if this does: queries of a session whose law
+                is not Gaussian, or steps of DP-SGD.
         """
         return tuple(
             DatasetBudget(

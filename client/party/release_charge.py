@@ -15,7 +15,11 @@ from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.party.dataset_config import DataSet
 from parley.client.party.dataset_loader import Holding
-from parley.privacy.accounting.account_certificates import is_planned
+from parley.privacy.accounting.account_certificates import (
+    Certificate,
+    is_gaussian,
+    is_planned,
+)
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_entry import Entry
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
@@ -73,7 +77,7 @@ def register(
             holding.contents,
             rows,
             reads,
-            queries=plan.algorithm == QUERIES,
+            queries=plan.algorithm == QUERIES and not _adds_up_mu(plan),
             sampled=any(is_planned(each.event) for each in plan.guarantees),
         )
         known = ledger.register(*own, among=False)[0].name
@@ -86,6 +90,12 @@ def register(
             f"in another way: they have one budget. Serve them as {known!r} alone, or with "
             f"account = {known!r}.",
         )
+
+
+def _adds_up_mu(plan: ReleasePlan) -> bool:
+    """Return whether the noise of queries is that of a session whose account adds up μ²."""
+    calibration, own = Certificate.GAUSSIAN.calibration, plan.guarantees
+    return all(each.calibration == calibration and is_gaussian(each.event) for each in own)
 
 
 def entries_of(
@@ -149,15 +159,20 @@ def reserve(
 def _plan_steps(
     ledger: Ledger, entries: Sequence[Entry], known: Sequence[RecordedEntry], rounds: int
 ) -> None:
-    """Charge all rounds of a plan of sampled steps at once, when its first one is."""
+    """Charge all rounds of a plan of sampled steps at once, when its first one is.
+
+    The release's other entries are held in the same step: what one budget refuses stays charged
+    to none.
+    """
     accounts = {each.key: each for each in ledger.totals()}
-    for entry in entries:
-        account = accounts.get(entry.key)
-        if account is None or not account.plans(entry.event):
-            continue
-        made = {each.entry.index for each in known if each.entry.event == entry.event}
-        if not made:
-            ledger.hold(entry.run_id, {entry.key: ((entry.event, rounds),)}, entry.blocks)
+    planned = {e.key for e in entries if e.key in accounts and accounts[e.key].plans(e.event)}
+    made = {each.entry.event for each in known}
+    if any(each.key in planned and each.event not in made for each in entries):
+        ledger.hold(
+            entries[0].run_id,
+            {e.key: ((e.event, rounds if e.key in planned else 1),) for e in entries},
+            entries[0].blocks,
+        )
 
 
 def _answered(recorded: RecordedEntry, release: bytes) -> bool:

@@ -77,6 +77,11 @@ class Certificate(StrEnum):
         return self in (Certificate.PURE, Certificate.GAUSSIAN, Certificate.ZCDP)
 
     @property
+    def calibration(self) -> str:
+        """Calibration of Gaussian noise for which the account charges what is asked for."""
+        return "cks20" if self is Certificate.ZCDP else "exact"
+
+    @property
     def holds(self) -> str:
         """For which analysts its ε holds, in words."""
         return {
@@ -225,3 +230,8 @@ def _pure_epsilon(counts: Mapping[Event, int]) -> float:
 def is_planned(event: Event) -> bool:
     """Return whether the event is of sampled steps, which a shared account charges as one job."""
     return all(isinstance(leaf, Step) for leaf, _ in event.leaves())
+
+
+def is_gaussian(event: Event) -> bool:
+    """Return whether the event consists of Gaussian releases only."""
+    return all(isinstance(leaf, Gaussian) for leaf, _ in event.leaves())

@@ -132,6 +132,20 @@ def planned_steps(event: Event, count: int, delta: float) -> PlannedSteps:
     return planned(mu=mu, delta=delta) if mu < unsampled else planned(mu=unsampled, delta=0.0)
 
 
+_MU_TOLERANCE = 1e-6
+"""Relative part of μ by which it may be lower than found here: processors round differently."""
+
+
+def check_planned(job: PlannedSteps) -> None:
+    """Raise ValueError for a μ that does not hold with the job's δ′."""
+    least = planned_steps(job.event, job.count, job.delta).mu
+    if job.mu < least * (1 - _MU_TOLERANCE):
+        raise ValueError(
+            f"Expected μ ≥ {least:.6g} of a planned job of {job.count} releases with "
+            f"δ′ = {job.delta:.3g}, got {job.mu:.6g}."
+        )
+
+
 _CURVE_POINTS = 20_000
 
 

@@ -42,7 +42,7 @@ from parley.privacy.accounting.account_certificates import Certificate, is_plann
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.largest_count import find_largest_count
 from parley.privacy.accounting.privacy_events import Event, PlannedSteps, parse_event
-from parley.privacy.accounting.subsampled_gaussian import planned_steps
+from parley.privacy.accounting.subsampled_gaussian import check_planned, planned_steps
 from parley.privacy.ledger.block_composition import OTHERS, Blocks, Spent
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, Remaining
 from parley.privacy.ledger.hash_chain import canonical_json
@@ -259,6 +259,8 @@ class Account:
             planned = self.planning(run_id, claims, blocks)
         elif [(p.event, p.count) for p in planned] != [*self._unplanned(run_id, claims, blocks)]:
             raise ValueError("Expected every planned job of a hold to be charged with it.")
+        for job in planned:
+            check_planned(job)
         charged, left = self.charged, dict(self._planned(run_id, blocks))
         for job in planned:
             charged = charged.adding(job, blocks)

@@ -109,9 +109,7 @@ def reserve(writer: Writer, entries: Sequence[Entry]) -> tuple[int, ...]:
             unknown, its unit or neighbouring relation is not the entry's, or it has budgets
             of other units too.
     """
-    for entry in entries:
-        _plan(writer, entry)
-    # All entries are examined before the first is appended.
+    # All entries are examined before the first record is appended.
     known = [_examined(writer, entry) for entry in entries]
     keys = {entry.key for entry in entries}
     if len(keys) < len(entries):
@@ -127,18 +125,17 @@ def reserve(writer: Writer, entries: Sequence[Entry]) -> tuple[int, ...]:
     )
 
 
-def _plan(writer: Writer, entry: Entry) -> None:
-    """Charges a step of DP-SGD that belongs to no planned job as a job of one release."""
-    account = writer.stored.get(entry.key)
-    if account is None or not account.plans(entry.event):
-        return
+def _unplanned(account: Account, entry: Entry) -> Claims:
+    """Return what a run has to hold for a step of DP-SGD that no planned job contains.
+
+    It is charged as a job of one release. Empty for every other release.
+    """
+    if not account.plans(entry.event):
+        return ()
     if account.draws(entry.run_id, entry.event, entry.blocks):
-        return
-    latest = writer.latest(entry.key, entry.run_id, entry.index)
-    if latest is None or latest.kind == RecordKind.VOID:
-        own = account.held.get(entry.run_id)
-        claims = (*(own.claims if own else ()), (entry.event, 1))
-        hold(writer, entry.run_id, {entry.key: claims}, entry.blocks)
+        return ()
+    own = account.held.get(entry.run_id)
+    return (*(own.claims if own else ()), (entry.event, 1))
 
 
 def _examined(writer: Writer, entry: Entry) -> int | None:
@@ -153,6 +150,9 @@ def _examined(writer: Writer, entry: Entry) -> int | None:
     latest = writer.latest(entry.key, entry.run_id, entry.index)
     if latest is not None and latest.kind != RecordKind.VOID:
         return leave_of(writer, entry, latest.reservation).id
+    if claims := _unplanned(account, entry):
+        check_room(writer.stored, entry.run_id, {entry.key: claims}, entry.blocks)
+        return None
     _check_run(account, entry.run_id)
     # What is drawn from the run's hold was found to fit when that was made: the sum of what is
     # spent and held stays the same. Another release has only what nobody holds.
@@ -164,6 +164,8 @@ def _examined(writer: Writer, entry: Entry) -> int | None:
 
 
 def _charged(writer: Writer, entry: Entry) -> int:
+    if claims := _unplanned(writer.stored[entry.key], entry):
+        hold(writer, entry.run_id, {entry.key: claims}, entry.blocks)
     body = {"at": now(), "entry": entry.to_json()}
     run_id, index = entry.run_id, entry.index
     return writer.append(RecordKind.RESERVE, entry.key, body, run_id=run_id, index=index).position

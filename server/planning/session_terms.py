@@ -62,7 +62,7 @@ class Terms:
         """The same with noise for which an account charges what a query asks for."""
         if not limits.certificate.filters:
             return self
-        calibration = "cks20" if limits.certificate is Certificate.ZCDP else "exact"
+        calibration = limits.certificate.calibration
         return replace(self, reserved=limits.reserved, calibration=calibration)
 
     def by_party(self) -> Terms:

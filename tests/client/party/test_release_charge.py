@@ -108,3 +108,25 @@ def test_both_budgets_of_a_round_are_the_datas_own_by_unit(tmp_path, wired):
         totals = _totals(world, party)
         assert [total.budget.key for total in totals] == [("ward", "record"), ("ward", "party")]
         assert [total.spent.releases for total in totals] == [1, 1]
+
+
+@pytest.mark.parametrize("short", ["party_epsilon", "epsilon"])
+def test_a_planned_job_that_one_budget_refuses_is_charged_to_none(tmp_path, wired, short):
+    sampled = (*BOTH, "dp-sgd.sampling-rate=0.1")
+    world = wired.World(tmp_path, overrides=sampled, **{"party-epsilon": 50.0, "party-delta": 1e-5})
+    service, plan = world.services[0], world.plan
+    dataset = service._consent.dataset("ward").model_copy(
+        update={short: 0.1, "certificate": "auto"}
+    )
+    holding = service._records.of("ward", "network", False, {})
+    with Ledger.open(tmp_path / "other.sqlite") as ledger:
+        release_charge.register(ledger, dataset, name="ward", holding=holding, plan=plan)
+        accounts = ledger.totals()
+        assert any(each.plans(plan.event(each.budget.unit)) for each in accounts)
+        with pytest.raises(Declined) as refused:
+            release_charge.reserve(
+                ledger, plan, name="ward", party="p", known=(), release=bytes(32), rounds=3
+            )
+        assert refused.value.reason == "budget-exhausted"
+        assert ledger.totals() == accounts
+        assert ledger.verify() == []

@@ -12,6 +12,7 @@ from parley.client.queries.count_queries import Count
 from parley.client.queries.filters import parse_where
 from parley.client.queries.query_batch import Counting
 from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section_base import JobError
@@ -257,3 +258,29 @@ def test_a_cell_that_cannot_be_read_is_its_partys_own_error_and_no_word_of_it_le
     assert not any(b"s3cret" in each.read_bytes() for each in told)
     assert "data-unreadable" in (tmp_path / "s" / "parties.json").read_text()
     assert charged((transport, folder), Unit.RECORD, 5) == [0.25] * 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "first", "certificate"),
+    [
+        ({"law": "gaussian"}, 1.0, "gaussian"),
+        ({"law": "gaussian"}, 0.5, "gaussian"),
+        ({"law": "gaussian", "certificate": "zcdp"}, 1.0, "zcdp"),
+        ({"law": "auto"}, 0.5, "zcdp"),
+        ({"law": "laplace"}, 0.5, "zcdp"),
+    ],
+)
+def test_a_party_opens_its_account_by_the_law_of_the_session_and_admits_all_of_its_budget(
+    made, tmp_path, settings, first, certificate
+):
+    parties = made()
+    with open_session(parties, tmp_path / "s", **settings) as s:
+        s.where("age > 50").count(epsilon=first)
+        for _ in range(3):
+            if (left := s.remaining) > 1e-6:
+                s.where("age > 50").count(epsilon=left)
+    for home in party_folders(parties[1], 3):
+        with Ledger.open(home / "ledger.sqlite", read_only=True) as ledger:
+            (account,) = ledger.totals()
+            assert account.budget.certificate == certificate
+            assert ledger.verify() == []

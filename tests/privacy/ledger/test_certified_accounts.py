@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledgers import ADULT, an_entry
+from ledgers import ADULT, an_entry, messages
 from typer.testing import CliRunner
 
 from parley.commands.ledger import ledger_app
@@ -23,11 +23,13 @@ from parley.privacy.accounting.privacy_events import (
 from parley.privacy.accounting.subsampled_gaussian import planned_steps
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.calibration.inverse_curves import gaussian_mu
+from parley.privacy.ledger import account as account_module
 from parley.privacy.ledger import registration, reservations
 from parley.privacy.ledger.account import Account
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
+from parley.privacy.ledger.recorded_entries import EntryState
 
 OLD = Path(__file__).parents[2] / "vectors" / "ledger-version-6.sql"
 SHARED = replace(ADULT, delta=1e-5, certificate=Certificate.GAUSSIAN, reserved_delta=1e-6)
@@ -176,6 +178,55 @@ def test_units_are_charged_by_their_own_certificates_in_one_step(path):
         assert ledger.verify() == []
 
 
+@pytest.mark.parametrize("together", [True, False], ids=["one budget refuses", "one is left out"])
+def test_a_refused_step_of_no_plan_leaves_no_charge_next_to_the_commit_before_it(path, together):
+    party = replace(SHARED, unit=Unit.PARTY, epsilon=0.5)
+    small, large = Gaussian(mu=0.01), Gaussian(mu=gaussian_mu(2.0, 9e-6))
+
+    def entries(index, event, of_party):
+        record = an_entry(index, event=event, run_id="run-1")
+        facts = {**record.facts, "unit": "party"}
+        return (record, replace(record, event=of_party, facts=facts))
+
+    with Ledger.open(path) as ledger:
+        ledger.register(SHARED, party)
+        first = [each.id for each in ledger.reserve(entries(1, small, small))]
+        before = [each.spent for each in ledger.totals()]
+        following = entries(2, ROUND, large)
+        with pytest.raises(BudgetExceeded if together else LedgerConflict):
+            ledger.commit_and_reserve(
+                first, outcome={}, entries=following if together else following[:1]
+            )
+        assert [each.state for each in ledger.entries("run-1")] == [EntryState.COMMITTED] * 2
+        assert [each.spent for each in ledger.totals()] == before
+        assert all(not each.held for each in ledger.totals())
+        assert ledger.verify() == []
+        ledger.reserve(entries(2, ROUND, small))
+        assert ledger.verify() == []
+
+
+@pytest.mark.parametrize(("of_mu", "of_delta"), [(0.99, 1.0), (1.0, 1e-3), (0.5, 0.0)])
+def test_a_planned_job_with_a_mu_that_does_not_hold_is_found_by_verify(
+    path, monkeypatch, of_mu, of_delta
+):
+    """The log of somebody who charges less, with hashes and totals that are consistent."""
+
+    def charged_less(event, count, delta):
+        job = planned_steps(event, count, delta)
+        return replace(job, mu=job.mu * of_mu, delta=job.delta * of_delta)
+
+    with opened(path) as ledger:
+        with monkeypatch.context() as theirs:
+            theirs.setattr(account_module, "planned_steps", charged_less)
+            theirs.setattr(account_module, "check_planned", lambda _: None)
+            ledger.hold("run-1", {KEY: ((ROUND, 5),)})
+            assert ledger.verify() == []
+        (found, *_) = messages(ledger)
+        assert "makes no sense: Expected μ ≥ " in found
+        with pytest.raises(LedgerCorrupt, match="Expected μ ≥"):
+            ledger.check()
+
+
 def test_raises_keep_the_certificate_and_what_is_spent_and_the_command_says_their_delta(path):
     with opened(path) as ledger:
         reserve(ledger, 1, Gaussian(mu=0.2))
@@ -265,7 +316,7 @@ def refunding(account, run_id, event, blocks=()):
         ("of_sampled_steps_is_charged", Account, "plans", lambda *_: False),
         ("of_sampled_steps_is_charged", Account, "planning", lambda *_: ()),
         ("of_sampled_steps_is_charged", Account, "voiding", refunding),
-        ("of_sampled_steps_is_charged", reservations, "_plan", lambda *_: None),
+        ("of_sampled_steps_is_charged", reservations, "_unplanned", lambda *_: ()),
         ("of_sampled_steps_is_charged", Limits, "next_delta", lambda own, _: own.reserved),
         ("of_sampled_steps_is_charged", account_certificates, "delta_of", lambda _: 0.0),
         # Other runs give back the rounds that they did not make.
