@@ -5,11 +5,12 @@ covers that. The text says so at its head and beside every such column; whoever 
 schema replaces them by what is known anyway. What names a cell or a line is in `remarks`, for the
 person at the terminal, and never in the text, which is made to be shared.
 
-Ranges are rounded outwards to one digit of their width; medians, which become the centres, to two
-digits, as a label's mean. Where the tails, 1 % each, are more than half of a range, it leaves them
-out and a run clamps them; where the centre lies in its lowest fifth, the logarithm is taken. Text
-of more than `max_categories` values, dates, constants and columns that look like identifiers are
-set to "ignore", each with its reason.
+A category or label of fewer than ten records is not named, but for a label's usual words for yes
+and no. Ranges are rounded outwards to one digit of their width; medians, which become the centres,
+to two digits, as a label's mean. Where the tails, 1 % each, are more than half of a range, it
+leaves them out and a run clamps them; where the centre lies in its lowest fifth, the logarithm is
+taken. Text of more than `max_categories` values, dates, constants and columns that look like
+identifiers are set to "ignore", each with its reason.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from parley.client.data.schema_inference.text_columns import (
     DATES,
     LEAST_RECORDS,
     are_codes,
+    are_usual_words,
     drafted_texts,
     sides_of,
 )
@@ -238,7 +240,7 @@ def _names_itself(column: ColumnReading, table: Table) -> bool:
     """Return whether a column's name could be one of its cells."""
     entry = column.entry
     lists = (entry.get(key, ()) for key in ("categories", "classes", "positive", "negative"))
-    cells = [cell for each in lists for cell in each]
+    cells = [cell for each in lists if each != "rest" for cell in each]
     if "range" in entry or (cells and not any(isinstance(cell, str) for cell in cells)):
         return re.fullmatch(_NUMBER, column.name.strip()) is not None
     if entry["kind"] == "ignore":
@@ -537,16 +539,10 @@ def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, 
     if distinct < 2:
         raise DataError("two labels or more", f"{distinct}", path=path, column=name)
     if sides := sides_of(_sorted(series)):
-        positive, negative = sides
-        entry: Entry = {"kind": "label", "positive": positive, "negative": negative}
-        names = " or ".join(repr(canonical_text(each)) for each in positive)
-        several = "two values" if distinct == len(sides) else f"{distinct} spellings of two values"
-        return entry, f"{several}: check that {names} is the positive one"
+        return _two_labels(series, *sides, path=path, name=name)
     number = series.dtype.is_numeric()
     if distinct <= (_MOST_GRADES if number else _MOST_CLASSES) and not series.dtype.is_float():
-        why = f"{distinct} values, for softmax; for logistic write positive = [...] and "
-        why += 'negative = "rest"' + "; for ridge a range" * number
-        return {"kind": "label", "classes": _sorted(series)}, why
+        return _label_classes(series, path=path, name=name)
     if not number:
         signs = signs_in(series.cast(pl.String))
         got = describe_signs(signs) if signs else f"{distinct} texts"
@@ -560,6 +556,57 @@ def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, 
     centre = _rounded(float(np.clip(values, low, high).mean()))
     numbers: Entry = {"range": [low, high], "centre": min(max(centre, low), high)}
     return {"kind": "label"} | numbers, why + cut
+
+
+def _two_labels(
+    series: pl.Series, positive: list[Any], negative: list[Any], *, path: str | Path, name: str
+) -> tuple[Entry, str]:
+    """Return the entry of two labels; the one of few records is called "rest", not by its name."""
+    sides = {"positive": positive, "negative": negative}
+    usual = are_usual_words([*positive, *negative])  # these are public
+    common = [side for side, own in sides.items() if usual or _is_common(series, own)]
+    if not common:
+        raise _no_common_label(path, name)
+    entry: Entry = {"kind": "label"}
+    entry |= {side: own if side in common else "rest" for side, own in sides.items()}
+    distinct = series.n_unique()
+    several = "two values" if distinct == len(sides) else f"{distinct} spellings of two values"
+    if len(common) == 1:
+        return entry, f"{several}, one of fewer than {LEAST_RECORDS} records: it is not named"
+    names = " or ".join(repr(canonical_text(each)) for each in positive)
+    return entry, f"{several}: check that {names} is the positive one"
+
+
+def _label_classes(series: pl.Series, *, path: str | Path, name: str) -> tuple[Entry, str]:
+    """Return the entry of several labels, without the names of those of few records."""
+    labels = _sorted(series)
+    common = [label for label in labels if _is_common(series, [label])]
+    if not common:
+        raise _no_common_label(path, name)
+    why = f"{len(labels)} values"
+    rare = len(labels) - len(common)
+    if rare:
+        why += f"; {rare} of fewer than {LEAST_RECORDS} records "
+        why += f"{'is' if rare == 1 else 'are'} not named"
+    if len(common) == 1:
+        return {"kind": "label", "positive": common, "negative": "rest"}, why
+    if rare:
+        why += ", and a run refuses their records: add them to `classes` if the list of labels is "
+        why += "public, or leave the records out of the file"
+    why += "; for softmax; for logistic write positive = [...] and "
+    why += 'negative = "rest"' + "; for ridge a range" * series.dtype.is_numeric()
+    return {"kind": "label", "classes": common}, why
+
+
+def _is_common(series: pl.Series, labels: Sequence[Any]) -> bool:
+    """Return whether the spellings of a label are in enough records for a draft to name it."""
+    return int(series.is_in(labels).sum()) >= LEAST_RECORDS
+
+
+def _no_common_label(path: str | Path, name: str) -> DataError:
+    expected = f"a label of at least {LEAST_RECORDS} records, which a draft may name"
+    got = "none: write the label's entry by what is publicly known of it"
+    return DataError(expected, got, path=path, column=name)
 
 
 def _sorted(series: pl.Series) -> list[Any]:

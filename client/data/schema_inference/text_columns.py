@@ -19,6 +19,8 @@ from parley.client.data.number_signs import describe_signs, signs_in
 
 _POSITIVE = {"1", "true", "yes", "y", "t", "positive", "pos", "case", "sick", "malignant"}
 _POSITIVE |= {"ja", "oui", "si", "sí", "sim", "tak"}
+_NEGATIVE = {"0", "false", "no", "n", "f", "negative", "neg", "control", "healthy", "benign"}
+_NEGATIVE |= {"nein", "non", "não", "nie"}
 _SHORT = {"y": "yes", "n": "no", "t": "true", "f": "false", "pos": "positive", "neg": "negative"}
 _DATE = r"^\d{4}-\d\d?-\d\d?|^\d\d?[./]\d\d?[./]\d{2,4}|^\d\d?:\d\d"
 _LEADING_ZEROS = r"^0\d\d+$"
@@ -52,6 +54,16 @@ def _mostly_numbers(texts: pl.Series) -> bool:
 def _is_positive(value: Any) -> bool:
     """Whether a label's name says that it is the positive one."""
     return canonical_text(value).lower() in _POSITIVE
+
+
+def are_usual_words(values: Sequence[Any]) -> bool:
+    """Return whether all labels are words that anybody would write for yes and no.
+
+    >>> are_usual_words(["yes", "No"]), are_usual_words([0, 1]), are_usual_words(["yes", "X"])
+    (True, True, False)
+    """
+    words = {canonical_text(value).lower() for value in values}
+    return words <= _POSITIVE | _NEGATIVE
 
 
 def sides_of(texts: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:

@@ -215,7 +215,7 @@ def test_inference_refuses_what_it_can_not_describe(tmp_path):
     with pytest.raises(DataError, match="an empty file"):
         infer_schema(write(tmp_path, ""))
     with pytest.raises(DataError, match="a column to learn from"):
-        infer_schema(write(tmp_path, "x,y\n1,a\n1,b\n"))
+        infer_schema(write(tmp_path, "x,y\n" + "1,a\n1,b\n" * 10))
 
 
 def test_files_without_a_header_take_the_order_of_the_schema(tmp_path):

@@ -354,7 +354,7 @@ def test_texts_as_people_write_them(tmp_path):
 def test_counts_are_a_target_and_grades_are_classes(tmp_path):
     path = tmp_path / "d.csv"
     for most, key in ((13, "range"), (10, "classes")):
-        path.write_text("x,y\n" + "".join(f"{k * 3 % 7},{k % (most + 1)}\n" for k in range(90)))
+        path.write_text("x,y\n" + "".join(f"{k * 3 % 7},{k % (most + 1)}\n" for k in range(140)))
         assert key in reading(infer_schema(path), "y").entry
 
 
@@ -391,6 +391,59 @@ def test_a_draft_names_no_category_of_fewer_than_ten_records(tmp_path):
     records = read_records(path, Schema.from_toml(inferred.text), "logistic")
     others = records.features[:, records.feature_names.index("ward=(other)")]
     assert int((others > 0).sum()) == 10
+
+
+@pytest.mark.parametrize(
+    ("counts", "entry", "why"),
+    [
+        (
+            {"flu": 30, "rabies": 9},
+            {"positive": "rest", "negative": ["flu"]},
+            "one of fewer than 10 records: it is not named",
+        ),
+        (
+            {"alive": 9, "died": 40},
+            {"positive": ["died"], "negative": "rest"},
+            "one of fewer than 10 records: it is not named",
+        ),
+        ({"no": 30, "yes": 2}, {"positive": ["yes"], "negative": ["no"]}, "check that 'yes'"),
+        (
+            {"flu": 30, "cold": 12, "rabies": 9, "plague": 1},
+            {"classes": ["cold", "flu"]},
+            "2 of fewer than 10 records are not named, and a run refuses their records: add them",
+        ),
+        (
+            {"flu": 30, "rabies": 9, "plague": 1},
+            {"positive": ["flu"], "negative": "rest"},
+            "2 of fewer than 10 records are not named",
+        ),
+        ({3: 9, 5: 30, 7: 30}, {"classes": [5, 7]}, "1 of fewer than 10 records is not named"),
+    ],
+)
+def test_a_draft_names_no_label_of_fewer_than_ten_records(tmp_path, counts, entry, why):
+    path = tmp_path / "wards.csv"
+    labels = [label for label, count in counts.items() for _ in range(count)]
+    rows = [f"{k % 17},{label}" for k, label in enumerate(labels)]
+    path.write_text("\n".join(["age,outcome", *rows]) + "\n")
+    inferred = infer_schema(path)
+    found = reading(inferred, "outcome")
+    rare = [label for label, count in counts.items() if count < 10 and label not in (3, "yes")]
+    drafted = inferred.text.split("[columns]")[1]
+    assert found.entry == {"kind": "label", **entry}
+    assert why in found.why
+    assert not any(label in drafted for label in rare)
+    assert not any(label in remark for label in rare for remark in found.remarks)
+    if "rest" in entry.values():
+        schema = Schema.from_toml(inferred.text)
+        assert len(read_records(path, schema, "logistic")) == len(labels)
+
+
+def test_a_draft_of_rare_labels_alone_says_what_to_do_and_names_none(tmp_path):
+    path = tmp_path / "wards.csv"
+    path.write_text("age,outcome\n" + "30,rabies\n40,plague\n" * 9)
+    with pytest.raises(DataError, match="at least 10 records") as refused:
+        infer_schema(path)
+    assert "rabies" not in str(refused.value)
 
 
 def test_a_column_of_rare_texts_alone_is_ignored_with_the_reason(tmp_path):
