@@ -39,11 +39,14 @@ def on_startup(**_: Any) -> None:
 
 
 def on_config(config: Any) -> Any:
-    """Append the API reference to the navigation."""
+    """Append the pages of the Python API to the navigation's group "Reference"."""
     rooms: dict[str, list[Any]] = {}
     for room in _rooms():
         rooms.setdefault(room.split("/")[0], []).append({_title(room): _page(room)})
-    config.nav.append({"Reference": [{package: pages} for package, pages in rooms.items()]})
+    (group,) = (entry for entry in config.nav if "Reference" in entry)
+    group["Reference"].append(
+        {"Python API": [{package: pages} for package, pages in rooms.items()]}
+    )
     return config
 
 
