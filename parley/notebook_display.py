@@ -55,6 +55,7 @@ class NotebookDisplay:
         figures = line.simulation_only
         if figures and figures.get("accuracy") is not None:
             self._figures = f"accuracy {figures['accuracy']:.3f} (simulation only)"
+        parts[-1] += f", spent so far, {guarantee_text.FIXED}"
         shown = " · ".join([*parts, self._figures] if self._figures else parts)
         if self._handle is not None:  # a kernel that shows nothing
             self._handle.update(self._html(line.round, shown))

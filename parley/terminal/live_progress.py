@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,6 +26,8 @@ from parley.terminal.heartbeat import Heartbeat
 from parley.terminal.terminal_screen import Screen, guard_redirected
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from parley.client.contract.release_plan import ReleasePlan
     from parley.server.jobs.job import Job
     from parley.server.records.round_line import RoundLine
@@ -53,7 +55,7 @@ class RunDisplay:
             self._beats = Heartbeat(lambda line: self._console.print(line, soft_wrap=True))
         self._rounds = self._done = 0
         self._plain = ""
-        self._progress = Progress(
+        self._progress = _MarkedProgress(
             TextColumn(
                 "{task.description}",
                 style="bold",
@@ -176,6 +178,7 @@ class RunDisplay:
         clipped = line.clipped_fraction
         share = "" if clipped is None else f"clipped {clipped:.2f} · "
         self._done = line.round
+        self._progress.mark = f"ε is what was spent so far, {guarantee_text.FIXED}"
         self._progress.update(self._task, completed=line.round)
         self.stage("rounds", figures=f"{self._spent(line)} · {share}{self._figures}")
 
@@ -185,6 +188,22 @@ class RunDisplay:
             f"{guarantee_text.points(of.epsilon_charged, of.delta)} ({scope})"
             for of, scope in zip(line.guarantees, self._scopes, strict=True)
         )
+
+
+class _MarkedProgress(Progress):
+    """A bar, and below it what its figures mean; both vanish when the run ends.
+
+    Attributes:
+        mark: the line below the bar; empty if the bar shows no ε.
+    """
+
+    mark = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Return the bar and its mark."""
+        yield from super().get_renderables()
+        if self.mark:
+            yield Text(self.mark, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 class _RoundsColumn(MofNCompleteColumn):

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from parley import command_table
+from parley.notebook_display import NotebookDisplay
 from parley.run_job import run
 from parley.server.jobs.job_file import load_job
 from parley.terminal.heartbeat import Heartbeat, say_working
@@ -165,6 +166,64 @@ def test_the_bar_names_what_it_does_from_the_first_second_and_fits_the_width(mon
             assert cell_len(lines[0]) <= width
             assert stage[:4] in lines[0]
             assert "?" not in lines[0]
+
+
+@pytest.mark.parametrize("width", [24, 80, 200])
+def test_the_bar_says_once_for_whom_the_spent_epsilon_holds_and_only_if_it_shows_one(
+    tmp_path, monkeypatch, width
+):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setenv("COLUMNS", str(width))
+    plain = Console(file=io.StringIO(), width=width)
+    display = RunDisplay(quiet=False)
+    shown = []
+
+    class Watched:
+        def __getattr__(self, name):
+            return getattr(display, name)
+
+        def stage(self, name):
+            display.stage(name)
+            shown.append(drawn())
+
+        def round_done(self, line):
+            display.round_done(line)
+            shown.append(drawn())
+
+    def drawn():
+        plain.file = io.StringIO()
+        plain.print(display._progress.get_renderable())
+        return plain.file.getvalue()
+
+    with display:
+        run(load_job(overrides=["algorithm.rounds=2"]), out=tmp_path / "r", observer=Watched())
+    for text in shown:
+        lines = text.splitlines()
+        assert all(cell_len(line) <= width for line in lines)
+        if width > 60:
+            assert text.count("for releases fixed beforehand") == ("ε = " in text)
+    assert sum(len(text.splitlines()) == 2 for text in shown) >= 2
+
+
+def test_a_notebook_says_once_for_whom_the_spent_epsilon_holds(tmp_path):
+    shown = []
+
+    class Display:
+        HTML = staticmethod(str)
+
+        def display(self, html, **_):
+            shown.append(html)
+            return self
+
+        def update(self, html):
+            shown.append(html)
+
+    job = load_job(overrides=["algorithm.rounds=2"])
+    run(job, out=tmp_path / "r", observer=NotebookDisplay(Display()))
+    assert len(shown) >= 3
+    assert [html.count("for releases fixed beforehand") for html in shown] == [
+        int("ε = " in html) for html in shown
+    ]
 
 
 def test_a_job_whose_output_is_no_terminal_draws_no_bar(tmp_path, monkeypatch):
