@@ -111,7 +111,8 @@ def cost_text(rows: Sequence[Row]) -> str:
     return (
         f"On real records all of them together would cost at most ε = {epsilon_text(epsilon)} at "
         f"δ = {shown_up(delta, 3)} (unit and relation: {'; '.join(scopes)}; against "
-        f"{'; '.join(against)}; {by} account{assuming}). Their noise is seeded: it protects nobody."
+        f"{'; '.join(against)}; {by} account, {guarantee_text.FIXED}"
+        f"{assuming}). Their noise is seeded: it protects nobody."
     )
 
 

@@ -136,6 +136,13 @@ def rho_of(event: Event) -> Fraction:
     return event.exact_rho
 
 
+def epsilon_of_mu(certificate: Certificate, mu: float, delta: float) -> float:
+    """Return the ε at `delta` that an account charges for a μ-GDP release."""
+    if certificate is Certificate.ZCDP:
+        return cks20_epsilon(round_up(exact(mu) ** 2 / 2), delta)
+    return gaussian_epsilon(mu, delta)
+
+
 def delta_of(event: Event) -> float:
     """Return δ′, the distance of the event from one that has its μ or ρ; of planned steps only."""
     return event.delta if isinstance(event, PlannedSteps) else 0.0

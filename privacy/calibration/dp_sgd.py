@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
+from parley.privacy.accounting.account_certificates import Certificate, epsilon_of_mu
 from parley.privacy.accounting.privacy_events import BehindCoin, PoissonSampledGaussian
 from parley.privacy.accounting.rounding import (
     as_written,
@@ -52,6 +52,7 @@ def calibrate_steps(
     probability: float = 1.0,
     together: int = 1,
     planned_delta: float = 0.0,
+    certificate: Certificate = Certificate.GAUSSIAN,
 ) -> float:
     """The least σ found, to a few 10⁻⁴, such that `steps` steps are (ε, δ)-DP by PLD, else RDP.
 
@@ -63,6 +64,7 @@ def calibrate_steps(
         together: how many of the steps each coin decides on.
         planned_delta: δ′ in addition to δ, with which all steps are one release that is μ-GDP
             (`planned_steps`), as a shared account charges them; 0: they are a plan by themselves.
+        certificate: of the shared account.
     """
     check_positive("epsilon", epsilon)
     check_whole("steps", steps)
@@ -92,7 +94,7 @@ def calibrate_steps(
     def planned(sigma: float) -> float:
         ((kind, count),) = kinds(sigma)
         whole = planned_steps(kind, count, planned_delta * (1 - 1e-6)).mu
-        return gaussian_epsilon(math.hypot(whole, mu) * (1 + 1e-12), left)
+        return epsilon_of_mu(certificate, math.hypot(whole, mu) * (1 + 1e-12), left)
 
     def account(log_sigma: float) -> float:
         if planned_delta:

@@ -284,6 +284,7 @@ def sampled_multiplier(
             delta=budget.noise_delta,
             neighbouring=neighbouring,
             planned_delta=budget.reserved / 2 if budget.shared else 0.0,
+            certificate=budget.certificate,
             # Twice: the components' own samplers have a distance too.
             slack=2 * rounded_distance(dimension * steps * samplers),
             mu=mu,
