@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/audit.py
     OMP_NUM_THREADS=1 python benchmarks/audit.py --million FILE 600 [WORD...]  # the matrix at
         # length: hours; every row goes to FILE when it is done, and a later call goes on
-    python benchmarks/audit.py --docs FILE docs/audit-measured.md  # those rows as its table
+    python benchmarks/audit.py --docs FILE docs/audit.md  # those rows as its table
 
 Prints one JSON object a line, in under five minutes on one quiet core. `loop` figures ask for one
 world at a time; rates are worlds per second of CPU, both worlds counted.

@@ -121,7 +121,7 @@ NAMES = {
 
 
 def test_every_algorithm_and_every_law_has_a_row_of_a_million_worlds_in_the_documentation():
-    page = (Path(__file__).parents[3] / "docs/audit-measured.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/audit.md").read_text()
     rows = [line.split(" | ") for line in page.splitlines() if f"| {MILLION:,} |" in line]
     said = [row[1].split(", ") for row in rows if row[0].startswith("| ") and len(row) == 9]
     assert {NAMES.get(kind, kind) for kind in ALGORITHMS} <= {first for first, *_ in said}
