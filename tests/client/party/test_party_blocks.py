@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from agreements import NETWORK
 
 from parley.client.contract.party_protocol import encode_frame
 from parley.client.data.schema import load_schema
@@ -13,6 +14,9 @@ from parley.client.party.record_cache import KeptRecords
 from parley.deploy.party_check import check_items
 from parley.owner.offers import opened
 from parley.owner.owner_status import budgets
+from parley.privacy.accounting.account_certificates import Certificate
+from parley.privacy.accounting.privacy_events import PlannedSteps
+from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
 
 SCHEMA = """
@@ -213,3 +217,53 @@ def test_records_of_other_blocks_than_were_agreed_on_are_not_learned_from(world,
     answers = world.vectors(1)
     assert {each.head["status"] for each in answers.values()} == {"refused"}
     assert set(spent(world).values()) == {0}
+
+
+SAMPLED = (*NETWORK, "dp-sgd.sampling-rate=0.1", "algorithm.rounds=3", "privacy.epsilon=0.8")
+
+
+@pytest.mark.parametrize("blocks", [True, False], ids=["blocks", "all records"])
+def test_a_planned_job_is_charged_whole_in_the_blocks_it_reads_and_gives_nothing_back(
+    wired, tmp_path, blocks
+):
+    """The server of the first run is gone after two of three rounds."""
+    read = () if blocks else ("data.blocks=[]",)
+    more = {"certificate": "auto", "reserved-delta": 1e-6}
+    world = built(wired, tmp_path, *SAMPLED, *read, **more)
+    accounts = []
+    for number in (1, 2):
+        if number == 1:
+            world.join()
+        world.vectors(number, number)
+        world.opened()
+        accounts.append(account_of(world))
+    first, second = accounts
+    assert first.budget.certificate is Certificate.GAUSSIAN
+    assert first.charged == second.charged
+    charged = second.charged.of(("2022", "2024", ""))
+    jobs = {block: [*each.counts.items()] for block, each in charged.items()}
+    ((job, count),) = jobs["2024"]
+    assert isinstance(job, PlannedSteps)
+    assert (job.count, count, job.event) == (3, 1, world.plan.event(Unit.RECORD))
+    assert job.delta == pytest.approx(5e-7)
+    assert jobs["2022"] == jobs[""] == ([] if blocks else jobs["2024"])
+    # One round is left of the plan; it is not given back, and another run does not get it.
+    ((held, left),) = second.held[world.run].planned
+    assert (held, left) == (job.event, 1)
+    assert not second.draws("r-2", job.event, world.plan.blocks)
+    with Ledger.open(world.folders[0] / "ledger.sqlite") as ledger:
+        ledger.give_back(world.run)
+        ledger.hold("r-2", {second.key: ((job.event, 3),)}, world.plan.blocks)
+        after = ledger.totals()[0].charged.of(("2024",))["2024"]
+        jobs = sorted(
+            (each.delta for each, n in after.counts.items() for _ in range(n)), reverse=True
+        )
+        assert jobs == pytest.approx([5e-7, 1e-6 / 6])
+        assert ledger.verify() == []
+
+
+def account_of(world, party=0):
+    with Ledger.open(world.folders[party] / "ledger.sqlite", read_only=True) as ledger:
+        assert ledger.verify() == []
+        (account,) = ledger.totals()
+        return account

@@ -117,6 +117,47 @@ def test_approximations_are_paid_for_out_of_the_part_that_is_kept_for_them():
     assert not GAUSSIAN.admits(Composition.of([event]))
 
 
+def test_a_pure_account_pays_for_its_samplers_out_of_delta():
+    limits = Limits(certificate=Certificate.PURE, epsilon=1.0, delta=1e-9, reserved=0.0)
+    most = limits.delta / (1 + math.exp(0.4))  # by the largest of them
+    event = Approximate(event=Pure(epsilon=0.4), delta=most * 0.49)
+    assert limits.admits(Composition.empty().add(event, 2))
+    assert not limits.admits(Composition.empty().add(replace(event, delta=most * 0.51), 2))
+    assert not replace(limits, delta=0.0).admits(Composition.of([event]))
+
+
+@pytest.mark.parametrize("event", [Pure(epsilon=39.0), Gaussian(mu=5.5)], ids=["pure", "gaussian"])
+def test_no_epsilon_is_admitted_at_which_the_samplers_would_take_more_than_is_kept(event):
+    limits = Limits(certificate=Certificate.GAUSSIAN, epsilon=40.0, delta=DELTA, reserved=1e-7)
+    assert limits.epsilon_of(Composition.of([event])) > 36
+    assert limits.admits(Composition.of([event]))
+    near = Approximate(event=event, delta=2.0**-70)
+    assert (1 + math.exp(36)) * near.delta > limits.reserved
+    assert not limits.admits(Composition.of([near]))
+
+
+@pytest.mark.parametrize("certificate", ["pure", "gaussian", "zcdp", "plan"])
+def test_a_budget_is_overrun_by_rounding_only(certificate):
+    limits = Limits(
+        certificate=Certificate(certificate), epsilon=1.0, delta=DELTA, reserved=DELTA / 100
+    )
+    assert limits.admits(Composition.of([Pure(epsilon=1.0 + 1e-10)]))
+    assert not limits.admits(Composition.of([Pure(epsilon=1.0 + 1e-8)]))
+    assert not limits.admits(Composition.empty().add(Pure(epsilon=0.25 + 1e-8), 4))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0, 4.0, 8.0])
+def test_the_rho_of_a_bounded_range_holds_at_every_order(epsilon):
+    rho = float(rho_of(BoundedRange(epsilon=epsilon, rho=epsilon**2 / 8)))
+    with mpmath.workdps(30):
+        for t in np.linspace(0.05, 0.95, 7) * epsilon:  # likelihood ratios e^t and e^(t − ε)
+            q = (1 - mpmath.exp(t - epsilon)) / (mpmath.exp(t) - mpmath.exp(t - epsilon))
+            p = q * mpmath.exp(t)
+            for order in (1 + mpmath.mpf(10) ** k for k in range(-6, 4)):
+                moment = p**order * q ** (1 - order) + (1 - p) ** order * (1 - q) ** (1 - order)
+                assert mpmath.log(moment) / (order - 1) / order <= rho + 1e-6
+
+
 # Analysts
 
 
