@@ -28,6 +28,15 @@ from parley.server.planning.run_stages import Stage, rounds_of, stages_of
 Planned = tuple[FederatedAlgorithm, tuple[Stage, ...]]
 
 _MOST_REMEDIES = 2
+_EXACT = "privacy.calibration=exact"
+_LAWS = (
+    (_EXACT,),
+    ("privacy.noise=auto",),
+    ("privacy.noise=laplace-l1",),
+    (_EXACT, "privacy.noise=auto"),
+    (_EXACT, "privacy.noise=laplace-l1"),
+)
+"""Settings of the noise's law that are tried."""
 _FACTORS = (0.8, 0.6, 0.5, 0.4, 0.2, 0.1, 0.01)
 """Parts of the ε asked for that are tried, the largest first."""
 
@@ -117,12 +126,11 @@ def format_settings(keys: Sequence[str]) -> str:
     return " ".join(f"--set {key}" for key in keys)
 
 
-def _candidates(job: Job) -> Iterator[Iterator[Sequence[str]]]:
+def _candidates(job: Job) -> Iterator[Iterable[Sequence[str]]]:
     """Yield kinds of settings that may help, those that change the guarantee last."""
     yield _of_grid(job)
-    if job.model.learns == "network":
-        yield _of_rate(job)
-    yield _of_law(job)
+    yield _of_rate(job)
+    yield _LAWS
     lower = ([(own.keys, factor * own.epsilon) for own in job.budgets] for factor in _FACTORS)
     yield (
         [f"privacy.{keys}epsilon={as_written(float(f'{epsilon:.2g}'))}" for keys, epsilon in each]
@@ -149,9 +157,3 @@ def _of_rate(job: Job) -> Iterator[Sequence[str]]:
         yield ["dp-sgd.sampling-rate=auto"]
         rates = (times * job.dp_sgd.sampling_rate for times in (10, 1e3, 1e5))
         yield from ([f"dp-sgd.sampling-rate={rate:g}"] for rate in rates if rate < 1)
-
-
-def _of_law(job: Job) -> Iterator[Sequence[str]]:
-    exact = ["privacy.calibration=exact"] if job.privacy.calibration != "exact" else []
-    laws = [[], *([f"privacy.noise={law}"] for law in ("auto", "laplace-l1"))]
-    yield from (keys for law in laws if (keys := [*exact, *law]))

@@ -18,12 +18,12 @@ from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
+from parley.server.planning.budget_check import budgets_of, check_affordable
 from parley.server.planning.job_planner import algorithm_for, averaged
 from parley.server.planning.run_stages import rounds_of, stages_of
 from parley.server.records import guarantee_text
 from parley.server.records.run_summary import RunSummary
 from parley.simulations.data.simulated_world import Experiment
-from parley.simulations.metrics.tried_settings import is_accepted_here
 
 MAY_LOSE = 0.01
 """Of accuracy, AUC or R²: so much the noise may cost without a word."""
@@ -44,7 +44,10 @@ class Way:
 
 
 def _noise(job: Job, world: Experiment, federation: Federation) -> float:
-    """Expected length of the noise, beside what so many records make together."""
+    """Return the expected length of the noise, relative to what so many records make together.
+
+    Raise JobError if the job would be refused.
+    """
     algorithm = algorithm_for(job, world.model, federation)
     stages = stages_of(
         job,
@@ -54,6 +57,7 @@ def _noise(job: Job, world: Experiment, federation: Federation) -> float:
         components=world.components,
     )
     plan = rounds_of(stages).plan
+    check_affordable(job, stages, budgets_of(job, plan, "planned"))
     own = plan.primary
     noise = averaged(plan, own)
     length = noise.expected_norm() * own.noise_growth
@@ -76,7 +80,7 @@ def ways_to(job: Job, world: Experiment) -> list[Way]:
             times = own / _noise(other, world, changed)
         except (CalibrationError, JobError, RingTooSmall, ValueError, ZeroDivisionError):
             continue  # it cannot be had
-        if times > 1.05 and (changed is not federation or is_accepted_here(job, world, keys)):
+        if times > 1.05:
             found.append(Way(said=said, times=times))
     if (columns := _columns(job, world)) >= _MANY_COLUMNS:
         said = f"half of the {columns} columns ({_IGNORE})"
@@ -139,7 +143,7 @@ def against_noise(summary: RunSummary, job: Job, world: Experiment, lost: float)
             times = own / _noise(other, world, world.federation)
         except (CalibrationError, JobError, RingTooSmall, ValueError):
             continue
-        if times >= needed and is_accepted_here(job, world, [key]):
+        if times >= needed:
             return (
                 f"The noise of ε = {as_written(job.privacy.epsilon)} ({scope}) is too large for "
                 f"{records}: `parley run … --set {key}` makes it {times:.2g} times as small{fewer}"
