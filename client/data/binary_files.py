@@ -159,7 +159,7 @@ def read_arrays(
         with _ONE_HEADER, zipfile.ZipFile(path) as archive:
             members = [name for name in archive.namelist() if name.endswith(".npy")]
             if len(set(members)) < len(members):
-                raise ValueError("Expected every array once, got two of one name.")
+                raise ValueError("two arrays of one name")
             wanted = choose([name.removesuffix(".npy") for name in members])
             # By the headers, before anything is loaded: few bytes can say many.
             size = sum(_array_size(archive, f"{name}.npy") for name in wanted)
@@ -189,12 +189,12 @@ def _array_size(archive: zipfile.ZipFile, member: str) -> int:
             (2, 0): np.lib.format.read_array_header_2_0,
         }.get(version)
         if read is None:
-            raise ValueError(f"Expected version 1.0 or 2.0 of the .npy format, got {version}.")
+            raise ValueError(f"version {version} of the .npy format, which is none of 1.0 and 2.0")
         shape, _, dtype = read(stream)
     if dtype.hasobject:
-        raise ValueError("Expected numbers or text, got Python objects.")
+        raise ValueError("Python objects, which are neither numbers nor text")
     if dtype.itemsize == 0 or min(shape, default=0) < 0:
-        raise ValueError(f"Expected values of at least one byte, got {dtype} of shape {shape}.")
+        raise ValueError(f"values of no bytes: {dtype} of shape {shape}")
     # Text becomes one Python object per value on its way into a column.
     each = dtype.itemsize + (_TEXT_OBJECT if dtype.kind == "U" else 0)
     return math.prod(shape) * each

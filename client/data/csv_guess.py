@@ -97,6 +97,8 @@ def check_first_line(path: str | Path, encoding: str, separator: str, *, header:
         counted = "one name" if abs(width - first) == 1 else f"{abs(width - first)} names"
         less = "fewer" if first < width else "more"
         got = f"one with {first}: the header has {counted} {less} than the rows have cells"
+        if first > width:
+            got += " (delete the names of columns that the rows have not)"
         if first == width - 1:
             got += "; are the first cells row names? Then write a name for them before the others"
     raise DataError(expected, got, path=path, row=1)

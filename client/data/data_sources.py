@@ -130,7 +130,7 @@ def columns_of(
     column of shape [N, 1] is `[N]`, unless the schema has it as an array.
     """
     names = list(frame.keys()) if isinstance(frame, Mapping) else list(frame.columns)
-    check_once(names, path=where)
+    check_once(names, path=where, where="in the frame")
     known = {} if schema is None else schema.columns
     arrays = {name for name, column in known.items() if isinstance(column, ArrayColumn)}
     found = {}
@@ -155,8 +155,14 @@ def _check_lengths(columns: Mapping[str, Array], where: str | Path) -> None:
             )
 
 
-def check_once(names: Iterable[Any], *, path: str | Path) -> None:
-    """Raise DataError if two columns have one name. Names are compared as text: 5 is "5"."""
+def check_once(
+    names: Iterable[Any], *, path: str | Path, where: str = "in the file; in a query AS does"
+) -> None:
+    """Raise DataError if two columns have one name. Names are compared as text: 5 is "5".
+
+    Args:
+        where: Where a name can be changed.
+    """
     seen: dict[Any, list[Any]] = {}
     for name in names:
         # A frame also takes 1 and 1.0 for one name.
@@ -167,9 +173,9 @@ def check_once(names: Iterable[Any], *, path: str | Path) -> None:
         return
     shown = [sorted(set(map(repr, seen[key]))) for key in twice]
     got = f"[{', '.join(' and '.join(spelt) for spelt in shown)}] more than once"
-    expected = "every column name once (rename one in the file; in a query AS does)"
+    expected = f"every column name once (rename one {where})"
     if any(len(spelt) > 1 for spelt in shown):
-        expected = "every column name once, as text (rename one)"
+        expected = f"every column name once, as text (rename one {where})"
     raise DataError(expected, got, path=path)
 
 

@@ -40,8 +40,14 @@ _ROWS = 16384
 _BATCH_BYTES = 2**26
 _FETCHED_ROWS = 512
 """Rows that PostgreSQL sends at a time."""
+_LONGEST_ROW = 2**26
+"""Bytes of the texts of one row."""
 _LONGEST_CELL = 2**19
 """Bytes of a cell of SQLite, and of a row within it: what a CSV's 131,072 characters may take."""
+_SHORTEST_LIMIT = 2**16
+"""Least that a cell of SQLite is limited to, however many columns there are."""
+_RESULT_ROW, _COLUMNS_OF = "ResultRow", 3
+"""An instruction of SQLite's program, and the place of its number of columns."""
 _STEPS = 10_000
 """Instructions of SQLite between two looks at the clock, some 100 microseconds."""
 
@@ -111,6 +117,8 @@ def sql_tables(
     with _cursor(source) as cursor:
         if _names(cursor) != names:
             raise DatabaseError("the columns of a moment ago", "others", path=source.name)
+        if not isinstance(cursor, sqlite3.Cursor):
+            cursor.itersize = _rows_to_fetch(cursor.connection, source)
         begin = 0
         for rows in _batches(cursor, source):
             cells = list(zip(*rows, strict=True))
@@ -170,11 +178,9 @@ def _cursor(source: SqlQuery) -> Iterator[Any]:
         # A cursor of psycopg with a name is one of the server, which keeps the rows.
         named = () if sqlite else ("rows",)
         with closing(connect()) as connection, closing(connection.cursor(*named)) as cursor:
-            if not sqlite:
-                cursor.itersize = _FETCHED_ROWS
-            else:
+            if sqlite:
                 # Prepared alone first: what it says of the query then is of no cell.
-                connection.execute(f"EXPLAIN {source.query}").close()
+                _limit_cells(connection, source.query)
                 planned = True
             cursor.execute(source.query)  # PostgreSQL plans it here, and reads no row yet
             planned = True
@@ -185,6 +191,31 @@ def _cursor(source: SqlQuery) -> Iterator[Any]:
         # Without its cause: drivers put what they connect with into it.
         said = _of_sqlite if sqlite else _of_postgresql
         raise said(error, source, planned=planned) from None
+
+
+def _rows_to_fetch(connection: Any, source: SqlQuery) -> int:
+    """Return how many rows PostgreSQL may send at a time; the server measures the longest first.
+
+    Raises:
+        DatabaseError: one row is longer than may be held here.
+    """
+    query = source.query.rstrip().rstrip(";")
+    # The query ends with a line of its own: it may end with a comment.
+    measure = f"SELECT max(octet_length(q::text)) FROM (\n{query}\n) AS q"  # noqa: S608 - it is the query
+    ((longest,),) = connection.execute(measure).fetchall()
+    if (longest or 0) > _LONGEST_ROW:
+        expected = f"rows of at most {_LONGEST_ROW:,} bytes of text"
+        raise DatabaseError(expected, "a longer one", path=source.name)
+    return max(1, min(_FETCHED_ROWS, _BATCH_BYTES // max(longest or 0, 1)))
+
+
+def _limit_cells(connection: Any, query: str) -> None:
+    """Limit the cells of SQLite, so that a row of all columns has at most `_LONGEST_ROW` bytes."""
+    with closing(connection.execute(f"EXPLAIN {query}")) as program:
+        columns = [step[_COLUMNS_OF] for step in program if step[1] == _RESULT_ROW]
+    longest = _LONGEST_ROW // max([1, *columns])
+    limit = min(_LONGEST_CELL, max(_SHORTEST_LIMIT, longest))
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit)
 
 
 def _too_slow(source: SqlQuery) -> DatabaseError:
@@ -338,7 +369,7 @@ def _of_sqlite(cause: Exception, source: SqlQuery, *, planned: bool) -> DataErro
         return _refused(cause, "text in UTF-8", "text in another encoding", where, planned=True)
     known = True
     if code == sqlite3.SQLITE_TOOBIG:
-        expected = f"cells of at most {_LONGEST_CELL:,} bytes"
+        expected = f"cells of at most {_LONGEST_CELL:,} bytes, and rows of at most {_LONGEST_ROW:,}"
     elif code is None or said == "not authorized" or code & 0xFF == sqlite3.SQLITE_READONLY:
         expected = _READS
     elif code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN):

@@ -307,7 +307,8 @@ class _Reader:
             words = [text for text in cells.missing if any(map(str.isalpha, text))]
             if words and cells.values.dtype == pl.String and entry["kind"] != "ignore":
                 where = "labels" if is_label else "categories"
-                said += f"; to keep {toml_value(words[0])} as one of the {where}, list it there"
+                said += f"; to keep {toml_value(words[0])} as one of the {where}, write it into "
+                said += "this column's list in the schema"
             yield said
         if (mark := nines(cells.values)) is not None:
             held = int((cells.values == mark).sum())

@@ -248,7 +248,7 @@ def test_what_a_spreadsheet_shows_for_no_value_is_missing(tmp_path):
 def test_a_category_that_is_spelt_na_can_be_kept_as_the_remark_says(tmp_path):
     path = written(tmp_path, [["NA", "BW", "AO"][k % 3] for k in range(RECORDS)])
     found = reading(path)[0]
-    assert 'to keep "NA" as one of the categories, list it there' in found.remarks[0]
+    assert 'to keep "NA" as one of the categories, write it into this column' in found.remarks[0]
     kept = infer_schema(path).text.replace('["AO"', '["NA", "AO"')
     block = read_records(path, Schema.from_toml(kept), "logistic")
     named = list(block.feature_names).index("v=NA")

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from ledgers import ADULT, connected, with_parts
 
+from parley.client.data import sql_source
 from parley.client.data.budget_blocks import Division
 from parley.client.data.data_sources import SqlQuery
 from parley.client.data.raw_party_block import Persons, of_persons, read_table_block
@@ -262,6 +263,31 @@ def test_a_statement_has_a_deadline(database):
         )
     with pytest.raises(DataError, match="query-timeout"):
         infer_schema(replace(database.asks(text), timeout_s=0.2), label="y")
+
+
+def test_a_row_of_many_large_cells_is_refused_before_it_is_held(database):
+    cell = "repeat('x', 700000)" if database.postgresql else "hex(zeroblob(250000))"
+    wide = ", ".join(f"{cell} AS x{at}" for at in range(200))
+    with pytest.raises(DataError, match="rows of at most 67,108,864"):
+        infer_schema(database.asks(f"SELECT {wide}, 1 AS y"), label="y")
+    names = [f"x{at}" for at in range(200)]
+    text = f"SELECT {', '.join(f'{at} AS {name}' for at, name in enumerate(names))} -- wide"
+    (table,) = sql_tables(database.asks(text), SCHEMA.file, names, names)
+    assert table.column("x199")[0] == 199
+
+
+def test_postgresql_sends_fewer_rows_at_a_time_if_they_are_long(database, monkeypatch):
+    if not database.postgresql:
+        pytest.skip("needs a PostgreSQL server (see .ci/postgres.sh)")
+    asked = []
+    measure = sql_source._rows_to_fetch
+    monkeypatch.setattr(
+        sql_source, "_rows_to_fetch", lambda *given: asked.append(measure(*given)) or asked[-1]
+    )
+    text = "SELECT repeat('x', 1 << 20) AS x FROM generate_series(1, 3)"
+    (table,) = sql_tables(database.asks(text), SCHEMA.file, ["x"], ["x"])
+    assert table.frame.height == 3
+    assert asked == [63]
 
 
 def test_the_log_never_has_the_words_of_a_query(database):
