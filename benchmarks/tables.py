@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import sys
 import tempfile
@@ -231,13 +230,13 @@ def interval(values: Iterable[float | None]) -> tuple[float, float] | None:
 
 
 def shown(got: tuple[float, float] | None) -> str:
-    """As a cell: .903 ± .002."""
+    """Return a cell such as 0.903 ± 0.002."""
     if got is None:
         return "–"
     if got[0] < -1:
         return "< −1"
     text = f"{got[0]:.3f}" if got[1] != got[1] else f"{got[0]:.3f} ± {got[1]:.3f}"
-    return re.sub(r"(?<![\d.])0\.", ".", text).replace("-", "−")
+    return text.replace("-", "−")
 
 
 def main() -> None:

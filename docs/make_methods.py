@@ -1,4 +1,4 @@
-"""Tables and figures of `docs/methods-results.md`, made from the folders that sweeps left.
+"""Tables and figures of `docs/benchmarks-methods.md`, made from the folders that sweeps left.
 
     parley sweep examples/paper.toml --out paper-adult …      # the commands are on that page
     python docs/make_methods.py adult=paper-adult kdd=paper-kdd ridge=paper-ridge
@@ -67,7 +67,7 @@ def make(name: str, folder: Path, docs: Path = DOCS) -> None:
     if missing := [row for row in rows if row["failed"] or row["status"] != "complete"]:
         raise SystemExit(f"Expected a whole sweep in {folder}, got {len(missing)} faulty cells.")
     written = datetime.fromtimestamp((folder / "summary.csv").stat().st_mtime, UTC)
-    page = docs / "methods-results.md"
+    page = docs / "benchmarks-methods.md"
     text = page.read_text(encoding="utf-8")
     begin, end = f"<!-- {name}: made by docs/make_methods.py -->", f"<!-- end of {name} -->"
     if text.count(begin) != 1 or text.count(end) != 1:
@@ -110,8 +110,8 @@ def _not_private(rows: Sequence[Row], shown: Shown) -> str:
     row = max(rows, key=lambda row: row["aggregated_excess_loss"])
     pooled, averaged = row[f"baseline_{shown.measure}"], row[f"aggregated_{shown.measure}"]
     return (
-        f"Not private: {shown.word} {pooled:.4f} centralised, {averaged:.4f} aggregated, whose "
-        f"excess loss is {number(row['aggregated_excess_loss'])}."
+        f"Not private: {shown.word} {pooled:.4f} centralised, {averaged:.4f} aggregated; the "
+        f"latter's excess loss is {number(row['aggregated_excess_loss'])}."
     )
 
 
@@ -119,7 +119,7 @@ def _charged(rows: Sequence[Row], parties: int) -> str:
     asked = [row["privacy.epsilon"] for row in rows]
     charged = [row["epsilon"] for row in rows]
     if all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(charged, asked, strict=True)):
-        return "as asked"
+        return "ε"
     # δ alone covers so little: the account may say even less.
     if parties > 1 and all(a <= b / parties * 1.001 for a, b in zip(charged, asked, strict=True)):
         return "at most ε/m"
@@ -187,12 +187,12 @@ def ratio(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """0.05 as .05, as this page writes it.
+    """Return ε with the digits that it needs.
 
     >>> short(0.05), short(1.0)
-    ('.05', '1')
+    ('0.05', '1')
     """
-    return f"{value:g}".removeprefix("0")
+    return f"{value:g}"
 
 
 if __name__ == "__main__":

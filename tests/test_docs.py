@@ -113,13 +113,13 @@ def test_a_sweep_s_folder_becomes_its_part_of_the_page_and_no_other(
 ) -> None:
     monkeypatch.syspath_prepend(_ROOT / "docs")
     maker = importlib.import_module("make_methods")
-    source = (_ROOT / "docs/methods-results.md").read_text(encoding="utf-8")
+    source = (_ROOT / "docs/benchmarks-methods.md").read_text(encoding="utf-8")
     for name, shown in maker.PARTS.items():
         for figure in shown.figures:
             kept = f"methods-{name}-{figure.replace('_', '-')}.svg"
             assert kept in source
             assert (_ROOT / "docs" / kept).exists()
-    page = tmp_path / "methods-results.md"
+    page = tmp_path / "benchmarks-methods.md"
     page.write_text(source, encoding="utf-8")
     (tmp_path / "figures").mkdir()
     for figure in ("excess_loss", "accuracy"):
@@ -135,12 +135,12 @@ def test_a_sweep_s_folder_becomes_its_part_of_the_page_and_no_other(
     (tmp_path / "summary.csv").write_text("\n".join(rows))
     maker.make("adult", tmp_path, docs=tmp_path)
     made = page.read_text(encoding="utf-8")
-    assert "| 7 local | 80 ± 0.1 | 8 ± 0.1 | 0.7500 ± 0.0100 | 0.7500 ± 0.0100 | as asked |" in made
+    assert "| 7 local | 80 ± 0.1 | 8 ± 0.1 | 0.7500 ± 0.0100 | 0.7500 ± 0.0100 | ε |" in made
     assert "| 0.7500 ± 0.0100 | 0.1, 1 |" in made
     assert "| 4 Pathak | 1.6e3 ± 0.1 |" in made
     part = made[made.index("<!-- adult") : made.index("<!-- end of adult")]
     assert part.count("| at most ε/m |") == 1
-    assert "accuracy 0.9000 centralised, 0.8000 aggregated, whose excess loss is 3.0e−3." in made
+    assert "accuracy 0.9000 centralised, 0.8000 aggregated; the latter's excess loss is 3.0e−3." in made
     assert "| 7 local over 10 sum | 8 to 8 |" in made
     kdd = slice(source.index("<!-- kdd"), source.index("<!-- end of kdd"))
     assert source[kdd] in made
