@@ -140,7 +140,10 @@ def test_a_sweep_s_folder_becomes_its_part_of_the_page_and_no_other(
     assert "| 4 Pathak | 1.6e3 ± 0.1 |" in made
     part = made[made.index("<!-- adult") : made.index("<!-- end of adult")]
     assert part.count("| at most ε/m |") == 1
-    assert "accuracy 0.9000 centralised, 0.8000 aggregated; the latter's excess loss is 3.0e−3." in made
+    assert (
+        "accuracy 0.9000 centralised, 0.8000 aggregated; the latter's excess loss is 3.0e−3."
+        in made
+    )
     assert "| 7 local over 10 sum | 8 to 8 |" in made
     kdd = slice(source.index("<!-- kdd"), source.index("<!-- end of kdd"))
     assert source[kdd] in made

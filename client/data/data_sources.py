@@ -1,6 +1,6 @@
 """What a table is read from: a file, a database's query, or data that are in memory.
 
-Data in memory (docs/data-in-memory.md) are taken as the columns of one file would be; pairs (X, y)
+Data in memory (docs/data.md) are taken as the columns of one file would be; pairs (X, y)
 are X's columns and y.
 
 From here on such columns go the way of a file (`parley.client.data.table_readers.read_tables`):
