@@ -200,7 +200,7 @@ def _rows_to_fetch(connection: Any, source: SqlQuery) -> int:
         DatabaseError: one row is longer than may be held here.
     """
     query = source.query.rstrip().rstrip(";")
-    # The query ends with a line of its own: it may end with a comment.
+    # The query ends on a separate line: it may end with a comment.
     measure = f"SELECT max(octet_length(q::text)) FROM (\n{query}\n) AS q"  # noqa: S608 - it is the query
     ((longest,),) = connection.execute(measure).fetchall()
     if (longest or 0) > _LONGEST_ROW:
