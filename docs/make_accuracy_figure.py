@@ -1,0 +1,107 @@
+"""Draw the README's figure, accuracy against ε, from the table of docs/benchmarks-accuracy.md.
+
+    python docs/make_accuracy_figure.py
+
+Ten parties of Parley are shown next to systems for one owner of all records, on three tables. A
+point is a mean over ten splits, a bar its 95 % interval. The page describes systems and settings.
+Colours and greys have contrast on light and on dark pages.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import altair as alt
+
+DOCS = Path(__file__).resolve().parent
+SYSTEMS = {
+    "Parley, m = 10": ("Parley, ten parties", "#2f9e6e"),
+    "DP-EBM": ("DP-EBM, one owner", "#3b82c4"),
+    "DP-SGD": ("DP-SGD (Opacus), one owner", "#c8553d"),
+    "logistic": ("logistic regression, one owner, not private", "#8a8f98"),
+}
+"""Column of the page's table → name in the legend, and colour. The last is not private."""
+
+TABLES = {
+    "Adult": "Adult (30,162 records)",
+    "breast cancer": "Breast cancer (569 records)",
+    "digits": "Digits (1,797 records)",
+}
+_GREY = "#808890"
+
+
+def load_points(page: str) -> list[dict[str, str | float]]:
+    """Return one point per table, ε and system: mean and the ends of its interval.
+
+    Raises:
+        ValueError: the page has no such table, or it lacks a row.
+    """
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()]
+    headings = next((cells for cells in lines if set(SYSTEMS) <= set(cells)), None)
+    if headings is None:
+        raise ValueError(f"Expected a table with the columns {', '.join(SYSTEMS)}; found none.")
+    points: list[dict[str, str | float]] = []
+    for cells in lines:
+        if len(cells) != len(headings) or cells[0] not in TABLES:
+            continue
+        row = dict(zip(headings, cells, strict=True))
+        for column, (name, _) in SYSTEMS.items():
+            if found := re.fullmatch(r"(\d?\.\d+) ± (\d?\.\d+)", row[column]):
+                mean, half = map(float, found.groups())
+                points.append(
+                    {
+                        "table": row["table"],
+                        "epsilon": float(row["ε"]),
+                        "system": name,
+                        "mean": mean,
+                        "low": mean - half,
+                        "high": mean + half,
+                    }
+                )
+    if missing := set(TABLES) - {str(point["table"]) for point in points}:
+        raise ValueError(f"Expected rows of {', '.join(sorted(missing))}; found none.")
+    return points
+
+
+def draw_panel(points: list[dict[str, str | float]], table: str) -> alt.LayerChart:
+    """Return one table's chart: points joined by lines, with bars for the intervals."""
+    names = [name for name, _ in SYSTEMS.values()]
+    colours = [colour for _, colour in SYSTEMS.values()]
+    data = alt.Data(values=[point for point in points if point["table"] == table])
+    base = alt.Chart(data).encode(
+        x=alt.X("epsilon:Q", title="ε", scale=alt.Scale(type="log", domain=[0.08, 10]),
+                axis=alt.Axis(values=[0.1, 0.5, 1, 2, 8])),
+        color=alt.Color("system:N", sort=names, title=None,
+                        scale=alt.Scale(domain=names, range=colours)),
+    )  # fmt: skip
+    title = "area under the ROC curve" if table == next(iter(TABLES)) else None
+    y = alt.Y("low:Q", title=title, scale=alt.Scale(zero=False))
+    private = alt.datum.system != names[-1]
+    marks = base.transform_filter(private)
+    chart = marks.mark_rule(strokeWidth=2).encode(y=y, y2="high:Q")
+    chart += marks.mark_point(filled=True, size=50, opacity=1).encode(y="mean:Q")
+    chart += base.mark_line(strokeWidth=2).encode(
+        y="mean:Q",
+        strokeDash=alt.condition(private, alt.value([1, 0]), alt.value([4, 3])),
+    )
+    return chart.properties(width=220, height=220, title=TABLES[table])
+
+
+def main() -> None:
+    """Write `docs/accuracy-epsilon-tables.svg`."""
+    points = load_points((DOCS / "benchmarks-accuracy.md").read_text(encoding="utf-8"))
+    chart = (
+        alt.hconcat(*(draw_panel(points, table) for table in TABLES), spacing=16)
+        .properties(background="transparent")
+        .configure_view(stroke=None)
+        .configure_title(color=_GREY, fontSize=12, fontWeight="normal")
+        .configure_axis(labelColor=_GREY, titleColor=_GREY, gridColor=_GREY, gridOpacity=0.25,
+                        domainColor=_GREY, tickColor=_GREY)
+        .configure_legend(labelColor=_GREY, orient="bottom", columns=2, labelLimit=360)
+    )  # fmt: skip
+    chart.save(DOCS / "accuracy-epsilon-tables.svg")
+
+
+if __name__ == "__main__":
+    main()
