@@ -155,6 +155,22 @@ def test_a_sweep_s_folder_becomes_its_part_of_the_page_and_no_other(
         maker.make("mnist", tmp_path, docs=tmp_path)
 
 
+def test_the_accuracy_figure_shows_the_numbers_of_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(_ROOT / "docs")
+    maker = importlib.import_module("make_accuracy_figure")
+    page = (_ROOT / "docs/benchmarks-accuracy.md").read_text(encoding="utf-8")
+    points = maker.load_points(page)
+    # Three tables and five budgets; DP-EBM takes no table with ten classes.
+    assert len(points) == 5 * (4 + 4 + 3)
+    figure = (_ROOT / "docs/accuracy-epsilon-tables.svg").read_text(encoding="utf-8")
+    for point in points:
+        if "not private" not in point["system"]:
+            label = f"ε: {point['epsilon']:g}; mean: {point['mean']:g}; system: {point['system']}"
+            assert label in figure, label
+    with pytest.raises(ValueError, match="found none"):
+        maker.load_points(page.replace("| Adult |", "| another |"))
+
+
 @pytest.mark.parametrize(
     "phrase",
     [
