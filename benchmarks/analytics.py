@@ -29,21 +29,21 @@ import polars as pl
 from analytics_peers import PEERS, errors_of
 
 import parley
-from parley.analytics.answer_intervals import Intervals, Made, Part
-from parley.analytics.quantile_search import Found, QuantileSearch
-from parley.client.data.data_sources import frame_of
-from parley.client.data.raw_party_block import TableBlock, read_table_block
+from parley.analytics.answer_intervals import AnswerSource, Intervals, NoisyCounts
+from parley.analytics.quantile_search import QuantileResult, QuantileSearch
+from parley.client.data.data_sources import build_memory_table
+from parley.client.data.raw_party_block import RawPartyBlock, read_raw_party_block
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts, Query
-from parley.client.queries.consistency import Agreement
-from parley.client.queries.count_queries import Histogram, Marginals
+from parley.client.queries.base import Query, QueryFacts
+from parley.client.queries.consistency import BatchConsistency
+from parley.client.queries.count_queries import Histogram, MarginalsQuery
 from parley.client.queries.filters import col
 from parley.client.queries.moments import Mean
 from parley.client.queries.quantiles import Quantiles
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.planning.query_planner import plan_batch
-from parley.server.planning.session_terms import Terms
+from parley.server.planning.session_terms import SessionTerms
 
 EPSILONS = (0.1, 0.5, 1.0)
 DECILES = tuple(k / 10 for k in range(1, 10))
@@ -92,10 +92,10 @@ def schema_of(frame: pl.DataFrame) -> Schema:
     return Schema.from_toml("\n".join(lines))
 
 
-def terms_of(block: TableBlock, relation: Neighbouring, delta: float) -> Terms:
+def terms_of(block: RawPartyBlock, relation: Neighbouring, delta: float) -> SessionTerms:
     """Thirty parties, a trusted server's noise."""
-    return Terms(
-        facts=Facts(
+    return SessionTerms(
+        facts=QueryFacts(
             schema=block.schema,
             neighbouring=relation,
             records=block.records if relation is REPLACE else None,
@@ -113,7 +113,7 @@ def terms_of(block: TableBlock, relation: Neighbouring, delta: float) -> Terms:
 
 def asked(
     query: Query,
-    block: TableBlock,
+    block: RawPartyBlock,
     relation: Neighbouring,
     epsilon: float,
     seeds: int,
@@ -124,18 +124,22 @@ def asked(
     terms = terms_of(block, relation, delta)
     planned = plan_batch([query], terms, epsilon=epsilon, run_id="benchmark", number=1, law=law)
     (tuned,), (weight,) = planned.batch.queries, planned.batch.weights
-    (exact,) = tuned.vectors(block, weight)
-    noise, tables = planned.noise(), []
-    agreement = Agreement(batch=planned.batch, facts=terms.facts, noise=noise)
+    (exact,) = tuned.compute_party_vectors(block, weight)
+    noise, tables = planned.compute_noise(), []
+    agreement = BatchConsistency(batch=planned.batch, facts=terms.facts, noise=noise)
     for seed in range(seeds):
-        shown = planned.released(exact, terms.facts, NoiseStream.from_seed(seed, "analytics"))
-        if planned.instead is None:
-            (counts,) = agreement.counts(np.array(shown))
-            part = Part(party="", noisy=np.array(shown), facts=terms.facts, agreed=counts)
-            made = Made(
+        shown = planned.compute_release(
+            exact, terms.facts, NoiseStream.from_seed(seed, "analytics")
+        )
+        if planned.replacement is None:
+            (counts,) = agreement.make_consistent(np.array(shown))
+            part = NoisyCounts(
+                party="", noisy=np.array(shown), facts=terms.facts, consistent=counts
+            )
+            made = AnswerSource(
                 query=tuned, parts=(part,), weight=weight, law=planned.law, scale=noise.scale
             )
-            tables.append(made.table(Intervals())[0])
+            tables.append(made.build_table(Intervals())[0])
         else:
             tables.append(tuned.chosen(shown[0], terms.facts))
     return planned.law, tables
@@ -146,7 +150,7 @@ class Counted(QuantileSearch):
 
     remaining, terms, plan, release = 1e9, None, None, None
 
-    def __init__(self, block: TableBlock, relation: Neighbouring, seed: int) -> None:
+    def __init__(self, block: RawPartyBlock, relation: Neighbouring, seed: int) -> None:
         self.block, self.seed = block, seed
         self.terms = terms_of(block, relation, 0.0)
 
@@ -155,15 +159,17 @@ class Counted(QuantileSearch):
         terms = self.terms
         planned = plan_batch([query], terms, epsilon=epsilon, run_id="b", number=1, law=law)
         (tuned,), (weight,) = planned.batch.queries, planned.batch.weights
-        (exact,) = tuned.vectors(self.block, weight)
+        (exact,) = tuned.compute_party_vectors(self.block, weight)
         stream = NoiseStream.from_seed(self.seed, "counts", repr(query), epsilon.hex())
-        shown = np.array(planned.released(exact, terms.facts, stream))
-        table = tuned.answer(shown, weight, planned.noise(), terms.facts)
-        records, scale = terms.facts.records, planned.scale() / weight
+        shown = np.array(planned.compute_release(exact, terms.facts, stream))
+        table = tuned.answer(shown, weight, planned.compute_noise(), terms.facts)
+        records, scale = terms.facts.records, planned.compute_scale() / weight
         return SimpleNamespace(table=table, law=planned.law, scale=scale, records=records)
 
 
-def by_counts(block: TableBlock, relation: Neighbouring, epsilon: float, seeds: int) -> list[Found]:
+def by_counts(
+    block: RawPartyBlock, relation: Neighbouring, epsilon: float, seeds: int
+) -> list[QuantileResult]:
     """The median of fnlwgt, found by some six counts."""
     whole = replace(block, offsets=block.offsets[[0, -1]])
     return [
@@ -207,7 +213,7 @@ def main() -> None:
     options = parser.parse_args()
     frame = pl.read_csv(options.data)
     schema = schema_of(frame)
-    block = read_table_block([frame_of(frame, schema=schema, name="adult")], schema)
+    block = read_raw_party_block([build_memory_table(frame, schema=schema, name="adult")], schema)
     ages, weights = frame["age"].to_numpy().astype(float), np.sort(frame["fnlwgt"].to_numpy())
     hours = frame["hr_per_week"].to_numpy().astype(float)
     old = hours[ages > 60]
@@ -257,7 +263,8 @@ def main() -> None:
         ("nine deciles of fnlwgt, rank error, δ = 1e-6",
          Quantiles(column="fnlwgt", step=STEP, quantiles=DECILES), REPLACE, 1e-6, 3,
          lambda t: float(np.mean([rank(v, q) for v, q in zip(t["value"], DECILES, strict=True)]))),
-        ("28 two-way marginals, mean TVD, δ = 1e-6", Marginals(of=tuple(CATEGORIES)), REPLACE, 1e-6,
+        ("28 two-way marginals, mean TVD, δ = "
+        "1e-6", MarginalsQuery(of=tuple(CATEGORIES)), REPLACE, 1e-6,
          1, distance),
     ]  # fmt: skip
     lines = ["| figure | noise | ε = .1 | ε = .5 | ε = 1 | at most | seeds |",

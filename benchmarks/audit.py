@@ -22,15 +22,15 @@ from pathlib import Path
 
 import numpy as np
 
-from parley.privacy.audit.one_run import one_run_epsilon, one_run_mu
-from parley.privacy.audit.world_pair import gaussian_epsilon_lower
+from parley.privacy.audit.one_run import compute_one_run_epsilon, compute_one_run_mu
+from parley.privacy.audit.world_pair import compute_gaussian_lower
 from parley.privacy.mechanisms.laplace import L2Laplace
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.jobs.job_file import load_job
-from parley.simulations.audit.audit_target import Audited, audited
+from parley.simulations.audit.audit_target import AuditTarget, build_target
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee
-from parley.simulations.audit.neighbouring_worlds import ATTACKS, neighbours
-from parley.simulations.audit.world_batch import Source, releases
+from parley.simulations.audit.neighbouring_worlds import ATTACKS, build_neighbours
+from parley.simulations.audit.world_batch import WorldRandomness, simulate_releases
 from parley.simulations.engine.fast_engine import simulate
 
 sys.path.insert(0, str(Path(__file__).parent / "audit_matrix"))
@@ -81,13 +81,15 @@ def tightness(
 
 def rate(name: str, job: tuple[str, ...], block: int, loop: int, **shape: int) -> None:
     """Worlds a second in blocks and one by one, in turns, so that a busy machine slows both."""
-    given = audited(load_job(None, overrides=job), **shape)
-    worlds = neighbours(given, "dirac")
+    given = build_target(load_job(None, overrides=job), **shape)
+    worlds = build_neighbours(given, "dirac")
 
     def cpu(count: int, times: int) -> float:
         began = time.process_time()
         for _ in range(times):
-            for _ in releases(given, worlds, inside=True, count=count, source=Source(seed=None)):
+            for _ in simulate_releases(
+                given, worlds, inside=True, count=count, source=WorldRandomness(seed=None)
+            ):
                 pass
         return count * times / (time.process_time() - began)
 
@@ -123,9 +125,9 @@ def l2_laplace() -> None:
 
 def ideal_canaries() -> None:
     """One run with 500 ideal canaries at ε = 8: each coin behind the claimed Gaussian alone."""
-    from parley.privacy.calibration.inverse_curves import gaussian_mu
+    from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
 
-    mu, rng = gaussian_mu(8.0, 1e-5), np.random.default_rng(secrets.randbits(64))
+    mu, rng = compute_gaussian_mu(8.0, 1e-5), np.random.default_rng(secrets.randbits(64))
     found = []
     for _ in range(9):
         coins = rng.random(500) < 0.5
@@ -133,11 +135,11 @@ def ideal_canaries() -> None:
         order = np.argsort(-np.abs(scores))[:250]
         right = int(((scores > 0) == coins)[order].sum())
         seen = {"canaries": 500, "guesses": 250, "right": right}
-        bound = one_run_mu(**seen, alpha=0.05)
+        bound = compute_one_run_mu(**seen, alpha=0.05)
         found.append(
             (
-                gaussian_epsilon_lower(bound, 1e-5) / 8,
-                one_run_epsilon(**seen, alpha=0.05, delta=1e-5) / 8,
+                compute_gaussian_lower(bound, 1e-5) / 8,
+                compute_one_run_epsilon(**seen, alpha=0.05, delta=1e-5) / 8,
             )
         )
     fdp, plain = np.median(np.array(found), axis=0)
@@ -199,7 +201,7 @@ def million(file: Path, words: Sequence[str], seconds: float) -> None:
         wanted = not words or str(row) in words or any(word in name for word in words)
         if row in done or not wanted:
             continue
-        attack = next(each for each, how in ATTACKS.items() if how.fits(claim))
+        attack = next(each for each, how in ATTACKS.items() if how.is_applicable(claim))
         trials, began = affordable(claim, attack, seconds), time.process_time()
         report = audit_guarantee(claim, Effort(trials=trials, attacks=(attack,)))
         found = {
@@ -246,29 +248,31 @@ def documented(file: Path, page: Path) -> None:
     page.write_text(before + MARKS[0] + "\n" + "\n".join(lines) + "\n\n" + MARKS[1] + after)
 
 
-def affordable(claim: Audited, attack: str, seconds: float) -> int:
+def affordable(claim: AuditTarget, attack: str, seconds: float) -> int:
     """Trials a world that take so many seconds of CPU, 10⁶ at most: by the worlds alone.
 
     What an audit of a claim takes whatever its trials, the account of a curve, is not repeated.
     """
-    worlds = neighbours(claim, attack)
+    worlds = build_neighbours(claim, attack)
     count, spent = 20, 0.0
     while spent < 0.5 and count < 1_000_000:
         count *= 4
         began = time.process_time()
-        for _ in releases(claim, worlds, inside=True, count=count, source=Source(seed=None)):
+        for _ in simulate_releases(
+            claim, worlds, inside=True, count=count, source=WorldRandomness(seed=None)
+        ):
             pass
         spent = time.process_time() - began
     return max(40, min(1_000_000, int(count / 2 * seconds / max(spent, 1e-9))))
 
 
-def named(claim: Audited) -> str:
+def named(claim: AuditTarget) -> str:
     """A row of the matrix in words."""
     said = [claim.release, claim.charged.mechanism.law]
     said += [str(claim.guarantee.neighbouring), str(claim.unit), str(claim.against)]
     if claim.job is not None:
         said += [claim.job.model.kind, f"noise-point {claim.job.privacy.noise_point}"]
-    if claim.job is not None and claim.answer.noisy:
+    if claim.job is not None and claim.response.noisy:
         said += [f"q {claim.job.dp_sgd.sampling_rate}", claim.job.dp_sgd.per_example_method]
     if claim.job is not None and isinstance(claim.job.parties.per_round, float):
         said.append(f"p {claim.job.parties.per_round}")

@@ -15,14 +15,14 @@ import numpy as np
 
 from parley.client.data.schema import Schema
 from parley.client.queries import consistency, quantiles
-from parley.client.queries.base import Facts, Query
-from parley.client.queries.count_queries import Count, Histogram, Marginals
+from parley.client.queries.base import Query, QueryFacts
+from parley.client.queries.count_queries import Count, Histogram, MarginalsQuery
 from parley.client.queries.filters import col
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
 from parley.server.planning.query_planner import plan_batch
-from parley.server.planning.session_terms import QUERY_LAWS, Terms
+from parley.server.planning.session_terms import QUERY_LAWS, SessionTerms
 
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 5, "e": 6, "f": 9}
 SCHEMA = Schema.from_toml(
@@ -50,7 +50,7 @@ WORKLOADS: dict[str, list[Query]] = {
         Histogram(column="a", by=("d",)),
     ],
     "six histograms": [Histogram(column=name) for name in SIX],
-    "six columns, and all pairs": [Marginals(of=SIX, ways=1), Marginals(of=SIX)],
+    "six columns, and all pairs": [MarginalsQuery(of=SIX, ways=1), MarginalsQuery(of=SIX)],
     "counts and means by group": [Count(by=("d",)), Mean(column="age", by=("d",))],
     "a table one by group": [
         Count(by=("a",)),
@@ -67,10 +67,10 @@ WORKLOADS: dict[str, list[Query]] = {
 }
 
 
-def terms_of(relation: Neighbouring) -> Terms:
+def terms_of(relation: Neighbouring) -> SessionTerms:
     """30 parties of a thousand records each."""
-    return Terms(
-        facts=Facts(
+    return SessionTerms(
+        facts=QueryFacts(
             schema=SCHEMA,
             neighbouring=relation,
             records=30_000 if relation is Neighbouring.REPLACE_ONE else None,
@@ -86,26 +86,26 @@ def terms_of(relation: Neighbouring) -> Terms:
     )
 
 
-def errors(queries: Sequence[Query], terms: Terms, law: str) -> np.ndarray:
+def errors(queries: Sequence[Query], terms: SessionTerms, law: str) -> np.ndarray:
     """What each query expects to be off by."""
     planned = plan_batch(queries, terms, epsilon=1.0, run_id="b", number=1, law=law)
-    return np.array(planned.errors(terms.facts))
+    return np.array(planned.compute_errors(terms.facts))
 
 
-def by_themselves(queries: Sequence[Query], terms: Terms, law: str) -> np.ndarray:
+def by_themselves(queries: Sequence[Query], terms: SessionTerms, law: str) -> np.ndarray:
     """The same without what is planned."""
 
     def fixed(cells: int, power: float) -> int:
         return cells if cells <= 128 else 32 if power == 1 else 4
 
     with (
-        patch.object(consistency.Agreement, "families", ()),
-        patch.object(quantiles, "_best", fixed),
+        patch.object(consistency.BatchConsistency, "families", ()),
+        patch.object(quantiles, "_choose_branching", fixed),
     ):
         return errors(queries, terms, law)
 
 
-def ratio(queries: Sequence[Query], terms: Terms, law: str) -> tuple[float, float]:
+def ratio(queries: Sequence[Query], terms: SessionTerms, law: str) -> tuple[float, float]:
     """Geometric mean and the largest of the errors' ratios."""
     found = errors(queries, terms, law) / by_themselves(queries, terms, law)
     return float(np.exp(np.log(found).mean())), float(found.max())

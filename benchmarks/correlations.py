@@ -16,14 +16,14 @@ import argparse
 
 import numpy as np
 
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts
-from parley.client.queries.correlations import Correlations
+from parley.client.queries.base import QueryFacts
+from parley.client.queries.correlations import CorrelationsQuery
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.calibration.noise_calibration import gaussian_sigma
-from parley.privacy.estimation.noise_intervals import Reach
-from parley.privacy.sensitivity.bounded_sets import moved_by
+from parley.privacy.calibration.noise_calibration import compute_gaussian_sigma
+from parley.privacy.estimation.noise_intervals import CellNoise
+from parley.privacy.sensitivity.bounded_sets import compute_sensitivity
 
 SCHEMA = Schema.from_toml(
     """
@@ -36,11 +36,11 @@ cost = { kind = "numeric", range = [-110, 110] }
 y = { kind = "label", positive = "yes", negative = "no" }
 """
 )
-ASKED = Correlations(of=("age", "dose", "noise", "arm", "cost"), regressions=("cost ~ .",))
+ASKED = CorrelationsQuery(of=("age", "dose", "noise", "arm", "cost"), regressions=("cost ~ .",))
 WEIGHT = 4096
 
 
-def drawn(records: int, rng: np.random.Generator, heavy: bool) -> TableBlock:
+def drawn(records: int, rng: np.random.Generator, heavy: bool) -> RawPartyBlock:
     one = (
         (lambda: rng.exponential(size=records) - 1) if heavy else (lambda: rng.normal(size=records))
     )
@@ -56,30 +56,32 @@ def drawn(records: int, rng: np.random.Generator, heavy: bool) -> TableBlock:
     }
     ends = {name: 110 if name == "cost" else 85 for name in found}
     columns = {name: np.clip(part, -ends[name], ends[name]) for name, part in found.items()}
-    return TableBlock(schema=SCHEMA, columns=columns, offsets=np.array([0, records]))
+    return RawPartyBlock(schema=SCHEMA, columns=columns, offsets=np.array([0, records]))
 
 
-def noise_of(law: str, epsilon: float) -> Reach:
-    moved = moved_by(ASKED.set(SCHEMA, WEIGHT), Neighbouring.REPLACE_ONE)
+def noise_of(law: str, epsilon: float) -> CellNoise:
+    moved = compute_sensitivity(ASKED.build_record_set(SCHEMA, WEIGHT), Neighbouring.REPLACE_ONE)
     if law == "laplace":
-        return Reach.of(law, scale=moved.l1 / epsilon, sampling=True)
-    sigma = gaussian_sigma("exact", sensitivity=moved.l2(), epsilon=epsilon, delta=1e-6, rounds=1)
-    return Reach.of(law, scale=sigma, sampling=True)
+        return CellNoise.from_law(law, scale=moved.l1 / epsilon, sampling=True)
+    sigma = compute_gaussian_sigma(
+        "exact", sensitivity=moved.compute_l2(), epsilon=epsilon, delta=1e-6, rounds=1
+    )
+    return CellNoise.from_law(law, scale=sigma, sampling=True)
 
 
-def answered(block: TableBlock, noise: Reach, rng: np.random.Generator | None):
-    (vector,) = ASKED.vectors(block, WEIGHT)
+def answered(block: RawPartyBlock, noise: CellNoise, rng: np.random.Generator | None):
+    (vector,) = ASKED.compute_party_vectors(block, WEIGHT)
     if rng is not None:
         vector = vector + np.rint(noise.draw(rng, vector.shape)).astype(np.int64)
-    facts = Facts(
+    facts = QueryFacts(
         schema=SCHEMA, neighbouring=Neighbouring.REPLACE_ONE, records=len(block.columns["age"])
     )
-    return (read(vector, WEIGHT, noise, facts) for read in (ASKED.answer, ASKED.beside))
+    return (read(vector, WEIGHT, noise, facts) for read in (ASKED.answer, ASKED.derive_tables))
 
 
 def truth(heavy: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of a population: coefficients, correlations, and which of those are with the third number."""
-    exact = Reach.of("laplace", scale=1.0)
+    exact = CellNoise.from_law("laplace", scale=1.0)
     table, beside = answered(drawn(2 * 10**6, np.random.default_rng(2), heavy), exact, None)
     pairs = zip(table["column"], table["with"], strict=True)
     free = np.array(["noise" in pair for pair in pairs])

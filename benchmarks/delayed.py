@@ -29,12 +29,12 @@ from pathlib import Path
 from parley.deploy.child_processes import (
     ProcessError,
     Supervisor,
-    free_ports,
-    own_environment,
+    build_environment,
+    find_free_ports,
     wait_until,
 )
 from parley.deploy.provisioning import make_deployment
-from parley.deploy.stream.operator_client import Operator, operator_home
+from parley.deploy.stream.operator_client import OperatorClient, load_operator_home
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job, render_job
 from parley.simulations.engine.party_folders import prepare_parties
@@ -95,7 +95,7 @@ class Consortium(Supervisor):
 
     def __init__(self, root: Path, job: Job, *, parties: int, delay_s: float = 0.0) -> None:
         super().__init__()
-        (port,) = free_ports(1)
+        (port,) = find_free_ports(1)
         self.home, self.job = root / "consortium", job
         names = NAMES[:parties]
         make_deployment(self.home, hosts=["127.0.0.1"], parties=names, port=port)
@@ -110,7 +110,7 @@ class Consortium(Supervisor):
         self.of = {}
         for name, words in commands.items():
             log = self.home / f"{name}.out"
-            self.of[name] = self.start(name, words, environment=own_environment(), log=log)
+            self.of[name] = self.start(name, words, environment=build_environment(), log=log)
             self._until(partial(_says, log, "Listening" if name == "server" else ""), name)
 
     def killed(self, name: str) -> None:
@@ -121,16 +121,16 @@ class Consortium(Supervisor):
     def submit(self) -> Path:
         """The folder of the job's run, once everybody is online."""
         self._until(self._online, "the parties")
-        with Operator(operator_home(self.home)) as operator:
-            name = operator.ask("submit", job=render_job(self.job))["run"]
+        with OperatorClient(load_operator_home(self.home)) as operator:
+            name = operator.send_request("submit", job=render_job(self.job))["run"]
         return self.home / "server" / "runs" / name
 
     def _until(self, ready: Callable[[], bool], what: str) -> None:
         wait_until(ready, what=what, timeout_s=180, check=self.check)
 
     def _online(self) -> bool:
-        with suppress(ProcessError), Operator(operator_home(self.home)) as operator:
-            return all(party["online"] for party in operator.ask("status")["parties"])
+        with suppress(ProcessError), OperatorClient(load_operator_home(self.home)) as operator:
+            return all(party["online"] for party in operator.send_request("status")["parties"])
         return False  # the server is starting
 
 

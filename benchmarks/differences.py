@@ -14,8 +14,8 @@ import itertools
 
 import numpy as np
 
-from parley.privacy.estimation.mean_differences import differences
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.mean_differences import compute_differences
+from parley.privacy.estimation.noise_intervals import CellNoise
 
 VALUES = {
     "even": lambda rng, n: rng.uniform(-1, 1, n),
@@ -35,13 +35,13 @@ def main() -> None:
     for (kind, drawn), sizes, deviation, (law, scale) in itertools.product(
         VALUES.items(), ((100, 100), (1000, 300), (5000, 5000)), (2, 10, 40), LAWS
     ):
-        noise, p = Reach.of(law, scale=scale * deviation), []
+        noise, p = CellNoise.from_law(law, scale=scale * deviation), []
         for _ in range(draws):
             groups = [drawn(rng, size) for size in sizes]
             sums = np.array([[len(t), t.sum(), (2 * t * t - 1).sum()] for t in groups]).T
             added = noise.draw(rng, sums.shape) * np.array([[1], [3**0.5], [3**0.5]])
             scales = {"count_noise": deviation, "sum_noise": 3**0.5 * deviation}
-            p.append(differences(*(sums + added), **scales)[0].p)
+            p.append(compute_differences(*(sums + added), **scales)[0].p)
         known = ~np.isnan(p)
         found = (np.array(p)[known] <= 0.05).mean()
         print(f"| {kind} | {sizes} | {law} {deviation} | {known.mean():.2f} | {found:.4f} |")

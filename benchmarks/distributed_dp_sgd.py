@@ -30,22 +30,22 @@ import torch
 from dp_sgd import interleaved
 from kept_lines import measured
 
-from parley.client.dp_sgd.batch_sums import party_sum, union_sums
-from parley.client.dp_sgd.poisson_batches import party_batches
+from parley.client.dp_sgd.batch_sums import compute_party_sum, compute_union_sums
+from parley.client.dp_sgd.poisson_batches import draw_party_batches
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
+from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.noise_shares import Shares
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
-from parley.secure_agg.ideal_sum import IdealSum, simulated_parameters
+from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters
 from parley.secure_agg.in_process import MaskedSum
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import algorithm_for
-from parley.server.planning.run_stages import stages_of
+from parley.server.planning.job_planner import build_algorithm
+from parley.server.planning.run_stages import build_stages
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.network_experiment import NetworkExperiment
 from parley.simulations.engine.fast_engine import simulate
@@ -78,7 +78,7 @@ def job_of(data: str, parties: int, *overrides: str) -> Job:
 
 def accuracy(options: argparse.Namespace) -> None:
     """A line a run."""
-    NetworkExperiment.optimum = lambda self: self.algorithm.model.start()  # type: ignore[method-assign, union-attr]
+    NetworkExperiment.compute_optimum = lambda self: self.algorithm.model.start()  # type: ignore[method-assign, union-attr]
     seeds = range(options.first, options.first + options.seeds)
     cases = (
         {
@@ -125,9 +125,9 @@ def step_of(data: str, parties: int, point: str, *, dealing: bool) -> Callable[[
         "model.pca=public", "privacy.dataset-epsilon=1e9",
     )  # fmt: skip
     world = load_experiment(job)
-    stage = stages_of(
+    stage = build_stages(
         job,
-        algorithm=algorithm_for(job, world.model, world.federation),
+        algorithm=build_algorithm(job, world.model, world.federation),
         federation=world.federation,
         features=world.block.features.shape[1],
         components=world.components,
@@ -135,16 +135,16 @@ def step_of(data: str, parties: int, point: str, *, dealing: bool) -> Callable[[
     algorithm, plan, noise = stage.algorithm({}), stage.plan, Randomness.from_entropy()
     cohort = BlockCohort(
         session=PartySession(
-            block=world.under(algorithm).block,
+            block=world.bind_algorithm(algorithm).block,
             algorithm=algorithm,
-            policy=PartyPolicy(
+            rules=RefusalRules(
                 budgets={Unit.RECORD: (float("inf"), job.privacy.delta)},
                 neighbouring=frozenset({plan.primary.neighbouring}),
             ),
             randomness=noise,
         ),
         secure_sum=IdealSum(
-            simulated_parameters(
+            build_simulated_parameters(
                 parties=parties,
                 min_survivors=plan.min_survivors,
                 ring_bits=plan.encoding.ring_bits,
@@ -152,16 +152,16 @@ def step_of(data: str, parties: int, point: str, *, dealing: bool) -> Callable[[
             )
         ),
         faults=parse_faults(""),
-        dealing=dealing,
+        central_noise=dealing,
     )
     state, done = algorithm.init(), 1
 
     def step() -> None:
         nonlocal state, done
         done += 1
-        now = plan.at_round(done)
+        now = plan.with_round(done)
         total = plan.encoding.decode(cohort.aggregate(now, state, attempt=0).total)
-        total = total + now.draw(noise.server(done))
+        total = total + now.draw(noise.open_server_noise(done))
         state = algorithm.update(state, plan.encoding.to_float(total))
 
     return step
@@ -196,20 +196,22 @@ def union(options: argparse.Namespace) -> None:
         steps=1, sampling_rate=0.05, clip_norm=1.0, noise_multiplier=1.0, optimiser="sgd",
         learning_rate=1.0, momentum=0.0, per_example_method="exact", micro_batch=2048,
     )  # fmt: skip
-    batches = party_batches(offsets, 0.05, NoiseStream.from_seed(1))
+    batches = draw_party_batches(offsets, 0.05, NoiseStream.from_seed(1))
     theta, every = network.start(), np.concatenate(batches)
 
     def loop() -> None:
         for begin, batch in zip(offsets, batches, strict=False):
             own, of = slice(begin, begin + 600), batch - begin
-            party_sum(network, theta, rows[own], labels[own], of, training, public=600, pad=False)
+            compute_party_sum(
+                network, theta, rows[own], labels[own], of, training, public=600, pad=False
+            )
 
     contenders = {
         "loop over parties": loop,
-        "union, a sum a party": lambda: union_sums(
+        "union, a sum a party": lambda: compute_union_sums(
             network, theta, rows, labels, batches, training, public=RECORDS
         ),
-        "union, one sum": lambda: party_sum(
+        "union, one sum": lambda: compute_party_sum(
             network, theta, rows, labels, every, training, public=RECORDS, pad=False
         ),
     }
@@ -224,7 +226,9 @@ def shares(options: argparse.Namespace) -> None:
     """Every party's share, for 100 and for 1000 parties: by one stream, and by one each."""
     law = Gaussian(sensitivity=1.0, sigma=3.2 * 2.0**21, dimension=DIMENSION)
     for parties in (100, 1000):
-        split = Shares.of(law, parties=parties, least=parties * 9 // 10, colluders=parties // 10)
+        split = Shares.from_mechanism(
+            law, parties=parties, least=parties * 9 // 10, colluders=parties // 10
+        )
         vectors = np.zeros((parties, DIMENSION), dtype=np.int64)
         one = [NoiseStream.from_entropy()] * parties
         each = [NoiseStream.from_entropy() for _ in range(parties)]
@@ -246,7 +250,7 @@ def masked(options: argparse.Namespace) -> None:
             0, 2**32, (parties, DIMENSION), dtype=np.uint64
         ).astype(np.uint32)  # fmt: skip
         total = MaskedSum(
-            simulated_parameters(
+            build_simulated_parameters(
                 parties=parties, min_survivors=parties * 9 // 10, corrupt=parties // 10
             )
         )

@@ -24,11 +24,11 @@ from dp_sgd_parties import CLIP, RATE, SIGMA, Step, private_step
 from torch import nn
 
 from parley.client.data import record_chunks
-from parley.client.dp_sgd.batch_sums import party_sum
-from parley.client.dp_sgd.torch_clipping import clipped_sum
+from parley.client.dp_sgd.batch_sums import compute_party_sum
+from parley.client.dp_sgd.torch_clipping import compute_clipped_sum
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
-from parley.privacy.sampling.gaussian import rounded_gaussian
+from parley.privacy.sampling.gaussian import draw_rounded_gaussian
 from parley.privacy.sampling.random_stream import NoiseStream
 
 NETWORKS = ("60-1000-10, B=600", "60-1000-10, B=256", "784-1000-10, B=256", "CNN 26k, B=256")
@@ -59,7 +59,7 @@ def vmap(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
         at += parameter.numel()
 
     def step() -> None:
-        total = torch.from_numpy(clipped_sum(network, x, y, CLIP)[0]).to(flat)
+        total = torch.from_numpy(compute_clipped_sum(network, x, y, CLIP)[0]).to(flat)
         total.add_(torch.randn_like(total), alpha=SIGMA * CLIP)
         flat.sub_(total, alpha=RATE / len(y))
 
@@ -76,7 +76,7 @@ def exact(network: Network, x: torch.Tensor, y: torch.Tensor) -> Step:
 
     def step() -> None:
         total = torch.from_numpy(
-            party_sum(network, theta, rows, labels, every, config, public=len(y), pad=False)
+            compute_party_sum(network, theta, rows, labels, every, config, public=len(y), pad=False)
         )
         total.add_(torch.randn_like(total), alpha=SIGMA * CLIP)
         torch.from_numpy(theta).sub_(total, alpha=RATE / len(y))
@@ -121,12 +121,12 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     clock = time.perf_counter if options.threads > 1 else time.process_time
     if options.threads == 1:
-        record_chunks._cores = lambda: 1  # type: ignore[assignment]
+        record_chunks._count_cores = lambda: 1  # type: ignore[assignment]
     warnings.filterwarnings("ignore")
     for name in (options.only,) if options.only else NETWORKS:
         own, batch = network_of(name, options.precision)
         model = own.module
-        x = own.rows(torch.randn(batch, own.features).numpy() / own.features**0.5)
+        x = own.to_tensor(torch.randn(batch, own.features).numpy() / own.features**0.5)
         y = torch.randint(0, 10, (batch,))
         contenders: dict[str, Step] = {
             "SGD": sgd(model, x, y), "exact": exact(own, x, y), "vmap": vmap(model, x, y),
@@ -146,7 +146,7 @@ def main() -> None:
         noise = interleaved(
             {
                 "torch": lambda d=dimension: torch.randn(d),  # type: ignore[misc]
-                "integers": lambda s=sigma, d=dimension, t=stream: rounded_gaussian(s, d, t),  # type: ignore[misc]
+                "integers": lambda s=sigma, d=dimension, t=stream: draw_rounded_gaussian(s, d, t),  # type: ignore[misc]
             },
             options.rounds,
         )

@@ -77,9 +77,9 @@ def data(records: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ours(precision: str, rate: float) -> Step:
-    from parley.client.dp_sgd.batch_sums import party_chunks
+    from parley.client.dp_sgd.batch_sums import split_party_chunks
     from parley.client.dp_sgd.local_training import train_parties
-    from parley.client.dp_sgd.training_data import Parties
+    from parley.client.dp_sgd.training_data import TrainingParties
     from parley.client.dp_sgd.training_settings import LocalTraining
     from parley.client.models.networks import Network
     from parley.privacy.sampling.random_stream import NoiseStream
@@ -87,7 +87,7 @@ def ours(precision: str, rate: float) -> Step:
     network = Network.build("mlp", features=64, classes=10, hidden=(32,), precision=precision)  # type: ignore[arg-type]
     records = round(RECORDS / rate)
     rows, classes = data(records)
-    x, y = network.rows(rows), torch.as_tensor(classes)
+    x, y = network.to_tensor(rows), torch.as_tensor(classes)
     config = LocalTraining(
         steps=STEPS,
         sampling_rate=rate,
@@ -104,10 +104,10 @@ def ours(precision: str, rate: float) -> Step:
     def one_round() -> None:
         batches: list[NoiseStream] = []
         noise: list[NoiseStream] = []
-        for first, last in party_chunks(network, PARTIES, config):
+        for first, last in split_party_chunks(network, PARTIES, config):
             batches += [NoiseStream.from_entropy()] * (last - first)
             noise += [NoiseStream.from_entropy()] * (last - first)
-        parties = Parties(
+        parties = TrainingParties(
             features=x.flatten(0, 1),
             labels=y.flatten(),
             offsets=np.arange(PARTIES + 1) * records,

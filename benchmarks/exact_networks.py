@@ -62,7 +62,7 @@ def main() -> None:
         )  # fmt: skip
         for way in WAYS:
             data = PartyData(
-                features=network.rows(x[:held_in]),
+                features=network.to_tensor(x[:held_in]),
                 labels=torch.as_tensor(y[:held_in]),
                 divisor=held_in,
                 batches=NoiseStream.from_seed(seed, "batches"),
@@ -70,7 +70,7 @@ def main() -> None:
             )
             own = replace(config, per_example_method=way)
             theta = train_party(network, network.start(), data, own).theta[0]
-            found[way].append(network.metric(theta, x[held_in:], y[held_in:]))
+            found[way].append(network.compute_metric(theta, x[held_in:], y[held_in:]))
     root = options.seeds**0.5
     for way, values in found.items():
         print(f"{way}: {np.mean(values):.4f} ± {np.std(values, ddof=1) / root:.4f}")

@@ -25,9 +25,9 @@ import scipy.stats
 from kept_lines import lines_of, measured
 
 from parley.client.data.party_block import PartyBlock
-from parley.client.features.image_scattering import Scattering
-from parley.client.models.integer_gradients import gradients
-from parley.client.models.linear_losses import Softmax
+from parley.client.features.image_scattering import ScatteringTransform
+from parley.client.models.integer_gradients import compute_gradients
+from parley.client.models.linear_losses import SoftmaxLoss
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.row_quantization import prepare_rows
 from parley.server.jobs.job_file import load_job
@@ -95,23 +95,23 @@ def seconds(data):
     """CPU seconds of a thousand images' features, and of a round over 60,000 × 3,969 × 10."""
     with np.load(data) as loaded:
         images = loaded["x_train"][:1000] / 255
-    scattering = Scattering(height=28, width=28)
+    scattering = ScatteringTransform(height=28, width=28)
     scattering(images[:16])
     began = time.process_time()
     found = scattering(images)
     print(f"scattering: {time.process_time() - began:.2f} ms of CPU an image")
     rows = np.resize(found.reshape(1000, -1), (6000, 3969))
     rows = prepare_rows(rows, intercept=False)
-    model = LinearModel(loss=Softmax(classes=10), features=3969)
+    model = LinearModel(loss=SoftmaxLoss(classes=10), features=3969)
     block = PartyBlock(
         features=rows, labels=np.arange(6000) % 10, offsets=np.array([0, 3000, 6000])
     )
     theta = np.random.default_rng(0).normal(size=model.dimension)
-    gradients(model, theta, block, clip=0.3)
+    compute_gradients(model, theta, block, clip=0.3)
     times = []
     for _ in range(5):
         wall, cpu = time.perf_counter(), time.process_time()
-        gradients(model, theta, block, clip=0.3)
+        compute_gradients(model, theta, block, clip=0.3)
         times.append((time.process_time() - cpu, time.perf_counter() - wall))
     cpu, wall = np.median(times, axis=0) * 10
     print(f"a round of 60,000 records: {cpu:.2f} s of CPU, {wall:.2f} s here")

@@ -40,7 +40,7 @@ from parley.client.models.networks import Network
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import algorithm_for
+from parley.server.planning.job_planner import build_algorithm
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.network_experiment import NetworkExperiment
 from parley.simulations.engine.fast_engine import simulate
@@ -101,7 +101,7 @@ def time_steps(device: str, rounds: int, steps: int) -> None:
             records = 10 * batch
             rows = np.random.default_rng(0).random((records, 784)) / 28
             labels = torch.randint(0, 10, (records,), device=network.device)
-            features, start = network.rows(rows), network.start()
+            features, start = network.to_tensor(rows), network.start()
             x, y = features[:batch].clone(), labels[:batch].clone()
 
             def train(
@@ -154,7 +154,7 @@ def train_opacus(job: Job, device: str, seed: int, rounds: int) -> float:
     from opacus.optimizers import DPOptimizer
 
     world = load_experiment(job)
-    algorithm: Any = algorithm_for(job, world.model, world.federation)
+    algorithm: Any = build_algorithm(job, world.model, world.federation)
     sigma, network = algorithm.training.noise_multiplier, world.model
     theta = algorithm.init()["theta"]
     network.use(network.rows(theta).clone())
@@ -190,7 +190,7 @@ def format_interval(values: list[float]) -> str:
 def compare_accuracy(data: str, device: str, seeds: int, rounds: int) -> None:
     """Print mean accuracies of one party, ten parties and Opacus."""
     # The non-private baseline would take longer than the private training.
-    NetworkExperiment.optimum = lambda self: self.algorithm.model.start()  # type: ignore[method-assign,union-attr]
+    NetworkExperiment.compute_optimum = lambda self: self.algorithm.model.start()  # type: ignore[method-assign,union-attr]
     steps = rounds * round(1 / SAMPLING_RATE)
     for name, parties in (("Parley, one party", 1), ("Parley, ten parties", 10), ("Opacus", 0)):
         accuracies: list[float] = []

@@ -27,7 +27,11 @@ from tables import judged, split_of, vars_of
 from tables_data import SOURCES, NoTable, table_of
 from tables_systems import Case, parley
 
-from parley.server.jobs.auto_gradient_steps import Ruled, steps_along, steps_by_rule
+from parley.server.jobs.auto_gradient_steps import (
+    GradientStepChoices,
+    choose_gradient_steps,
+    choose_steps_for_path,
+)
 
 FEATURES = {
     "none": ("model.features=none",),
@@ -39,12 +43,12 @@ RULE = ("rule", 1.0, 1.0)
 LEAST = 2_000
 
 
-def scaled(clip: float, way: float) -> Callable[..., Ruled]:
+def scaled(clip: float, way: float) -> Callable[..., GradientStepChoices]:
     """The rule with other constants."""
 
-    def ruled(*, curvature: float, **rest: Any) -> Ruled:
-        found = steps_by_rule(curvature=curvature, **rest)
-        steps = steps_along(
+    def ruled(*, curvature: float, **rest: Any) -> GradientStepChoices:
+        found = choose_gradient_steps(curvature=curvature, **rest)
+        steps = choose_steps_for_path(
             way / clip * 0.1 / found.lambda_, curvature=curvature, clip_norm=clip * found.clip_norm
         )
         level = found.level_rounds and -(-steps.rounds // 10)

@@ -13,8 +13,8 @@ import itertools
 
 import numpy as np
 
-from parley.privacy.estimation.independence_test import independence
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.independence_test import run_independence_test
+from parley.privacy.estimation.noise_intervals import CellNoise
 
 MARGINS = (
     ((0.5, 0.5), (0.5, 0.5)),
@@ -35,11 +35,13 @@ def main() -> None:
     for margins, records, (law, scale), deviation in itertools.product(
         MARGINS, (300, 3000), laws, (2, 10, 40)
     ):
-        shares, noise = np.outer(*margins), Reach.of(law, scale=scale * deviation)
+        shares, noise = np.outer(*margins), CellNoise.from_law(law, scale=scale * deviation)
         p = []
         for _ in range(tables):
             drawn = rng.multinomial(records, shares.ravel()).reshape(shares.shape)
-            p.append(independence(drawn + noise.draw(rng, shares.shape), noise, draws=99).p)
+            p.append(
+                run_independence_test(drawn + noise.draw(rng, shares.shape), noise, draws=99).p
+            )
         found = " | ".join(f"{np.mean(np.array(p) <= level):.4f}" for level in (0.05, 0.01))
         print(f"| {margins} | {records} | {law} {deviation} | {found} |")
 

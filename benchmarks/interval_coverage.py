@@ -28,18 +28,18 @@ from typing import Any
 
 import numpy as np
 
-from parley.analytics.backends import terms_of
+from parley.analytics.backends import build_terms
 from parley.analytics.session_settings import Settings
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Asked, Facts, Query
-from parley.client.queries.correlations import Correlations, _entries
+from parley.client.queries.base import AnsweredQuery, Query, QueryFacts
+from parley.client.queries.correlations import CorrelationsQuery, _list_entries
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.regression.design_matrix import Design
-from parley.client.queries.regression.regression_query import Regression
-from parley.client.queries.sums import Total
-from parley.privacy.estimation.noise_intervals import Reach
-from parley.privacy.estimation.second_moments import SecondMoments
+from parley.client.queries.regression.regression_query import RegressionQuery
+from parley.client.queries.sums import ColumnSum
+from parley.privacy.estimation.noise_intervals import CellNoise
+from parley.privacy.estimation.second_moments import NoisySecondMoments
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.planning.query_planner import plan_batch
 
@@ -61,10 +61,10 @@ MOST_GAUSSIAN = 10.0
 """Beyond it, the sampler's own δ is more than the release has: no such release is planned."""
 FIRST, LAST = "<!-- rows: benchmarks/interval_coverage.py --docs -->", "<!-- end of rows -->"
 
-Truth = Callable[[Query, TableBlock], np.ndarray]
+Truth = Callable[[Query, RawPartyBlock], np.ndarray]
 
 
-def block_of(records: int) -> TableBlock:
+def block_of(records: int) -> RawPartyBlock:
     """Return the same records for the same number of them."""
     rng = np.random.default_rng(records)
     x = np.where(rng.random(records) < 0.75, 9.0, 10 * rng.random(records))
@@ -73,17 +73,17 @@ def block_of(records: int) -> TableBlock:
     happens = rng.random(records) < 1 / (1 + np.exp(2 - 0.3 * x))
     columns = {"x": x, "z": z.astype(float), "g": group, "y": happens.astype(np.intp)}
     offsets = np.linspace(0, records, PARTIES + 1).astype(np.intp)
-    return TableBlock(schema=SCHEMA, columns=columns, offsets=offsets)
+    return RawPartyBlock(schema=SCHEMA, columns=columns, offsets=offsets)
 
 
-def moment(query: Query, block: TableBlock) -> np.ndarray:
+def moment(query: Query, block: RawPartyBlock) -> np.ndarray:
     """Return the exact sum, mean or variance of every group, to the last digits of a double."""
     x = block.columns["x"]
     groups = [block.columns["g"] == k for k in range(3)] if query.by else [slice(None)]
     found = []
     for group in groups:
         own = x[group]
-        if isinstance(query, Total):
+        if isinstance(query, ColumnSum):
             found.append(math.fsum(own))
             continue
         mean = math.fsum(own) / len(own)
@@ -94,28 +94,28 @@ def moment(query: Query, block: TableBlock) -> np.ndarray:
     return np.array(found)
 
 
-def summed(block: TableBlock, rows_of: Callable[[TableBlock], np.ndarray]) -> np.ndarray:
+def summed(block: RawPartyBlock, rows_of: Callable[[RawPartyBlock], np.ndarray]) -> np.ndarray:
     """Return `[d]` sums of rows to the last digits of a double, a million records at a time."""
     found = []
     for begin in range(0, block.records, PIECE):
         columns = {name: part[begin : begin + PIECE] for name, part in block.columns.items()}
         size = len(columns["x"])
-        part = TableBlock(schema=SCHEMA, columns=columns, offsets=np.array([0, size]))
+        part = RawPartyBlock(schema=SCHEMA, columns=columns, offsets=np.array([0, size]))
         found.append([math.fsum(column) for column in rows_of(part).T])
     return np.array([math.fsum(column) for column in zip(*found, strict=True)])
 
 
-def products(design: Design, block: TableBlock, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
+def products(design: Design, block: RawPartyBlock, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
     """Return `[N, d]` products of two coordinates of each record's row."""
-    rows = np.insert(design.rows(block), 0, 1.0, axis=1)
+    rows = np.insert(design.build_rows(block), 0, 1.0, axis=1)
     return np.stack([rows[:, i] * rows[:, j] for i, j in pairs], axis=1)
 
 
-def correlation(query: Any, block: TableBlock) -> np.ndarray:
+def correlation(query: Any, block: RawPartyBlock) -> np.ndarray:
     """Return the correlations of the exact second moments."""
-    design = Design.of(SCHEMA, query.of)
-    pairs, factors = zip(*_entries(design), strict=True)
-    moments = SecondMoments(
+    design = Design.from_schema(SCHEMA, query.of)
+    pairs, factors = zip(*_list_entries(design), strict=True)
+    moments = NoisySecondMoments(
         values=summed(block, lambda part: products(design, part, pairs)),
         pairs=pairs,
         tied=tuple(factor == 55 for factor in factors),
@@ -124,40 +124,42 @@ def correlation(query: Any, block: TableBlock) -> np.ndarray:
     columns = np.array([each.column for each in design.covariates])
     first, second = np.triu_indices(len(columns), 1)
     apart = columns[first] != columns[second]
-    found: np.ndarray = moments.correlations().value[first[apart], second[apart]]
+    found: np.ndarray = moments.estimate_correlations().value[first[apart], second[apart]]
     return found
 
 
-def last_step(query: Query, block: TableBlock) -> Query:
+def last_step(query: Query, block: RawPartyBlock) -> Query:
     """Return the last of a query's steps, where its exact sums point."""
-    steps = list[Asked]()
-    while query.shares or query.interim:
-        noisy = sum(query.vectors(block, 2**20))
-        noise = Reach.of("laplace", scale=1.0)
-        steps.append(Asked(query=query, noisy=noisy, weight=2**20, noise=noise))
-        query = query.after(steps, SCHEMA)
+    steps = list[AnsweredQuery]()
+    while query.step_shares or query.interim_text:
+        noisy = sum(query.compute_party_vectors(block, 2**20))
+        noise = CellNoise.from_law("laplace", scale=1.0)
+        steps.append(AnsweredQuery(query=query, noisy=noisy, weight=2**20, noise=noise))
+        query = query.build_next_step(steps, SCHEMA)
     return query
 
 
-def coefficient(query: Any, block: TableBlock) -> np.ndarray:
+def coefficient(query: Any, block: RawPartyBlock) -> np.ndarray:
     """Return where the exact sums' own step leads, in the columns' units."""
-    total = summed(block, query.rows_of)
-    step = query.layout(SCHEMA).read(total, 1e-9, 1.0).sums.step(sampling=False)
-    found: np.ndarray = query.place(SCHEMA).coefficients + step.change
-    return found / Design.of(SCHEMA, query.of).half
+    total = summed(block, query.compute_rows)
+    step = (
+        query.build_layout(SCHEMA).decode_sums(total, 1e-9, 1.0).sums.compute_step(sampling=False)
+    )
+    found: np.ndarray = query.get_start_point(SCHEMA).coefficients + step.change
+    return found / Design.from_schema(SCHEMA, query.of).half_widths
 
 
 CASES: tuple[tuple[str, Query, Truth, int], ...] = (
-    ("sum", Total(column="x"), moment, 1),
-    ("sum in groups", Total(column="x", by=("g",)), moment, 1),
+    ("sum", ColumnSum(column="x"), moment, 1),
+    ("sum in groups", ColumnSum(column="x", by=("g",)), moment, 1),
     ("mean", Mean(column="x"), moment, 1),
     ("mean in groups", Mean(column="x", by=("g",)), moment, 1),
     ("variance", Variance(column="x"), moment, 1),
     ("variance in groups", Variance(column="x", by=("g",)), moment, 1),
-    ("correlations", Correlations(of=("x", "z", "g")), correlation, 5),
+    ("correlations", CorrelationsQuery(of=("x", "z", "g")), correlation, 5),
     (
         "regression",
-        Regression(column="y", of=("x", "z"), family="logistic", occurred="yes"),
+        RegressionQuery(column="y", of=("x", "z"), family="logistic", occurred="yes"),
         coefficient,
         5,
     ),
@@ -177,21 +179,23 @@ class Row:
 
 
 def measured(
-    name: str, query: Query, truth: np.ndarray, block: TableBlock,
+    name: str, query: Query, truth: np.ndarray, block: RawPartyBlock,
     *, law: str, epsilon: float, draws: int,
 ) -> Row:  # fmt: skip
     """Return how often the intervals of `draws` releases hold the truth."""
     settings = Settings(epsilon=epsilon, delta=1e-6)
     sizes = np.diff(block.offsets).tolist()
     names = [f"party {place}" for place in range(PARTIES)]
-    terms = terms_of(settings, schema=SCHEMA, sizes=sizes, names=names, noise_point="server")
+    terms = build_terms(settings, schema=SCHEMA, sizes=sizes, names=names, noise_point="server")
     planned = plan_batch([query], terms, epsilon=epsilon, run_id="coverage", number=1, law=law)
     (own,), (weight,) = planned.batch.queries, planned.batch.weights
-    total = sum(planned.counting.vectors(planned.batch, block, range(PARTIES)))
+    total = sum(planned.counting.compute_party_vectors(planned.batch, block, range(PARTIES)))
     stream = NoiseStream.from_seed(1, name, law, block.records, str(epsilon))
     noise = planned.plan.primary.mechanism.draw_many(draws, stream)
-    reach = Reach.of(law, scale=planned.scale(), rounding=own.rounding(PARTIES))
-    facts = Facts(schema=SCHEMA, neighbouring=terms.facts.neighbouring, records=block.records)
+    reach = CellNoise.from_law(
+        law, scale=planned.compute_scale(), rounding=own.bound_rounding_error(PARTIES)
+    )
+    facts = QueryFacts(schema=SCHEMA, neighbouring=terms.facts.neighbouring, records=block.records)
     held, told = np.zeros(len(truth)), np.zeros(len(truth))
     for low, high in answers(own, total + noise, weight, reach, facts):
         known = np.isfinite(low)
@@ -205,10 +209,10 @@ def measured(
 
 
 def answers(
-    query: Query, noisy: np.ndarray, weight: int, reach: Reach, facts: Facts
+    query: Query, noisy: np.ndarray, weight: int, reach: CellNoise, facts: QueryFacts
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield `[draws, rows]` both ends of some draws' intervals; of moments many as more groups."""
-    if not isinstance(query, (Total, Mean, Variance)):
+    if not isinstance(query, (ColumnSum, Mean, Variance)):
         for each in noisy:
             table = query.answer(each, weight, reach, facts)
             yield np.asarray(table["low"])[None], np.asarray(table["high"])[None]

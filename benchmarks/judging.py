@@ -21,13 +21,17 @@ from numpy.typing import NDArray
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import algorithm_for, counts_of, evaluation_plan
-from parley.server.records.histogram_evaluation import judged_counts
-from parley.server.records.summary_builder import noise_on_a_count
+from parley.server.planning.job_planner import (
+    build_algorithm,
+    build_held_out_counts,
+    plan_evaluation,
+)
+from parley.server.records.histogram_evaluation import evaluate_counts
+from parley.server.records.summary_builder import estimate_count_noise
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.simulated_world import Experiment
 from parley.simulations.engine.fast_engine import simulate
-from parley.simulations.metrics.evaluation import judged
+from parley.simulations.metrics.evaluation import evaluate_predictions
 
 _FIGURES = ("auc", "accuracy", "recall", "precision")
 
@@ -36,23 +40,27 @@ def row(
     source: str, world: Experiment, theta: NDArray[np.float64], *, epsilon: float, draws: int
 ) -> str:
     """One ε: intervals, error and bias of the area, half-widths, how often the intervals hold."""
-    job = _job(source, f"evaluation.epsilon={epsilon}").settled(
+    job = _job(source, f"evaluation.epsilon={epsilon}").resolve_auto(
         world.federation, world.data.classes
     )
-    counts = counts_of(job, algorithm_for(job, world.model, world.federation), world.federation)
-    plan = evaluation_plan(job, counts, parties=job.parties.count, run_id="benchmark")
+    counts = build_held_out_counts(
+        job, build_algorithm(job, world.model, world.federation), world.federation
+    )
+    plan = plan_evaluation(job, counts, parties=job.parties.count, run_id="benchmark")
     ends = np.array([0, len(world.test_labels)])
     whole = PartyBlock(features=world.test_features, labels=world.test_labels, offsets=ends)
     given = counts.local({"theta": theta}, whole, plan, Randomness.from_seed(0)).values[0]
     known = {"labels": world.data.label_names, "edges": counts.edges}
-    exact = judged_counts(given.reshape(-1, 2), within=0.0, **known)
-    within = noise_on_a_count(plan, plan.parties)
+    exact = evaluate_counts(given.reshape(-1, 2), within=0.0, **known)
+    within = estimate_count_noise(plan, plan.parties)
     errors, halves, hits = [], [], np.zeros(len(_FIGURES))
     for draw in range(draws):
         stream = NoiseStream.from_seed(draw, "benchmark")
-        noise = plan.encoding.decode(plan.deal(plan.parties, stream)) / plan.encoding.scale
-        found = judged_counts((given + noise).reshape(-1, 2), within=within, **known)
-        errors.append(found.auc - judged(world.predictions(theta)).auc)
+        noise = (
+            plan.encoding.decode(plan.add_central_noise(plan.parties, stream)) / plan.encoding.scale
+        )
+        found = evaluate_counts((given + noise).reshape(-1, 2), within=within, **known)
+        errors.append(found.auc - evaluate_predictions(world.predict_held_out(theta)).auc)
         halves.append([np.ptp(found.within[name]) / 2 for name in _FIGURES])
         hits += [
             low - 1e-12 <= getattr(exact, name) <= high + 1e-12

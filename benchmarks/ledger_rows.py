@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from parley.client.data.content_digest import Contents, of_rows, sum_of
+from parley.client.data.content_digest import ContentDigest, digest_rows, sum_contents
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
@@ -44,8 +44,8 @@ def main() -> None:
         path = Path(made) / "ledger.sqlite"
         with Ledger.open(path) as ledger:
             _timed("registered", partial(ledger.register, _budget("table", contents)))
-            more = [contents, of_rows(np.ones((1, asked.columns)), np.zeros(1))]
-            grown = _budget("other", sum_of(more) or contents)
+            more = [contents, digest_rows(np.ones((1, asked.columns)), np.zeros(1))]
+            grown = _budget("other", sum_contents(more) or contents)
             del contents, more
             (known,) = _timed("known again, a row more", partial(ledger.register, grown))
             if known.name != "table":
@@ -57,16 +57,16 @@ def main() -> None:
     print(f"peak memory of the process: {peak:.0f} MiB")
 
 
-def _digested(rows: int, columns: int) -> Contents:
+def _digested(rows: int, columns: int) -> ContentDigest:
     """Of random rows, made piece by piece."""
     rng, parts = np.random.default_rng(0), []
     for begin in range(0, rows, _PIECE):
         piece = rng.normal(size=(min(_PIECE, rows - begin), columns))
-        parts.append(of_rows(piece, np.zeros(len(piece))))
-    return sum_of(parts) or parts[0]
+        parts.append(digest_rows(piece, np.zeros(len(piece))))
+    return sum_contents(parts) or parts[0]
 
 
-def _budget(name: str, contents: Contents) -> DatasetBudget:
+def _budget(name: str, contents: ContentDigest) -> DatasetBudget:
     budget = DatasetBudget(
         name=name,
         fingerprint=f"file of {contents.rows} rows",

@@ -21,11 +21,11 @@ from itertools import pairwise
 import numpy as np
 
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.record_chunks import single_threaded_blas
-from parley.client.models.linear_losses import Logistic
+from parley.client.data.record_chunks import limit_blas_threads
+from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.row_quantization import prepare_rows
-from parley.client.solvers.local_optima import local_optima
+from parley.client.solvers.local_optima import solve_local_optima
 
 
 def make_block(parties: int, records: int, features: int) -> PartyBlock:
@@ -73,10 +73,10 @@ def scipy_loop(block: PartyBlock, lambda_: float, tolerance: float) -> np.ndarra
 def measure(features: int, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Median milliseconds and worst gradient norm of each variant."""
     block = make_block(options.parties, options.records, features)
-    model = LinearModel(loss=Logistic(), features=features)
+    model = LinearModel(loss=LogisticLoss(), features=features)
     lambda_, tolerance = options.lambda_, options.tolerance
     found: dict[str, Callable[[], np.ndarray]] = {
-        "ours": lambda: local_optima(model, block, lambda_, tolerance).theta,
+        "ours": lambda: solve_local_optima(model, block, lambda_, tolerance).theta,
         "scikit-learn lbfgs, loop": lambda: sklearn_loop(block, lambda_, tolerance),
         "scipy L-BFGS-B, loop": lambda: scipy_loop(block, lambda_, tolerance),
     }
@@ -85,14 +85,14 @@ def measure(features: int, options: argparse.Namespace) -> dict[str, dict[str, f
     for repeat in range(options.repeats + 1):  # the first call of each warms up
         for name, call in found.items():
             begin = time.perf_counter()
-            with single_threaded_blas():  # threads only slow down such small products
+            with limit_blas_threads():  # threads only slow down such small products
                 theta = call()
             if repeat:
                 times[name].append((time.perf_counter() - begin) * 1e3)
             stacked = block.features.reshape(options.parties, options.records, features)
-            margins = model.margins(theta, stacked)
-            slopes = model.loss.slope(margins, block.labels.reshape(margins.shape))
-            gradient = model.pull_back(slopes, stacked) / options.records + lambda_ * theta
+            margins = model.compute_margins(theta, stacked)
+            slopes = model.loss.compute_slopes(margins, block.labels.reshape(margins.shape))
+            gradient = model.sum_gradients(slopes, stacked) / options.records + lambda_ * theta
             norms[name] = float(np.linalg.norm(gradient, axis=1).max())
     return {
         name: {"median_ms": statistics.median(own), "worst_norm": norms[name]}

@@ -34,8 +34,8 @@ def round_times(marks: list[float]) -> list[float]:
 def run_ours(parties: int, records: int, features: int, rounds: int, cohort: int) -> dict[str, Any]:
     """The gradients of all parties, their mean and the step; no noise and no encoding either."""
     from parley.client.data.party_block import PartyBlock
-    from parley.client.models.integer_gradients import gradients
-    from parley.client.models.linear_losses import Logistic
+    from parley.client.models.integer_gradients import compute_gradients
+    from parley.client.models.linear_losses import LogisticLoss
     from parley.client.models.linear_models import LinearModel
     from parley.client.models.row_quantization import prepare_rows
 
@@ -47,11 +47,15 @@ def run_ours(parties: int, records: int, features: int, rounds: int, cohort: int
         labels=y.ravel(),
         offsets=np.arange(parties + 1) * records,
     )
-    model, theta, marks = LinearModel(loss=Logistic(), features=features), np.zeros(features), []
+    model, theta, marks = (
+        LinearModel(loss=LogisticLoss(), features=features),
+        np.zeros(features),
+        [],
+    )
     marks.append(time.perf_counter())
     norm = 0.0
     for step in range(rounds + 30):  # milliseconds each: more of them, for a steady median
-        theta = theta - 4 * gradients(model, theta, block).mean(axis=0)
+        theta = theta - 4 * compute_gradients(model, theta, block).mean(axis=0)
         marks.append(time.perf_counter())
         norm = float(np.linalg.norm(theta)) if step == rounds else norm
     return {"seconds": round_times(marks), "theta_norm": norm}

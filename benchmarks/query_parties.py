@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 import parley
-from parley.deploy.child_processes import Supervisor, free_ports, own_environment
+from parley.deploy.child_processes import Supervisor, build_environment, find_free_ports
 from parley.deploy.provisioning import make_deployment
 
 SCHEMA = """
@@ -49,14 +49,14 @@ def furnished(home: Path, names: list[str], port: int) -> Path:
 def measured(home: Path, parties: int, queries: int) -> None:
     """Starts the parties, opens a session, asks, and prints."""
     names = [f"party-{index}" for index in range(parties)]
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     folder = furnished(home, names, port)
     given = {"schema": str(folder / "parties" / names[0] / "schema.toml"), "epsilon": 100.0}
     given |= {"deployment": str(folder / "server"), "dataset": "ward", "delta": 1e-6}
     with Supervisor() as supervisor:
         for name in names:  # each waits for the port, which the session opens
             command, log = ["parley", "party", str(folder / "parties" / name)], home / f"{name}.log"
-            supervisor.start(name, command, environment=own_environment(), log=log)
+            supervisor.start(name, command, environment=build_environment(), log=log)
         with parley.Session(out=home / "s", **given) as s:
             taken = []
             for _ in range(queries + 1):

@@ -25,7 +25,7 @@ import numpy as np
 
 import parley
 from parley.client.data.schema import Schema
-from parley.privacy.ledger.database import Place
+from parley.privacy.ledger.database import Database
 
 SCHEMA = Schema.from_toml(
     """
@@ -79,10 +79,10 @@ def rows_of(records: int) -> dict[str, Any]:
 @contextlib.contextmanager
 def writing(taken: list[float]) -> Iterator[None]:
     """Adds up what the ledger's transactions and synced files take."""
-    transaction, sync = Place.writing, os.fsync
+    transaction, sync = Database.open_writer, os.fsync
 
     @contextlib.contextmanager
-    def counted(place: Place) -> Iterator[Any]:
+    def counted(place: Database) -> Iterator[Any]:
         began = time.perf_counter()
         with transaction(place) as writer:
             yield writer
@@ -93,11 +93,11 @@ def writing(taken: list[float]) -> Iterator[None]:
         sync(file)
         taken[0] += time.perf_counter() - began
 
-    Place.writing, os.fsync = counted, synced
+    Database.open_writer, os.fsync = counted, synced
     try:
         yield
     finally:
-        Place.writing, os.fsync = transaction, sync
+        Database.open_writer, os.fsync = transaction, sync
 
 
 def by_kind(parties: int = 30, repeats: int = 20) -> None:

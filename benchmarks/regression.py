@@ -18,14 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Asked, Facts
-from parley.client.queries.regression.regression_query import SHARES, Regression
+from parley.client.queries.base import AnsweredQuery, QueryFacts
+from parley.client.queries.regression.regression_query import SHARES, RegressionQuery
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.calibration.inverse_curves import gaussian_mu
-from parley.privacy.estimation.noise_intervals import Reach
-from parley.privacy.sensitivity.bounded_sets import moved_by
+from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
+from parley.privacy.estimation.noise_intervals import CellNoise
+from parley.privacy.sensitivity.bounded_sets import compute_sensitivity
 
 SCHEMA = Schema.from_toml(
     """
@@ -54,7 +54,7 @@ Columns = dict[str, NDArray[np.generic]]
 class Case:
     """One family with records that follow it."""
 
-    query: Regression
+    query: RegressionQuery
     drawn: Callable[[np.random.Generator, NDArray[np.float64]], Columns]
     records: int
     epsilon: float
@@ -85,10 +85,14 @@ def timed(rng: np.random.Generator, x: NDArray[np.float64]) -> Columns:
     return {"time": np.minimum(times, ends), "sick": happened}
 
 
-LOGISTIC = Regression(column="sick", of=OF, family="logistic", occurred="yes")
-POISSON = Regression(column="count", of=OF, family="poisson", cap=10.0)
-NEGATIVE = Regression(column="count", of=OF, family="negative-binomial", cap=10.0, dispersion=0.5)
-HAZARDS = Regression(column="time", of=OF, family="hazards", event="sick", occurred="yes", bins=10)
+LOGISTIC = RegressionQuery(column="sick", of=OF, family="logistic", occurred="yes")
+POISSON = RegressionQuery(column="count", of=OF, family="poisson", cap=10.0)
+NEGATIVE = RegressionQuery(
+    column="count", of=OF, family="negative-binomial", cap=10.0, dispersion=0.5
+)
+HAZARDS = RegressionQuery(
+    column="time", of=OF, family="hazards", event="sick", occurred="yes", bins=10
+)
 CASES = (
     Case(LOGISTIC, sick(-0.5), 10_000, 1.0),
     Case(LOGISTIC, sick(-0.5), 20_000, 1.0),
@@ -98,29 +102,31 @@ CASES = (
 )
 
 
-def block_of(case: Case, rng: np.random.Generator) -> TableBlock:
+def block_of(case: Case, rng: np.random.Generator) -> RawPartyBlock:
     """New records."""
     x = np.clip(rng.normal(0, 0.35, (case.records, 5)), -1, 1)
     x[:, 3:] = rng.random((case.records, 2)) < 0.4
     columns: Columns = {name: x[:, at] for at, name in enumerate(OF[:3])}
     columns |= {name: x[:, 3 + at].astype(np.intp) for at, name in enumerate(OF[3:])}
     columns |= case.drawn(rng, x)
-    return TableBlock(schema=SCHEMA, columns=columns, offsets=np.array([0, case.records]))
+    return RawPartyBlock(schema=SCHEMA, columns=columns, offsets=np.array([0, case.records]))
 
 
 def table_of(case: Case, rng: np.random.Generator) -> dict[str, NDArray[np.float64]]:
     """The answer of four steps."""
-    block, query, steps = block_of(case, rng), case.query, list[Asked]()
-    mu = gaussian_mu(case.epsilon, DELTA)
+    block, query, steps = block_of(case, rng), case.query, list[AnsweredQuery]()
+    mu = compute_gaussian_mu(case.epsilon, DELTA)
     for share in SHARES:
-        total = sum(query.vectors(block, WEIGHT), np.int64(0))
-        scale = moved_by(query.set(SCHEMA, WEIGHT), REPLACED).l2() / (mu * math.sqrt(share / 100))
-        noise = Reach.of("gaussian", scale=scale, sampling=True)
+        total = sum(query.compute_party_vectors(block, WEIGHT), np.int64(0))
+        scale = compute_sensitivity(
+            query.build_record_set(SCHEMA, WEIGHT), REPLACED
+        ).compute_l2() / (mu * math.sqrt(share / 100))
+        noise = CellNoise.from_law("gaussian", scale=scale, sampling=True)
         noisy = total + np.rint(rng.normal(0, scale, total.shape)).astype(np.int64)
-        steps.append(Asked(query=query, noisy=noisy, weight=WEIGHT, noise=noise))
+        steps.append(AnsweredQuery(query=query, noisy=noisy, weight=WEIGHT, noise=noise))
         if len(steps) < len(SHARES):
-            query = query.after(steps, SCHEMA)
-    facts = Facts(schema=SCHEMA, neighbouring=REPLACED, records=case.records)
+            query = query.build_next_step(steps, SCHEMA)
+    facts = QueryFacts(schema=SCHEMA, neighbouring=REPLACED, records=case.records)
     found = query.answer(steps[-1].noisy, WEIGHT, steps[-1].noise, facts)
     parts = ("value", "low", "high", "p")
     return {name: np.asarray(found[name], dtype=np.float64) for name in parts}

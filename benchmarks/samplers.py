@@ -17,8 +17,8 @@ from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceL1
 from parley.privacy.mechanisms.noise_shares import Shares
 from parley.privacy.sampling.discrete_noise import discrete_gaussian, discrete_laplace
-from parley.privacy.sampling.gaussian import rounded_gaussian
-from parley.privacy.sampling.l2_laplace import rounded_l2_laplace
+from parley.privacy.sampling.gaussian import draw_rounded_gaussian
+from parley.privacy.sampling.l2_laplace import draw_rounded_l2_laplace
 from parley.privacy.sampling.random_stream import NoiseStream
 
 SCALES = {"1": 1.0, "1e3": 1e3, "2^20": 2.0**20, "2^30": 2.0**30, "2^34": 2.0**34}
@@ -49,15 +49,17 @@ def main() -> None:
         small = best_of(200, lambda: draw(128)) * 1e6
         print(f"{name:24} {scale:>6} {each:10.1f} ns/value {small:10.1f} µs for 128", flush=True)
 
-    each = best_of(3, lambda: stream.words(count)) / count * 1e9
+    each = best_of(3, lambda: stream.draw_words(count)) / count * 1e9
     print(f"{'keystream':24} {'':>6} {each:10.1f} ns/word")
     for label, scale in SCALES.items():
-        line("rounded_gaussian", label, lambda n, s=scale: rounded_gaussian(s, n, stream))
+        line("rounded_gaussian", label, lambda n, s=scale: draw_rounded_gaussian(s, n, stream))
         line("discrete_gaussian", label, lambda n, s=scale: discrete_gaussian(s, n, stream))
         line("discrete_laplace", label, lambda n, s=scale: discrete_laplace(s, n, stream))
     for label in ("1e3", "2^20"):
         scale = SCALES[label]
-        line("rounded_l2_laplace", label, lambda n, s=scale: rounded_l2_laplace(s, n, 1, stream))
+        line(
+            "rounded_l2_laplace", label, lambda n, s=scale: draw_rounded_l2_laplace(s, n, 1, stream)
+        )
         for law in (
             Gaussian(sensitivity=1.0, sigma=4 * scale, dimension=count),
             L2Laplace(sensitivity=scale, epsilon=1.0, dimension=count),
@@ -70,7 +72,7 @@ def main() -> None:
 
 def share_of(law: Mechanism, values: int, stream: NoiseStream) -> None:
     """Add one of ten shares, or of one where the law asks for all of a vector."""
-    shares = Shares.of(law, parties=10, least=10, colluders=0)
+    shares = Shares.from_mechanism(law, parties=10, least=10, colluders=0)
     shares.add(law, np.zeros((1, values), dtype=np.int64), [stream])
 
 

@@ -50,14 +50,18 @@ from flwr.supercore.task_identity import TaskIdentity
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 sys.path.append(str(Path(__file__).resolve().parent))
 
-from parley.secure_agg.grid_selection import fitted
-from parley.secure_agg.ideal_sum import simulated_parameters, with_simulated_beacon
+from parley.secure_agg.grid_selection import choose_grid
+from parley.secure_agg.ideal_sum import build_simulated_parameters, with_simulated_beacon
 from parley.secure_agg.in_process import MaskedSum
 from parley.secure_agg.interface import DropStage
 from parley.secure_agg.mask_graph import NO_BEACON
-from parley.secure_agg.party_masking import PIECE_BYTES, MaskJob, add_masks, aligned
-from parley.secure_agg.primitives import _by_counter_mode, _by_gcm
-from parley.secure_agg.protocol_parameters import Derived, RunParameters, derive
+from parley.secure_agg.party_masking import PIECE_BYTES, MaskJob, add_masks, allocate_aligned
+from parley.secure_agg.primitives import _build_counter_stream, _build_gcm_stream
+from parley.secure_agg.protocol_parameters import (
+    DerivedParameters,
+    RunParameters,
+    derive_parameters,
+)
 from parley.secure_agg.round_outcome import HEADER_BYTES
 
 KINDS = (
@@ -161,16 +165,16 @@ class GivenGraph(RunParameters):
     given: int
 
     @cached_property
-    def derived(self) -> Derived:
+    def derived(self) -> DerivedParameters:
         """What is derived, but for the graph."""
-        chosen = derive(self.parties, corrupt=self.corrupt, dropped=self.dropped)
+        chosen = derive_parameters(self.parties, corrupt=self.corrupt, dropped=self.dropped)
         return dataclasses.replace(chosen, degree=self.given, threshold=self.given // 2 + 1)
 
 
 def run_with_degree(parties: int, degree: int) -> RunParameters:
     """Return the parameters of a run on a graph of a given degree."""
     least = parties // 2 + 1
-    run = simulated_parameters(parties=parties, min_survivors=least, corrupt=0).proposed
+    run = build_simulated_parameters(parties=parties, min_survivors=least, corrupt=0).without_beacon
     fields = {f.name: getattr(run, f.name) for f in dataclasses.fields(run)}
     fields |= {"commitments": NO_BEACON, "given": degree}
     return with_simulated_beacon(GivenGraph(**fields))
@@ -191,7 +195,7 @@ def rounds(cases: list[tuple[int, int, int, int]], repeats: int, with_flower: bo
     for parties, dimension, degree, lost in cases:
         rng = np.random.default_rng(0)
         vectors = rng.uniform(-1, 1, (parties, dimension)).astype(np.float32)
-        grid = fitted(
+        grid = choose_grid(
             bound=1.0,
             parties=parties,
             dimension=dimension,
@@ -243,7 +247,7 @@ def masks() -> None:
     mode, into one buffer that stays in cache and in pieces as long as a mask's. Once of keys that
     are set up (nothing but cipher), once of as many new keys as a mask has, each set up as theirs.
     """
-    zeros, target = memoryview(bytes(PIECE_BYTES)), aligned(PIECE_BYTES + 16).data
+    zeros, target = memoryview(bytes(PIECE_BYTES)), allocate_aligned(PIECE_BYTES + 16).data
     for dimension, degree in ((10**6, 20), (10**5, 20), (10**4, 20), (10**6, 99)):
         vector = MaskJob(bytes(HEADER_BYTES), np.zeros(dimension, dtype=np.uint32)).words
         keys = [os.urandom(32) for _ in range(degree)]
@@ -259,7 +263,7 @@ def masks() -> None:
                     expand(nonce, zeros[:size], target[: size + 16])
 
         repeats = max(1, 10**7 // (dimension * degree))
-        calls = (_by_gcm, _by_counter_mode)
+        calls = (_build_gcm_stream, _build_counter_stream)
         work: dict[str, list[Callable[[], object]]] = {
             "masked": [partial(add_masks, vector, keys[::2], keys[1::2])],
             "cipher": [partial(stream, [call(key) for key in keys]) for call in calls],
@@ -284,8 +288,10 @@ def message_bytes(parties: int = 100, dimension: int = 100_000, degree: int = 20
     vectors = np.zeros((parties, dimension), dtype=np.float32)
     masked = our_sum(parties, degree)
     masked.sum(vectors.astype(np.uint32), round_number=1, dropped={})
-    wire = masked.last_wire
-    print("ours, set-up:", {KINDS[k]: n // parties for k, n in masked.setup.by_kind.items()})
+    wire = masked.last_traffic
+    print(
+        "ours, set-up:", {KINDS[k]: n // parties for k, n in masked.setup_traffic.by_kind.items()}
+    )
     print("ours, a round:", {KINDS[k]: n // parties for k, n in wire.by_kind.items()})
     grid = InProcessGrid(vectors, set(), count_bytes=True)
     flower_round(vectors, degree, masked.parameters.threshold, grid)

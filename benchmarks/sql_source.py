@@ -46,10 +46,10 @@ def read(source: str, folder: Path) -> None:
     from parley.client.data.data_sources import SqlQuery
     from parley.client.data.records import read_records
     from parley.client.data.schema import Schema
-    from parley.simulations.data.row_cache import peak_mib
+    from parley.simulations.data.row_cache import get_peak_mib
 
     schema = Schema.from_toml(SCHEMA)
-    before, begun = peak_mib(), time.perf_counter()
+    before, begun = get_peak_mib(), time.perf_counter()
     given = (
         folder / source
         if source.endswith(".csv")
@@ -62,7 +62,7 @@ def read(source: str, folder: Path) -> None:
                 "source": source,
                 "records": len(found),
                 "seconds": round(time.perf_counter() - begun, 1),
-                "peak_mib": round(peak_mib() - before),
+                "peak_mib": round(get_peak_mib() - before),
                 "features_mib": round(found.features.nbytes / 2**20),
                 "contents": str(found.contents)[:13],
             }

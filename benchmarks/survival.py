@@ -14,12 +14,12 @@ import argparse
 
 import numpy as np
 
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts
+from parley.client.queries.base import QueryFacts
 from parley.client.queries.survival import Survival
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.noise_intervals import CellNoise
 
 SCHEMA = Schema.from_toml(
     """
@@ -33,29 +33,31 @@ y = { kind = "label", positive = "yes", negative = "no" }
 HAZARD, ENDS = 0.12, np.linspace(0.5, 10, 20)
 
 
-def drawn(records: int, ratio: float, rng: np.random.Generator) -> TableBlock:
+def drawn(records: int, ratio: float, rng: np.random.Generator) -> RawPartyBlock:
     arm = rng.integers(0, 2, records)
     died = rng.exponential(1 / (HAZARD * np.where(arm, ratio, 1.0)))
     seen = np.minimum(rng.uniform(2, 14, records), 10)
     columns = {"time": np.minimum(died, seen), "died": (died <= seen) * 1.0, "arm": arm}
-    return TableBlock(schema=SCHEMA, columns=columns, offsets=np.array([0, records]))
+    return RawPartyBlock(schema=SCHEMA, columns=columns, offsets=np.array([0, records]))
 
 
-def told(query: Survival, block: TableBlock, epsilon: float, rng: np.random.Generator):
+def told(query: Survival, block: RawPartyBlock, epsilon: float, rng: np.random.Generator):
     """`answer` and `beside` of one release, with intervals of the noise and of both."""
-    (vector,) = query.vectors(block, 1)
+    (vector,) = query.compute_party_vectors(block, 1)
     stop = -np.expm1(-epsilon / 2)
     noisy = vector + rng.geometric(stop, len(vector)) - rng.geometric(stop, len(vector))
-    facts = Facts(
+    facts = QueryFacts(
         schema=SCHEMA, neighbouring=Neighbouring.REPLACE_ONE, records=len(block.columns["time"])
     )
-    both = [Reach.of("laplace", scale=2 / epsilon, sampling=which) for which in (False, True)]
+    both = [
+        CellNoise.from_law("laplace", scale=2 / epsilon, sampling=which) for which in (False, True)
+    ]
     tables = [query.answer(noisy, 1, noise, facts) for noise in both]
-    without = query.answer(vector, 1, Reach.of("laplace", scale=0.01), facts)["value"]
-    return tables, query.beside(noisy, 1, both[0], facts), np.asarray(without)
+    without = query.answer(vector, 1, CellNoise.from_law("laplace", scale=0.01), facts)["value"]
+    return tables, query.derive_tables(noisy, 1, both[0], facts), np.asarray(without)
 
 
-def exact(block: TableBlock) -> np.ndarray:
+def exact(block: RawPartyBlock) -> np.ndarray:
     """`[20]` Kaplan–Meier of times as they are: no two are the same."""
     order = np.argsort(block.columns["time"])
     left = np.arange(len(order), 0, -1)

@@ -20,12 +20,12 @@ import numpy as np
 from kept_lines import measured
 
 from parley.client.algorithms.kernel_mean_embedding import RandomFeatures
-from parley.client.algorithms.pair_tables import PairTables, named_pairs
+from parley.client.algorithms.pair_tables import PairTables, list_pairs
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.job_file import load_job
-from parley.server.synthetic.mixture_generator import Mixture, Tables, fit
+from parley.server.synthetic.mixture_generator import Mixture, ReleasedTables, fit
 from parley.simulations.engine.fast_engine import simulate
 
 JOB = Path(__file__).parents[1] / "examples" / "adult-synthetic.toml"
@@ -59,7 +59,7 @@ def speed():
     sizes = (16, 9, 16, 15, 7, 15, 6, 5, 2, 16, 16, 16, 42, 2)
     counted = PairTables(
         sizes=sizes,
-        pairs=named_pairs("all", len(sizes)),
+        pairs=list_pairs("all", len(sizes)),
         neighbouring=Neighbouring.REPLACE_ONE,
         bound=1e6,
     )
@@ -67,14 +67,14 @@ def speed():
     records = np.stack([rng.integers(0, size, 24_129) for size in sizes], axis=1)
     parties = np.array_split(records, 30)
     began = time.process_time()
-    values = sum(counted.counted(own) for own in parties)
+    values = sum(counted.count_cells(own) for own in parties)
     counting = time.process_time() - began
     began = time.process_time()
-    tables = Tables(sizes=sizes, pairs=counted.pairs, values=values)
+    tables = ReleasedTables(sizes=sizes, pairs=counted.pairs, values=values)
     mixture = fit(tables, components=300, steps=400, seed=0)
     fitting = time.process_time() - began
     began = time.process_time()
-    Mixture.of(sizes, mixture.shares).sample(100_000, rng)
+    Mixture.from_shares(sizes, mixture.shares).sample(100_000, rng)
     drawing = time.process_time() - began
     print(
         f"30 parties counted in {counting:.3f} s, fitted in {fitting:.2f} s, "
@@ -97,7 +97,7 @@ def features_speed(parties=30, records=1000, wide=100, frequencies=5000):
         neighbouring=Neighbouring.REPLACE_ONE,
         bound=1e6,
     )
-    own.weights()  # draws them
+    own.compute_weights()  # draws them
     offsets = np.arange(parties + 1) * records
     block = PartyBlock(features=rows, labels=rng.integers(0, 10, len(rows)), offsets=offsets)
     taken = []

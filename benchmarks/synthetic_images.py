@@ -91,7 +91,7 @@ def main():
     parser.add_argument("--kept", type=Path, default=Path(os.devnull))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    fast_engine.with_table_figures = lambda summary, table, *_: summary.adding(synthetic=table)
+    fast_engine.add_table_metrics = lambda summary, table, *_: summary.with_fields(synthetic=table)
     cases = ({"seed": seed} for seed in range(1, arguments.seeds + 1))
     lines = measured(arguments.kept.resolve(), cases, partial(one_seed, arguments.source))
     for name in list(lines[0])[1:]:

@@ -41,18 +41,20 @@ np.save(out, model.generate(len(frame))[names].to_numpy(np.int64))
 
 def records(source, seed):
     """Codes of training and of held-out records, and how many values each column has."""
-    from parley.client.algorithms.pair_tables import codes_of
-    from parley.client.data.record_codes import coded_columns
-    from parley.client.data.records import as_classes
+    from parley.client.algorithms.pair_tables import encode_rows
+    from parley.client.data.record_codes import build_coded_columns
+    from parley.client.data.records import to_classes
     from parley.client.data.schema import Schema
     from parley.server.jobs.job_file import load_job
     from parley.simulations.data.experiment import load_experiment
 
     job = load_job(JOB, overrides=[f"data.source={source}", f"data.seed={seed}"])
     world = load_experiment(job)
-    sizes = tuple(column.size for column in coded_columns(Schema.from_toml(world.data.schema)))
-    train = codes_of(world.block.features, world.block.labels, sizes)
-    test = codes_of(world.test_features, as_classes(world.test_labels, 0)[0], sizes)
+    sizes = tuple(
+        column.size for column in build_coded_columns(Schema.from_toml(world.data.schema))
+    )
+    train = encode_rows(world.block.features, world.block.labels, sizes)
+    test = encode_rows(world.test_features, to_classes(world.test_labels, 0)[0], sizes)
     return train, test, sizes
 
 
@@ -81,11 +83,15 @@ def mst(train, sizes, epsilon, seed, python):
 
 def figures(drawn, train, test, sizes):
     """By the names of a run's report."""
-    from parley.simulations.metrics.synthetic_quality import distances, learned, learned_by_trees
+    from parley.simulations.metrics.synthetic_quality import (
+        compute_variation,
+        evaluate_logistic,
+        evaluate_trees,
+    )
 
-    found = learned(drawn, test, sizes) | learned_by_trees(drawn, test, sizes)
+    found = evaluate_logistic(drawn, test, sizes) | evaluate_trees(drawn, test, sizes)
     told = {f"tstr_{name}": value for name, value in found.items()}
-    return told | dict(zip(("tv1", "tv2"), distances(drawn, train, sizes), strict=True))
+    return told | dict(zip(("tv1", "tv2"), compute_variation(drawn, train, sizes), strict=True))
 
 
 def main():

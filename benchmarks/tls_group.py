@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 
 from parley.deploy import pki
-from parley.deploy.stream.grpc_options import server_credentials
+from parley.deploy.stream.grpc_options import load_server_credentials
 
 # https://www.iana.org/assignments/tls-parameters, supported groups.
 GROUPS = {0x11EC: "X25519MLKEM768", 29: "x25519", 23: "secp256r1", 24: "secp384r1", 25: "secp521r1"}
@@ -63,7 +63,7 @@ def main() -> None:
         pki.make_authority(folder, name="handshake")
         pki.make_server_certificate(folder, authority=folder, hosts=["localhost"])
         server = grpc.server(ThreadPoolExecutor(1))
-        port = server.add_secure_port("localhost:0", server_credentials(folder))
+        port = server.add_secure_port("localhost:0", load_server_credentials(folder))
         server.start()
         asked = grpc.ssl_channel_credentials(root_certificates=(folder / "ca.crt").read_bytes())
         name = f"localhost:{between.getsockname()[1]}"

@@ -17,19 +17,19 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from parley.client.contract.party_protocol import Reason, WireError, encode_frame, refusal
+from parley.client.contract.party_protocol import Reason, WireError, build_refusal, encode_frame
 
 _log = logging.getLogger("parley.party")
 
 app = ClientApp()
 
 
-def frame_content(frame: bytes, **more: str) -> RecordDict:
+def build_content(frame: bytes, **more: str) -> RecordDict:
     """Return a frame as the content of a message, with `more` next to it."""
     return RecordDict({"call": ConfigRecord({**more, "bytes": frame})})
 
 
-def frame_of(content: RecordDict) -> bytes:
+def read_frame(content: RecordDict) -> bytes:
     """Return the frame in a message's content; raise WireError if it is anything else."""
     # Plain bytes: no parser of arrays, pickles or tensors ever sees what a peer sent.
     frame = content.config_records["call"].get("bytes") if list(content) == ["call"] else None
@@ -38,7 +38,7 @@ def frame_of(content: RecordDict) -> bytes:
     return frame
 
 
-def party_folder(message: Message, context: Context) -> Path:
+def find_party_folder(message: Message, context: Context) -> Path:
     """Return the party's folder: its owner's choice, or for a simulated node the message's."""
     owned = context.node_config.get("party")
     if owned is not None:
@@ -54,11 +54,11 @@ def serve(message: Message, context: Context) -> Message:
     try:
         from parley.client.party.party_service import PartyService  # noqa: PLC0415 - start-up: Flower's server imports this file, too, and runs no party
 
-        request = frame_of(message.content)
-        with closing(PartyService.open(party_folder(message, context))) as party:
+        request = read_frame(message.content)
+        with closing(PartyService.open(find_party_folder(message, context))) as party:
             answer = party.handle(request)
     except Exception:
         # To the party's own log, and no further.
         _log.exception("A request could not be answered.")
-        answer = encode_frame(refusal(Reason.ERROR))
-    return Message(frame_content(answer), reply_to=message)
+        answer = encode_frame(build_refusal(Reason.ERROR))
+    return Message(build_content(answer), reply_to=message)

@@ -20,7 +20,7 @@ import vl_convert
 
 import parley
 from parley.client.data.schema import Schema
-from parley.report.vega_lite import layer, quantitative
+from parley.report.vega_lite import build_layer, build_quantitative
 
 FAR = np.array([[-0.6, -0.6], [0.65, -0.55], [0.0, 0.7]])
 NEAR = np.array([[-0.75, 0.35], [-0.75, 0.77]])
@@ -90,7 +90,7 @@ def found(centres: np.ndarray, truth: np.ndarray) -> bool:
 
 def picture(data: pl.DataFrame, results: dict[str, list[np.ndarray]], out: Path) -> None:
     """A panel a method: points in grey, every run's centres in colour, the truth as crosses."""
-    axes = {each: quantitative(each, scale={"domain": [-1, 1]}) for each in ("x", "y")}
+    axes = {each: build_quantitative(each, scale={"domain": [-1, 1]}) for each in ("x", "y")}
     cloud = data.sample(4000, seed=1).to_dicts()
     truth = [dict(zip("xy", centre, strict=True)) for centre in CENTRES.tolist()]
     panels = []
@@ -99,9 +99,9 @@ def picture(data: pl.DataFrame, results: dict[str, list[np.ndarray]], out: Path)
         panels.append(
             {
                 "layer": [
-                    layer(cloud, "circle", axes, size=6, opacity=0.25, color="#8a949c"),
-                    layer(centres, "circle", axes, size=60, opacity=0.7, color="#b2541f"),
-                    layer(truth, "point", axes, **CROSS),
+                    build_layer(cloud, "circle", axes, size=6, opacity=0.25, color="#8a949c"),
+                    build_layer(centres, "circle", axes, size=60, opacity=0.7, color="#b2541f"),
+                    build_layer(truth, "point", axes, **CROSS),
                 ],
                 "width": 340,
                 "height": 340,

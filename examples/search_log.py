@@ -26,7 +26,7 @@ from scipy.optimize import LinearConstraint, milp
 
 import parley
 from parley.client.data.schema import Schema
-from parley.privacy.accounting.rounding import shown_up
+from parley.privacy.accounting.rounding import format_rounded_up
 
 Clicks = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -121,28 +121,32 @@ def with_epsilon(seed: int | None) -> str:
 def main(seed: int | None = None) -> str:
     """All of it, as text; `seed` makes it repeatable, and then it protects nobody."""
     printed = costs(CLICKS, PRINTED)
-    each = ", ".join(f"{user} {shown_up(c)}" for user, c in zip(USERS, printed, strict=True))
+    each = ", ".join(
+        f"{user} {format_rounded_up(c)}" for user, c in zip(USERS, printed, strict=True)
+    )
     parts = [
         "The log:",
         table(CLICKS),
         f"\nAs printed, output counts {PRINTED} with users drawn by their share:",
         table(as_printed(CLICKS, PRINTED, np.random.default_rng(seed))),
         f"\nWhat the users cost in it: {each}.",
-        f"The printed rule would need a limit of {shown_up(max(printed))} for it, that is "
+        f"The printed rule would need a limit of {format_rounded_up(max(printed))} for it, that is "
         f"δ ≥ 1 − {math.exp(-max(printed)):.0e}: nothing.",
         "\nThe most clicks that the rule itself allows:",
     ]
     for limit in (math.log(2), 2.0, 5.0):
         output, bound = most(CLICKS, limit), most(CLICKS, limit, whole=False).sum()
         parts.append(
-            f"  limit {shown_up(limit, 4)}: {round(output.sum())} clicks "
+            f"  limit {format_rounded_up(limit, 4)}: {round(output.sum())} clicks "
             f"{tuple(round(x) for x in output)}; {bound:.5f} if they need not be whole"
         )
     book = (0, 1, 0, 0, 0)
     parts.append(
         "Even these have no ε: they are computed from the log. With user 081 a click on 'book' "
-        f"costs at most {shown_up(max(costs(CLICKS, book)), 4)};\nwithout, one user has all of "
-        f"'book', its cost is {shown_up(max(costs(CLICKS[1:], book)))}, and the click can never be "
+        f"costs at most {format_rounded_up(max(costs(CLICKS, book)), 4)};\nwithout, one user has "
+        "all of "
+        f"'book', its cost is {format_rounded_up(max(costs(CLICKS[1:], book)))}, and the click "
+        "can never be "
         "shown. Whoever sees one\nknows that 081, or somebody like them, was there."
     )
     parts += [

@@ -22,7 +22,7 @@ import polars as pl
 
 import parley
 from parley.client.queries.base import QueryError
-from parley.deploy.child_processes import Supervisor, free_ports, own_environment
+from parley.deploy.child_processes import Supervisor, build_environment, find_free_ports
 from parley.deploy.provisioning import make_deployment
 
 PAIRS = ("book → shop", "google → google", "car price → dealer", "weather → forecast")
@@ -64,7 +64,7 @@ def main(users: int = 1000, epsilon: float = 1.0) -> str:
     """Makes a deployment, starts its parties, asks them; all of it as text."""
     with tempfile.TemporaryDirectory() as home, Supervisor() as supervisor:
         folder, names = Path(home) / "made", ["north", "south", "east"]
-        (port,) = free_ports(1)
+        (port,) = find_free_ports(1)
         make_deployment(folder, hosts=["127.0.0.1"], parties=names, port=port)
         for engine, name in enumerate(names):
             own, log = folder / "parties" / name, folder / f"{name}.log"
@@ -73,7 +73,7 @@ def main(users: int = 1000, epsilon: float = 1.0) -> str:
             with (own / "party.toml").open("a") as file:
                 file.write(DATA.format(most=MOST))
             command = ["parley", "party", str(own)]  # it waits for the port, which the session has
-            supervisor.start(name, command, environment=own_environment(), log=log)
+            supervisor.start(name, command, environment=build_environment(), log=log)
         with parley.Session(
             deployment=str(folder / "server"),
             schema=str(folder / "parties" / "north" / "schema.toml"),

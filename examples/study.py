@@ -27,13 +27,13 @@ import polars as pl
 from study_pooled import shown
 
 import parley
-from parley.analytics.answer_output import told
-from parley.analytics.query_file import QueryFile, cost_of, load_queries
+from parley.analytics.answer_output import format_answers
+from parley.analytics.query_file import QueryFile, format_cost, load_queries
 from parley.deploy.child_processes import (
     Process,
     Supervisor,
-    free_ports,
-    own_environment,
+    build_environment,
+    find_free_ports,
     wait_until,
 )
 from parley.deploy.provisioning import make_deployment
@@ -100,7 +100,7 @@ def sites(rows: pl.DataFrame) -> list[pl.DataFrame]:
 def deployed(rows: pl.DataFrame, folder: Path) -> tuple[str, list[dict[str, Any]]]:
     """Among five real parties: what `parley query` printed, and the answers."""
     names = [f"site-{place}" for place in range(1, 6)]
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     make_deployment(folder, hosts=["127.0.0.1"], parties=names, port=port)
     for name, own in zip(names, sites(rows), strict=True):
         home = folder / "parties" / name
@@ -108,7 +108,7 @@ def deployed(rows: pl.DataFrame, folder: Path) -> tuple[str, list[dict[str, Any]
         (home / "study.schema.toml").write_bytes(STUDY.with_suffix(".schema.toml").read_bytes())
         with (home / "party.toml").open("a", encoding="utf-8") as policy:
             policy.write(POLICY)
-    here = own_environment()
+    here = build_environment()
     with Supervisor() as supervisor:
 
         def start(what: str, home: Path) -> Process:
@@ -134,12 +134,12 @@ def simulated(
     file = file or load_queries(STUDY)
     own = {**file.session, "noise_point": "share", "seed": seed}
     with parley.Session(sites(rows), out=out, **own) as session:
-        planned = file.planned(session)
+        planned = file.plan_batches(session)
         budget = session.totals.budget
-        whole, answers, texts = cost_of(planned, budget), list[dict[str, Any]](), list[str]()
-        for place, batch in enumerate(file.answers(session, planned)):
+        whole, answers, texts = format_cost(planned, budget), list[dict[str, Any]](), list[str]()
+        for place, batch in enumerate(file.release_batches(session, planned)):
             own = [{"name": name, **each.to_json(), "text": str(each)} for name, each in batch]
-            texts.append(told(own, out, whole=whole, table=place == file.table))
+            texts.append(format_answers(own, out, cost_text=whole, table=place == file.table))
             answers += own
     return "\n\n".join([whole, *texts]), answers
 

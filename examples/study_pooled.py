@@ -29,7 +29,7 @@ class Beside(NamedTuple):
 def pooled(rows: pl.DataFrame, answers: list[dict[str, Any]]) -> Iterator[Beside]:
     """Every figure of the table one and of the curves, beside that of all rows together."""
     table = [each for each in answers if each["name"].startswith("table one")]
-    for each in TableOne.of(table).figures:
+    for each in TableOne.from_answers(table).figures:
         if each.category and each.statistic == "n":
             continue  # its percentage says the same
         own = rows.filter(pl.col("flc") == each.group)

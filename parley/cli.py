@@ -17,10 +17,10 @@ import click
 import typer
 
 from parley.command_table import CommandTable
-from parley.exit_status import exit_status
+from parley.exit_status import get_exit_status
 from parley.safe_io.os_errors import describe_error
 from parley.safe_io.printable_text import guard_streams
-from parley.suggestions import suggest
+from parley.suggestions import add_suggestion
 from parley.version import __version__
 
 app = typer.Typer(
@@ -46,7 +46,7 @@ def _version(value: bool) -> None:
 
 
 @app.callback()
-def _root(
+def _accept_root_options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -61,7 +61,7 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     guard_streams()
-    signal.signal(signal.SIGTERM, _stopped)
+    signal.signal(signal.SIGTERM, _handle_termination)
     try:
         code = app(standalone_mode=False)
     except KeyboardInterrupt:
@@ -71,14 +71,14 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
-        status = _status(error)
+        status = _report_error(error)
         if status is None:
             raise
         _fail(describe_error(error), status)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _stopped(number: int, frame: FrameType | None) -> NoReturn:
+def _handle_termination(number: int, frame: FrameType | None) -> NoReturn:
     """Ctrl-C and a service manager's stop end a run alike: after the round's last commit.
 
     `timeout` and others send the signal twice; the second must not end what the first began.
@@ -88,21 +88,21 @@ def _stopped(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _status(error: Exception) -> int | None:
+def _report_error(error: Exception) -> int | None:
     """The exit status of an expected error, None for a bug (which keeps its traceback)."""
     if isinstance(error, click.ClickException):
         if isinstance(error, click.UsageError):
-            suggest(error)
+            add_suggestion(error)
         error.show()
         sys.exit(error.exit_code)
     if isinstance(error, click.Abort):
         if error.__context__ is not None:
             typer.echo(err=True)  # the question's line has no end
-        _fail(*_UNANSWERED.get(type(error.__context__), _UNANSWERED[type(None)]))
-    return exit_status(error)
+        _fail(*_NO_ANSWER.get(type(error.__context__), _NO_ANSWER[type(None)]))
+    return get_exit_status(error)
 
 
-_UNANSWERED: dict[type, tuple[str, int]] = {
+_NO_ANSWER: dict[type, tuple[str, int]] = {
     type(None): ("the answer was no; nothing was changed.", 1),
     KeyboardInterrupt: ("interrupted.", 130),
     EOFError: (

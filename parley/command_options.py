@@ -10,7 +10,7 @@ import typer
 JobFile = Annotated[
     Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
 ]
-Sets = Annotated[
+Overrides = Annotated[
     list[str] | None,
     typer.Option(
         "--set", metavar="KEY=VALUE", help="Override one key, e.g. privacy.epsilon=2. Repeatable."

@@ -46,7 +46,7 @@ _COMMANDS = {
         "Ask several parties for statistics: counts, histograms, sums, means; each charged first.",
     ),
     "sweep": (
-        "parley.commands.sweep:sweep",
+        "parley.commands.sweep:run_sweep_command",
         "Run a job over a grid of its keys, as simulations; figures with means and intervals.",
     ),
     "compare": (
@@ -55,7 +55,7 @@ _COMMANDS = {
         "to.",
     ),
     "twin": (
-        "parley.twin:twin_command",
+        "parley.twin:train_non_private_command",
         "Learn a job's model without privacy, in a simulation: what private ones stand beside.",
     ),
     "ledger": (
@@ -79,11 +79,11 @@ _COMMANDS = {
 }
 _DEPLOYMENTS = {
     "server": (
-        "parley.commands.server:server",
+        "parley.commands.server:run_server",
         "Run a deployment's server in the foreground; Ctrl-C (or systemd) stops it.",
     ),
     "party": (
-        "parley.commands.party:party",
+        "parley.commands.party:run_party",
         "Take part, in the foreground; Ctrl-C (or systemd) stops it.",
     ),
     "owner": (
@@ -96,7 +96,7 @@ _DEPLOYMENTS = {
         "Run a job with the parties of a deployment, from the server's folder or an operator's.",
     ),
     "status": (
-        "parley.commands.operator:status",
+        "parley.commands.operator:show_status",
         "Show a deployment's parties and its runs, and in a run where every party stands.",
     ),
     "stop": (
@@ -115,13 +115,13 @@ _WORKING = frozenset(_COMMANDS) - {"run"}
 """Commands that may take minutes and draw no bar; of the others some never end."""
 
 
-class Named(click.Command):
+class LazyCommand(click.Command):
     """A command that is known by its name and one line until it is called."""
 
-    def __init__(self, name: str, place: str, help: str, panel: str | None) -> None:
+    def __init__(self, name: str, location: str, help: str, panel: str | None) -> None:
         super().__init__(name, help=help)
         self.rich_help_panel = panel
-        self._place = place
+        self._place = location
 
     @cached_property
     def loaded(self) -> click.Command:
@@ -155,4 +155,4 @@ class CommandTable(TyperGroup):
         super().__init__(**settings)
         for panel, rows in ((None, _COMMANDS), (_PANEL, _DEPLOYMENTS)):
             for name, (place, said) in rows.items():
-                self.add_command(Named(name, place, said, panel))
+                self.add_command(LazyCommand(name, place, said, panel))

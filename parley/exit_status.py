@@ -21,7 +21,7 @@ _STATUS = {
     "parley.server.records.run_folder.RunFolderError": 2,
     "parley.simulations.audit.federation_templates.AuditError": 2,
     "parley.server.model_file.ModelFileError": 2,
-    "parley.server.synthetic.generation.NoTable": 1,
+    "parley.server.synthetic.generation.GenerationError": 1,
     "parley.certificate.certificate_statement.CertificateError": 2,
     "parley.sweep.sweep_runner.SweepStopped": 1,
     "parley.privacy.ledger.ledger_errors.BudgetExceeded": 3,
@@ -34,7 +34,7 @@ _STATUS = {
     "parley.server.rounds.round_release.NotApproved": 1,
     "parley.server.rounds.cohort.PartyFailed": 1,
     "parley.client.contract.roster.RosterError": 2,
-    "parley.client.party.owner_policy.ConsentError": 2,
+    "parley.client.party.owner_policy.PolicyError": 2,
     "parley.client.party.party_folder.PartyFolderError": 2,
     "parley.deploy.pki.PkiError": 2,
     "parley.deploy.deployment_folders.DeployError": 2,
@@ -47,7 +47,7 @@ KNOWN_ERRORS = frozenset(name for name in _STATUS if name.startswith("parley."))
 """Errors that a run in other processes is allowed to raise again here."""
 
 
-def exit_status(error: BaseException) -> int | None:
+def get_exit_status(error: BaseException) -> int | None:
     """2 for wrong input, 3 for an exhausted budget, 1 for what stopped a run; None for a bug."""
     for kind in type(error).__mro__:
         status = _STATUS.get(f"{kind.__module__}.{kind.__qualname__}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-MOST_CONNECTIONS = 64
+MAX_CONNECTIONS = 64
 CONNECTION_S = 10.0
 """Seconds from the first byte that could come to the last one of the answer."""
 _POLL_S = 0.2
@@ -43,12 +43,12 @@ class LocalHttpServer(ThreadingHTTPServer):
     """Serves one request per connection with `handler`, which calls `mark_answered`."""
 
     daemon_threads = True
-    request_queue_size = MOST_CONNECTIONS
+    request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
         self._lock = threading.Lock()
         self._open: dict[socket.socket, _Connection] = {}
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__(("127.0.0.1", port), handler)
 
     def serve(self) -> None:

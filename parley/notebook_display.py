@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from parley.server.records.round_line import RoundLine
 
 
-def notebook_display() -> NotebookDisplay | None:
+def find_notebook_display() -> NotebookDisplay | None:
     """A display where a notebook runs this; None in a terminal, IPython's too, and in a script."""
     ipython: Any = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
@@ -42,26 +42,26 @@ class NotebookDisplay:
         del folder
         self._rounds, self._scopes = (
             job.rounds,
-            [guarantee_text.scope(of) for of in plan.guarantees],
+            [guarantee_text.format_scope(of) for of in plan.guarantees],
         )
-        self._handle = self._display.display(self._html(done, "begins"), display_id=True)
+        self._handle = self._display.display(self._format_html(done, "begins"), display_id=True)
 
     def round_done(self, line: RoundLine) -> None:
         """Moves it."""
         parts = [
-            f"{guarantee_text.points(of.epsilon_charged, of.delta)} ({scope})"
+            f"{guarantee_text.format_epsilon_delta(of.epsilon_charged, of.delta)} ({scope})"
             for of, scope in zip(line.guarantees, self._scopes, strict=True)
         ]
         figures = line.simulation_only
         if figures and figures.get("accuracy") is not None:
             self._figures = f"accuracy {figures['accuracy']:.3f} (simulation only)"
-        parts[-1] += f", spent so far, {guarantee_text.FIXED}"
+        parts[-1] += f", spent so far, {guarantee_text.FIXED_RELEASES_NOTE}"
         shown = " · ".join([*parts, self._figures] if self._figures else parts)
         if self._handle is not None:  # a kernel that shows nothing
-            self._handle.update(self._html(line.round, shown))
+            self._handle.update(self._format_html(line.round, shown))
 
-    def _html(self, done: int, said: str) -> Any:
+    def _format_html(self, done: int, status: str) -> Any:
         return self._display.HTML(
             f'<progress value="{done}" max="{self._rounds}"></progress> '
-            f"round {done} of {self._rounds} · {escape(said)}"
+            f"round {done} of {self._rounds} · {escape(status)}"
         )

@@ -8,24 +8,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parley.client.data.schema import Schema
-from parley.notebook_display import notebook_display
+from parley.notebook_display import find_notebook_display
 from parley.report.report_page import write_report
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.run_result import Run
+from parley.server.records.run_result import RunResult
 from parley.server.rounds.run_observer import Observer, tell_stage
-from parley.simulations.data.experiment import experiment_of, load_experiment, prepared_data
-from parley.simulations.data.record_reading import Given, given_data, of_memory
+from parley.simulations.data.experiment import build_experiment, load_experiment, prepare_data
+from parley.simulations.data.record_reading import (
+    InMemoryData,
+    adapt_job_to_memory,
+    build_in_memory_data,
+)
 from parley.simulations.engine.fast_engine import simulate
-from parley.tracking.run_tracking import tracked
+from parley.tracking.run_tracking import open_trackers
 from parley.version import __version__
 
 if TYPE_CHECKING:
     from parley.client.contract.release_plan import ReleasePlan
     from parley.server.records.round_line import RoundLine
-    from parley.tracking.run_tracking import Tracked
+    from parley.tracking.run_tracking import TrackingObserver
 
 
 def run(
@@ -38,8 +42,8 @@ def run(
     resume: str | Path | None = None,
     observer: Observer | None = None,
     canaries: int = 0,
-    track: Sequence[Tracked | str] = (),
-) -> Run:
+    track: Sequence[TrackingObserver | str] = (),
+) -> RunResult:
     """Runs a job (the default one for None) in the engine it names and writes its report.
 
     Args:
@@ -64,13 +68,13 @@ def run(
     resume = None if resume is None else Path(resume)
     job = job or load_job() if resume is None else RunFolder.open(resume)[1]
     engine, given = job.run.engine, None
-    observer = observer or notebook_display()
-    trackers = _trackers(track)
-    observer = _Several(observer, trackers) if trackers else observer
+    observer = observer or find_notebook_display()
+    trackers = _open_trackers(track)
+    observer = _ObserverGroup(observer, trackers) if trackers else observer
     tell_stage(observer, "reading")
     if data is not None:
-        given = given_data(job, data, schema=schema, label=label)
-        job = of_memory(job, given)
+        given = build_in_memory_data(job, data, schema=schema, label=label)
+        job = adapt_job_to_memory(job, given)
     elif schema is not None or label is not None:
         raise JobError("Expected data with schema or label, got none (a file's is data.schema).")
     if job.run.in_process:
@@ -92,20 +96,20 @@ def run(
     tell_stage(observer, "report")
     write_report(result.folder)
     for tracker in trackers:
-        tracker.ended(result)
+        tracker.report_end(result)
     return result
 
 
-def _here(job: Job | None, *, given: Given | None = None, **how: Any) -> Run:
+def _run_in_process(job: Job | None, *, given: InMemoryData | None = None, **how: Any) -> RunResult:
     """A simulation whose parties are all in this process."""
     return simulate(job, load=partial(load_experiment, given=given), **how)
 
 
-def _over_ray(
-    job: Job | None, *, resume: Path | None = None, given: Given | None = None, **how: Any
-) -> Run:
+def _run_on_ray(
+    job: Job | None, *, resume: Path | None = None, given: InMemoryData | None = None, **how: Any
+) -> RunResult:
     """A simulation whose parties are dealt to workers of Ray."""
-    from parley.deploy.ray_engine import ray_parties  # noqa: PLC0415 - start-up: an extra
+    from parley.deploy.ray_engine import open_ray_parties  # noqa: PLC0415 - start-up: an extra
 
     known = job if job is not None else RunFolder.open(resume or Path())[1]
     if how.get("canaries"):
@@ -113,40 +117,40 @@ def _over_ray(
             f"Expected run.engine = 'fast' with canaries, got {known.run.engine!r}: its workers "
             "read rows that are kept in files, without extra records."
         )
-    with ray_parties(known, lambda: prepared_data(known, given)) as (adding, data):
+    with open_ray_parties(known, lambda: prepare_data(known, given)) as (adding, data):
         return simulate(
-            job, resume=resume, adding=adding, load=lambda own: experiment_of(own, data), **how
+            job, resume=resume, adding=adding, load=lambda own: build_experiment(own, data), **how
         )
 
 
-SIMULATIONS: dict[str, Callable[..., Run]] = {"fast": _here, "ray": _over_ray}
+SIMULATIONS: dict[str, Callable[..., RunResult]] = {"fast": _run_in_process, "ray": _run_on_ray}
 """Engines whose parties are arrays, by the name that --engine takes."""
 
 
-def _trackers(asked: Sequence[Tracked | str]) -> list[Tracked]:
-    if not asked:
+def _open_trackers(specs: Sequence[TrackingObserver | str]) -> list[TrackingObserver]:
+    if not specs:
         return []
-    named = tracked([place for place in asked if isinstance(place, str)])
-    return [*named, *(each for each in asked if not isinstance(each, str))]
+    named = open_trackers([place for place in specs if isinstance(place, str)])
+    return [*named, *(each for each in specs if not isinstance(each, str))]
 
 
-class _Several:
+class _ObserverGroup:
     """Observers that are called one after another."""
 
     def __init__(self, observer: Observer | None, trackers: Sequence[Observer]) -> None:
-        self._all = [*([] if observer is None else [observer]), *trackers]
+        self._observers = [*([] if observer is None else [observer]), *trackers]
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Passes it to each."""
-        for each in self._all:
+        for each in self._observers:
             each.started(job, plan, folder, done)
 
     def stage(self, name: str) -> None:
         """Pass it to each that takes it."""
-        for each in self._all:
+        for each in self._observers:
             tell_stage(each, name)
 
     def round_done(self, line: RoundLine) -> None:
         """Passes it to each."""
-        for each in self._all:
+        for each in self._observers:
             each.round_done(line)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-_NEAR = 0.65
+_MIN_SIMILARITY = 0.65
 """How alike two words are of which one may be the other, misspelt: rnu and run."""
 
 _COMMANDS = {
@@ -37,28 +37,28 @@ _KEYS = {
 }
 
 
-def suggest(error: click.UsageError) -> None:
+def add_suggestion(error: click.UsageError) -> None:
     """Puts what was meant, or nothing, in the place of click's own suggestions."""
     command: Any = getattr(error.ctx, "command", None)
     if isinstance(error, click.NoSuchOption):
         options = [name for each in getattr(command, "params", ()) for name in each.opts]
         word = error.option_name.lstrip("-")
-        keys = _keys(word) if "--set" in options else []
-        near = _near(word, [name[2:] for name in options if name.startswith("--")])
+        keys = _find_job_keys(word) if "--set" in options else []
+        near = _find_similar(word, [name[2:] for name in options if name.startswith("--")])
         meant = keys or [f"--{name}" for name in near]
     else:  # of versions of click that have an error for a command
         word = str(getattr(error, "command_name", ""))
         known = [_COMMANDS[word]] if word in _COMMANDS else []
-        meant = known or _near(word, getattr(command, "commands", ()))
+        meant = known or _find_similar(word, getattr(command, "commands", ()))
     vars(error).update(possibilities=meant)
 
 
-def _near(word: str, known: Iterable[str]) -> list[str]:
-    return get_close_matches(word, known, cutoff=_NEAR)
+def _find_similar(word: str, choices: Iterable[str]) -> list[str]:
+    return get_close_matches(word, choices, cutoff=_MIN_SIMILARITY)
 
 
-def _keys(word: str) -> list[str]:
-    from parley.server.jobs.job_file import keys_called  # noqa: PLC0415 - start-up: for an error alone
+def _find_job_keys(word: str) -> list[str]:
+    from parley.server.jobs.job_file import find_keys  # noqa: PLC0415 - start-up: for an error alone
 
-    keys = [_KEYS[word]] if word in _KEYS else keys_called(word)
+    keys = [_KEYS[word]] if word in _KEYS else find_keys(word)
     return [f"--set {key}=…" for key in keys]

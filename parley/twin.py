@@ -17,14 +17,14 @@ from typing import Annotated, Any
 
 import typer
 
-from parley.client.models.linear_serialization import described
-from parley.command_options import JobFile, Sets
+from parley.client.models.linear_serialization import encode_linear_model
+from parley.command_options import JobFile, Overrides
 from parley.safe_io.file_writing import write_file
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.model_file import NON_PRIVATE, ModelFileError, model_bytes
-from parley.server.records.model_metadata import model_description
+from parley.server.model_file import NON_PRIVATE, ModelFileError, encode_model
+from parley.server.records.model_metadata import build_model_description
 from parley.simulations.data.experiment import load_experiment
 from parley.version import __version__
 
@@ -35,7 +35,7 @@ _WARNING = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Twin:
+class NonPrivateModel:
     """A model that protects nobody.
 
     Attributes:
@@ -44,10 +44,10 @@ class Twin:
 
     method: str
     path: Path
-    figures: Mapping[str, float | None]
+    metrics: Mapping[str, float | None]
 
 
-def twin(job: Job, *, method: str, out: Path) -> Twin:
+def train_non_private(job: Job, *, method: str, out: Path) -> NonPrivateModel:
     """Learns a job's linear model without any noise, from all records of a simulation.
 
     Args:
@@ -72,28 +72,29 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     experiment = load_experiment(job)
-    job = job.settled(experiment.federation, experiment.data.classes)
-    ways = {"centralised": experiment.optimum, "aggregated": experiment.aggregated}
+    job = job.resolve_auto(experiment.federation, experiment.data.classes)
+    ways = {"centralised": experiment.compute_optimum, "aggregated": experiment.compute_aggregated}
     theta: Any = ways[method]()
-    description = model_description(
-        {"kind": method, "model": described(experiment.model), "settings": {}},
+    description = build_model_description(
+        {"kind": method, "model": encode_linear_model(experiment.model), "settings": {}},
         label=job.model.label,
         intercept=job.model.has_intercept,
         schema=experiment.data.schema,
         features=experiment.data.features,
     )
     said = {"parley.version": __version__, "parley.epsilon": "none", "parley.statement": _WARNING}
-    write_file(out, model_bytes({"theta": theta}, {**description, **said}))
+    write_file(out, encode_model({"theta": theta}, {**description, **said}))
     measured = {
-        "training loss": experiment.loss(theta),
-        "excess loss": experiment.loss(theta) - experiment.loss(experiment.optimum()),
-        experiment.model.metric_name: experiment.accuracy(theta),
+        "training loss": experiment.compute_loss(theta),
+        "excess loss": experiment.compute_loss(theta)
+        - experiment.compute_loss(experiment.compute_optimum()),
+        experiment.model.metric_name: experiment.compute_accuracy(theta),
         "commonest label": experiment.majority_accuracy,
     }
-    return Twin(method=method, path=out, figures=measured)
+    return NonPrivateModel(method=method, path=out, metrics=measured)
 
 
-def twin_command(
+def train_non_private_command(
     method: Annotated[
         str,
         typer.Option(
@@ -103,14 +104,14 @@ def twin_command(
     ],
     out: Annotated[Path, typer.Option(help="Model file to make.")],
     job: JobFile = None,
-    sets: Sets = None,
+    sets: Overrides = None,
 ) -> None:
     """Learn a job's model without privacy, in a simulation: what private ones stand beside.
 
     No noise, no ε, no ledger. A simulation's records are in one place; real parties are never
     asked. Anybody who sees the model learns about the records.
     """
-    made = twin(load_job(job, overrides=sets or ()), method=method, out=out)
+    made = train_non_private(load_job(job, overrides=sets or ()), method=method, out=out)
     typer.echo(f"{made.path}: {made.method}. {_WARNING}")
-    for name, value in made.figures.items():
+    for name, value in made.metrics.items():
         typer.echo(f"  {name}: {'–' if value is None else f'{value:.4g}'} (simulation only)")

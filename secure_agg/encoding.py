@@ -37,8 +37,8 @@ _UNSIGNED: dict[int, np.dtype[np.unsignedinteger[Any]]] = {
     64: np.dtype(np.uint64),
 }
 
-_PIECE = 32_768  # float64 per piece: the working buffer (256 KiB) stays in cache
-SLACK = 1 + 2.0**-40
+_PIECE_LENGTH = 32_768  # float64 per piece: the working buffer (256 KiB) stays in cache
+ROUNDING_TOLERANCE = 1 + 2.0**-40
 """A vector clipped to the bound in floating point may exceed it by an ulp."""
 
 SCALE_BITS = range(-64, 61)
@@ -53,7 +53,7 @@ class RingTooSmall(ValueError):
     """The ring cannot hold the largest possible sum plus the noise's tail."""
 
 
-def ring_dtype(ring_bits: int) -> np.dtype[np.unsignedinteger[Any]]:
+def get_ring_dtype(ring_bits: int) -> np.dtype[np.unsignedinteger[Any]]:
     """The unsigned dtype of Z/2^ring_bits."""
     if ring_bits not in _UNSIGNED:
         raise ValueError(f"Expected ring_bits 16, 32 or 64, got {ring_bits!r}.")
@@ -79,7 +79,7 @@ class FixedPoint:
     bound: float
 
     def __post_init__(self) -> None:
-        ring_dtype(self.ring_bits)
+        get_ring_dtype(self.ring_bits)
         if self.scale_bits not in SCALE_BITS:
             raise ValueError(f"Expected scale_bits from -64 to 60, got {self.scale_bits!r}.")
         if not (math.isfinite(self.bound) and self.bound > 0):
@@ -89,7 +89,7 @@ class FixedPoint:
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger[Any]]:
         """uint16, uint32 or uint64."""
-        return ring_dtype(self.ring_bits)
+        return get_ring_dtype(self.ring_bits)
 
     @property
     def scale(self) -> float:
@@ -97,11 +97,11 @@ class FixedPoint:
         return math.ldexp(1.0, self.scale_bits)
 
     @property
-    def largest(self) -> int:
+    def max_integer(self) -> int:
         """Largest |integer| that `encode` lets through: ⌈2^s·bound⌉ (bound + 2^−40 of it)."""
-        return math.ceil(self.bound * SLACK * self.scale)
+        return math.ceil(self.bound * ROUNDING_TOLERANCE * self.scale)
 
-    def inflation(self, sensitivity: float, dimension: int) -> float:
+    def compute_inflation(self, sensitivity: float, dimension: int) -> float:
         """√d/(2^s·Δ): what rounding adds to the sensitivity Δ, as a fraction of it."""
         return math.sqrt(dimension) / (self.scale * sensitivity)
 
@@ -112,11 +112,11 @@ class FixedPoint:
         if not (math.isfinite(noise_tail_grid) and noise_tail_grid >= 0):
             raise ValueError(f"Expected a finite noise tail >= 0, got {noise_tail_grid!r}.")
         limit = 2 ** (self.ring_bits - 1)
-        needed = parties * self.largest + math.ceil(noise_tail_grid)
+        needed = parties * self.max_integer + math.ceil(noise_tail_grid)
         if needed >= limit:
             raise RingTooSmall(
                 f"Expected parties × largest + noise tail < 2^{self.ring_bits - 1} = {limit}, got "
-                f"{parties} × {self.largest} + {noise_tail_grid:.6g} = {needed} "
+                f"{parties} × {self.max_integer} + {noise_tail_grid:.6g} = {needed} "
                 f"(ring_bits {self.ring_bits}, scale_bits {self.scale_bits}, bound {self.bound:g})."
             )
 
@@ -127,9 +127,9 @@ class FixedPoint:
             EncodingError: wrong dtype or shape; NaN, infinite or out of range, with its row and
                 coordinate. Nothing is encoded then.
         """
-        return self.wrapped(self._integers(values, self.scale))
+        return self.wrap_to_ring(self._round_to_integers(values, self.scale))
 
-    def fine(self, values: NDArray[np.floating], fine_bits: int) -> NDArray[np.int64]:
+    def quantize_fine(self, values: NDArray[np.floating], fine_bits: int) -> NDArray[np.int64]:
         """`[B, d]` nearest integers on a grid of 1/2^(s + h), where a party adds noise.
 
         With h = 0 they are those that `encode` takes modulo 2^b.
@@ -138,26 +138,26 @@ class FixedPoint:
             EncodingError: as `encode`; or 2^(s + h)·bound is not below 2^62.
         """
         scale = math.ldexp(self.scale, fine_bits)
-        if not self.bound * SLACK * scale < 2**62:
+        if not self.bound * ROUNDING_TOLERANCE * scale < 2**62:
             raise EncodingError(
                 f"Expected 2^{self.scale_bits + fine_bits} × {self.bound:g} below 2^62, got "
                 f"{self.bound * scale:.3g}: a coarser grid fits."
             )
-        return self._integers(values, scale)
+        return self._round_to_integers(values, scale)
 
-    def _integers(self, values: NDArray[np.floating], scale: float) -> NDArray[np.int64]:
+    def _round_to_integers(self, values: NDArray[np.floating], scale: float) -> NDArray[np.int64]:
         """`[B, d]` nearest integers of values times `scale`, ties to even."""
         if values.dtype not in (np.float64, np.float32) or values.ndim != 2 or 0 in values.shape:
             raise EncodingError(
                 "Expected float64 or float32 values of shape [B, d], none empty, got "
                 f"{values.dtype} {values.shape}."
             )
-        largest = math.ceil(self.bound * SLACK * scale)
+        largest = math.ceil(self.bound * ROUNDING_TOLERANCE * scale)
         integers = np.empty(values.shape, dtype=np.int64)
         source, target = values.reshape(-1), integers.reshape(-1)
-        buffer = np.empty(min(_PIECE, source.size))
-        for start in range(0, source.size, _PIECE):
-            piece = buffer[: min(_PIECE, source.size - start)]
+        buffer = np.empty(min(_PIECE_LENGTH, source.size))
+        for start in range(0, source.size, _PIECE_LENGTH):
+            piece = buffer[: min(_PIECE_LENGTH, source.size - start)]
             stop = start + piece.size
             np.multiply(source[start:stop], scale, out=piece, dtype=np.float64)
             # A NaN makes the maximum NaN, and every comparison with NaN is false.
@@ -167,7 +167,7 @@ class FixedPoint:
             target[start:stop] = piece
         return integers
 
-    def wrapped(self, integers: NDArray[np.int64]) -> Ring:
+    def wrap_to_ring(self, integers: NDArray[np.int64]) -> Ring:
         """Integers modulo 2^b: elements of the ring, shape kept."""
         return integers.view(np.uint64).astype(self.dtype, copy=False)
 

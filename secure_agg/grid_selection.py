@@ -11,15 +11,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from parley.secure_agg.encoding import SCALE_BITS, SLACK, FixedPoint, RingTooSmall, ring_dtype
+from parley.secure_agg.encoding import (
+    ROUNDING_TOLERANCE,
+    SCALE_BITS,
+    FixedPoint,
+    RingTooSmall,
+    get_ring_dtype,
+)
 
 # Beyond σ = 2^40 grid units a float64 is too coarse to draw the noise from (privacy
 # specification, section 3); with tails of up to 8σ that is 2^43.
-_LARGEST_NOISE_TAIL = 2.0**43
-_MOST_INFLATION = 1e-3  # of √d/(2^s·Δ) for which the 32-bit ring is kept
+_MAX_NOISE_TAIL = 2.0**43
+_MAX_INFLATION = 1e-3  # of √d/(2^s·Δ) for which the 32-bit ring is kept
 
 
-def fitted(
+def choose_grid(
     *,
     bound: float,
     parties: int,
@@ -45,35 +51,35 @@ def fitted(
         raise ValueError(f"Expected dimension >= 1, got {dimension}.")
 
     def grid(bits: int) -> FixedPoint:
-        return _finest(bits, bound, parties, noise_tail, scale_bits)
+        return _choose_finest_grid(bits, bound, parties, noise_tail, scale_bits)
 
     def inflation(found: FixedPoint) -> float:
-        return 0.0 if sensitivity is None else found.inflation(sensitivity, dimension)
+        return 0.0 if sensitivity is None else found.compute_inflation(sensitivity, dimension)
 
     if ring_bits is not None:
         return grid(ring_bits)
     with suppress(RingTooSmall):
         small = grid(32)
-        if inflation(small) <= _MOST_INFLATION:
+        if inflation(small) <= _MAX_INFLATION:
             return small
     large = grid(64)
-    if inflation(large) <= _MOST_INFLATION or scale_bits is not None:
+    if inflation(large) <= _MAX_INFLATION or scale_bits is not None:
         return large
     raise RingTooSmall(
-        f"Expected a rounding inflation √d/(2^s·Δ) <= {_MOST_INFLATION:g}, got "
+        f"Expected a rounding inflation √d/(2^s·Δ) <= {_MAX_INFLATION:g}, got "
         f"{inflation(large):.3g} (d {dimension}, Δ {sensitivity}, scale_bits "
         f"{large.scale_bits} in a ring of 64)."
     )
 
 
-def _finest(
+def _choose_finest_grid(
     ring_bits: int,
     bound: float,
     parties: int,
     noise_tail: Callable[[int], float],
     scale_bits: int | None,
 ) -> FixedPoint:
-    ring_dtype(ring_bits)
+    get_ring_dtype(ring_bits)
     if scale_bits is not None:
         grid = FixedPoint(scale_bits=scale_bits, ring_bits=ring_bits, bound=bound)
         grid.check_capacity(parties, noise_tail(scale_bits))
@@ -84,12 +90,14 @@ def _finest(
     scale = min(math.floor(math.log2(limit / (parties * bound))), SCALE_BITS[-1])
     while scale >= SCALE_BITS[0]:
         tail = noise_tail(scale)
-        needed = parties * math.ceil(bound * SLACK * math.ldexp(1.0, scale)) + math.ceil(tail)
-        if needed < limit and tail <= _LARGEST_NOISE_TAIL:
+        needed = parties * math.ceil(
+            bound * ROUNDING_TOLERANCE * math.ldexp(1.0, scale)
+        ) + math.ceil(tail)
+        if needed < limit and tail <= _MAX_NOISE_TAIL:
             return FixedPoint(scale_bits=scale, ring_bits=ring_bits, bound=bound)
         # One bit of scale at least halves the sum and halves the tail at most (it has a part
         # that does not depend on the scale), so this never steps over a scale that fits.
-        excess = max(needed / limit, tail / _LARGEST_NOISE_TAIL)
+        excess = max(needed / limit, tail / _MAX_NOISE_TAIL)
         scale -= max(1, math.floor(math.log2(excess)))
     raise RingTooSmall(
         f"Expected {parties} contributions of at most {bound:g} and their noise to fit "
@@ -108,4 +116,4 @@ def is_finest(grid: FixedPoint, parties: int, noise_tail_grid: float) -> bool:
         finer.check_capacity(parties, tail)
     except ValueError:
         return True
-    return tail > _LARGEST_NOISE_TAIL
+    return tail > _MAX_NOISE_TAIL

@@ -4,7 +4,7 @@ Keys, shares and masks cancel exactly, so the sum over the survivors mod 2^b, th
 byte accounting are all there is to compute. For simulation only: the caller sees every vector.
 
     >>> import numpy as np
-    >>> ideal = IdealSum(simulated_parameters(parties=3, min_survivors=2))
+    >>> ideal = IdealSum(build_simulated_parameters(parties=3, min_survivors=2))
     >>> vectors = np.array([[1, 2], [3, 4], [5, 2**32 - 1]], dtype=np.uint32)
     >>> ideal.sum(vectors, round_number=1, dropped={}).total.tolist()
     [9, 5]
@@ -18,19 +18,19 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from parley.secure_agg.encoding import Ring, ring_dtype
+from parley.secure_agg.encoding import Ring, get_ring_dtype
 from parley.secure_agg.interface import (
     DropStage,
     LocalProtocolError,
     SumResult,
 )
-from parley.secure_agg.mask_graph import commitment, commitments_digest
+from parley.secure_agg.mask_graph import compute_commitments_digest, compute_nonce_commitment
 from parley.secure_agg.primitives import digest
 from parley.secure_agg.protocol_parameters import STAGES, RunParameters
 from parley.secure_agg.round_outcome import compute_outcome
 
 
-def simulated_parameters(*, seed: bytes = b"", **options: Any) -> RunParameters:
+def build_simulated_parameters(*, seed: bytes = b"", **options: Any) -> RunParameters:
     """Parameters of a run in one process; its identity and nonces come from `seed`, publicly.
 
     The options are those of `RunParameters.choose`.
@@ -39,7 +39,7 @@ def simulated_parameters(*, seed: bytes = b"", **options: Any) -> RunParameters:
     return with_simulated_beacon(RunParameters.choose(run_id=run_id, **options))
 
 
-def simulated_nonces(run: RunParameters) -> dict[int, bytes]:
+def build_simulated_nonces(run: RunParameters) -> dict[int, bytes]:
     """What the parties of one process commit to and reveal: public, so that runs repeat."""
     if not run.sparse:
         return {}
@@ -51,18 +51,20 @@ def simulated_nonces(run: RunParameters) -> dict[int, bytes]:
 
 def with_simulated_beacon(run: RunParameters) -> RunParameters:
     """Parameters after the set-up of `simulated_nonces`: what `MaskedSum` comes to, too."""
-    nonces = simulated_nonces(run)
+    nonces = build_simulated_nonces(run)
     if not nonces:
         return run
-    given = commitments_digest({i: commitment(i, nonce) for i, nonce in nonces.items()})
+    given = compute_commitments_digest(
+        {i: compute_nonce_commitment(i, nonce) for i, nonce in nonces.items()}
+    )
     return replace(run, commitments=given).with_beacon(nonces)
 
 
 def check_vectors(run: RunParameters, vectors: Ring, round_number: int, last_round: int) -> None:
     """Refuse vectors or a round number that must not be summed."""
-    if vectors.dtype != ring_dtype(run.ring_bits):
+    if vectors.dtype != get_ring_dtype(run.ring_bits):
         raise LocalProtocolError(
-            f"Expected vectors of {ring_dtype(run.ring_bits)}, got {vectors.dtype}."
+            f"Expected vectors of {get_ring_dtype(run.ring_bits)}, got {vectors.dtype}."
         )
     if vectors.ndim != 2 or vectors.shape[0] != run.parties or not 0 < vectors.shape[1] < 2**32:
         raise LocalProtocolError(
@@ -93,14 +95,14 @@ class IdealSum:
     ) -> SumResult:
         """See `interface.SecureSum.sum`."""
         check_vectors(self.parameters, vectors, round_number, self._last_round)
-        known = self.settled(vectors.shape[1], round_number=round_number, dropped=dropped)
+        known = self.simulate_round(vectors.shape[1], round_number=round_number, dropped=dropped)
         total: Ring = np.add.reduce(vectors, axis=0, dtype=vectors.dtype)
         for j, stage in dropped.items():
             if stage is DropStage.BEFORE_VECTOR:
                 total -= vectors[j]
         return replace(known, total=total)
 
-    def settled(
+    def simulate_round(
         self, dimension: int, *, round_number: int, dropped: Mapping[int, DropStage]
     ) -> SumResult:
         """What `sum` gives for vectors of `dimension` d, all but the total, which is empty.
@@ -112,14 +114,16 @@ class IdealSum:
         self._last_round = round_number
         self._wire_round += 1
         survivors, up, down = compute_outcome(run, dimension, dropped, number=self._wire_round)
-        nothing: Ring = np.empty(0, dtype=ring_dtype(run.ring_bits))
+        nothing: Ring = np.empty(0, dtype=get_ring_dtype(run.ring_bits))
         return SumResult(
             total=nothing, survivors=survivors, bytes_up=up, bytes_down=down, stages=STAGES
         )
 
-    def of_all(self, total: Ring, *, round_number: int) -> SumResult:
+    def build_full_result(self, total: Ring, *, round_number: int) -> SumResult:
         """What `sum` gives for vectors of all parties that add up to `total` `[d]`, none dropped.
 
         For a simulation that has the sum already.
         """
-        return replace(self.settled(total.size, round_number=round_number, dropped={}), total=total)
+        return replace(
+            self.simulate_round(total.size, round_number=round_number, dropped={}), total=total
+        )

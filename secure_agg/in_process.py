@@ -4,8 +4,8 @@ Gives the same bits, survivors, refusals and byte counts as `ideal_sum.IdealSum`
 parameters; the drops are applied at the moments they name.
 
     >>> import numpy as np
-    >>> from parley.secure_agg.ideal_sum import simulated_parameters
-    >>> masked = MaskedSum(simulated_parameters(parties=3, min_survivors=2))
+    >>> from parley.secure_agg.ideal_sum import build_simulated_parameters
+    >>> masked = MaskedSum(build_simulated_parameters(parties=3, min_survivors=2))
     >>> vectors = np.array([[1, 2], [3, 4], [5, 2**32 - 1]], dtype=np.uint32)
     >>> masked.sum(vectors, round_number=1, dropped={}).total.tolist()
     [9, 5]
@@ -18,19 +18,19 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from parley.secure_agg.encoding import Ring
-from parley.secure_agg.ideal_sum import check_vectors, simulated_nonces
+from parley.secure_agg.ideal_sum import build_simulated_nonces, check_vectors
 from parley.secure_agg.interface import (
     DropStage,
     LocalProtocolError,
     SumResult,
 )
-from parley.secure_agg.mask_graph import commitment
-from parley.secure_agg.pair_keys import EdgeWork, SharedEdgeWork
-from parley.secure_agg.pairwise import Block, Wire, join, run_secure_sum
-from parley.secure_agg.pairwise_party import Party
-from parley.secure_agg.pairwise_server import Server
-from parley.secure_agg.primitives import KEY_BYTES, digest, expand_seed, signing_public
-from parley.secure_agg.protocol_parameters import Policy, RunParameters
+from parley.secure_agg.mask_graph import compute_nonce_commitment
+from parley.secure_agg.pair_keys import CachedPairKeyComputer, PairKeyComputer
+from parley.secure_agg.pairwise import LocalPartyGroup, TrafficCounter, join, run_secure_sum
+from parley.secure_agg.pairwise_party import MaskingParty
+from parley.secure_agg.pairwise_server import MaskingServer
+from parley.secure_agg.primitives import KEY_BYTES, derive_signing_public_key, digest, expand_seed
+from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
 
 
 class MaskedSum:
@@ -66,10 +66,10 @@ class MaskedSum:
         self._entropy = os.urandom if entropy_seed is None else expand_seed(entropy_seed)
         self._shared, self._shared_bytes = shared, shared_bytes if shared else 0
         self._last_round = self._wire_round = 0
-        self._ends: tuple[Server, Block] | None = None
-        self.setup = Wire()
+        self._endpoints: tuple[MaskingServer, LocalPartyGroup] | None = None
+        self.setup_traffic = TrafficCounter()
         """Bytes of the set-up; zero before the first round."""
-        self.last_wire = Wire()
+        self.last_traffic = TrafficCounter()
         """Bytes of the last round."""
 
     def __repr__(self) -> str:
@@ -86,8 +86,8 @@ class MaskedSum:
             raise LocalProtocolError(
                 f"Expected a party from 0 to {run.parties - 1}, got {unknown[0]}."
             )
-        self._last_round, self.last_wire = round_number, Wire()
-        server, block = self._ends = self._ends or self._joined()
+        self._last_round, self.last_traffic = round_number, TrafficCounter()
+        server, block = self._endpoints = self._endpoints or self._join_parties()
         rows = dict(enumerate(vectors))
         context = digest(b"parley/simulated round", round_number.to_bytes(4, "big"))
 
@@ -100,23 +100,23 @@ class MaskedSum:
             round_number=self._wire_round,
             context=context,
             dropped=dropped,
-            wire=self.last_wire,
-            setup=self.setup,
+            traffic=self.last_traffic,
+            setup_traffic=self.setup_traffic,
         )
 
-    def _joined(self) -> tuple[Server, Block]:
-        run, nonces = self.parameters, simulated_nonces(self.parameters)
+    def _join_parties(self) -> tuple[MaskingServer, LocalPartyGroup]:
+        run, nonces = self.parameters, build_simulated_nonces(self.parameters)
         private = {i: self._entropy(KEY_BYTES) for i in range(run.parties)}
-        identities = tuple(signing_public(key) for key in private.values())
-        policy = Policy(
+        identities = tuple(derive_signing_public_key(key) for key in private.values())
+        policy = ProtocolRequirements(
             identities=identities,
             min_survivors=run.min_survivors,
             corrupt=run.corrupt,
         )
-        work = SharedEdgeWork() if self._shared else EdgeWork()
+        work = CachedPairKeyComputer() if self._shared else PairKeyComputer()
         parties = {
-            i: Party(
-                run=run.proposed,
+            i: MaskingParty(
+                run=run.without_beacon,
                 policy=policy,
                 index=i,
                 identity=identity,
@@ -126,8 +126,8 @@ class MaskedSum:
             )
             for i, identity in private.items()
         }
-        block = Block(parties=parties, work=work, shared_bytes=self._shared_bytes)
-        given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
-        server = Server(run=run, identities=identities, commitments=given)
-        join(server, block, self.setup)
+        block = LocalPartyGroup(parties=parties, work=work, shared_bytes=self._shared_bytes)
+        given = {i: compute_nonce_commitment(i, nonce) for i, nonce in nonces.items()}
+        server = MaskingServer(run=run, identities=identities, commitments=given)
+        join(server, block, self.setup_traffic)
         return server, block

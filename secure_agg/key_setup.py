@@ -13,26 +13,30 @@ from typing import TypeVar
 import numpy as np
 
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
-from parley.secure_agg.mask_graph import NO_BEACON, commitment, commitments_digest
+from parley.secure_agg.mask_graph import (
+    NO_BEACON,
+    compute_commitments_digest,
+    compute_nonce_commitment,
+)
 from parley.secure_agg.messages import SERVER, Advertise, Nonces, Roster, encode
-from parley.secure_agg.primitives import KEY_BYTES, is_kem_public, is_weak, verifies
+from parley.secure_agg.primitives import KEY_BYTES, is_kem_public_key, is_valid_signature, is_weak
 from parley.secure_agg.protocol_parameters import RunParameters
 from parley.secure_agg.round_outcome import pack_mask
-from parley.secure_agg.signed_statements import advertised
+from parley.secure_agg.signed_statements import digest_advertisement
 
 _Value = TypeVar("_Value")
 
 
-class Made(Mapping[int, _Value]):
+class LazyMapping(Mapping[int, _Value]):
     """What `make` gives for each of `parties`."""
 
-    def __init__(self, parties: Collection[int], make: Callable[[int], _Value]) -> None:
-        self._parties, self._make = parties, make
+    def __init__(self, parties: Collection[int], build_value: Callable[[int], _Value]) -> None:
+        self._parties, self._build_value = parties, build_value
 
     def __getitem__(self, party: int) -> _Value:
         if party not in self._parties:
             raise KeyError(party)
-        return self._make(party)
+        return self._build_value(party)
 
     def __contains__(self, party: object) -> bool:  # a mapping's would make the value
         return party in self._parties
@@ -45,7 +49,7 @@ class Made(Mapping[int, _Value]):
 
 
 @dataclass(kw_only=True, repr=False)
-class Adverts:
+class AdvertisedKeys:
     """Who advertised, and what.
 
     Attributes:
@@ -60,49 +64,49 @@ class Adverts:
     identities: tuple[bytes, ...]
     roster: bytes
     commitments: Mapping[int, bytes]
-    of: dict[int, Advertise] = field(default_factory=dict)
+    by_party: dict[int, Advertise] = field(default_factory=dict)
     _keys: set[bytes] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         run, identities = self.run, self.identities
         if len(identities) != run.parties:
             raise LocalProtocolError(f"Expected {run.parties} identities, got {len(identities)}.")
-        named = commitments_digest(self.commitments) if self.commitments else NO_BEACON
+        named = compute_commitments_digest(self.commitments) if self.commitments else NO_BEACON
         if run.commitments != named:
             raise LocalProtocolError(
                 f"Expected commitments of digest {run.commitments.hex()}, got {named.hex()}."
             )
 
-    def take(self, message: Advertise) -> None:
+    def add_advertisement(self, message: Advertise) -> None:
         """Keeps a party's signed keys."""
         run, sender, key, nonce = self.run, message.sender, message.key, message.nonce
-        if sender in self.of:
+        if sender in self.by_party:
             raise RemoteProtocolError(f"Expected one Advertise of party {sender}, got two.")
-        statement = advertised(run.fingerprint, self.roster, sender, key, nonce)
-        if not verifies(self.identities[sender], message.signature, statement):
+        statement = digest_advertisement(run.fingerprint, self.roster, sender, key, nonce)
+        if not is_valid_signature(self.identities[sender], message.signature, statement):
             raise RemoteProtocolError(f"Expected party {sender}'s signed key, got a forged one.")
         parts = {key[:KEY_BYTES], key[KEY_BYTES:]}
         if parts & self._keys or is_weak(key[:KEY_BYTES]):
             raise RemoteProtocolError(
                 f"Expected a new key of party {sender}, got a weak one, or one sent before."
             )
-        if not is_kem_public(key[KEY_BYTES:]):
+        if not is_kem_public_key(key[KEY_BYTES:]):
             raise RemoteProtocolError(
                 f"Expected an ML-KEM-768 public key of party {sender}, got none."
             )
-        if run.sparse and self.commitments.get(sender) != commitment(sender, nonce):
+        if run.sparse and self.commitments.get(sender) != compute_nonce_commitment(sender, nonce):
             raise RemoteProtocolError(
                 f"Expected the nonce that party {sender} committed to, got another."
             )
         self._keys |= parts
-        self.of[sender] = message
+        self.by_party[sender] = message
 
     @property
     def unrevealed(self) -> tuple[int, ...]:
         """Who committed to a nonce and has not advertised it; the set-up needs all."""
-        return tuple(sorted(set(self.commitments) - set(self.of)))
+        return tuple(sorted(set(self.commitments) - set(self.by_party)))
 
-    def nonces(self) -> bytes:
+    def encode_nonces(self) -> bytes:
         """The Nonces that go with every Roster; empty where the graph is complete."""
         if not self.run.sparse:
             return b""
@@ -110,22 +114,22 @@ class Adverts:
             sender=SERVER,
             round_number=0,
             committed=self._present,
-            nonces=b"".join(self.of[i].nonce for i in sorted(self.of)),
+            nonces=b"".join(self.by_party[i].nonce for i in sorted(self.by_party)),
         )
         return encode(self.run, message)
 
-    def rosters(self, near: list[list[int]]) -> Mapping[int, bytes]:
+    def build_rosters(self, neighbours: list[list[int]]) -> Mapping[int, bytes]:
         """The Roster for each party that advertised."""
         present = self._present
-        bodies = {j: advert.body() for j, advert in self.of.items()}
+        bodies = {j: advert.encode_body() for j, advert in self.by_party.items()}
 
         def roster(party: int) -> bytes:
-            entries = b"".join(bodies[j] for j in near[party])
+            entries = b"".join(bodies[j] for j in neighbours[party])
             message = Roster(sender=SERVER, round_number=0, present=present, entries=entries)
             return encode(self.run, message)
 
-        return Made(bodies, roster)  # one at a time: all are k times as large as the adverts
+        return LazyMapping(bodies, roster)  # one at a time: all are k times as large as the adverts
 
     @property
     def _present(self) -> bytes:
-        return pack_mask(np.isin(np.arange(self.run.parties), list(self.of)))
+        return pack_mask(np.isin(np.arange(self.run.parties), list(self.by_party)))

@@ -29,11 +29,11 @@ COMPLETE_UP_TO = 100
 SECURITY_BITS = 40
 GRINDING_BITS = 16
 """log2 of the set-ups that a party goes through with one roster: of the graphs to choose from."""
-LARGEST_DEGREE = 255  # a share's coordinate is a nonzero byte
+MAX_DEGREE = 255  # a share's coordinate is a nonzero byte
 
 
 @lru_cache(maxsize=8)
-def _tails(population: int, marked: int, draws: int) -> tuple[float, ...]:
+def _compute_tails(population: int, marked: int, draws: int) -> tuple[float, ...]:
     """P[X ≥ x] for x = 0..draws + 1, X the marked ones among `draws` of `population`."""
     ways = [math.comb(marked, x) * math.comb(population - marked, draws - x) for x in range(draws)]
     ways.append(math.comb(marked, draws))
@@ -45,7 +45,7 @@ def _tails(population: int, marked: int, draws: int) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=256)
-def security_failure(parties: int, degree: int, threshold: int, corrupt: int) -> float:
+def bound_security_failure(parties: int, degree: int, threshold: int, corrupt: int) -> float:
     """Bound on the probability that c colluding parties rebuild a secret that they must not.
 
     The conditions on one party's neighbours, union bound over the parties; a complete graph has
@@ -56,10 +56,10 @@ def security_failure(parties: int, degree: int, threshold: int, corrupt: int) ->
         return float(parties)
     if needed > degree:
         return 0.0
-    return parties * _tails(parties - 1, corrupt, degree)[needed]
+    return parties * _compute_tails(parties - 1, corrupt, degree)[needed]
 
 
-def _two_windows(parties: int, half: int, corrupt: int) -> NDArray[np.float64]:
+def _compute_window_tails(parties: int, half: int, corrupt: int) -> NDArray[np.float64]:
     """`[half + 1]` P[two disjoint windows of `half` places have ≥ s corrupt each], by s.
 
     P[a in one, b in the other] = C(h, a)·C(h, b)·C(m − 2h, c − a − b) / C(m, c)
@@ -78,13 +78,13 @@ def _two_windows(parties: int, half: int, corrupt: int) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=256)
-def _arc_failures(parties: int, degree: int, corrupt: int) -> tuple[float, ...]:
+def _bound_arc_failures(parties: int, degree: int, corrupt: int) -> tuple[float, ...]:
     """By s = t − k/2: the union bound over the pairs of windows."""
     pairs = parties * (parties - 1) / 2
-    return (*(pairs * _two_windows(parties, degree // 2, corrupt)).tolist(), 0.0)
+    return (*(pairs * _compute_window_tails(parties, degree // 2, corrupt)).tolist(), 0.0)
 
 
-def arc_failure(parties: int, degree: int, threshold: int, corrupt: int) -> float:
+def bound_arc_failure(parties: int, degree: int, threshold: int, corrupt: int) -> float:
     """Bound on the probability that a server which chooses the drops can open an arc alone.
 
     0 on a complete graph, which has no arcs: any two honest parties are neighbours.
@@ -92,15 +92,19 @@ def arc_failure(parties: int, degree: int, threshold: int, corrupt: int) -> floa
     if degree >= parties - 1:
         return 0.0
     surplus = threshold - degree // 2
-    return float(parties) ** 2 if surplus <= 0 else _arc_failures(parties, degree, corrupt)[surplus]
+    return (
+        float(parties) ** 2
+        if surplus <= 0
+        else _bound_arc_failures(parties, degree, corrupt)[surplus]
+    )
 
 
-def _secure_threshold(parties: int, degree: int, corrupt: int) -> int:
+def _find_secure_threshold(parties: int, degree: int, corrupt: int) -> int:
     """Return the least threshold that the security conditions allow, or k + 1 if none does."""
     security = 2.0 ** -(SECURITY_BITS + GRINDING_BITS)
     for threshold in range(degree // 2 + 1, degree + 1):
-        arcs = arc_failure(parties, degree, threshold, corrupt)
-        if max(arcs, security_failure(parties, degree, threshold, corrupt)) <= security:
+        arcs = bound_arc_failure(parties, degree, threshold, corrupt)
+        if max(arcs, bound_security_failure(parties, degree, threshold, corrupt)) <= security:
             return threshold
     return degree + 1
 
@@ -132,15 +136,15 @@ def choose_degree(
             f"Expected a threshold <= {degree - dropped} (degree {degree}, {dropped} dropped), got "
             f"{threshold} for {corrupt} corrupt parties."
         )
-    for degree in range(2, min(parties - 1, LARGEST_DEGREE + 1), 2):
-        threshold = _secure_threshold(parties, degree, corrupt)
+    for degree in range(2, min(parties - 1, MAX_DEGREE + 1), 2):
+        threshold = _find_secure_threshold(parties, degree, corrupt)
         if threshold > degree:
             continue
-        lost = _tails(parties - 1, dropped, degree)
+        lost = _compute_tails(parties - 1, dropped, degree)
         if parties * lost[degree - threshold + 1] <= 2.0**-correctness:
             return degree, threshold
     raise ValueError(
-        f"Expected a degree <= {LARGEST_DEGREE} to meet {SECURITY_BITS} bits of security and "
+        f"Expected a degree <= {MAX_DEGREE} to meet {SECURITY_BITS} bits of security and "
         f"{correctness} of correctness for {parties} parties with {corrupt} corrupt and {dropped} "
         "dropped; none does."
     )
@@ -150,7 +154,7 @@ _ROWS_AT_ONCE = 4096
 
 
 @lru_cache(maxsize=8)
-def neighbour_table(parties: int, degree: int, beacon: bytes) -> NDArray[np.int32]:
+def build_neighbour_table(parties: int, degree: int, beacon: bytes) -> NDArray[np.int32]:
     """`[m, k]` neighbours of every party, ascending; the same for everyone who has the beacon.
 
     Args:
@@ -182,18 +186,18 @@ def neighbour_table(parties: int, degree: int, beacon: bytes) -> NDArray[np.int3
 NONCE_BYTES = 32
 NO_BEACON = bytes(32)
 """Of a run whose graph is complete, or whose set-up is not done."""
-MOST_SETUPS = 1 << GRINDING_BITS
+MAX_SETUPS = 1 << GRINDING_BITS
 """Set-ups that a party goes through with one roster."""
 
 
-def roster_digest(identities: tuple[bytes, ...], deployment: bytes = b"") -> bytes:
+def compute_roster_digest(identities: tuple[bytes, ...], deployment: bytes = b"") -> bytes:
     """32 bytes that name a roster: all identities, in order. Every key is signed for it."""
     if not deployment:
         return digest(b"parley/roster", *identities)
     return digest(b"parley/roster-of-deployment", deployment, *identities)
 
 
-def next_nonce(identity: bytes, *, roster: bytes, count: int) -> bytes:
+def derive_nonce(identity: bytes, *, roster: bytes, count: int) -> bytes:
     """A party's nonce for its set-up number `count` with a roster.
 
     Args:
@@ -204,18 +208,18 @@ def next_nonce(identity: bytes, *, roster: bytes, count: int) -> bytes:
     return derive(identity, b"parley/nonce" + roster + count.to_bytes(8, "big"))
 
 
-def commitment(index: int, nonce: bytes) -> bytes:
+def compute_nonce_commitment(index: int, nonce: bytes) -> bytes:
     """What a party says of its nonce before anyone's is known."""
     return digest(b"parley/nonce commitment", index.to_bytes(4, "big"), nonce)
 
 
-def commitments_digest(commitments: Mapping[int, bytes]) -> bytes:
+def compute_commitments_digest(commitments: Mapping[int, bytes]) -> bytes:
     """What a run's parameters say of all commitments: who made one, and which."""
     parts = [i.to_bytes(4, "big") + commitments[i] for i in sorted(commitments)]
     return digest(b"parley/nonce commitments", *parts)
 
 
-def beacon_of(fingerprint: bytes, nonces: Mapping[int, bytes]) -> bytes:
+def compute_beacon(fingerprint: bytes, nonces: Mapping[int, bytes]) -> bytes:
     """The beacon of a set-up."""
     parts = [i.to_bytes(4, "big") + nonces[i] for i in sorted(nonces)]
     return digest(b"parley/beacon", fingerprint, *parts)

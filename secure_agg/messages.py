@@ -19,7 +19,7 @@ import numpy as np
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.mask_graph import NONCE_BYTES
 from parley.secure_agg.primitives import KEM_SEED_BYTES, PUBLIC_KEY_BYTES
-from parley.secure_agg.protocol_parameters import KEY_EXCHANGE, RunParameters, precedes_pairing
+from parley.secure_agg.protocol_parameters import KEY_EXCHANGE, RunParameters, is_before_pairing
 from parley.secure_agg.round_outcome import (
     COMMITMENT_BYTES,
     ENVELOPE_BYTES,
@@ -29,7 +29,7 @@ from parley.secure_agg.round_outcome import (
     SHARE_DIGEST_BYTES,
     SIGNATURE_BYTES,
     TAG_BYTES,
-    mask_bytes,
+    count_mask_bytes,
     unpack_mask,
 )
 
@@ -42,32 +42,32 @@ Size = int | Callable[[RunParameters, int], int]
 
 
 @dataclass(frozen=True)
-class Part:
+class FieldLayout:
     """What a field takes: so many bytes, and bytes more for each item of the message."""
 
     size: Size = 0
-    each: Size = 0
+    per_item: Size = 0
 
 
-_OF_PARTIES = Part(lambda run, _: mask_bytes(run.parties))
-_OF_NEIGHBOURS = Part(lambda run, _: mask_bytes(run.degree))
-_KEY = Part(PUBLIC_KEY_BYTES)
-_ENTRY = Part(each=PUBLIC_KEY_BYTES + NONCE_BYTES + SIGNATURE_BYTES)
-_TABLE = Part(TAG_BYTES, lambda _, number: SECRET_BYTES * (1 + precedes_pairing(number)))
-_SIGNATURE = Part(SIGNATURE_BYTES)
-_ENVELOPES = Part(each=ENVELOPE_BYTES)
-_ITEMS = Part(each=KEM_ITEM_BYTES)
+_OF_PARTIES = FieldLayout(lambda run, _: count_mask_bytes(run.parties))
+_OF_NEIGHBOURS = FieldLayout(lambda run, _: count_mask_bytes(run.degree))
+_KEY = FieldLayout(PUBLIC_KEY_BYTES)
+_ENTRY = FieldLayout(per_item=PUBLIC_KEY_BYTES + NONCE_BYTES + SIGNATURE_BYTES)
+_TABLE = FieldLayout(TAG_BYTES, lambda _, number: SECRET_BYTES * (1 + is_before_pairing(number)))
+_SIGNATURE = FieldLayout(SIGNATURE_BYTES)
+_ENVELOPES = FieldLayout(per_item=ENVELOPE_BYTES)
+_ITEMS = FieldLayout(per_item=KEM_ITEM_BYTES)
 
 
-def _nothing(_: RunParameters) -> int:
+def _count_none(_: RunParameters) -> int:
     return 0
 
 
-def _parties(run: RunParameters) -> int:
+def _count_parties(run: RunParameters) -> int:
     return run.parties
 
 
-def _neighbours(run: RunParameters) -> int:
+def _count_neighbours(run: RunParameters) -> int:
     return run.degree
 
 
@@ -99,12 +99,12 @@ class Message:
         what: str = "",
         down: bool = False,
         set_up: bool = False,
-        most: Callable[[RunParameters], int] = _nothing,
+        most: Callable[[RunParameters], int] = _count_none,
     ) -> None:
         cls.kind, cls.what, cls.most = kind, what, staticmethod(most)
         cls.down, cls.set_up = down, set_up
 
-    def body(self) -> bytes:
+    def encode_body(self) -> bytes:
         """The bytes after the header: the fields in their order."""
         parts = [getattr(self, each.name) for each in fields(self)[2:]]
         return b"".join(p.to_bytes(4, "big") if isinstance(p, int) else p for p in parts)
@@ -119,20 +119,20 @@ class Advertise(Message, kind=1, what=_KEYS, set_up=True):
     """
 
     key: Annotated[bytes, _KEY]
-    nonce: Annotated[bytes, Part(NONCE_BYTES)]
+    nonce: Annotated[bytes, FieldLayout(NONCE_BYTES)]
     signature: Annotated[bytes, _SIGNATURE]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nonces(Message, kind=10, what="nonces", down=True, set_up=True, most=_parties):
+class Nonces(Message, kind=10, what="nonces", down=True, set_up=True, most=_count_parties):
     """The nonces that the graph's beacon is made of; the same for everyone."""
 
     committed: Annotated[bytes, _OF_PARTIES]
-    nonces: Annotated[bytes, Part(each=NONCE_BYTES)]
+    nonces: Annotated[bytes, FieldLayout(per_item=NONCE_BYTES)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Roster(Message, kind=2, what=_KEYS, down=True, set_up=True, most=_neighbours):
+class Roster(Message, kind=2, what=_KEYS, down=True, set_up=True, most=_count_neighbours):
     """Who is there, and what the receiver's present neighbours advertised."""
 
     present: Annotated[bytes, _OF_PARTIES]
@@ -140,14 +140,16 @@ class Roster(Message, kind=2, what=_KEYS, down=True, set_up=True, most=_neighbou
 
 
 @dataclass(frozen=True, kw_only=True)
-class Encapsulated(Message, kind=11, what=_CIPHERTEXTS, set_up=True, most=_neighbours):
+class Encapsulated(Message, kind=11, what=_CIPHERTEXTS, set_up=True, most=_count_neighbours):
     """A ciphertext and its tag for every present neighbour."""
 
     items: Annotated[bytes, _ITEMS]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ciphertexts(Message, kind=12, what=_CIPHERTEXTS, down=True, set_up=True, most=_neighbours):
+class Ciphertexts(
+    Message, kind=12, what=_CIPHERTEXTS, down=True, set_up=True, most=_count_neighbours
+):
     """The ciphertexts of the receiver's neighbours, as far as they sent any."""
 
     sent: Annotated[bytes, _OF_NEIGHBOURS]
@@ -165,25 +167,25 @@ class Complaint(Message, kind=13, what="the accused", set_up=True):
 class Evidence(Message, kind=14, what="a seed", set_up=True):
     """The seed of a party's ML-KEM key: anyone can see what it decapsulates to. It has left."""
 
-    seed: Annotated[bytes, Part(KEM_SEED_BYTES)] = field(repr=False)
+    seed: Annotated[bytes, FieldLayout(KEM_SEED_BYTES)] = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shares(Message, kind=3, what="shares", most=_neighbours):
+class RoundShares(Message, kind=3, what="shares", most=_count_neighbours):
     """A party's secrets of one round, shared among its neighbours and sealed to each."""
 
-    commitments: Annotated[bytes, Part(COMMITMENT_BYTES)]
+    commitments: Annotated[bytes, FieldLayout(COMMITMENT_BYTES)]
     table: Annotated[bytes, _TABLE]
-    digests: Annotated[bytes, Part(each=2 * SHARE_DIGEST_BYTES)]
+    digests: Annotated[bytes, FieldLayout(per_item=2 * SHARE_DIGEST_BYTES)]
     envelopes: Annotated[bytes, _ENVELOPES]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundStart(Message, kind=4, what="a plan with envelopes", down=True, most=_neighbours):
+class RoundStart(Message, kind=4, what="a plan with envelopes", down=True, most=_count_neighbours):
     """What a round sums: dimension, the application's context, who takes part."""
 
-    dimension: Annotated[int, Part(4)]
-    context: Annotated[bytes, Part(32)]
+    dimension: Annotated[int, FieldLayout(4)]
+    context: Annotated[bytes, FieldLayout(32)]
     participants: Annotated[bytes, _OF_PARTIES]
     envelopes: Annotated[bytes, _ENVELOPES]
 
@@ -213,11 +215,11 @@ class Confirm(Message, kind=7, what="a signature"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Confirmations(Message, kind=8, what="signatures", down=True, most=_parties):
+class Confirmations(Message, kind=8, what="signatures", down=True, most=_count_parties):
     """Who signed the survivors' list; the same for everyone."""
 
     signers: Annotated[bytes, _OF_PARTIES]
-    signatures: Annotated[bytes, Part(each=SIGNATURE_BYTES)]
+    signatures: Annotated[bytes, FieldLayout(per_item=SIGNATURE_BYTES)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,9 +230,9 @@ class Reveal(Message, kind=9, what="secrets", most=lambda run: 2 * run.degree):
     recovery secret. Where no share could be opened, zeros, and the neighbour's bit is 0.
     """
 
-    seed: Annotated[bytes, Part(SECRET_BYTES)] = field(repr=False)
+    seed: Annotated[bytes, FieldLayout(SECRET_BYTES)] = field(repr=False)
     opened: Annotated[bytes, _OF_NEIGHBOURS]
-    secrets: Annotated[bytes, Part(each=SECRET_BYTES)] = field(repr=False)
+    secrets: Annotated[bytes, FieldLayout(per_item=SECRET_BYTES)] = field(repr=False)
 
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -240,17 +242,20 @@ _HEADER = struct.Struct(">BB8sII")
 _VERSION = 3
 
 
-def header(run: RunParameters, kind: int, sender: int, round_number: int) -> bytes:
+def encode_header(run: RunParameters, kind: int, sender: int, round_number: int) -> bytes:
     """The first 18 bytes."""
     return _HEADER.pack(_VERSION, kind, run.tag, sender, round_number)
 
 
 def encode(run: RunParameters, message: Message) -> bytes:
     """A message of a run as bytes."""
-    return header(run, message.kind, message.sender, message.round_number) + message.body()
+    return (
+        encode_header(run, message.kind, message.sender, message.round_number)
+        + message.encode_body()
+    )
 
 
-def sender_of(data: Bytes) -> int:
+def read_sender(data: Bytes) -> int:
     """Whom a message says it is of, before anything else in it is looked at."""
     if len(data) < HEADER_BYTES:
         raise RemoteProtocolError(f"Expected at least {HEADER_BYTES} bytes, got {len(data)}.")
@@ -258,7 +263,7 @@ def sender_of(data: Bytes) -> int:
     return sender
 
 
-def kind_of(data: Bytes) -> int:
+def read_kind(data: Bytes) -> int:
     """Which kind of message it says it is; 0 where it is too short for one."""
     return data[1] if len(data) >= HEADER_BYTES else 0
 
@@ -272,7 +277,7 @@ def decode(run: RunParameters, data: Bytes, expected: type[AnyMessage]) -> AnyMe
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise RemoteProtocolError(f"Expected bytes, got {type(data).__name__}.")
-    sender = sender_of(data)
+    sender = read_sender(data)
     version, kind, tag, _, round_number = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise RemoteProtocolError(f"Expected version {_VERSION}, got {version}.")
@@ -296,7 +301,7 @@ def decode(run: RunParameters, data: Bytes, expected: type[AnyMessage]) -> AnyMe
     return expected(**base, **_split(run, expected, round_number, body))
 
 
-def _parts(kind: type[Message]) -> dict[str, tuple[type, Part]]:
+def _find_field_layouts(kind: type[Message]) -> dict[str, tuple[type, FieldLayout]]:
     hints = get_type_hints(kind, include_extras=True)
     return {
         name: (hint.__origin__, hint.__metadata__[0])
@@ -305,7 +310,7 @@ def _parts(kind: type[Message]) -> dict[str, tuple[type, Part]]:
     }
 
 
-_PARTS = {kind: _parts(kind) for kind in Message.__subclasses__()}
+_FIELD_LAYOUTS = {kind: _find_field_layouts(kind) for kind in Message.__subclasses__()}
 """By kind and field, in order: its type, and what it takes."""
 
 
@@ -318,8 +323,8 @@ def _split(
         return size if isinstance(size, int) else size(run, number)
 
     laid = [
-        (name, form, size_of(part.size), size_of(part.each))
-        for name, (form, part) in _PARTS[kind].items()
+        (name, form, size_of(part.size), size_of(part.per_item))
+        for name, (form, part) in _FIELD_LAYOUTS[kind].items()
     ]
     fixed, item = sum(size for *_, size, _ in laid), sum(each for *_, each in laid)
     rest, most = len(body) - fixed, kind.most(run)
@@ -338,13 +343,13 @@ def _split(
     return out
 
 
-def kem_items(items: bytes) -> list[tuple[bytes, bytes]]:
+def split_kem_items(items: bytes) -> list[tuple[bytes, bytes]]:
     """(ciphertext, tag) of each item."""
     pieces = [items[at : at + KEM_ITEM_BYTES] for at in range(0, len(items), KEM_ITEM_BYTES)]
     return [(piece[:-TAG_BYTES], piece[-TAG_BYTES:]) for piece in pieces]
 
 
-def nonces_by_party(run: RunParameters, committed: bytes, nonces: bytes) -> dict[int, bytes]:
+def split_nonces(run: RunParameters, committed: bytes, nonces: bytes) -> dict[int, bytes]:
     """The nonces of the parties in a mask."""
     places = np.flatnonzero(unpack_mask(committed, run.parties)).tolist()
     if len(nonces) != NONCE_BYTES * len(places):

@@ -23,24 +23,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.mask_graph import commitment, commitments_digest
-from parley.secure_agg.messages import nonces_by_party
+from parley.secure_agg.mask_graph import compute_commitments_digest, compute_nonce_commitment
+from parley.secure_agg.messages import split_nonces
 from parley.secure_agg.primitives import (
     agree,
     decapsulate,
     derive,
+    derive_kem_public_key,
     digest,
     encapsulate,
     extract,
-    kem_public,
-    same,
-    verifies,
+    is_equal_constant_time,
+    is_valid_signature,
 )
 from parley.secure_agg.protocol_parameters import RunParameters
 from parley.secure_agg.round_outcome import TAG_BYTES, unpack_mask
 
 
-class Direction(NamedTuple):
+class DirectionKeys(NamedTuple):
     """What one party's encapsulation to another gives, 32 bytes each.
 
     Attributes:
@@ -58,7 +58,7 @@ class Direction(NamedTuple):
         return "<Direction: four keys>"
 
 
-def transcript(
+def compute_transcript(
     fingerprint: bytes, roster: bytes, one: tuple[int, bytes], other: tuple[int, bytes]
 ) -> bytes:
     """What a pair secret is bound to: the run, its algorithms, the roster, who, all public keys.
@@ -72,13 +72,13 @@ def transcript(
     return digest(b"parley/pair", fingerprint, roster, ends, key, its)
 
 
-def place(pair: bytes, sender: int, receiver: int, ciphertext: bytes) -> bytes:
+def compute_ciphertext_id(pair: bytes, sender: int, receiver: int, ciphertext: bytes) -> bytes:
     """Which ciphertext of which pair, and which way it goes."""
     ends = sender.to_bytes(4, "big") + receiver.to_bytes(4, "big")
     return digest(b"parley/ciphertext", pair, ends, ciphertext)
 
 
-def confirmation(secret: bytes, where: bytes) -> bytes:
+def compute_confirmation_tag(secret: bytes, where: bytes) -> bytes:
     """What shows the receiver that it decapsulated what the sender encapsulated.
 
     Of the ML-KEM secret alone, so that its key can prove it false without any other secret.
@@ -86,15 +86,15 @@ def confirmation(secret: bytes, where: bytes) -> bytes:
     return derive(secret, b"parley/kem confirm" + where)[:TAG_BYTES]
 
 
-def confirms(secret: bytes, where: bytes, tag: bytes) -> bool:
+def is_confirmation_tag(secret: bytes, where: bytes, tag: bytes) -> bool:
     """Whether a tag is the one of that secret and place."""
-    return same(confirmation(secret, where), tag)
+    return is_equal_constant_time(compute_confirmation_tag(secret, where), tag)
 
 
-def direction(exchanged: bytes, secret: bytes, where: bytes) -> Direction:
+def derive_direction_keys(exchanged: bytes, secret: bytes, where: bytes) -> DirectionKeys:
     """The keys of one direction: X25519's secret of the pair, ML-KEM's of this direction."""
     both = extract(exchanged, derive(secret, b"parley/kem secret"))
-    return Direction(
+    return DirectionKeys(
         *(
             derive(both, b"parley/direction " + name + where)
             for name in (b"envelope", b"half", b"pad", b"root")
@@ -102,17 +102,17 @@ def direction(exchanged: bytes, secret: bytes, where: bytes) -> Direction:
     )
 
 
-def pair_base(first: bytes, second: bytes) -> bytes:
+def derive_pair_base(first: bytes, second: bytes) -> bytes:
     """The base of a pair's mask in round 1, from the halves of the lower index and the higher."""
     return extract(b"parley/hybrid base", first + second)
 
 
-def pair_chain(first: bytes, second: bytes) -> bytes:
+def derive_pair_chain(first: bytes, second: bytes) -> bytes:
     """The pair's chain, from the roots of the lower index and the higher."""
     return extract(b"parley/hybrid chain", first + second)
 
 
-def under_pad(value: bytes, pad: bytes) -> bytes:
+def apply_pad(value: bytes, pad: bytes) -> bytes:
     """32 bytes hidden by a pad that hides nothing else, or found again by it."""
     return (int.from_bytes(value, "big") ^ int.from_bytes(pad, "big")).to_bytes(32, "big")
 
@@ -124,55 +124,59 @@ _Asked = TypeVarTuple("_Asked")
 _Made = TypeVar("_Made")
 
 
-def next_chain(chain: bytes) -> bytes:
+def derive_next_chain(chain: bytes) -> bytes:
     """chain^r+1: one way."""
     return derive(chain, b"parley/next")
 
 
-def edge_keys(chain: bytes, number: int) -> EdgeKeys:
+def derive_edge_keys(chain: bytes, number: int) -> EdgeKeys:
     """Keys of round `number` from the chain at that round."""
     where = number.to_bytes(4, "big")
     base, envelope = (derive(chain, name + where) for name in (b"parley/base", b"parley/envelope"))
-    return next_chain(chain), base, envelope
+    return derive_next_chain(chain), base, envelope
 
 
-def mask_key(base: bytes, plan: bytes) -> bytes:
+def derive_mask_key(base: bytes, plan: bytes) -> bytes:
     """k^r: who saw another plan has another mask, so its vector cannot be unmasked."""
     return derive(base, b"parley/mask" + plan)
 
 
-def signers_of(
+def find_signers(
     statement: bytes, identities: tuple[bytes, ...], claimed: bytes, signatures: bytes
 ) -> NDArray[np.bool_]:
     """`[m]` who of the parties in the mask `claimed` signed `statement`, by `signatures`."""
     signed = unpack_mask(claimed, len(identities)).copy()
     pieces = [signatures[at : at + 64] for at in range(0, len(signatures), 64)]
     for i, piece in zip(np.flatnonzero(signed).tolist(), pieces, strict=True):
-        signed[i] = verifies(identities[i], piece, statement)
+        signed[i] = is_valid_signature(identities[i], piece, statement)
     return signed
 
 
-def with_revealed(run: RunParameters, committed: bytes, nonces: bytes) -> RunParameters:
+def with_revealed_beacon(run: RunParameters, committed: bytes, nonces: bytes) -> RunParameters:
     """The parameters with the beacon of the nonces of the parties in a mask."""
-    revealed = nonces_by_party(run, committed, nonces)
-    given = commitments_digest({i: commitment(i, nonce) for i, nonce in revealed.items()})
+    revealed = split_nonces(run, committed, nonces)
+    given = compute_commitments_digest(
+        {i: compute_nonce_commitment(i, nonce) for i, nonce in revealed.items()}
+    )
     if given != run.commitments:
         raise RemoteProtocolError("Expected the nonces that were committed to, got others.")
     return run.with_beacon(revealed)
 
 
-class EdgeWork:
+class PairKeyComputer:
     """Computes everything itself and keeps nothing."""
 
-    def once(self, make: Callable[[*_Asked], _Made], *asked: *_Asked) -> _Made:
+    def compute_once(self, compute: Callable[[*_Asked], _Made], *arguments: *_Asked) -> _Made:
         """What a function gives, which parties of one process ask for with the same arguments."""
-        return make(*asked)
+        return compute(*arguments)
 
-    def twice(self, make: Callable[[*_Asked], _Made], *asked: *_Asked) -> _Made:
+    def compute_for_edge(self, compute: Callable[[*_Asked], _Made], *arguments: *_Asked) -> _Made:
         """The same of a secret of an edge, which its two ends ask for and nobody else."""
-        return make(*asked)
+        return compute(*arguments)
 
-    def pair_secrets(self, private: bytes, exchanges: list[tuple[bytes, bytes]]) -> list[bytes]:
+    def agree_pair_secrets(
+        self, private: bytes, exchanges: list[tuple[bytes, bytes]]
+    ) -> list[bytes]:
         """chain^1 for each (peer key, salt)."""
         return agree(private, exchanges)
 
@@ -188,33 +192,35 @@ class EdgeWork:
         """Nothing is kept."""
 
 
-class SharedEdgeWork(EdgeWork):
+class CachedPairKeyComputer(PairKeyComputer):
     """For parties of one process. What one end leaves the other takes away, so nothing stays.
 
     `clear` drops what nobody came for.
     """
 
     def __init__(self) -> None:
-        self._known: dict[Any, Any] = {}
+        self._cached: dict[Any, Any] = {}
         self._pairs: dict[bytes, bytes] = {}
         self._secrets: dict[bytes, bytes] = {}
 
-    def once(self, make: Callable[[*_Asked], _Made], *asked: *_Asked) -> _Made:
+    def compute_once(self, make: Callable[[*_Asked], _Made], *asked: *_Asked) -> _Made:
         """As in `EdgeWork`, made once."""
-        if (make, asked) not in self._known:
-            self._known[make, asked] = make(*asked)
-        made: _Made = self._known[make, asked]
+        if (make, asked) not in self._cached:
+            self._cached[make, asked] = make(*asked)
+        made: _Made = self._cached[make, asked]
         return made
 
-    def twice(self, make: Callable[[*_Asked], _Made], *asked: *_Asked) -> _Made:
+    def compute_for_edge(self, make: Callable[[*_Asked], _Made], *asked: *_Asked) -> _Made:
         """As in `EdgeWork`, made for one end and forgotten with the other."""
-        if (make, asked) in self._known:
-            made: _Made = self._known.pop((make, asked))
+        if (make, asked) in self._cached:
+            made: _Made = self._cached.pop((make, asked))
         else:
-            made = self._known[make, asked] = make(*asked)
+            made = self._cached[make, asked] = make(*asked)
         return made
 
-    def pair_secrets(self, private: bytes, exchanges: list[tuple[bytes, bytes]]) -> list[bytes]:
+    def agree_pair_secrets(
+        self, private: bytes, exchanges: list[tuple[bytes, bytes]]
+    ) -> list[bytes]:
         """As in `EdgeWork`, one exchange an edge. The salt names the edge: it has both keys."""
         missing = [exchange for exchange in exchanges if exchange[1] not in self._pairs]
         mine = {salt for _, salt in missing}
@@ -232,7 +238,7 @@ class SharedEdgeWork(EdgeWork):
 
     def decapsulate(self, seed: bytes, ciphertexts: list[bytes]) -> list[bytes]:
         """As in `EdgeWork`, but for what was encapsulated here, for this very key."""
-        public = kem_public(seed)
+        public = derive_kem_public_key(seed)
         known = [self._secrets.pop(digest(b"parley/shared", public, c), None) for c in ciphertexts]
         missing = [c for c, secret in zip(ciphertexts, known, strict=True) if secret is None]
         fresh = iter(decapsulate(seed, missing) if missing else ())
@@ -240,7 +246,7 @@ class SharedEdgeWork(EdgeWork):
 
     def clear(self, *, ciphertexts: bool = False) -> None:
         """Forget what nobody came for; of `ciphertexts` only when none is on its way."""
-        self._known.clear()
+        self._cached.clear()
         self._pairs.clear()
         if ciphertexts:
             self._secrets.clear()

@@ -50,27 +50,27 @@ from dataclasses import dataclass
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.interface import DropStage, SumResult, TooFewSurvivors
 from parley.secure_agg.messages import Bytes
-from parley.secure_agg.pair_keys import EdgeWork
-from parley.secure_agg.pairwise_party import Party
-from parley.secure_agg.pairwise_server import Server
+from parley.secure_agg.pair_keys import PairKeyComputer
+from parley.secure_agg.pairwise_party import MaskingParty
+from parley.secure_agg.pairwise_server import MaskingServer
 from parley.secure_agg.party_masking import MaskJob, add_shared_masks
 from parley.secure_agg.protocol_parameters import STAGES
 
 
-class Wire:
+class TrafficCounter:
     """Counts the bytes that would travel: up, down, and by the kind of message."""
 
     def __init__(self) -> None:
         self.bytes_up = self.bytes_down = 0
         self.by_kind: Counter[int] = Counter()
 
-    def up(self, message: Bytes) -> Bytes:
+    def count_up(self, message: Bytes) -> Bytes:
         """A message from a party to the server."""
         self.bytes_up += len(message)
         self.by_kind[message[1]] += len(message)
         return message
 
-    def down(self, message: Bytes, copies: int = 1) -> Bytes:
+    def count_down(self, message: Bytes, copies: int = 1) -> Bytes:
         """A message from the server to a party, or to several."""
         self.bytes_down += copies * len(message)
         self.by_kind[message[1]] += copies * len(message)
@@ -78,7 +78,7 @@ class Wire:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Block:
+class LocalPartyGroup:
     """All parties of a run, in one process: bit for bit the same as so many separate ones.
 
     They share the `work` of the edges between them, and each edge's mask is expanded once: added to
@@ -86,18 +86,18 @@ class Block:
     other: twice the keystream, but memory for one vector instead of B.
     """
 
-    parties: dict[int, Party]
-    work: EdgeWork
+    parties: dict[int, MaskingParty]
+    work: PairKeyComputer
     shared_bytes: int
 
-    def masked(
+    def mask_vectors(
         self, plans: Mapping[int, Bytes], vectors: Mapping[int, Ring], *, size: int, context: bytes
     ) -> Iterator[Bytes]:
         """Masked vectors of `size` bytes of the parties of `plans`, one after the other."""
         chosen = [i for i in plans if i in vectors]
         if size * len(chosen) > self.shared_bytes:
             for i in chosen:
-                yield self.parties[i].on_plan(plans[i], vectors[i], context=context)
+                yield self.parties[i].handle_plan(plans[i], vectors[i], context=context)
             return
         jobs = [self.parties[i].start_round(plans[i], vectors[i], context=context) for i in chosen]
         _mask_together(jobs)
@@ -107,39 +107,49 @@ class Block:
 
 def _mask_together(jobs: list[MaskJob]) -> None:
     """Mask B vectors; a key that one adds and another subtracts is expanded once."""
-    adds = {key: n for n, job in enumerate(jobs) for key in job.plus}
-    edges = [(adds[key], n, key) for n, job in enumerate(jobs) for key in job.minus if key in adds]
+    adds = {key: n for n, job in enumerate(jobs) for key in job.added_keys}
+    edges = [
+        (adds[key], n, key)
+        for n, job in enumerate(jobs)
+        for key in job.subtracted_keys
+        if key in adds
+    ]
     paired = {key for _, _, key in edges}
     alone = [(n, 1, key) for key, n in adds.items() if key not in paired]
-    alone += [(n, -1, key) for n, job in enumerate(jobs) for key in job.minus if key not in paired]
+    alone += [
+        (n, -1, key)
+        for n, job in enumerate(jobs)
+        for key in job.subtracted_keys
+        if key not in paired
+    ]
     add_shared_masks([job.words for job in jobs], alone, edges)
 
 
-def join(server: Server, block: Block, wire: Wire) -> None:
+def join(server: MaskingServer, block: LocalPartyGroup, wire: TrafficCounter) -> None:
     """Set-up, once a run: signed keys up, the roster down, pair secrets agreed on."""
     for party in block.parties.values():
-        server.on_advertise(wire.up(party.advertise()))
-    rosters, nonces = server.roster(), server.adverts.nonces()
+        server.handle_advertise(wire.count_up(party.advertise()))
+    rosters, nonces = server.build_rosters(), server.adverts.encode_nonces()
     if nonces:
-        wire.down(nonces, copies=len(rosters))
+        wire.count_down(nonces, copies=len(rosters))
     for i, roster in rosters.items():
-        answer = block.parties[i].on_roster(wire.down(roster), nonces)
+        answer = block.parties[i].handle_roster(wire.count_down(roster), nonces)
         if answer:
-            server.on_encapsulated(wire.up(answer))
+            server.handle_encapsulated(wire.count_up(answer))
     block.work.clear()
 
 
 def run_secure_sum(
-    server: Server,
-    block: Block,
+    server: MaskingServer,
+    parties: LocalPartyGroup,
     vectors: Mapping[int, Ring],
     *,
     dimension: int,
     round_number: int,
     context: bytes,
     dropped: Mapping[int, DropStage],
-    wire: Wire,
-    setup: Wire,
+    traffic: TrafficCounter,
+    setup_traffic: TrafficCounter,
 ) -> SumResult:
     """One round of the whole protocol, all parties and the server in this process.
 
@@ -155,55 +165,55 @@ def run_secure_sum(
     run = server.run
     try:
         # Shares of the round: they travel with an earlier message, so they are no stage.
-        for party in block.parties.values():
-            server.on_shares(wire.up(party.prepare(round_number)), number=round_number)
-        block.work.clear()
+        for party in parties.parties.values():
+            server.handle_shares(traffic.count_up(party.prepare(round_number)), number=round_number)
+        parties.work.clear()
 
         # The last of the set-up, which travels with the first plan: the ciphertexts.
         if server.round_number == 0:
-            for i, party in block.parties.items():
-                ciphertexts = server.ciphertexts(i)
+            for i, party in parties.parties.items():
+                ciphertexts = server.get_ciphertexts(i)
                 if ciphertexts:
-                    complaint = party.on_ciphertexts(setup.down(ciphertexts))
+                    complaint = party.handle_ciphertexts(setup_traffic.count_down(ciphertexts))
                     if complaint:
-                        server.on_complaint(setup.up(complaint))
-            block.work.clear(ciphertexts=True)
+                        server.handle_complaint(setup_traffic.count_up(complaint))
+            parties.work.clear(ciphertexts=True)
 
         # Stage 1: the plan, and the masked vectors.
         plans = server.plan(round_number, dimension=dimension, context=context)
         for plan in plans.values():
-            wire.down(plan)
-        heard = {i: plan for i, plan in plans.items() if _speaks(i, dropped, 0)}
+            traffic.count_down(plan)
+        heard = {i: plan for i, plan in plans.items() if _is_active(i, dropped, 0)}
         size = dimension * run.ring_bits // 8
-        for masked in block.masked(heard, vectors, size=size, context=context):
-            server.on_vector(wire.up(masked))
-        block.work.clear()
+        for masked in parties.mask_vectors(heard, vectors, size=size, context=context):
+            server.handle_vector(traffic.count_up(masked))
+        parties.work.clear()
         survivors = server.survivors
 
         # Stage 2: the survivors' list. They confirm it to each other first.
         listed = server.close()
-        wire.down(listed, copies=len(survivors))
-        for _, party in _speaking(block, survivors, dropped, 1):
+        traffic.count_down(listed, copies=len(survivors))
+        for _, party in _iterate_active(parties, survivors, dropped, 1):
             with suppress(TooFewSurvivors):  # a party that will not answer is one that is silent
-                server.on_confirm(wire.up(party.on_survivors(listed)))
+                server.handle_confirm(traffic.count_up(party.handle_survivors(listed)))
 
         # Stage 3: each sees that enough signed the same list, then reveals.
-        confirmations = server.confirmations()
+        confirmations = server.build_confirmations()
         for reply in confirmations.values():
-            wire.down(reply)
-        for i, party in _speaking(block, confirmations, dropped, 2):
+            traffic.count_down(reply)
+        for i, party in _iterate_active(parties, confirmations, dropped, 2):
             with suppress(TooFewSurvivors):
-                server.on_reveal(wire.up(party.on_confirmations(confirmations[i])))
+                server.handle_reveal(traffic.count_up(party.handle_confirmations(confirmations[i])))
         return SumResult(
             total=server.finish(),
             survivors=survivors,
-            bytes_up=wire.bytes_up,
-            bytes_down=wire.bytes_down,
+            bytes_up=traffic.bytes_up,
+            bytes_down=traffic.bytes_down,
             stages=STAGES,
         )
     finally:
-        for party in block.parties.values():
-            party.abandon()
+        for party in parties.parties.values():
+            party.abort_round()
 
 
 _SILENT_FROM = {
@@ -213,12 +223,12 @@ _SILENT_FROM = {
 }
 
 
-def _speaks(party: int, dropped: Mapping[int, DropStage], moment: int) -> bool:
+def _is_active(party: int, dropped: Mapping[int, DropStage], moment: int) -> bool:
     stage = dropped.get(party)
     return stage is None or _SILENT_FROM[stage] > moment
 
 
-def _speaking(
-    block: Block, parties: Iterable[int], dropped: Mapping[int, DropStage], moment: int
-) -> Iterator[tuple[int, Party]]:
-    return ((i, block.parties[i]) for i in parties if _speaks(i, dropped, moment))
+def _iterate_active(
+    block: LocalPartyGroup, parties: Iterable[int], dropped: Mapping[int, DropStage], moment: int
+) -> Iterator[tuple[int, MaskingParty]]:
+    return ((i, block.parties[i]) for i in parties if _is_active(i, dropped, moment))

@@ -28,28 +28,28 @@ from parley.secure_agg.messages import (
     decode,
     encode,
 )
-from parley.secure_agg.pair_keys import EdgeWork
+from parley.secure_agg.pair_keys import PairKeyComputer
 from parley.secure_agg.party_joining import (
     accept_roster,
     complete_pairs,
+    derive_public_keys,
     encapsulate_to_all,
-    own_keys,
 )
 from parley.secure_agg.party_masking import MaskJob, open_round, prepare_round
-from parley.secure_agg.party_state import MaskingState, OpenRound, Phase
-from parley.secure_agg.primitives import KEM_SEED_BYTES, Entropy, sign, signing_public
-from parley.secure_agg.protocol_parameters import Policy, RunParameters
+from parley.secure_agg.party_state import MaskingState, OpenRound, PartyPhase
+from parley.secure_agg.primitives import KEM_SEED_BYTES, Entropy, derive_signing_public_key, sign
+from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
 from parley.secure_agg.round_outcome import SECRET_BYTES, pack_mask, unpack_mask
-from parley.secure_agg.signed_statements import advertised, confirmed
+from parley.secure_agg.signed_statements import digest_advertisement, digest_survivors
 from parley.secure_agg.survivor_confirmation import (
     accept_survivors,
+    build_reveal,
     check_certificate,
-    make_reveal,
-    true_signers,
+    find_true_signers,
 )
 
 
-class Party:
+class MaskingParty:
     """One party of one run.
 
     Methods take the bytes of a message and return the bytes of the answer. A refusal raises and
@@ -62,13 +62,13 @@ class Party:
         self,
         *,
         run: RunParameters,
-        policy: Policy,
+        policy: ProtocolRequirements,
         index: int,
         identity: bytes,
         entropy: Entropy,
         nonce: bytes = b"",
         state: MaskingState | None = None,
-        work: EdgeWork | None = None,
+        work: PairKeyComputer | None = None,
     ) -> None:
         """A party before its first message, or resumed from `state`.
 
@@ -81,10 +81,11 @@ class Party:
         policy.check(run)
         if not 0 <= index < run.parties:
             raise LocalProtocolError(f"Expected index 0 to {run.parties - 1}, got {index}.")
-        if policy.identities[index] != signing_public(identity):
+        if policy.identities[index] != derive_signing_public_key(identity):
             raise LocalProtocolError(
                 f"Expected the identity pinned for party {index}, "
-                f"{policy.identities[index].hex()}, got {signing_public(identity).hex()}."
+                f"{policy.identities[index].hex()}, got "
+                f"{derive_signing_public_key(identity).hex()}."
             )
         if len(nonce) != (NONCE_BYTES if run.sparse and state is None else 0):
             raise LocalProtocolError(
@@ -93,17 +94,17 @@ class Party:
             )
         if state is not None and (
             state.index != index
-            or state.run.proposed != run.proposed
+            or state.run.without_beacon != run.without_beacon
             or state.roster != policy.roster
         ):
             raise LocalProtocolError(
                 f"Expected the state of party {index} in run {run.run_id.hex()}, got that of party "
                 f"{state.index} in run {state.run.run_id.hex()}, or of another roster."
             )
-        self._policy, self._identity, self._entropy = policy, identity, entropy
-        self._work = work or EdgeWork()
+        self._requirements, self._identity, self._entropy = policy, identity, entropy
+        self._work = work or PairKeyComputer()
         self.state = state or MaskingState(
-            run=run.proposed, index=index, roster=policy.roster, nonce=nonce
+            run=run.without_beacon, index=index, roster=policy.roster, nonce=nonce
         )
 
     def __repr__(self) -> str:
@@ -120,35 +121,37 @@ class Party:
             AlgorithmMissing: the installed library has no ML-KEM.
         """
         state = self.state
-        if state.phase is not Phase.NEW:
+        if state.phase is not PartyPhase.NEW:
             raise LocalProtocolError(f"Expected to advertise while NEW, got {state.phase.name}.")
         state.private_key = self._entropy(SECRET_BYTES)
         state.kem_seed = self._entropy(KEM_SEED_BYTES)
-        key, nonce = own_keys(state), state.nonce or bytes(NONCE_BYTES)
-        statement = advertised(state.run.fingerprint, state.roster, state.index, key, nonce)
-        state.phase = Phase.ADVERTISED
+        key, nonce = derive_public_keys(state), state.nonce or bytes(NONCE_BYTES)
+        statement = digest_advertisement(
+            state.run.fingerprint, state.roster, state.index, key, nonce
+        )
+        state.phase = PartyPhase.ADVERTISED
         signature = sign(self._identity, statement)
         message = Advertise(
             sender=state.index, round_number=0, key=key, nonce=nonce, signature=signature
         )
         return encode(state.run, message)
 
-    def on_roster(self, data: Bytes, nonces: Bytes = b"") -> bytes:
+    def handle_roster(self, data: Bytes, nonces: Bytes = b"") -> bytes:
         """ADVERTISED → PAIRING with an Encapsulated.
 
         Verifies the neighbours' signed keys and agrees on X25519's secrets.
         """
         state = self.state
-        self._expect("a roster", Phase.ADVERTISED)
-        joined = accept_roster(state, data, nonces, self._policy, self._work)
+        self._require_phase("a roster", PartyPhase.ADVERTISED)
+        joined = accept_roster(state, data, nonces, self._requirements, self._work)
         state.pairing, items = encapsulate_to_all(state.index, joined, self._work)
         message = Encapsulated(sender=state.index, round_number=0, items=items)
-        answer, state.phase = encode(state.run, message), Phase.PAIRING
-        state.run, state.near = joined.run, joined.near
+        answer, state.phase = encode(state.run, message), PartyPhase.PAIRING
+        state.run, state.neighbours = joined.run, joined.neighbours
         state.private_key, state.nonce = b"", b""
         return answer
 
-    def on_ciphertexts(self, data: Bytes) -> bytes:
+    def handle_ciphertexts(self, data: Bytes) -> bytes:
         """PAIRING → IDLE: the neighbours' ciphertexts; the pair secrets are whole from here.
 
         In any later state they are not looked at: a server that does not know whether they came
@@ -159,15 +162,15 @@ class Party:
             party is in no round. It may be asked to prove it (`prove`) until it sends a vector.
         """
         state = self.state
-        if state.phase <= Phase.PAIRING:
-            self._expect("ciphertexts", Phase.PAIRING)
-            if not complete_pairs(state, data, self._policy, self._work, self._entropy):
+        if state.phase <= PartyPhase.PAIRING:
+            self._require_phase("ciphertexts", PartyPhase.PAIRING)
+            if not complete_pairs(state, data, self._requirements, self._work, self._entropy):
                 state.kem_seed = b""
-            state.phase = Phase.IDLE
+            state.phase = PartyPhase.IDLE
         if not state.kem_seed:  # nothing is disputed, or nothing can be proved any more
             return b""
         accused = np.zeros(state.run.degree, dtype=bool)
-        accused[[n for n, j in enumerate(state.near) if j in state.disputed]] = True
+        accused[[n for n, j in enumerate(state.neighbours) if j in state.disputed]] = True
         complaint = Complaint(sender=state.index, round_number=0, accused=pack_mask(accused))
         return encode(state.run, complaint)
 
@@ -179,15 +182,15 @@ class Party:
         fewer than t with the colluders: `survivor_confirmation`.
         """
         state = self.state
-        if state.phase is not Phase.IDLE or not state.disputed or not state.kem_seed:
+        if state.phase is not PartyPhase.IDLE or not state.disputed or not state.kem_seed:
             raise RemoteProtocolError(
                 f"Expected a dispute before the first vector to prove, got {state.phase.name} "
                 f"with {len(state.disputed)} disputed ciphertexts."
             )
-        certificate, identities = (plan, survivors, confirmations), self._policy.identities
-        check_certificate(state.run, state.near, certificate, identities, self._work)
+        certificate, identities = (plan, survivors, confirmations), self._requirements.identities
+        check_certificate(state.run, state.neighbours, certificate, identities, self._work)
         evidence = Evidence(sender=state.index, round_number=0, seed=state.kem_seed)
-        state.phase, state.kem_seed, state.chains = Phase.LEFT, b"", []
+        state.phase, state.kem_seed, state.chains = PartyPhase.LEFT, b"", []
         state.prepared.clear()
         return encode(state.run, evidence)
 
@@ -199,7 +202,7 @@ class Party:
         """
         return prepare_round(self.state, number, self._work, self._entropy)
 
-    def on_plan(self, data: Bytes, vector: Ring, *, context: bytes) -> memoryview:
+    def handle_plan(self, data: Bytes, vector: Ring, *, context: bytes) -> memoryview:
         """IDLE, MASKED or CONFIRMED → MASKED: the masked vector.
 
         A round that was open is over: it is erased and never answered again.
@@ -210,55 +213,57 @@ class Party:
         return self.start_round(data, vector, context=context).run()
 
     def start_round(self, data: Bytes, vector: Ring, *, context: bytes) -> MaskJob:
-        """`on_plan` up to the masking itself, which a block does for all its parties at once."""
-        self._expect("a plan", Phase.IDLE, Phase.MASKED, Phase.CONFIRMED)
-        return open_round(self.state, data, vector, context, self._policy, self._work)
+        """`handle_plan` up to the masking itself, which a block does for all its parties at
+        once.
+        """
+        self._require_phase("a plan", PartyPhase.IDLE, PartyPhase.MASKED, PartyPhase.CONFIRMED)
+        return open_round(self.state, data, vector, context, self._requirements, self._work)
 
-    def on_survivors(self, data: Bytes) -> bytes:
+    def handle_survivors(self, data: Bytes) -> bytes:
         """MASKED → CONFIRMED with a signature of the list."""
-        self._expect("a survivors' list", Phase.MASKED)
-        state, current = self.state, self._current()
+        self._require_phase("a survivors' list", PartyPhase.MASKED)
+        state, current = self.state, self._get_open_round()
         message = decode(state.run, data, Survivors)
         try:
             self._check_round(message, current)
-            accept_survivors(state, current, message.survivors, self._policy)
+            accept_survivors(state, current, message.survivors, self._requirements)
         except (RemoteProtocolError, TooFewSurvivors):
-            self.abandon()
+            self.abort_round()
             raise
         current.survivors = message.survivors
-        statement = confirmed(current.plan_digest, current.survivors)
-        state.phase = Phase.CONFIRMED  # from here no other list of this round is signed
+        statement = digest_survivors(current.plan_digest, current.survivors)
+        state.phase = PartyPhase.CONFIRMED  # from here no other list of this round is signed
         signature = sign(self._identity, statement)
         confirm = Confirm(sender=state.index, round_number=current.number, signature=signature)
         return encode(state.run, confirm)
 
-    def on_confirmations(self, data: Bytes) -> bytes:
+    def handle_confirmations(self, data: Bytes) -> bytes:
         """CONFIRMED → IDLE: check who signed the same list, then reveal. The round is erased."""
-        self._expect("confirmations", Phase.CONFIRMED)
-        run, current = self.state.run, self._current()
+        self._require_phase("confirmations", PartyPhase.CONFIRMED)
+        run, current = self.state.run, self._get_open_round()
         message = decode(run, data, Confirmations)
-        signed, identities = (current.plan_digest, current.survivors), self._policy.identities
+        signed, identities = (current.plan_digest, current.survivors), self._requirements.identities
         try:
             self._check_round(message, current)
-            true_signers(run, *signed, message, identities, self._work)
+            find_true_signers(run, *signed, message, identities, self._work)
             survived: list[bool] = unpack_mask(current.survivors, run.parties).tolist()
-            return encode(run, make_reveal(self.state, current, survived))
+            return encode(run, build_reveal(self.state, current, survived))
         finally:
-            self.abandon()
+            self.abort_round()
 
-    def abandon(self) -> None:
+    def abort_round(self) -> None:
         """End the open round, if any: its secrets are erased and it is never answered again."""
-        if self.state.phase in (Phase.MASKED, Phase.CONFIRMED):
-            self.state.phase, self.state.current = Phase.IDLE, None
+        if self.state.phase in (PartyPhase.MASKED, PartyPhase.CONFIRMED):
+            self.state.phase, self.state.current = PartyPhase.IDLE, None
 
-    def _expect(self, what: str, *phases: Phase) -> None:
+    def _require_phase(self, subject: str, *phases: PartyPhase) -> None:
         if self.state.phase not in phases:
             names = " or ".join(phase.name for phase in phases)
             raise RemoteProtocolError(
-                f"Expected {what} while {names}, got it while {self.state.phase.name}."
+                f"Expected {subject} while {names}, got it while {self.state.phase.name}."
             )
 
-    def _current(self) -> OpenRound:
+    def _get_open_round(self) -> OpenRound:
         if self.state.current is None:
             raise LocalProtocolError("Expected an open round in the state, got none.")
         return self.state.current

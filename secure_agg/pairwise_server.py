@@ -19,8 +19,8 @@ from parley.secure_agg.interface import (
     RemoteProtocolError,
     TooFewSurvivors,
 )
-from parley.secure_agg.key_setup import Adverts
-from parley.secure_agg.mask_graph import commitments_digest, roster_digest
+from parley.secure_agg.key_setup import AdvertisedKeys
+from parley.secure_agg.mask_graph import compute_commitments_digest, compute_roster_digest
 from parley.secure_agg.messages import (
     Advertise,
     AnyMessage,
@@ -30,17 +30,17 @@ from parley.secure_agg.messages import (
     Encapsulated,
     Evidence,
     Reveal,
-    Shares,
+    RoundShares,
     Vector,
     decode,
 )
-from parley.secure_agg.protocol_parameters import RunParameters, precedes_pairing
-from parley.secure_agg.round_outcome import ENVELOPE_BYTES, participants_of
-from parley.secure_agg.server_round import BadDealer, OpenSum, ServerPhase
-from parley.secure_agg.share_delivery import Delivery
+from parley.secure_agg.protocol_parameters import RunParameters, is_before_pairing
+from parley.secure_agg.round_outcome import ENVELOPE_BYTES, choose_participants
+from parley.secure_agg.server_round import BadDealer, ServerPhase, ServerRound
+from parley.secure_agg.share_delivery import CiphertextDelivery
 
 
-class Server:
+class MaskingServer:
     """The server of one run. Holds nothing that is secret from it, and no party's vector.
 
     RemoteProtocolError is a message that it refuses, unchanged: its sender's doing, or of another
@@ -64,49 +64,53 @@ class Server:
                 before there are any (`with_commitments`).
             deployment: as in the parties' `Policy`.
         """
-        self.run, self.phase, self.round_number = run.proposed, ServerPhase.JOINING, 0
+        self.run, self.phase, self.round_number = run.without_beacon, ServerPhase.JOINING, 0
         self._proposed, self._deployment = self.run, deployment
-        self.adverts = Adverts(
+        self.adverts = AdvertisedKeys(
             run=self.run,
             identities=identities,
-            roster=roster_digest(identities, deployment),
+            roster=compute_roster_digest(identities, deployment),
             commitments=dict(commitments or {}),
         )
         """Signed keys, by party."""
         self.blamed: set[int] = set()
         """Parties that what they shared out convicts: they take part in no further round."""
-        self._near: list[list[int]] = []
-        self._slot: list[dict[int, int]] = []  # by party: neighbour to its place in `near`
-        self._dealt: dict[int, dict[int, Shares]] = {}  # of coming rounds, by round and party
-        self._sum: OpenSum | None = None
-        self._delivery: Delivery | None = None
+        self._neighbours: list[list[int]] = []
+        self._slots: list[dict[int, int]] = []  # by party: neighbour to its place in `near`
+        self._round_shares: dict[
+            int, dict[int, RoundShares]
+        ] = {}  # of coming rounds, by round and party
+        self._sum: ServerRound | None = None
+        self._delivery: CiphertextDelivery | None = None
 
     def __repr__(self) -> str:
         return f"<Server: {self.phase.name}, round {self.round_number}>"
 
-    def with_commitments(self, commitments: Mapping[int, bytes], *, run_id: bytes) -> Server:
+    def with_commitments(self, commitments: Mapping[int, bytes], *, run_id: bytes) -> MaskingServer:
         """A server for a new set-up, whose parties committed to nonces.
 
         Who committed must advertise, or the set-up is void (`Adverts.unrevealed`): it is repeated
         without them, under fresh commitments and another `run_id`.
         """
-        return Server(
-            run=replace(self._proposed, run_id=run_id, commitments=commitments_digest(commitments)),
+        return MaskingServer(
+            run=replace(
+                self._proposed, run_id=run_id, commitments=compute_commitments_digest(commitments)
+            ),
             identities=self.adverts.identities,
             commitments=commitments,
             deployment=self._deployment,
         )
 
-    def on_advertise(self, data: Bytes) -> int:
+    def handle_advertise(self, data: Bytes) -> int:
         """JOINING: keep a party's signed key; its index is returned."""
         message = self._accept(data, Advertise, ServerPhase.JOINING)
-        self.adverts.take(message)
+        self.adverts.add_advertisement(message)
         return message.sender
 
-    def roster(self) -> Mapping[int, bytes]:
+    def build_rosters(self) -> Mapping[int, bytes]:
         """JOINING → READY: the roster for each party that advertised, made when it is read."""
-        self._local("make the roster", ServerPhase.JOINING)
-        adverts, silent = self.adverts.of, len(self.adverts.unrevealed)
+        self._require_phase("make the roster", ServerPhase.JOINING)
+        adverts, silent = self.adverts.by_party, len(self.adverts.unrevealed)
         if silent:
             raise LocalProtocolError(
                 f"Expected all who committed to advertise, {silent} did not: the set-up is void."
@@ -114,16 +118,16 @@ class Server:
         self.run = run = self.run.with_beacon({i: a.nonce for i, a in adverts.items()})
         if len(adverts) < run.min_survivors:
             raise TooFewSurvivors(f"Expected >= {run.min_survivors} parties, got {len(adverts)}.")
-        self._near = [[j for j in row if j in adverts] for row in run.neighbours.tolist()]
-        self._slot = [{j: at for at, j in enumerate(row)} for row in self._near]
-        self._delivery = Delivery(
-            run=run, roster=self.adverts.roster, adverts=adverts, near=self._near
+        self._neighbours = [[j for j in row if j in adverts] for row in run.neighbours.tolist()]
+        self._slots = [{j: at for at, j in enumerate(row)} for row in self._neighbours]
+        self._delivery = CiphertextDelivery(
+            run=run, roster=self.adverts.roster, adverts=adverts, neighbours=self._neighbours
         )
         self.phase = ServerPhase.READY
-        return self.adverts.rosters(self._near)
+        return self.adverts.build_rosters(self._neighbours)
 
     @property
-    def delivery(self) -> Delivery:
+    def delivery(self) -> CiphertextDelivery:
         """The ciphertexts, from READY on."""
         if self._delivery is None:
             raise RemoteProtocolError(
@@ -131,21 +135,21 @@ class Server:
             )
         return self._delivery
 
-    def on_encapsulated(self, data: Bytes) -> int:
+    def handle_encapsulated(self, data: Bytes) -> int:
         """READY, before the first round: keep a party's ciphertexts."""
         message = decode(self.run, data, Encapsulated)
-        self.delivery.take(message)
+        self.delivery.add_ciphertexts(message)
         return message.sender
 
-    def ciphertexts(self, party: int) -> bytes:
+    def get_ciphertexts(self, party: int) -> bytes:
         """Any phase after JOINING: what goes with whatever a party is sent until it answers with a
         vector, with shares of a later round, or with a complaint; empty afterwards."""
-        return self._delivery.of(party) if self._delivery is not None else b""
+        return self._delivery.build_ciphertexts(party) if self._delivery is not None else b""
 
-    def on_complaint(self, data: Bytes) -> int:
+    def handle_complaint(self, data: Bytes) -> int:
         """Any phase after JOINING: a party says whose ciphertexts do not match."""
         message = decode(self.run, data, Complaint)
-        self.delivery.accuse(message)
+        self.delivery.add_complaint(message)
         self.blamed |= self.delivery.blamed
         return message.sender
 
@@ -157,39 +161,39 @@ class Server:
         """
         return self._delivery.to_prove if self._delivery is not None else ()
 
-    def on_evidence(self, data: Bytes) -> int:
+    def handle_evidence(self, data: Bytes) -> int:
         """Any phase after JOINING: who lied about a ciphertext is blamed."""
         message = decode(self.run, data, Evidence)
-        self.delivery.judge(message)
+        self.delivery.judge_evidence(message)
         self.blamed |= self.delivery.blamed
         return message.sender
 
-    def on_shares(self, data: Bytes, *, number: int | None = None) -> int:
+    def handle_shares(self, data: Bytes, *, number: int | None = None) -> int:
         """Any phase after JOINING: keep a party's shares of a coming round.
 
         Args:
             number: the round that they were asked for; None: the coming one. Any other is refused.
         """
-        message = decode(self.run, data, Shares)
+        message = decode(self.run, data, RoundShares)
         asked, sender = self.round_number + 1 if number is None else number, message.sender
         if message.round_number != asked or asked <= self.round_number:
             raise RemoteProtocolError(
                 f"Expected shares of party {sender} for round {asked}, got them for round "
                 f"{message.round_number}."
             )
-        kept = self._dealt.setdefault(asked, {})
-        if self.phase is ServerPhase.JOINING or sender not in self.adverts.of:
+        kept = self._round_shares.setdefault(asked, {})
+        if self.phase is ServerPhase.JOINING or sender not in self.adverts.by_party:
             raise RemoteProtocolError(f"Expected shares of a joined party, got party {sender}.")
         if sender in kept:
             raise RemoteProtocolError(f"Expected one Shares of party {sender}, got two.")
-        if len(message.envelopes) != ENVELOPE_BYTES * len(self._near[sender]):
+        if len(message.envelopes) != ENVELOPE_BYTES * len(self._neighbours[sender]):
             raise RemoteProtocolError(
-                f"Expected {len(self._near[sender])} envelopes of party {sender}, got "
+                f"Expected {len(self._neighbours[sender])} envelopes of party {sender}, got "
                 f"{len(message.envelopes) // ENVELOPE_BYTES}."
             )
         kept[sender] = message
-        if self._delivery is not None and not precedes_pairing(asked):
-            self._delivery.arrived(sender)
+        if self._delivery is not None and not is_before_pairing(asked):
+            self._delivery.discard_ciphertexts(sender)
         return sender
 
     def plan(
@@ -214,40 +218,42 @@ class Server:
                 f"bytes, got {self.phase.name}, {number} and {len(context)}."
             )
         run = self.run
-        shares = self._dealt.get(number, {})
-        joined = set(self.adverts.of)
+        shares = self._round_shares.get(number, {})
+        joined = set(self.adverts.by_party)
         asked = (joined if participants is None else set(participants) & joined) - self.blamed
         if self._delivery is not None:
             asked &= self._delivery.sent
-            asked -= self._delivery.apart
-        chosen = participants_of(run, asked & set(shares))
+            asked -= self._delivery.excluded
+        chosen = choose_participants(run, asked & set(shares))
         self._end_round()
         self.round_number, self.phase = number, ServerPhase.VECTORS
-        self._dealt = {later: kept for later, kept in self._dealt.items() if later > number}
+        self._round_shares = {
+            later: kept for later, kept in self._round_shares.items() if later > number
+        }
         within = set(chosen)
-        self._sum = OpenSum(
+        self._sum = ServerRound(
             run=run,
             number=number,
             dimension=dimension,
             context=context,
-            members={i: [j for j in self._near[i] if j in within] for i in chosen},
-            slots=self._slot,
+            members={i: [j for j in self._neighbours[i] if j in within] for i in chosen},
+            slots=self._slots,
             shares={i: shares[i] for i in chosen},
         )
-        return self._sum.plans()
+        return self._sum.build_plans()
 
     @property
-    def _open(self) -> OpenSum:
+    def _open(self) -> ServerRound:
         if self._sum is None:
             raise LocalProtocolError(f"Expected an open round, got {self.phase.name}.")
         return self._sum
 
-    def on_vector(self, data: Bytes) -> int:
+    def handle_vector(self, data: Bytes) -> int:
         """VECTORS: add a masked vector to the total."""
         message = self._accept(data, Vector, ServerPhase.VECTORS)
-        self._open.add(message)
+        self._open.add_vector(message)
         if self._delivery is not None:
-            self._delivery.arrived(message.sender)
+            self._delivery.discard_ciphertexts(message.sender)
         return message.sender
 
     @property
@@ -257,7 +263,7 @@ class Server:
 
     def close(self) -> bytes:
         """VECTORS → CONFIRMING: the survivors' list, for each of them."""
-        self._local("close the vectors", ServerPhase.VECTORS)
+        self._require_phase("close the vectors", ServerPhase.VECTORS)
         run = self.run
         arrived = self._open.arrived
         convicted, got = self.blamed & arrived, len(arrived)
@@ -271,20 +277,20 @@ class Server:
             self._end_round()
             raise TooFewSurvivors(f"Expected >= {run.min_survivors} survivors, got {got}.")
         self.phase = ServerPhase.CONFIRMING
-        return self._open.listed()
+        return self._open.build_survivors_list()
 
-    def on_confirm(self, data: Bytes) -> int:
+    def handle_confirm(self, data: Bytes) -> int:
         """CONFIRMING: keep a survivor's signature of the list."""
         message = self._accept(data, Confirm, ServerPhase.CONFIRMING)
-        self._open.sign(message, self.adverts.identities[message.sender])
+        self._open.add_confirmation(message, self.adverts.identities[message.sender])
         return message.sender
 
-    def confirmations(self) -> dict[int, bytes]:
+    def build_confirmations(self) -> dict[int, bytes]:
         """CONFIRMING → UNMASKING: for each party that confirmed, who else did; one message.
 
         As many signatures as a party asks for, and no more.
         """
-        self._local("pass on confirmations", ServerPhase.CONFIRMING)
+        self._require_phase("pass on confirmations", ServerPhase.CONFIRMING)
         run, summed = self.run, self._open
         signers = sorted(summed.signatures)
         if len(signers) < run.confirmations:
@@ -295,14 +301,14 @@ class Server:
             )
         self.phase = ServerPhase.UNMASKING
         if self._delivery is not None:
-            everybody = summed.head, summed.listed(), summed.confirmations()
-            self._delivery.show(everybody, np.isin(np.arange(run.parties), signers))
-        return dict.fromkeys(signers, summed.confirmations(run.confirmations))
+            everybody = summed.head, summed.build_survivors_list(), summed.build_confirmations()
+            self._delivery.record_certificate(everybody, np.isin(np.arange(run.parties), signers))
+        return dict.fromkeys(signers, summed.build_confirmations(run.confirmations))
 
-    def on_reveal(self, data: Bytes) -> int:
+    def handle_reveal(self, data: Bytes) -> int:
         """UNMASKING: keep what a survivor reveals, as far as it is true."""
         message = self._accept(data, Reveal, ServerPhase.UNMASKING)
-        self._open.reveal(message)
+        self._open.add_reveal(message)
         return message.sender
 
     def finish(self) -> Ring:
@@ -312,19 +318,19 @@ class Server:
             TooFewSurvivors: a mask cannot be rebuilt. The round is given up, and its total with
                 it; who is to blame takes part in no other.
         """
-        self._local("finish", ServerPhase.UNMASKING)
+        self._require_phase("finish", ServerPhase.UNMASKING)
         try:
-            return self._open.total()
+            return self._open.compute_total()
         except BadDealer as error:
             self.blamed.add(error.party)
             raise
         finally:
             self._end_round()
 
-    def _local(self, what: str, phase: ServerPhase) -> None:
+    def _require_phase(self, action: str, phase: ServerPhase) -> None:
         if self.phase is not phase:
             raise LocalProtocolError(
-                f"Expected to {what} while {phase.name}, got {self.phase.name}."
+                f"Expected to {action} while {phase.name}, got {self.phase.name}."
             )
 
     def _accept(self, data: Bytes, kind: type[AnyMessage], phase: ServerPhase) -> AnyMessage:

@@ -12,36 +12,36 @@ import numpy as np
 
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.mask_graph import NONCE_BYTES
-from parley.secure_agg.messages import Bytes, Ciphertexts, Nonces, Roster, decode, kem_items
+from parley.secure_agg.messages import Bytes, Ciphertexts, Nonces, Roster, decode, split_kem_items
 from parley.secure_agg.pair_keys import (
-    Direction,
-    EdgeWork,
-    confirmation,
-    confirms,
-    direction,
-    pair_base,
-    pair_chain,
-    place,
-    transcript,
-    under_pad,
-    with_revealed,
+    DirectionKeys,
+    PairKeyComputer,
+    apply_pad,
+    compute_ciphertext_id,
+    compute_confirmation_tag,
+    compute_transcript,
+    derive_direction_keys,
+    derive_pair_base,
+    derive_pair_chain,
+    is_confirmation_tag,
+    with_revealed_beacon,
 )
 from parley.secure_agg.party_state import MaskingState, Pairing
 from parley.secure_agg.primitives import (
     KEY_BYTES,
     PUBLIC_KEY_BYTES,
     Entropy,
-    kem_public,
-    public_key,
-    verifies,
+    derive_kem_public_key,
+    derive_public_key,
+    is_valid_signature,
 )
-from parley.secure_agg.protocol_parameters import Policy, RunParameters
+from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
 from parley.secure_agg.round_outcome import SECRET_BYTES, SIGNATURE_BYTES, unpack_mask
-from parley.secure_agg.signed_statements import advertised
+from parley.secure_agg.signed_statements import digest_advertisement
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Joined:
+class SetupResult:
     """What a party has from set-up.
 
     Attributes:
@@ -51,20 +51,24 @@ class Joined:
     """
 
     run: RunParameters
-    near: list[int]
+    neighbours: list[int]
     transcripts: list[bytes]
     exchanged: list[bytes]
     kem_keys: list[bytes]
 
 
-def own_keys(state: MaskingState) -> bytes:
+def derive_public_keys(state: MaskingState) -> bytes:
     """The public keys of a party that has its private ones."""
-    return public_key(state.private_key) + kem_public(state.kem_seed)
+    return derive_public_key(state.private_key) + derive_kem_public_key(state.kem_seed)
 
 
 def accept_roster(
-    state: MaskingState, data: Bytes, nonces: Bytes, policy: Policy, work: EdgeWork
-) -> Joined:
+    state: MaskingState,
+    data: Bytes,
+    nonces: Bytes,
+    requirements: ProtocolRequirements,
+    work: PairKeyComputer,
+) -> SetupResult:
     """Verifies the neighbours' signed keys, and agrees on X25519's secret with each."""
     proposed = state.run.fingerprint
     roster = decode(state.run, data, Roster)
@@ -79,54 +83,61 @@ def accept_roster(
             f"Expected party {state.index} itself and keys of {len(near)} neighbours in the "
             f"roster, got {len(roster.entries) // size} keys."
         )
-    check_company(run, policy, "present", parties=int(present.sum()), neighbours=len(near))
-    own = own_keys(state)
+    check_neighbour_count(
+        run, requirements, "present", parties=int(present.sum()), neighbours=len(near)
+    )
+    own = derive_public_keys(state)
     entries = [roster.entries[n * size : (n + 1) * size] for n in range(len(near))]
     keys = [entry[:cut] for entry in entries]
     for part in (slice(KEY_BYTES), slice(KEY_BYTES, cut)):
         if part.start != cut and len({key[part] for key in (own, *keys)}) != len(keys) + 1:
             raise RemoteProtocolError("Expected a different key of each party, got one repeated.")
     for j, key, entry in zip(near, keys, entries, strict=True):
-        identity = policy.identities[j]  # pinned, never the server's word
+        identity = requirements.identities[j]  # pinned, never the server's word
         nonce, signature = entry[cut : cut + NONCE_BYTES], entry[cut + NONCE_BYTES :]
-        statement = advertised(proposed, state.roster, j, key, nonce)
-        if not work.once(verifies, identity, signature, statement):
+        statement = digest_advertisement(proposed, state.roster, j, key, nonce)
+        if not work.compute_once(is_valid_signature, identity, signature, statement):
             raise RemoteProtocolError(
                 f"Expected a key signed by the pinned identity of party {j} for these "
                 "parameters and parties, got a forged one."
             )
     mine = (state.index, own)
     transcripts = [
-        transcript(run.fingerprint, state.roster, mine, (j, key))
+        compute_transcript(run.fingerprint, state.roster, mine, (j, key))
         for j, key in zip(near, keys, strict=True)
     ]
     exchanges = [(key[:KEY_BYTES], pair) for key, pair in zip(keys, transcripts, strict=True)]
     try:
-        exchanged = work.pair_secrets(state.private_key, exchanges)
+        exchanged = work.agree_pair_secrets(state.private_key, exchanges)
     except ValueError:
         raise RemoteProtocolError("Expected keys of large order, got a weak one.") from None
-    return Joined(
+    return SetupResult(
         run=run,
-        near=near,
+        neighbours=near,
         transcripts=transcripts,
         exchanged=exchanged,
         kem_keys=[key[KEY_BYTES:] for key in keys],
     )
 
 
-def check_company(
-    run: RunParameters, policy: Policy, what: str, *, parties: int, neighbours: int
+def check_neighbour_count(
+    run: RunParameters,
+    requirements: ProtocolRequirements,
+    subject: str,
+    *,
+    parties: int,
+    neighbours: int,
 ) -> None:
     """Refuses a roster or a round in which the party would stand too much alone."""
     for name, got, least in (
-        (f"{what} parties", parties, max(run.min_survivors, policy.min_survivors)),
-        (f"{what} neighbours", neighbours, max(run.threshold, policy.minimum_degree)),
+        (f"{subject} parties", parties, max(run.min_survivors, requirements.min_survivors)),
+        (f"{subject} neighbours", neighbours, max(run.threshold, requirements.minimum_degree)),
     ):
         if got < least:
             raise RemoteProtocolError(f"Expected >= {least} {name}, got {got}.")
 
 
-def _with_beacon(state: MaskingState, nonces: Bytes, work: EdgeWork) -> RunParameters:
+def _with_beacon(state: MaskingState, nonces: Bytes, work: PairKeyComputer) -> RunParameters:
     if not state.run.sparse:
         if len(nonces):
             raise RemoteProtocolError("Expected no nonces for a complete graph, got some.")
@@ -137,14 +148,18 @@ def _with_beacon(state: MaskingState, nonces: Bytes, work: EdgeWork) -> RunParam
     if not flags[state.index] or message.nonces[at : at + NONCE_BYTES] != state.nonce:
         # A beacon without it could have been chosen by whoever chose the others.
         raise RemoteProtocolError(f"Expected the nonce of party {state.index} among all.")
-    return work.once(with_revealed, state.run, message.committed, message.nonces)
+    return work.compute_once(with_revealed_beacon, state.run, message.committed, message.nonces)
 
 
-def encapsulate_to_all(index: int, joined: Joined, work: EdgeWork) -> tuple[Pairing, bytes]:
+def encapsulate_to_all(
+    index: int, joined: SetupResult, work: PairKeyComputer
+) -> tuple[Pairing, bytes]:
     """What a party keeps, and the items of its Encapsulated."""
     kept: list[bytes] = []
     items: list[bytes] = []
-    ends = zip(joined.near, joined.kem_keys, joined.transcripts, joined.exchanged, strict=True)
+    ends = zip(
+        joined.neighbours, joined.kem_keys, joined.transcripts, joined.exchanged, strict=True
+    )
     for j, key, pair, exchanged in ends:
         try:
             secret, ciphertext = work.encapsulate(key)
@@ -152,25 +167,29 @@ def encapsulate_to_all(index: int, joined: Joined, work: EdgeWork) -> tuple[Pair
             raise RemoteProtocolError(
                 f"Expected an ML-KEM-768 public key of party {j}, got none."
             ) from None
-        where = place(pair, index, j, ciphertext)
-        kept.append(b"".join(direction(exchanged, secret, where)))
-        items += [ciphertext, confirmation(secret, where)]
+        where = compute_ciphertext_id(pair, index, j, ciphertext)
+        kept.append(b"".join(derive_direction_keys(exchanged, secret, where)))
+        items += [ciphertext, compute_confirmation_tag(secret, where)]
     pairing = Pairing(transcripts=joined.transcripts, exchanged=joined.exchanged, outgoing=kept)
     return pairing, b"".join(items)
 
 
-def outgoing(pairing: Pairing) -> list[Direction]:
+def parse_outgoing(pairing: Pairing) -> list[DirectionKeys]:
     """What each of this party's encapsulations gave."""
-    return [_direction(kept) for kept in pairing.outgoing]
+    return [_parse_direction(kept) for kept in pairing.outgoing]
 
 
-def first_table(own: list[Direction]) -> bytes:
+def encode_first_table(directions: list[DirectionKeys]) -> bytes:
     """What a party's table of round 1 holds: its halves, and the pads over the others'."""
-    return b"".join(each.half + each.pad for each in own)
+    return b"".join(each.half + each.pad for each in directions)
 
 
 def complete_pairs(
-    state: MaskingState, data: Bytes, policy: Policy, work: EdgeWork, entropy: Entropy
+    state: MaskingState,
+    data: Bytes,
+    requirements: ProtocolRequirements,
+    work: PairKeyComputer,
+    entropy: Entropy,
 ) -> list[int]:
     """Pair secrets from both directions; the neighbours whose ciphertext does not give its tag.
 
@@ -185,32 +204,32 @@ def complete_pairs(
     if pairing is None:
         raise RemoteProtocolError("Expected ciphertexts while PAIRING, got them in another state.")
     places = np.flatnonzero(unpack_mask(message.sent, run.degree)).tolist()
-    items = kem_items(message.items)
-    if len(places) != len(items) or any(n >= len(state.near) for n in places):
+    items = split_kem_items(message.items)
+    if len(places) != len(items) or any(n >= len(state.neighbours) for n in places):
         raise RemoteProtocolError(
             f"Expected a ciphertext of each of {len(places)} present neighbours, got {len(items)}."
         )
-    least = max(run.threshold, policy.minimum_degree)
+    least = max(run.threshold, requirements.minimum_degree)
     if len(items) < least:
         raise RemoteProtocolError(f"Expected >= {least} neighbours' ciphertexts, got {len(items)}.")
     secrets = work.decapsulate(state.kem_seed, [ciphertext for ciphertext, _ in items])
-    own, matched = outgoing(pairing), dict[int, Direction]()
+    own, matched = parse_outgoing(pairing), dict[int, DirectionKeys]()
     for n, (ciphertext, tag), secret in zip(places, items, secrets, strict=True):
-        where = place(pairing.transcripts[n], state.near[n], me, ciphertext)
-        if confirms(secret, where, tag):
-            matched[n] = direction(pairing.exchanged[n], secret, where)
+        where = compute_ciphertext_id(pairing.transcripts[n], state.neighbours[n], me, ciphertext)
+        if is_confirmation_tag(secret, where, tag):
+            matched[n] = derive_direction_keys(pairing.exchanged[n], secret, where)
     chains, bases, envelopes, halves = [], [], [], []
-    for n, j in enumerate(state.near):
+    for n, j in enumerate(state.neighbours):
         other = matched.get(n)
         if other is None:
-            other = _direction(entropy(4 * SECRET_BYTES))
+            other = _parse_direction(entropy(4 * SECRET_BYTES))
         low, high = (own[n], other) if me < j else (other, own[n])
-        chains.append(pair_chain(low.root, high.root))
-        bases.append(pair_base(low.half, high.half))
+        chains.append(derive_pair_chain(low.root, high.root))
+        bases.append(derive_pair_base(low.half, high.half))
         envelopes.append(other.envelope)
-        halves.append(under_pad(own[n].half, other.pad))
+        halves.append(apply_pad(own[n].half, other.pad))
     state.chains, state.pairing = chains, None
-    state.disputed = [state.near[n] for n in places if n not in matched]
+    state.disputed = [state.neighbours[n] for n in places if n not in matched]
     state.chain_round = 2  # round 1 has separate keys: its shares went ahead
     prepared = state.prepared.get(1)
     if prepared is not None:
@@ -218,6 +237,6 @@ def complete_pairs(
     return state.disputed
 
 
-def _direction(joined: bytes) -> Direction:
+def _parse_direction(joined: bytes) -> DirectionKeys:
     size = SECRET_BYTES
-    return Direction(*(joined[at : at + size] for at in range(0, 4 * size, size)))
+    return DirectionKeys(*(joined[at : at + size] for at in range(0, 4 * size, size)))

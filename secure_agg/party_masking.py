@@ -20,17 +20,39 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.secure_agg.encoding import Ring, ring_dtype
+from parley.secure_agg.encoding import Ring, get_ring_dtype
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
-from parley.secure_agg.messages import Bytes, RoundStart, Shares, Vector, decode, encode, header
-from parley.secure_agg.pair_keys import EdgeWork, edge_keys, mask_key, next_chain
-from parley.secure_agg.party_joining import check_company, first_table, outgoing
-from parley.secure_agg.party_state import MaskingState, OpenRound, Phase, Prepared
-from parley.secure_agg.primitives import Entropy, keystream, seal, share_digest
-from parley.secure_agg.protocol_parameters import Policy
+from parley.secure_agg.messages import (
+    Bytes,
+    RoundShares,
+    RoundStart,
+    Vector,
+    decode,
+    encode,
+    encode_header,
+)
+from parley.secure_agg.pair_keys import (
+    PairKeyComputer,
+    derive_edge_keys,
+    derive_mask_key,
+    derive_next_chain,
+)
+from parley.secure_agg.party_joining import (
+    check_neighbour_count,
+    encode_first_table,
+    parse_outgoing,
+)
+from parley.secure_agg.party_state import MaskingState, OpenRound, PartyPhase, PreparedRound
+from parley.secure_agg.primitives import Entropy, build_keystream, compute_share_digest, seal
+from parley.secure_agg.protocol_parameters import ProtocolRequirements
 from parley.secure_agg.round_outcome import ENVELOPE_BYTES, HEADER_BYTES, SECRET_BYTES, unpack_mask
 from parley.secure_agg.shamir import split
-from parley.secure_agg.signed_statements import bound, commitment, plan_digest, table_key
+from parley.secure_agg.signed_statements import (
+    compute_commitment,
+    compute_plan_digest,
+    derive_table_key,
+    encode_binding,
+)
 
 PIECE_BYTES = 1 << 18
 _ZEROS = memoryview(bytes(PIECE_BYTES))
@@ -38,22 +60,22 @@ _TAG = 16
 _LINE = 64
 
 
-def aligned(size: int, start: int = 0) -> NDArray[np.uint8]:
+def allocate_aligned(size: int, start: int = 0) -> NDArray[np.uint8]:
     """`[size]` bytes of which number `start` begins a cache line: words added there take half."""
     raw = np.empty(size + _LINE - 1, dtype=np.uint8)
     first = -(raw.ctypes.data + start) % _LINE
     return raw[first : first + size]
 
 
-def add_masks(vector: Ring, plus: Sequence[bytes], minus: Sequence[bytes]) -> None:
+def add_masks(vector: Ring, added_keys: Sequence[bytes], subtracted_keys: Sequence[bytes]) -> None:
     """Add the masks of some keys to a vector and subtract those of others, in place."""
-    signs = [(0, 1, key) for key in plus] + [(0, -1, key) for key in minus]
+    signs = [(0, 1, key) for key in added_keys] + [(0, -1, key) for key in subtracted_keys]
     add_shared_masks([vector], signs, [])
 
 
 def add_shared_masks(
     vectors: Sequence[Ring],
-    alone: Sequence[tuple[int, int, bytes]],
+    single_masks: Sequence[tuple[int, int, bytes]],
     edges: Sequence[tuple[int, int, bytes]],
 ) -> None:
     """Mask several vectors of one process, expanding the key of an edge between two of them once.
@@ -67,11 +89,12 @@ def add_shared_masks(
         return
     size, count, dtype = vectors[0].nbytes, vectors[0].size, vectors[0].dtype
     single = [
-        (row, np.add if sign > 0 else np.subtract, keystream(key, size)) for row, sign, key in alone
+        (row, np.add if sign > 0 else np.subtract, build_keystream(key, size))
+        for row, sign, key in single_masks
     ]
-    paired = [(row, other, keystream(key, size)) for row, other, key in sorted(edges)]
+    paired = [(row, other, build_keystream(key, size)) for row, other, key in sorted(edges)]
     # One buffer that every mask is expanded into, piece by piece.
-    buffer = aligned(min(size, PIECE_BYTES) + _TAG)
+    buffer = allocate_aligned(min(size, PIECE_BYTES) + _TAG)
     step = PIECE_BYTES // dtype.itemsize
     for number, start in enumerate(range(0, count, step)):
         targets = [vector[start : start + step] for vector in vectors]
@@ -97,25 +120,27 @@ class MaskJob:
 
     def __init__(self, head: bytes, vector: Ring, tail: bytes = b"") -> None:
         end = HEADER_BYTES + vector.nbytes
-        raw = aligned(end + len(tail), start=HEADER_BYTES)
+        raw = allocate_aligned(end + len(tail), start=HEADER_BYTES)
         raw[:HEADER_BYTES] = np.frombuffer(head, dtype=np.uint8)
         self.words: Ring = raw[HEADER_BYTES:end].view(vector.dtype.newbyteorder("<"))
         self.words[:] = vector
         raw[end:] = np.frombuffer(tail, dtype=np.uint8)
         self.message = raw.data
-        self.plus: list[bytes] = []
-        self.minus: list[bytes] = []
+        self.added_keys: list[bytes] = []
+        self.subtracted_keys: list[bytes] = []
 
     def run(self) -> memoryview:
         """Add the masks and give the message."""
-        add_masks(self.words, self.plus, self.minus)
+        add_masks(self.words, self.added_keys, self.subtracted_keys)
         return self.message
 
 
-def prepare_round(state: MaskingState, number: int, work: EdgeWork, entropy: Entropy) -> bytes:
+def prepare_round(
+    state: MaskingState, number: int, work: PairKeyComputer, entropy: Entropy
+) -> bytes:
     """The Shares of a round; what it needs later is in the state. See `Party.prepare`."""
     run, me = state.run, state.index
-    if not Phase.PAIRING <= state.phase < Phase.LEFT:
+    if not PartyPhase.PAIRING <= state.phase < PartyPhase.LEFT:
         raise LocalProtocolError(
             f"Expected to prepare a round once joined, got {state.phase.name}."
         )
@@ -125,11 +150,11 @@ def prepare_round(state: MaskingState, number: int, work: EdgeWork, entropy: Ent
                 f"Expected round 1 to prepare, once, before the neighbours' ciphertexts came, "
                 f"got round {number}."
             )
-        own = outgoing(state.pairing)
-        prepared = Prepared(seed=b"", pair_keys=[], envelope_keys=[])
-        sealing, table = [each.envelope for each in own], first_table(own)
+        own = parse_outgoing(state.pairing)
+        prepared = PreparedRound(seed=b"", pair_keys=[], envelope_keys=[])
+        sealing, table = [each.envelope for each in own], encode_first_table(own)
     else:
-        prepared = ratchet(state, number, work)
+        prepared = derive_round_keys(state, number, work)
         sealing, table = prepared.envelope_keys, b"".join(prepared.pair_keys)
     recovery = entropy(SECRET_BYTES)
     prepared.seed = entropy(SECRET_BYTES)
@@ -137,19 +162,19 @@ def prepare_round(state: MaskingState, number: int, work: EdgeWork, entropy: Ent
     shares = split(prepared.seed + recovery, len(graph), run.threshold, entropy)
     by_neighbour = dict(zip(graph, shares, strict=True))
     digests = b"".join(
-        share_digest(share[:SECRET_BYTES]) + share_digest(share[SECRET_BYTES:])
-        for share in (by_neighbour[j] for j in state.near)
+        compute_share_digest(share[:SECRET_BYTES]) + compute_share_digest(share[SECRET_BYTES:])
+        for share in (by_neighbour[j] for j in state.neighbours)
     )
     sealed = [
-        seal(key, me, by_neighbour[j], bound(run, number, me, j))
-        for j, key in zip(state.near, sealing, strict=True)
+        seal(key, me, by_neighbour[j], encode_binding(run, number, me, j))
+        for j, key in zip(state.neighbours, sealing, strict=True)
     ]
-    message = Shares(
+    message = RoundShares(
         sender=me,
         round_number=number,
-        commitments=commitment(run, number, me, b"self", prepared.seed)
-        + commitment(run, number, me, b"recovery", recovery),
-        table=seal(table_key(recovery), me, table, bound(run, number, me, me)),
+        commitments=compute_commitment(run, number, me, b"self", prepared.seed)
+        + compute_commitment(run, number, me, b"recovery", recovery),
+        table=seal(derive_table_key(recovery), me, table, encode_binding(run, number, me, me)),
         digests=digests,
         envelopes=b"".join(sealed),
     )
@@ -159,7 +184,7 @@ def prepare_round(state: MaskingState, number: int, work: EdgeWork, entropy: Ent
     return encode(run, message)
 
 
-def ratchet(state: MaskingState, number: int, work: EdgeWork) -> Prepared:
+def derive_round_keys(state: MaskingState, number: int, work: PairKeyComputer) -> PreparedRound:
     """The keys of a round, without a self seed; the chains are those of the round after."""
     if not state.chain_round <= number <= state.run.rounds:
         raise RemoteProtocolError(
@@ -168,11 +193,11 @@ def ratchet(state: MaskingState, number: int, work: EdgeWork) -> Prepared:
         )
     chains = state.chains
     for _ in range(state.chain_round, number):
-        chains = [next_chain(chain) for chain in chains]
-    keys = [work.twice(edge_keys, chain, number) for chain in chains]
+        chains = [derive_next_chain(chain) for chain in chains]
+    keys = [work.compute_for_edge(derive_edge_keys, chain, number) for chain in chains]
     state.chains = [following for following, _, _ in keys]  # the chain that gave them is gone
     state.chain_round = number + 1
-    return Prepared(
+    return PreparedRound(
         seed=b"",
         pair_keys=[base for _, base, _ in keys],
         envelope_keys=[envelope for _, _, envelope in keys],
@@ -180,14 +205,19 @@ def ratchet(state: MaskingState, number: int, work: EdgeWork) -> Prepared:
 
 
 def open_round(
-    state: MaskingState, data: Bytes, vector: Ring, context: bytes, policy: Policy, work: EdgeWork
+    state: MaskingState,
+    data: Bytes,
+    vector: Ring,
+    context: bytes,
+    requirements: ProtocolRequirements,
+    work: PairKeyComputer,
 ) -> MaskJob:
-    """Opens the round of a plan; see `Party.on_plan`.
+    """Opens the round of a plan; see `Party.handle_plan`.
 
     Every check stands before the first change of the state: a plan that is refused costs nothing.
     """
     run = state.run
-    dtype = ring_dtype(run.ring_bits)
+    dtype = get_ring_dtype(run.ring_bits)
     if vector.dtype != dtype or vector.ndim != 1:
         raise LocalProtocolError(
             f"Expected a vector [d] of {dtype}, got {vector.dtype} of shape {vector.shape}."
@@ -202,10 +232,12 @@ def open_round(
             f"{plan.dimension} and {'that' if plan.context == context else 'another'}."
         )
     flags = unpack_mask(plan.participants, run.parties)
-    members = np.flatnonzero(flags[state.near]).tolist() if state.near else []
+    members = np.flatnonzero(flags[state.neighbours]).tolist() if state.neighbours else []
     if not flags[state.index]:
         raise RemoteProtocolError(f"Expected party {state.index} among the participants.")
-    check_company(run, policy, "participating", parties=int(flags.sum()), neighbours=len(members))
+    check_neighbour_count(
+        run, requirements, "participating", parties=int(flags.sum()), neighbours=len(members)
+    )
     for j in state.disputed:
         if flags[j]:  # no mask with it would cancel
             raise RemoteProtocolError(
@@ -221,16 +253,18 @@ def open_round(
     prepared = state.prepared.pop(number)
     for stale in [n for n in state.prepared if n < number]:
         del state.prepared[stale]
-    agreed = plan_digest(run, plan)
-    pair_keys = [work.twice(mask_key, prepared.pair_keys[n], agreed) for n in members]
+    agreed = compute_plan_digest(run, plan)
+    pair_keys = [
+        work.compute_for_edge(derive_mask_key, prepared.pair_keys[n], agreed) for n in members
+    ]
     halves = b"".join(prepared.halves[n] for n in members) if prepared.halves else b""
-    head = header(run, Vector.kind, state.index, number)
+    head = encode_header(run, Vector.kind, state.index, number)
     job = MaskJob(head, vector, halves)
-    job.plus.append(prepared.seed)
+    job.added_keys.append(prepared.seed)
     for n, key in zip(members, pair_keys, strict=True):
-        (job.plus if state.index < state.near[n] else job.minus).append(key)
+        (job.added_keys if state.index < state.neighbours[n] else job.subtracted_keys).append(key)
     state.last_round, state.kem_seed = number, b""  # from here nothing can be proved
-    state.phase = Phase.MASKED
+    state.phase = PartyPhase.MASKED
     state.current = OpenRound(
         number=number,
         plan_digest=agreed,

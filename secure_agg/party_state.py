@@ -27,7 +27,7 @@ from parley.secure_agg.protocol_parameters import RunParameters
 _VERSION = 3
 
 
-class Phase(IntEnum):
+class PartyPhase(IntEnum):
     """Where a party stands; the table of transitions is in `pairwise`."""
 
     NEW = 0
@@ -40,7 +40,7 @@ class Phase(IntEnum):
 
 
 @dataclass(kw_only=True, repr=False)
-class Prepared:
+class PreparedRound:
     """A round whose shares were sent, by present neighbour: keys derived for this round only.
 
     `halves`, under the neighbours' pads, go behind the vector of a run's first round.
@@ -103,7 +103,7 @@ class MaskingState:
     """
 
     index: int
-    phase: Phase = Phase.NEW
+    phase: PartyPhase = PartyPhase.NEW
     chain_round: int = 1
     last_round: int = 0
     run: RunParameters
@@ -113,9 +113,9 @@ class MaskingState:
     kem_seed: bytes = b""
     pairing: Pairing | None = None
     disputed: list[int] = field(default_factory=list)
-    near: list[int] = field(default_factory=list)
+    neighbours: list[int] = field(default_factory=list)
     chains: list[bytes] = field(default_factory=list)
-    prepared: dict[int, Prepared] = field(default_factory=dict)
+    prepared: dict[int, PreparedRound] = field(default_factory=dict)
     current: OpenRound | None = None
 
     def __repr__(self) -> str:
@@ -126,7 +126,7 @@ class MaskingState:
 
     def to_bytes(self) -> bytes:
         """Everything above, secrets included."""
-        return _number(_VERSION) + _written(self, MaskingState)
+        return _encode_number(_VERSION) + _encode_value(self, MaskingState)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MaskingState:
@@ -136,99 +136,109 @@ class MaskingState:
             LocalProtocolError: not such bytes; the message has lengths only.
             RemoteProtocolError: parameters inside that no run may have.
         """
-        reader = _Reader(data)
-        version = reader.number()
+        reader = _StateReader(data)
+        version = reader.read_number()
         if version != _VERSION:
             raise LocalProtocolError(f"Expected a state of version {_VERSION}, got {version}.")
         state: MaskingState = reader.read(cls)
-        reader.end()
+        reader.check_end()
         _check_pairs(state)
         return state
 
 
 def _check_pairs(state: MaskingState) -> None:
-    pairing, near = state.pairing, len(state.near)
+    pairing, near = state.pairing, len(state.neighbours)
     lists = [state.chains]
     if pairing is not None:
         lists = [pairing.transcripts, pairing.exchanged, pairing.outgoing]
-    whole = all(len(each) == near for each in lists) or state.phase is Phase.LEFT
+    whole = all(len(each) == near for each in lists) or state.phase is PartyPhase.LEFT
     if state.index >= state.run.parties or not whole:
         raise LocalProtocolError(
             f"Expected an index below {state.run.parties} and keys for each of {near} neighbours, "
             f"got {state.index} and keys for {[len(each) for each in lists]}."
         )
-    if (pairing is not None) != (state.phase is Phase.PAIRING):
+    if (pairing is not None) != (state.phase is PartyPhase.PAIRING):
         raise LocalProtocolError(
             f"Expected pair secrets unfinished while PAIRING, got {state.phase.name}."
         )
 
 
 @cache
-def _fields(kind: type) -> dict[str, Any]:
+def _get_field_types(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _number(value: int) -> bytes:
+def _encode_number(value: int) -> bytes:
     return struct.pack(">I", value)
 
 
-def _written(value: Any, kind: Any) -> bytes:  # noqa: PLR0911 - one a type
+def _encode_value(value: Any, kind: Any) -> bytes:  # noqa: PLR0911 - one a type
     """A value of a type of the fields above, as bytes."""
-    if kind is int or kind is Phase:
-        return _number(value)
+    if kind is int or kind is PartyPhase:
+        return _encode_number(value)
     if kind is bytes:
-        return _number(len(value)) + bytes(value)
+        return _encode_number(len(value)) + bytes(value)
     if kind is RunParameters:
-        return _written(value.to_bytes(), bytes)
+        return _encode_value(value.to_bytes(), bytes)
     if hasattr(kind, "__dataclass_fields__"):
-        parts = [_written(getattr(value, n), each) for n, each in _fields(kind).items()]
+        parts = [
+            _encode_value(getattr(value, n), each) for n, each in _get_field_types(kind).items()
+        ]
         return b"".join(parts)
     first, *rest = get_args(kind)
     if rest == [NoneType]:
-        return _number(0) if value is None else _number(1) + _written(value, first)
+        return (
+            _encode_number(0) if value is None else _encode_number(1) + _encode_value(value, first)
+        )
     if get_origin(kind) is dict:
-        pairs = [_number(key) + _written(value[key], *rest) for key in sorted(value)]
-        return _number(len(value)) + b"".join(pairs)
-    return _number(len(value)) + b"".join(_written(each, first) for each in value)
+        pairs = [_encode_number(key) + _encode_value(value[key], *rest) for key in sorted(value)]
+        return _encode_number(len(value)) + b"".join(pairs)
+    return _encode_number(len(value)) + b"".join(_encode_value(each, first) for each in value)
 
 
-class _Reader:
+class _StateReader:
     """The inverse of `_written`."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
+        self._data, self._position = data, 0
 
-    def _take(self, size: int) -> bytes:
-        piece = self._data[self._at : self._at + size]
+    def _read_bytes(self, size: int) -> bytes:
+        piece = self._data[self._position : self._position + size]
         if len(piece) != size:  # before any list is made: a count cannot ask for memory
-            raise LocalProtocolError(f"Expected {size} more bytes at {self._at}, got {len(piece)}.")
-        self._at += size
+            raise LocalProtocolError(
+                f"Expected {size} more bytes at {self._position}, got {len(piece)}."
+            )
+        self._position += size
         return piece
 
-    def number(self, most: int = 2**32 - 1) -> int:
-        value = int.from_bytes(self._take(4), "big")
-        if value > most:
-            raise LocalProtocolError(f"Expected a number up to {most} in the state, got {value}.")
+    def read_number(self, maximum: int = 2**32 - 1) -> int:
+        value = int.from_bytes(self._read_bytes(4), "big")
+        if value > maximum:
+            raise LocalProtocolError(
+                f"Expected a number up to {maximum} in the state, got {value}."
+            )
         return value
 
     def read(self, kind: Any) -> Any:  # noqa: PLR0911 - one a type
         if kind is int:
-            return self.number()
-        if kind is Phase:
-            return Phase(self.number(most=max(Phase)))
+            return self.read_number()
+        if kind is PartyPhase:
+            return PartyPhase(self.read_number(maximum=max(PartyPhase)))
         if kind is bytes:
-            return self._take(self.number())
+            return self._read_bytes(self.read_number())
         if kind is RunParameters:
-            return RunParameters.from_bytes(self._take(self.number()))
+            return RunParameters.from_bytes(self._read_bytes(self.read_number()))
         if hasattr(kind, "__dataclass_fields__"):
-            return kind(**{name: self.read(each) for name, each in _fields(kind).items()})
+            return kind(**{name: self.read(each) for name, each in _get_field_types(kind).items()})
         first, *rest = get_args(kind)
         if rest == [NoneType]:
-            return self.read(first) if self.number(most=1) else None
+            return self.read(first) if self.read_number(maximum=1) else None
         if get_origin(kind) is dict:
-            return {self.number(): self.read(*rest) for _ in range(self.number())}
-        return [self.read(first) for _ in range(self.number())]
+            return {self.read_number(): self.read(*rest) for _ in range(self.read_number())}
+        return [self.read(first) for _ in range(self.read_number())]
 
-    def end(self) -> None:
-        if self._at != len(self._data):
-            raise LocalProtocolError(f"Expected {self._at} bytes of state, got {len(self._data)}.")
+    def check_end(self) -> None:
+        if self._position != len(self._data):
+            raise LocalProtocolError(
+                f"Expected {self._position} bytes of state, got {len(self._data)}."
+            )

@@ -56,7 +56,7 @@ def extract(salt: bytes, secret: bytes) -> bytes:
     return hmac.digest(salt, secret, "sha256")
 
 
-def same(one: bytes, other: bytes) -> bool:
+def is_equal_constant_time(one: bytes, other: bytes) -> bool:
     """Whether two tags are equal, in a time that does not say where they differ."""
     return hmac.compare_digest(one, other)
 
@@ -76,22 +76,22 @@ def is_weak(peer: bytes) -> bool:
     return True
 
 
-def public_key(private: bytes) -> bytes:
+def derive_public_key(private: bytes) -> bytes:
     """The X25519 public key of 32 private bytes."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
-def kem_public(seed: bytes) -> bytes:
+def derive_kem_public_key(seed: bytes) -> bytes:
     """The ML-KEM-768 public key of a seed of 64 bytes."""
-    return _kem(
+    return _call_kem(
         lambda: mlkem.MLKEM768PrivateKey.from_seed_bytes(seed).public_key()
     ).public_bytes_raw()
 
 
-def is_kem_public(public: bytes) -> bool:
+def is_kem_public_key(public: bytes) -> bool:
     """Whether these are the bytes of an ML-KEM-768 public key (FIPS 203, section 7.2)."""
     with suppress(ValueError):
-        _kem_public_key(public)
+        _load_kem_public_key(public)
         return True
     return False
 
@@ -103,21 +103,23 @@ def encapsulate(public: bytes) -> tuple[bytes, bytes]:
         ValueError: no ML-KEM-768 public key.
         AlgorithmMissing: the installed library has no ML-KEM.
     """
-    return _kem_public_key(public).encapsulate()
+    return _load_kem_public_key(public).encapsulate()
 
 
 def decapsulate(seed: bytes, ciphertexts: Sequence[bytes]) -> list[bytes]:
     """A secret for each ciphertext. One that was not made for this key gives some other secret."""
-    private = _kem(lambda: mlkem.MLKEM768PrivateKey.from_seed_bytes(seed))  # 0.1 ms: once for all
+    private = _call_kem(
+        lambda: mlkem.MLKEM768PrivateKey.from_seed_bytes(seed)
+    )  # 0.1 ms: once for all
     return [private.decapsulate(ciphertext) for ciphertext in ciphertexts]
 
 
 @lru_cache(maxsize=1024)  # public; parties of one process encapsulate to the same neighbours
-def _kem_public_key(public: bytes) -> "mlkem.MLKEM768PublicKey":
-    return _kem(lambda: mlkem.MLKEM768PublicKey.from_public_bytes(public))
+def _load_kem_public_key(public: bytes) -> "mlkem.MLKEM768PublicKey":
+    return _call_kem(lambda: mlkem.MLKEM768PublicKey.from_public_bytes(public))
 
 
-def _kem(call: Callable[[], _Made]) -> _Made:
+def _call_kem(call: Callable[[], _Made]) -> _Made:
     if mlkem is not None:
         with suppress(UnsupportedAlgorithm):
             return call()
@@ -128,7 +130,7 @@ def _kem(call: Callable[[], _Made]) -> _Made:
     )
 
 
-def signing_public(private: bytes) -> bytes:
+def derive_signing_public_key(private: bytes) -> bytes:
     """The Ed25519 public key of 32 private bytes."""
     return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
@@ -138,7 +140,7 @@ def sign(private: bytes, message: bytes) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(private).sign(message)
 
 
-def verifies(public: bytes, signature: bytes, message: bytes) -> bool:
+def is_valid_signature(public: bytes, signature: bytes, message: bytes) -> bool:
     """Whether the signature is `public`'s over `message`."""
     with suppress(InvalidSignature, ValueError):
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
@@ -146,7 +148,7 @@ def verifies(public: bytes, signature: bytes, message: bytes) -> bool:
     return False
 
 
-def share_digest(share: bytes) -> bytes:
+def compute_share_digest(share: bytes) -> bytes:
     """16 bytes that a share is held against. It has 256 random bits, so they say nothing of it."""
     return hashlib.sha256(share).digest()[:16]
 
@@ -163,7 +165,7 @@ def unseal(key: bytes, sender: int, sealed: bytes, bound_to: bytes) -> bytes | N
     return None
 
 
-def keystream(key: bytes, size: int) -> Callable[[bytes, memoryview, memoryview], object]:
+def build_keystream(key: bytes, size: int) -> Callable[[bytes, memoryview, memoryview], object]:
     """AES-256-CTR from counter block `nonce ‖ 2`: a function of nonce, zeros, and where it goes.
 
     There is room for 16 bytes more than the zeros: AES-256-GCM over zeros is that keystream and a
@@ -173,9 +175,9 @@ def keystream(key: bytes, size: int) -> Callable[[bytes, memoryview, memoryview]
     Safe: the key serves one mask, and every piece has its own nonce and is far below GCM's
     64 GiB, so no counter block repeats.
     """
-    if size <= _ONE_CALL_BYTES or _gcm_is_faster():
-        return _by_gcm(key)
-    return _by_counter_mode(key)
+    if size <= _ONE_CALL_BYTES or _is_gcm_faster():
+        return _build_gcm_stream(key)
+    return _build_counter_stream(key)
 
 
 _ONE_CALL_BYTES = 1 << 14
@@ -185,12 +187,12 @@ _ONE_CALL_BYTES = 1 << 14
 _COUNTER_MODE = modes.CTR(bytes(16))  # its counter is set anew for every piece
 
 
-def _by_gcm(key: bytes) -> Callable[[bytes, memoryview, memoryview], object]:
+def _build_gcm_stream(key: bytes) -> Callable[[bytes, memoryview, memoryview], object]:
     encrypt_into = AESGCM(key).encrypt_into
     return lambda nonce, zeros, target: encrypt_into(nonce, zeros, None, target)
 
 
-def _by_counter_mode(key: bytes) -> Callable[[bytes, memoryview, memoryview], object]:
+def _build_counter_stream(key: bytes) -> Callable[[bytes, memoryview, memoryview], object]:
     stream = Cipher(algorithms.AES256(key), _COUNTER_MODE).encryptor()
 
     def fill(nonce: bytes, zeros: memoryview, target: memoryview) -> None:
@@ -201,7 +203,7 @@ def _by_counter_mode(key: bytes) -> Callable[[bytes, memoryview, memoryview], ob
 
 
 @cache
-def _gcm_is_faster() -> bool:
+def _is_gcm_faster() -> bool:
     """On this processor, for long masks: it was by a third with AVX-512, half as fast without."""
     zeros, target = memoryview(bytes(1 << 16)), memoryview(bytearray((1 << 16) + 16))
 
@@ -210,7 +212,7 @@ def _gcm_is_faster() -> bool:
         fill(bytes(12), zeros, target)
         return perf_counter() - start
 
-    gcm, counter_mode = _by_gcm(bytes(32)), _by_counter_mode(bytes(32))
+    gcm, counter_mode = _build_gcm_stream(bytes(32)), _build_counter_stream(bytes(32))
     return min(seconds(gcm) for _ in range(5)) < min(seconds(counter_mode) for _ in range(5))
 
 

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.secure_agg.encoding import ring_dtype
+from parley.secure_agg.encoding import get_ring_dtype
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.mask_graph import (
     NO_BEACON,
-    beacon_of,
+    build_neighbour_table,
     choose_degree,
-    commitments_digest,
-    neighbour_table,
-    roster_digest,
+    compute_beacon,
+    compute_commitments_digest,
+    compute_roster_digest,
 )
 from parley.secure_agg.primitives import digest
 
@@ -43,10 +43,10 @@ KEY_EXCHANGE = "x25519+ml-kem-768"
 """What two parties' common secrets come from: secret as long as either algorithm holds."""
 STAGES = 3
 """Sequential exchanges of one round after set-up: vectors, confirmations, unmasking."""
-MOST_PARTIES = 2**20
+MAX_PARTIES = 2**20
 
 
-def precedes_pairing(number: int) -> bool:
+def is_before_pairing(number: int) -> bool:
     """Return whether a round's shares are dealt before the pair secrets are complete.
 
     This is round 1: its shares travel up together with the ciphertexts.
@@ -55,7 +55,7 @@ def precedes_pairing(number: int) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Derived:
+class DerivedParameters:
     """What follows from m, c and d; `derive` makes it.
 
     Attributes:
@@ -70,7 +70,7 @@ class Derived:
     confirmations: int
 
 
-def assumed_corrupt(parties: int) -> int:
+def compute_assumed_corrupt(parties: int) -> int:
     """How many parties may collude with the server where nobody says: a tenth, at least one.
 
     None of two: who colludes with the server against the only other party needs no protocol.
@@ -78,12 +78,12 @@ def assumed_corrupt(parties: int) -> int:
     return max(1, parties // 10) if parties > 2 else 0
 
 
-def choose_min_survivors(parties: int, *, corrupt: int, wanted: int | None = None) -> int:
+def choose_min_survivors(parties: int, *, corrupt: int, requested: int | None = None) -> int:
     """Return the least number of vectors in a sum that is unmasked.
 
     It is `wanted`, by default ⌈2m/3⌉, raised to as many parties as have to confirm one list.
     """
-    share = -(-2 * parties // 3) if wanted is None else wanted
+    share = -(-2 * parties // 3) if requested is None else requested
     return max(1, share, _count_confirmations(parties, corrupt))
 
 
@@ -96,11 +96,11 @@ def _count_confirmations(parties: int, corrupt: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def derive(parties: int, *, corrupt: int, dropped: int) -> Derived:
+def derive_parameters(parties: int, *, corrupt: int, dropped: int) -> DerivedParameters:
     """Degree, threshold and confirmations, from what is assumed."""
     degree, threshold = choose_degree(parties, corrupt=corrupt, dropped=dropped)
     confirmations = _count_confirmations(parties, corrupt)
-    return Derived(degree=degree, threshold=threshold, confirmations=confirmations)
+    return DerivedParameters(degree=degree, threshold=threshold, confirmations=confirmations)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,14 +129,14 @@ class RunParameters:
     beacon: bytes = field(default=NO_BEACON, repr=False)
 
     def __post_init__(self) -> None:
-        ring_dtype(self.ring_bits)
+        get_ring_dtype(self.ring_bits)
         if len(self.run_id) != 16 or len(self.beacon) != 32 or len(self.commitments) != 32:
             raise ValueError(
                 "Expected a run_id of 16 bytes, commitments and a beacon of 32, got "
                 f"{len(self.run_id)}, {len(self.commitments)} and {len(self.beacon)}."
             )
         m, c = self.parties, self.corrupt
-        if not 1 <= m <= MOST_PARTIES:
+        if not 1 <= m <= MAX_PARTIES:
             raise ValueError(f"Expected parties from 1 to 2^20, got {m}.")
         if not 0 <= c < m or not 0 <= self.dropped < m:
             raise ValueError(
@@ -176,24 +176,24 @@ class RunParameters:
             ValueError: no such parameters, or outside their ranges.
         """
         assumed: dict[str, Any] = {
-            "corrupt": assumed_corrupt(parties) if corrupt is None else corrupt,
+            "corrupt": compute_assumed_corrupt(parties) if corrupt is None else corrupt,
             "dropped": parties // 10 if dropped is None else dropped,
         }
         return cls(
             run_id=run_id,
             parties=parties,
             min_survivors=choose_min_survivors(
-                parties, corrupt=assumed["corrupt"], wanted=min_survivors
+                parties, corrupt=assumed["corrupt"], requested=min_survivors
             ),
-            commitments=commitments_digest(commitments) if commitments else NO_BEACON,
+            commitments=compute_commitments_digest(commitments) if commitments else NO_BEACON,
             **assumed,
             **others,
         )
 
     @cached_property
-    def derived(self) -> Derived:
+    def derived(self) -> DerivedParameters:
         """What these parameters come to."""
-        return derive(self.parties, corrupt=self.corrupt, dropped=self.dropped)
+        return derive_parameters(self.parties, corrupt=self.corrupt, dropped=self.dropped)
 
     @property
     def degree(self) -> int:
@@ -218,10 +218,10 @@ class RunParameters:
     @cached_property
     def tag(self) -> bytes:
         """8 bytes that the run's messages carry, before its beacon is known and after."""
-        return self.proposed.fingerprint[:8]
+        return self.without_beacon.fingerprint[:8]
 
     @property
-    def proposed(self) -> RunParameters:
+    def without_beacon(self) -> RunParameters:
         """These parameters as they were before the set-up gave them their beacon."""
         return replace(self, beacon=NO_BEACON)
 
@@ -229,12 +229,12 @@ class RunParameters:
         """These parameters with the beacon of the revealed nonces; a complete graph has none."""
         if not self.sparse:
             return self
-        return replace(self, beacon=beacon_of(self.proposed.fingerprint, nonces))
+        return replace(self, beacon=compute_beacon(self.without_beacon.fingerprint, nonces))
 
     @property
     def neighbours(self) -> NDArray[np.int32]:
         """`[m, k]` neighbours of every party, ascending."""
-        return neighbour_table(self.parties, self.degree, self.beacon)
+        return build_neighbour_table(self.parties, self.degree, self.beacon)
 
     def to_bytes(self) -> bytes:
         """The canonical encoding; `fingerprint` is over it."""
@@ -274,7 +274,7 @@ class RunParameters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class ProtocolRequirements:
     """What a party asks of any run, whatever the server says.
 
     Attributes:
@@ -303,7 +303,7 @@ class Policy:
     @cached_property
     def roster(self) -> bytes:
         """32 bytes that name the roster."""
-        return roster_digest(self.identities, self.deployment)
+        return compute_roster_digest(self.identities, self.deployment)
 
     def check(self, run: RunParameters) -> None:
         """Accept a run's parameters or refuse them."""
@@ -311,7 +311,7 @@ class Policy:
             raise RemoteProtocolError(
                 f"Expected {len(self.identities)} parties, got {run.parties}."
             )
-        corrupt = assumed_corrupt(run.parties) if self.corrupt is None else self.corrupt
+        corrupt = compute_assumed_corrupt(run.parties) if self.corrupt is None else self.corrupt
         for name, least, got in (
             ("min_survivors", self.min_survivors, run.min_survivors),
             ("degree", self.minimum_degree, run.degree),

@@ -26,7 +26,7 @@ from parley.secure_agg.interface import (
     TooFewSurvivors,
 )
 from parley.secure_agg.primitives import KEM_CIPHERTEXT_BYTES
-from parley.secure_agg.protocol_parameters import RunParameters, precedes_pairing
+from parley.secure_agg.protocol_parameters import RunParameters, is_before_pairing
 
 HEADER_BYTES = 18
 SECRET_BYTES = 32
@@ -41,12 +41,12 @@ PLAN_FIXED_BYTES = 4 + 32
 _Mask = NDArray[np.bool_]
 
 
-def mask_bytes(count: int) -> int:
+def count_mask_bytes(count: int) -> int:
     """Bytes of a bit mask over `count` parties."""
     return (count + 7) // 8
 
 
-def eligible(run: RunParameters, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def find_eligible(run: RunParameters, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """`[m]` who can take part: those present with at least t neighbours who can, too."""
     while True:
         enough: NDArray[np.bool_] = present & (present[run.neighbours].sum(axis=1) >= run.threshold)
@@ -55,19 +55,21 @@ def eligible(run: RunParameters, present: NDArray[np.bool_]) -> NDArray[np.bool_
         present = enough
 
 
-def participants_of(run: RunParameters, asked: Collection[int]) -> list[int]:
+def choose_participants(run: RunParameters, candidates: Collection[int]) -> list[int]:
     """Who of those asked can take part in a round, ascending."""
-    present = np.isin(np.arange(run.parties), list(asked))
-    chosen: list[int] = np.flatnonzero(eligible(run, present)).tolist()
+    present = np.isin(np.arange(run.parties), list(candidates))
+    chosen: list[int] = np.flatnonzero(find_eligible(run, present)).tolist()
     if len(chosen) < run.min_survivors:
         raise TooFewSurvivors(
             f"Expected >= {run.min_survivors} participants, each with >= {run.threshold} "
-            f"neighbours among them, got {len(chosen)} of the {len(asked)} parties left."
+            f"neighbours among them, got {len(chosen)} of the {len(candidates)} parties left."
         )
     return chosen
 
 
-def _present(run: RunParameters, dropped: Mapping[int, DropStage], *stages: DropStage) -> _Mask:
+def _find_present(
+    run: RunParameters, dropped: Mapping[int, DropStage], *stages: DropStage
+) -> _Mask:
     present = np.ones(run.parties, dtype=bool)
     for party, stage in dropped.items():
         if not 0 <= party < run.parties:
@@ -86,20 +88,20 @@ def compute_outcome(
         TooFewSurvivors: a condition of the module fails.
     """
     m, k, t = run.parties, run.degree, run.threshold
-    vector = _present(run, dropped, DropStage.BEFORE_VECTOR)
+    vector = _find_present(run, dropped, DropStage.BEFORE_VECTOR)
     size = int(vector.sum())
     if size < run.min_survivors:
         raise TooFewSurvivors(f"Expected >= {run.min_survivors} survivors, got {size}.")
     in_sum = vector[run.neighbours].sum(axis=1) if dropped else np.full(m, k)
     confirming = vector & (in_sum >= t)
-    confirming &= _present(run, dropped, DropStage.AFTER_VECTOR)
+    confirming &= _find_present(run, dropped, DropStage.AFTER_VECTOR)
     if confirming.sum() < run.confirmations:
         raise TooFewSurvivors(
             f"Expected >= {run.confirmations} parties to confirm the survivors' list, got "
             f"{int(confirming.sum())}."
         )
     revealing = confirming.copy()
-    revealing &= _present(run, dropped, DropStage.AFTER_VECTOR, DropStage.BEFORE_UNMASK)
+    revealing &= _find_present(run, dropped, DropStage.AFTER_VECTOR, DropStage.BEFORE_UNMASK)
     revealed = revealing[run.neighbours].sum(axis=1) if dropped else in_sum
     incomplete = np.where(vector, ~revealing, revealed < in_sum)
     short = incomplete & (revealed < t)
@@ -109,16 +111,18 @@ def compute_outcome(
             f"Expected >= {t} revealing neighbours for each of {int(incomplete.sum())} parties to "
             f"recover, got {int(revealed[party])} for party {party}."
         )
-    header, half = HEADER_BYTES, SECRET_BYTES * precedes_pairing(number)
+    header, half = HEADER_BYTES, SECRET_BYTES * is_before_pairing(number)
     dealt = SECRET_BYTES + half + 2 * SHARE_DIGEST_BYTES + ENVELOPE_BYTES
     shares = header + COMMITMENT_BYTES + TAG_BYTES + dealt * k
     up = m * shares + size * (header + dimension * run.ring_bits // 8 + half * k)
-    down = m * (header + PLAN_FIXED_BYTES + mask_bytes(m) + ENVELOPE_BYTES * k)
-    down += size * (header + mask_bytes(m))
+    down = m * (header + PLAN_FIXED_BYTES + count_mask_bytes(m) + ENVELOPE_BYTES * k)
+    down += size * (header + count_mask_bytes(m))
     answering = int(confirming.sum())
     up += (header + SIGNATURE_BYTES) * answering
-    down += (header + mask_bytes(m) + SIGNATURE_BYTES * run.confirmations) * answering
-    reveal = header + SECRET_BYTES + mask_bytes(k) + SECRET_BYTES * (in_sum + 2 * (k - in_sum))
+    down += (header + count_mask_bytes(m) + SIGNATURE_BYTES * run.confirmations) * answering
+    reveal = (
+        header + SECRET_BYTES + count_mask_bytes(k) + SECRET_BYTES * (in_sum + 2 * (k - in_sum))
+    )
     up += int(reveal[revealing].sum())
     return tuple(np.flatnonzero(vector).tolist()), up, down
 
@@ -130,9 +134,10 @@ def pack_mask(flags: NDArray[np.bool_]) -> bytes:
 
 def unpack_mask(mask: bytes, count: int) -> NDArray[np.bool_]:
     """`[count]` flags of a bit mask."""
-    if len(mask) != mask_bytes(count):
+    if len(mask) != count_mask_bytes(count):
         raise RemoteProtocolError(
-            f"Expected a mask of {mask_bytes(count)} bytes for {count} parties, got {len(mask)}."
+            f"Expected a mask of {count_mask_bytes(count)} bytes for {count} parties, got "
+            f"{len(mask)}."
         )
     flags = np.unpackbits(np.frombuffer(mask, dtype=np.uint8))
     if flags[count:].any():

@@ -19,7 +19,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from parley.secure_agg.encoding import Ring, ring_dtype
+from parley.secure_agg.encoding import Ring, get_ring_dtype
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import (
     SERVER,
@@ -27,16 +27,16 @@ from parley.secure_agg.messages import (
     Confirmations,
     Message,
     Reveal,
+    RoundShares,
     RoundStart,
-    Shares,
     Survivors,
     Vector,
     encode,
 )
-from parley.secure_agg.pair_keys import mask_key, pair_base, under_pad
+from parley.secure_agg.pair_keys import apply_pad, derive_mask_key, derive_pair_base
 from parley.secure_agg.party_masking import add_masks
-from parley.secure_agg.primitives import share_digest, unseal, verifies
-from parley.secure_agg.protocol_parameters import RunParameters, precedes_pairing
+from parley.secure_agg.primitives import compute_share_digest, is_valid_signature, unseal
+from parley.secure_agg.protocol_parameters import RunParameters, is_before_pairing
 from parley.secure_agg.round_outcome import (
     ENVELOPE_BYTES,
     SECRET_BYTES,
@@ -44,7 +44,13 @@ from parley.secure_agg.round_outcome import (
     pack_mask,
 )
 from parley.secure_agg.shamir import combine
-from parley.secure_agg.signed_statements import bound, commitment, confirmed, plan_digest, table_key
+from parley.secure_agg.signed_statements import (
+    compute_commitment,
+    compute_plan_digest,
+    derive_table_key,
+    digest_survivors,
+    encode_binding,
+)
 
 
 class ServerPhase(IntEnum):
@@ -69,7 +75,7 @@ class BadDealer(TooFewSurvivors):
 
 
 @dataclass(kw_only=True, repr=False)
-class OpenSum:
+class ServerRound:
     """A round from its plan to its total.
 
     Attributes:
@@ -87,7 +93,7 @@ class OpenSum:
     context: bytes
     members: dict[int, list[int]]
     slots: list[dict[int, int]]
-    shares: dict[int, Shares]
+    shares: dict[int, RoundShares]
     arrived: set[int] = field(default_factory=set)
     signatures: dict[int, bytes] = field(default_factory=dict)
     # In a run's first round, what came behind each survivor's vector: its halves of the
@@ -95,7 +101,9 @@ class OpenSum:
     _halves: dict[int, bytes] = field(default_factory=dict)
     _seeds: dict[int, bytes] = field(default_factory=dict)  # of whoever revealed
     _keys: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by survivor and dropped
-    _true: dict[int, dict[int, bytes]] = field(default_factory=dict)  # shares, by dealer and holder
+    _true_shares: dict[int, dict[int, bytes]] = field(
+        default_factory=dict
+    )  # shares, by dealer and holder
 
     def __post_init__(self) -> None:
         plan = RoundStart(
@@ -103,28 +111,28 @@ class OpenSum:
             round_number=self.number,
             dimension=self.dimension,
             context=self.context,
-            participants=self._mask(self.members),
+            participants=self._pack_parties(self.members),
             envelopes=b"",
         )
-        self.head, self._plan = encode(self.run, plan), plan_digest(self.run, plan)
-        self._total: Ring = np.zeros(self.dimension, dtype=ring_dtype(self.run.ring_bits))
+        self.head, self._plan = encode(self.run, plan), compute_plan_digest(self.run, plan)
+        self._total: Ring = np.zeros(self.dimension, dtype=get_ring_dtype(self.run.ring_bits))
 
-    def plans(self) -> dict[int, bytes]:
+    def build_plans(self) -> dict[int, bytes]:
         """The RoundStart for each participant."""
-        return {i: self.head + self._envelopes(i) for i in self.members}
+        return {i: self.head + self._collect_envelopes(i) for i in self.members}
 
-    def _envelopes(self, receiver: int) -> bytes:
+    def _collect_envelopes(self, receiver: int) -> bytes:
         pieces = []
         for j in self.members[receiver]:
             at = self.slots[j][receiver] * ENVELOPE_BYTES
             pieces.append(self.shares[j].envelopes[at : at + ENVELOPE_BYTES])
         return b"".join(pieces)
 
-    def add(self, message: Vector) -> None:
+    def add_vector(self, message: Vector) -> None:
         """Adds a masked vector to the total."""
         sender, size = message.sender, self._total.nbytes
-        _once(message, self.arrived)
-        halves = SECRET_BYTES * precedes_pairing(self.number)
+        _check_first(message, self.arrived)
+        halves = SECRET_BYTES * is_before_pairing(self.number)
         expected = size + halves * len(self.members.get(sender, ()))
         if sender not in self.members or len(message.payload) != expected:
             raise RemoteProtocolError(
@@ -138,41 +146,41 @@ class OpenSum:
         if halves:
             self._halves[sender] = bytes(message.payload[size:])
 
-    def listed(self) -> bytes:
+    def build_survivors_list(self) -> bytes:
         """The Survivors: whose vectors are in the total."""
-        survivors = self._mask(self.arrived)
+        survivors = self._pack_parties(self.arrived)
         return encode(
             self.run, Survivors(sender=SERVER, round_number=self.number, survivors=survivors)
         )
 
-    def sign(self, message: Confirm, identity: bytes) -> None:
+    def add_confirmation(self, message: Confirm, identity: bytes) -> None:
         """Keeps a survivor's signature of the list."""
-        self._of_survivor(message, self.signatures)
-        statement = confirmed(self._plan, self._mask(self.arrived))
-        if not verifies(identity, message.signature, statement):
+        self._check_survivor(message, self.signatures)
+        statement = digest_survivors(self._plan, self._pack_parties(self.arrived))
+        if not is_valid_signature(identity, message.signature, statement):
             raise RemoteProtocolError(
                 f"Expected party {message.sender} to sign the survivors' list, got another."
             )
         self.signatures[message.sender] = message.signature
 
-    def confirmations(self, most: int | None = None) -> bytes:
+    def build_confirmations(self, max_signers: int | None = None) -> bytes:
         """The Confirmations: who signed the list; None: all of them."""
-        signers = sorted(self.signatures)[:most]
+        signers = sorted(self.signatures)[:max_signers]
         message = Confirmations(
             sender=SERVER,
             round_number=self.number,
-            signers=self._mask(signers),
+            signers=self._pack_parties(signers),
             signatures=b"".join(self.signatures[i] for i in signers),
         )
         return encode(self.run, message)
 
-    def reveal(self, message: Reveal) -> None:
+    def add_reveal(self, message: Reveal) -> None:
         """Keeps what is true of what a survivor revealed.
 
         Shares that differ from their dealers' digests are left out. A few may be the dealers'
         fault; more than c of them, or a self seed that is not its own, are the sender's.
         """
-        self._of_survivor(message, self._seeds)
+        self._check_survivor(message, self._seeds)
         sender, members = message.sender, self.members[message.sender]
         surviving = sum(j in self.arrived for j in members)
         expected = SECRET_BYTES * (2 * len(members) - surviving)
@@ -185,13 +193,13 @@ class OpenSum:
                 f"Expected the self seed that party {sender} committed to, got one that it did not."
             )
         opened = np.unpackbits(np.frombuffer(message.opened, dtype=np.uint8)).tolist()
-        secrets = iter(_cut(message.secrets))
+        secrets = iter(_split_secrets(message.secrets))
         keys, shares, false = {}, {}, 0
         for n, j in enumerate(members):
             if j not in self.arrived:
                 keys[sender, j] = next(secrets)
             share = next(secrets)
-            if opened[n] and share_digest(share) == self._digest(j, sender):
+            if opened[n] and compute_share_digest(share) == self._find_share_digest(j, sender):
                 shares[j] = share
             else:
                 false += opened[n]
@@ -202,14 +210,14 @@ class OpenSum:
         self._seeds[sender] = message.seed
         self._keys |= keys
         for j, share in shares.items():
-            self._true.setdefault(j, {})[sender] = share
+            self._true_shares.setdefault(j, {})[sender] = share
 
-    def total(self) -> Ring:
+    def compute_total(self) -> Ring:
         """`[d]` the survivors' sum."""
-        add_masks(self._total, *self._masks_left())
+        add_masks(self._total, *self._collect_remaining_keys())
         return self._total
 
-    def _masks_left(self) -> tuple[list[bytes], list[bytes]]:
+    def _collect_remaining_keys(self) -> tuple[list[bytes], list[bytes]]:
         """Keys whose masks are to be added to and to be subtracted from the total."""
         plus: list[bytes] = []
         minus: list[bytes] = []
@@ -223,26 +231,26 @@ class OpenSum:
                     continue
                 key = self._keys.get((j, i))
                 if key is None:
-                    table = self._table(i) if table is None else table
-                    key = mask_key(self._base(i, j, table[j]), self._plan)
+                    table = self._recover_table(i) if table is None else table
+                    key = derive_mask_key(self._recover_base(i, j, table[j]), self._plan)
                 # Survivor j's vector has + this mask where j < i.
                 (minus if j < i else plus).append(key)
         return plus, minus
 
-    def _is_secret(self, party: int, which: bytes, secret: bytes) -> bool:
+    def _is_secret(self, party: int, kind: bytes, secret: bytes) -> bool:
         """Whether a secret is the one that a party committed to; `which` is self or recovery."""
-        own, recovery = _cut(self.shares[party].commitments)
-        expected = own if which == b"self" else recovery
-        return commitment(self.run, self.number, party, which, secret) == expected
+        own, recovery = _split_secrets(self.shares[party].commitments)
+        expected = own if kind == b"self" else recovery
+        return compute_commitment(self.run, self.number, party, kind, secret) == expected
 
-    def _digest(self, dealer: int, holder: int) -> bytes:
+    def _find_share_digest(self, dealer: int, holder: int) -> bytes:
         """What the dealer said of the one share that the holder may reveal."""
         place = 2 * self.slots[dealer][holder] + (dealer not in self.arrived)
         at = SHARE_DIGEST_BYTES * place
         return self.shares[dealer].digests[at : at + SHARE_DIGEST_BYTES]
 
-    def _rebuild(self, party: int, which: bytes) -> bytes:
-        given, threshold = self._true.get(party, {}), self.run.threshold
+    def _rebuild(self, party: int, kind: bytes) -> bytes:
+        given, threshold = self._true_shares.get(party, {}), self.run.threshold
         shares = {
             x: given[holder]
             for x, holder in enumerate(self.run.neighbours[party].tolist(), start=1)
@@ -258,53 +266,53 @@ class OpenSum:
                 raise BadDealer(party, said)
             raise TooFewSurvivors(said)
         secret = combine(dict(list(shares.items())[:threshold]))
-        if not self._is_secret(party, which, secret):
+        if not self._is_secret(party, kind, secret):
             raise BadDealer(party, f"Expected party {party} to have shared out one of its secrets.")
         return secret
 
-    def _base(self, dropped: int, survivor: int, entry: bytes) -> bytes:
+    def _recover_base(self, dropped: int, survivor: int, entry: bytes) -> bytes:
         """The base of a pair's mask, from the dropped party's entry about it.
 
         Where pair secrets were not whole when it was made it has the dropped party's half, and the
         pad under which the survivor sent its own.
         """
-        if not precedes_pairing(self.number):
+        if not is_before_pairing(self.number):
             return entry
-        half, pad = _cut(entry)
-        sent = _cut(self._halves[survivor])[self.members[survivor].index(dropped)]
-        other = under_pad(sent, pad)
-        return pair_base(*((half, other) if dropped < survivor else (other, half)))
+        half, pad = _split_secrets(entry)
+        sent = _split_secrets(self._halves[survivor])[self.members[survivor].index(dropped)]
+        other = apply_pad(sent, pad)
+        return derive_pair_base(*((half, other) if dropped < survivor else (other, half)))
 
-    def _table(self, party: int) -> dict[int, bytes]:
-        key = table_key(self._rebuild(party, b"recovery"))
-        where = bound(self.run, self.number, party, party)
+    def _recover_table(self, party: int) -> dict[int, bytes]:
+        key = derive_table_key(self._rebuild(party, b"recovery"))
+        where = encode_binding(self.run, self.number, party, party)
         table = unseal(key, party, self.shares[party].table, where)
         slots = self.slots[party]
-        size = SECRET_BYTES * (1 + precedes_pairing(self.number))
+        size = SECRET_BYTES * (1 + is_before_pairing(self.number))
         if table is None or len(table) != size * len(slots):
             raise BadDealer(party, f"Expected a true table of party {party}, got garbage.")
         return {j: table[n * size : (n + 1) * size] for j, n in slots.items()}
 
-    def _of_survivor(self, message: Message, known: Iterable[int]) -> None:
-        _once(message, known)
+    def _check_survivor(self, message: Message, received: Iterable[int]) -> None:
+        _check_first(message, received)
         if message.sender not in self.arrived:
             raise RemoteProtocolError(
                 f"Expected {type(message).__name__} of a survivor, got party {message.sender}."
             )
 
-    def _mask(self, parties: Iterable[int]) -> bytes:
+    def _pack_parties(self, parties: Iterable[int]) -> bytes:
         flags = np.zeros(self.run.parties, dtype=bool)
         flags[list(parties)] = True
         return pack_mask(flags)
 
 
-def _cut(secrets: bytes) -> list[bytes]:
+def _split_secrets(secrets: bytes) -> list[bytes]:
     """Pieces of 32 bytes."""
     return [secrets[at : at + SECRET_BYTES] for at in range(0, len(secrets), SECRET_BYTES)]
 
 
-def _once(message: Message, known: Iterable[int]) -> None:
-    if message.sender in known:
+def _check_first(message: Message, received: Iterable[int]) -> None:
+    if message.sender in received:
         raise RemoteProtocolError(
             f"Expected one {type(message).__name__} of party {message.sender}, got two."
         )

@@ -24,7 +24,7 @@ from parley.secure_agg.primitives import Entropy
 _Bytes = NDArray[np.uint8]
 
 
-def _tables() -> tuple[_Bytes, NDArray[np.int64], _Bytes]:
+def _build_tables() -> tuple[_Bytes, NDArray[np.int64], _Bytes]:
     exp = np.zeros(512, dtype=np.uint8)
     log = np.zeros(256, dtype=np.int64)
     value = 1
@@ -39,10 +39,10 @@ def _tables() -> tuple[_Bytes, NDArray[np.int64], _Bytes]:
     return exp, log, products.reshape(-1)
 
 
-_EXP, _LOG, _PRODUCTS = _tables()  # product of a and b: _PRODUCTS[256·a + b]
+_EXP, _LOG, _PRODUCTS = _build_tables()  # product of a and b: _PRODUCTS[256·a + b]
 
 
-def _weights(points: NDArray[np.int64], at: NDArray[np.int64]) -> _Bytes:
+def _compute_weights(points: NDArray[np.int64], targets: NDArray[np.int64]) -> _Bytes:
     """`[a, n]` Lagrange weights: value at each of `at` from the values at n distinct `points`.
 
     None of `at` is among `points`; logarithms turn the products into sums.
@@ -50,7 +50,7 @@ def _weights(points: NDArray[np.int64], at: NDArray[np.int64]) -> _Bytes:
     gaps = points[:, None] ^ points[None, :]
     np.fill_diagonal(gaps, 1)
     below = _LOG[gaps].sum(axis=1)
-    ahead = _LOG[at[:, None] ^ points[None, :]]
+    ahead = _LOG[targets[:, None] ^ points[None, :]]
     weights: _Bytes = _EXP[(ahead.sum(axis=1)[:, None] - ahead - below[None, :]) % 255]
     return weights
 
@@ -63,9 +63,9 @@ def _apply(weights: NDArray[np.integer], values: _Bytes) -> _Bytes:
 
 
 @lru_cache(maxsize=64)
-def _extension(count: int, threshold: int) -> _Bytes:
+def _compute_extension(count: int, threshold: int) -> _Bytes:
     """`[count − t + 1, t]` from (secret, shares 1..t−1) to shares t..count."""
-    return _weights(np.arange(threshold), np.arange(threshold, count + 1))
+    return _compute_weights(np.arange(threshold), np.arange(threshold, count + 1))
 
 
 def split(secret: bytes, count: int, threshold: int, entropy: Entropy) -> list[bytes]:
@@ -77,7 +77,7 @@ def split(secret: bytes, count: int, threshold: int, entropy: Entropy) -> list[b
     size = len(secret)
     known = secret + entropy((threshold - 1) * size)
     values = np.frombuffer(known, dtype=np.uint8).reshape(threshold, size)
-    derived = _apply(_extension(count, threshold), values).tobytes()
+    derived = _apply(_compute_extension(count, threshold), values).tobytes()
     everything = known[size:] + derived
     return [everything[start : start + size] for start in range(0, count * size, size)]
 
@@ -91,4 +91,4 @@ def combine(shares: Mapping[int, bytes]) -> bytes:
         )
     points = np.fromiter(shares, dtype=np.int64, count=len(shares))
     values = np.frombuffer(b"".join(shares.values()), dtype=np.uint8).reshape(len(shares), -1)
-    return _apply(_weights(points, np.zeros(1, dtype=np.int64)), values).tobytes()
+    return _apply(_compute_weights(points, np.zeros(1, dtype=np.int64)), values).tobytes()

@@ -22,17 +22,21 @@ from parley.secure_agg.messages import (
     Encapsulated,
     Evidence,
     encode,
-    kem_items,
+    split_kem_items,
 )
-from parley.secure_agg.pair_keys import confirms, place, transcript
-from parley.secure_agg.primitives import KEY_BYTES, decapsulate, kem_public
+from parley.secure_agg.pair_keys import (
+    compute_ciphertext_id,
+    compute_transcript,
+    is_confirmation_tag,
+)
+from parley.secure_agg.primitives import KEY_BYTES, decapsulate, derive_kem_public_key
 from parley.secure_agg.protocol_parameters import RunParameters
 from parley.secure_agg.round_outcome import pack_mask, unpack_mask
-from parley.secure_agg.survivor_confirmation import signers_near, signers_needed
+from parley.secure_agg.survivor_confirmation import count_signers_near, count_signers_needed
 
 
 @dataclass(kw_only=True, repr=False)
-class Delivery:
+class CiphertextDelivery:
     """The ciphertexts of one run, as the server sees them.
 
     Attributes:
@@ -44,39 +48,39 @@ class Delivery:
     run: RunParameters
     roster: bytes
     adverts: dict[int, Advertise]
-    near: list[list[int]]
+    neighbours: list[list[int]]
     sent: set[int] = field(default_factory=set)
     blamed: set[int] = field(default_factory=set)
-    left: set[int] = field(default_factory=set)
-    _waiting: dict[int, dict[int, tuple[bytes, bytes]]] = field(default_factory=dict)
-    _accusing: dict[int, set[int]] = field(default_factory=dict)
+    departed: set[int] = field(default_factory=set)
+    _pending: dict[int, dict[int, tuple[bytes, bytes]]] = field(default_factory=dict)
+    _accused_by: dict[int, set[int]] = field(default_factory=dict)
     _closed: bool = False
     _certificate: tuple[bytes, bytes, bytes] | None = None
     _signers: NDArray[np.bool_] | None = None
 
-    def take(self, message: Encapsulated) -> None:
+    def add_ciphertexts(self, message: Encapsulated) -> None:
         """Keeps a party's ciphertexts, one for each of its present neighbours."""
-        sender, items = message.sender, kem_items(message.items)
+        sender, items = message.sender, split_kem_items(message.items)
         if sender not in self.adverts or sender in self.sent or self._closed:
             raise RemoteProtocolError(
                 f"Expected the ciphertexts of party {sender} once, after the roster and before the "
                 "first round, got them another time."
             )
-        wanted = len(self.near[sender])
+        wanted = len(self.neighbours[sender])
         if len(items) != wanted:
             raise RemoteProtocolError(
                 f"Expected {wanted} ciphertexts of party {sender}, got {len(items)}."
             )
         self.sent.add(sender)
-        for j, item in zip(self.near[sender], items, strict=True):
-            self._waiting.setdefault(j, {})[sender] = item
+        for j, item in zip(self.neighbours[sender], items, strict=True):
+            self._pending.setdefault(j, {})[sender] = item
 
-    def of(self, receiver: int) -> bytes:
+    def build_ciphertexts(self, receiver: int) -> bytes:
         """The Ciphertexts for a party; empty once it has them. No party's come after this."""
         self._closed = True
-        if receiver not in self.sent & self._waiting.keys() or receiver in self._accusing:
+        if receiver not in self.sent & self._pending.keys() or receiver in self._accused_by:
             return b""
-        items, near = self._waiting[receiver], self.near[receiver]
+        items, near = self._pending[receiver], self.neighbours[receiver]
         flags = np.zeros(self.run.degree, dtype=bool)
         flags[[n for n, j in enumerate(near) if j in items and j in self.sent]] = True
         message = Ciphertexts(
@@ -87,18 +91,18 @@ class Delivery:
         )
         return encode(self.run, message)
 
-    def arrived(self, receiver: int) -> None:
+    def discard_ciphertexts(self, receiver: int) -> None:
         """A party answered with whole pair secrets: its ciphertexts are done with."""
-        if receiver not in self._accusing:
-            self._waiting.pop(receiver, None)
+        if receiver not in self._accused_by:
+            self._pending.pop(receiver, None)
 
-    def accuse(self, message: Complaint) -> None:
+    def add_complaint(self, message: Complaint) -> None:
         """A party says whose ciphertexts do not match."""
         sender = message.sender
-        near, items = self.near[sender], self._waiting.get(sender, {})
+        near, items = self.neighbours[sender], self._pending.get(sender, {})
         places = np.flatnonzero(unpack_mask(message.accused, self.run.degree)).tolist()
         accused = {near[n] for n in places if n < len(near)}
-        if not self._closed or sender in self._accusing or sender not in self.sent:
+        if not self._closed or sender in self._accused_by or sender not in self.sent:
             raise RemoteProtocolError(
                 f"Expected one complaint of party {sender}, about the ciphertexts that it was "
                 "given, got a second one, or one before it was given any."
@@ -108,37 +112,39 @@ class Delivery:
                 f"Expected party {sender} to complain of neighbours whose ciphertexts it was "
                 "given, got a complaint of nobody, or of somebody else."
             )
-        self._accusing[sender] = accused
-        self._count()
+        self._accused_by[sender] = accused
+        self._decide_by_count()
 
-    def _count(self) -> None:
+    def _decide_by_count(self) -> None:
         """Convicts whom, or who, more than c others cannot all have made wrong."""
         most = max(1, self.run.corrupt)
-        for accuser, accused in self._accusing.items():
+        for accuser, accused in self._accused_by.items():
             if len(accused) > most:
                 self.blamed.add(accuser)
-        for j in set().union(*self._accusing.values()):
-            if len([i for i, accused in self._accusing.items() if j in accused]) > most:
+        for j in set().union(*self._accused_by.values()):
+            if len([i for i, accused in self._accused_by.items() if j in accused]) > most:
                 self.blamed.add(j)
 
     @property
     def undecided(self) -> dict[int, set[int]]:
         """Accusers, by whom they accuse, where nobody is convicted yet."""
-        gone = self.blamed | self.left
-        open_cases = {i: a - self.blamed for i, a in self._accusing.items() if i not in gone}
+        gone = self.blamed | self.departed
+        open_cases = {i: a - self.blamed for i, a in self._accused_by.items() if i not in gone}
         return {i: accused for i, accused in sorted(open_cases.items()) if accused}
 
     @property
-    def apart(self) -> set[int]:
+    def excluded(self) -> set[int]:
         """Who is in no round as things stand: who left, and both of as few pairs as will do."""
         out = set[int]()
         for accuser, accused in self.undecided.items():
             here = accused - out
             if accuser not in out and here:
                 out |= {accuser, min(here)}
-        return out | self.left
+        return out | self.departed
 
-    def show(self, certificate: tuple[bytes, bytes, bytes], signers: NDArray[np.bool_]) -> None:
+    def record_certificate(
+        self, certificate: tuple[bytes, bytes, bytes], signers: NDArray[np.bool_]
+    ) -> None:
         """A list was confirmed: what accusers are shown from now on, and `[m]` who signed it."""
         self._certificate, self._signers = certificate, signers
 
@@ -163,36 +169,38 @@ class Delivery:
         """
         if self._signers is None:
             return ()
-        asked, heard, least = [], set[int](), signers_needed(self.run)
+        asked, heard, least = [], set[int](), count_signers_needed(self.run)
         for accuser, accused in self.undecided.items():
-            may = signers_near(self.run, self.near[accuser], self._signers) >= least
+            may = count_signers_near(self.run, self.neighbours[accuser], self._signers) >= least
             if may and not accused <= heard:
                 asked.append(accuser)
                 heard |= accused
         return tuple(asked)
 
-    def unproven(self, accuser: int) -> None:
+    def mark_unproven(self, accuser: int) -> None:
         """An accuser gave no evidence: it is in no further round, and whom it accused is clear."""
         if accuser not in self.undecided:
             raise LocalProtocolError(f"Expected an accuser to give up, got party {accuser}.")
-        self.left.add(accuser)
+        self.departed.add(accuser)
 
-    def judge(self, message: Evidence) -> None:
+    def judge_evidence(self, message: Evidence) -> None:
         """Decapsulates what was disputed, and convicts the one of each two who lied."""
         sender = message.sender
         if sender not in self.undecided:
             raise RemoteProtocolError(f"Expected nothing to prove of party {sender}, got evidence.")
-        if kem_public(message.seed) != self.adverts[sender].key[KEY_BYTES:]:
+        if derive_kem_public_key(message.seed) != self.adverts[sender].key[KEY_BYTES:]:
             raise RemoteProtocolError(
                 f"Expected the seed of the ML-KEM-768 key that party {sender} signed, got "
                 "the seed of a key that it did not."
             )
         for j in sorted(self.undecided[sender]):
-            ciphertext, tag = self._waiting[sender][j]
+            ciphertext, tag = self._pending[sender][j]
             (secret,) = decapsulate(message.seed, [ciphertext])
             ends = (sender, self.adverts[sender].key), (j, self.adverts[j].key)
-            pair = transcript(self.run.fingerprint, self.roster, *ends)
-            matches = confirms(secret, place(pair, j, sender, ciphertext), tag)
+            pair = compute_transcript(self.run.fingerprint, self.roster, *ends)
+            matches = is_confirmation_tag(
+                secret, compute_ciphertext_id(pair, j, sender, ciphertext), tag
+            )
             self.blamed.add(sender if matches else j)
-        self.left.add(sender)
-        self._waiting.pop(sender)
+        self.departed.add(sender)
+        self._pending.pop(sender)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Bytes, Confirmations, Reveal, RoundStart, Survivors, decode
-from parley.secure_agg.pair_keys import EdgeWork, signers_of
+from parley.secure_agg.pair_keys import PairKeyComputer, find_signers
 from parley.secure_agg.party_state import MaskingState, OpenRound
 from parley.secure_agg.primitives import unseal
-from parley.secure_agg.protocol_parameters import Policy, RunParameters
+from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
 from parley.secure_agg.round_outcome import (
     ENVELOPE_BYTES,
     SECRET_BYTES,
@@ -24,18 +24,22 @@ from parley.secure_agg.round_outcome import (
     pack_mask,
     unpack_mask,
 )
-from parley.secure_agg.signed_statements import bound, confirmed, plan_digest
+from parley.secure_agg.signed_statements import (
+    compute_plan_digest,
+    digest_survivors,
+    encode_binding,
+)
 
 _NO_SHARE = bytes(SECRET_BYTES)
 
 
-def _members(state: MaskingState, current: OpenRound) -> list[tuple[int, int]]:
+def _list_members(state: MaskingState, current: OpenRound) -> list[tuple[int, int]]:
     """(place, index) of the participating neighbours."""
-    return [(at, state.near[n]) for at, n in enumerate(current.members)]
+    return [(at, state.neighbours[n]) for at, n in enumerate(current.members)]
 
 
 def accept_survivors(
-    state: MaskingState, current: OpenRound, survivors: bytes, policy: Policy
+    state: MaskingState, current: OpenRound, survivors: bytes, requirements: ProtocolRequirements
 ) -> list[bool]:
     """Whether each party survived, by the list that the server sent."""
     run = state.run
@@ -45,24 +49,24 @@ def accept_survivors(
     if not flags[state.index]:
         raise RemoteProtocolError(f"Expected party {state.index}, which sent, to survive.")
     size = int(flags.sum())
-    least = max(run.min_survivors, policy.min_survivors)
+    least = max(run.min_survivors, requirements.min_survivors)
     if size < least:
         raise TooFewSurvivors(f"Expected >= {least} survivors, got {size}.")
     survived: list[bool] = flags.tolist()
-    alive = sum(survived[j] for _, j in _members(state, current))
-    near = max(run.threshold, policy.minimum_degree)
+    alive = sum(survived[j] for _, j in _list_members(state, current))
+    near = max(run.threshold, requirements.minimum_degree)
     if alive < near:
         raise TooFewSurvivors(f"Expected >= {near} surviving neighbours, got {alive}.")
     return survived
 
 
-def true_signers(
+def find_true_signers(
     run: RunParameters,
     plan: bytes,
     survivors: bytes,
     message: Confirmations,
     identities: tuple[bytes, ...],
-    work: EdgeWork,
+    work: PairKeyComputer,
 ) -> NDArray[np.bool_]:
     """`[m]` who signed that list of that plan, once they are as many as the run asks for.
 
@@ -76,8 +80,10 @@ def true_signers(
         raise RemoteProtocolError(
             f"Expected {claimed.sum()} signatures, got {len(message.signatures)} bytes."
         )
-    statement = confirmed(plan, survivors)
-    signers = work.once(signers_of, statement, identities, message.signers, message.signatures)
+    statement = digest_survivors(plan, survivors)
+    signers = work.compute_once(
+        find_signers, statement, identities, message.signers, message.signatures
+    )
     count = int(signers.sum())
     if count < run.confirmations:
         raise TooFewSurvivors(
@@ -86,13 +92,15 @@ def true_signers(
     return signers
 
 
-def make_reveal(state: MaskingState, current: OpenRound, survived: list[bool]) -> Reveal:
+def build_reveal(state: MaskingState, current: OpenRound, survived: list[bool]) -> Reveal:
     """Own self seed, and for each neighbour the one secret that the list allows."""
     run, me = state.run, state.index
     opened, secrets = [False] * run.degree, []
-    for at, j in _members(state, current):
+    for at, j in _list_members(state, current):
         sealed = current.envelopes[at * ENVELOPE_BYTES : (at + 1) * ENVELOPE_BYTES]
-        share = unseal(current.envelope_keys[at], j, sealed, bound(run, current.number, j, me))
+        share = unseal(
+            current.envelope_keys[at], j, sealed, encode_binding(run, current.number, j, me)
+        )
         opened[at] = share is not None
         if survived[j]:
             secrets.append(share[:SECRET_BYTES] if share else _NO_SHARE)
@@ -108,34 +116,36 @@ def make_reveal(state: MaskingState, current: OpenRound, survived: list[bool]) -
     )
 
 
-def signers_needed(run: RunParameters) -> int:
+def count_signers_needed(run: RunParameters) -> int:
     """How many of each neighbour's k neighbours must have signed a list of the run."""
     k, t = run.degree, run.threshold
     return k - t + min(run.corrupt, 2 * t - k - 1) + 1
 
 
-def signers_near(run: RunParameters, near: Sequence[int], signers: NDArray[np.bool_]) -> int:
+def count_signers_near(
+    run: RunParameters, neighbours: Sequence[int], signers: NDArray[np.bool_]
+) -> int:
     """The fewest signers among the neighbours of any of the parties in `near`."""
-    return int(signers[run.neighbours[list(near)]].sum(axis=1).min(initial=run.degree))
+    return int(signers[run.neighbours[list(neighbours)]].sum(axis=1).min(initial=run.degree))
 
 
 def check_certificate(
     run: RunParameters,
-    near: Sequence[int],
+    neighbours: Sequence[int],
     certificate: tuple[Bytes, Bytes, Bytes],
     identities: tuple[bytes, ...],
-    work: EdgeWork,
+    work: PairKeyComputer,
 ) -> None:
     """Whether a list of this run that enough parties signed lets a party prove a dispute.
 
     The certificate is a RoundStart, its Survivors and the Confirmations of that list.
     """
     plan, survivors, confirmations = certificate
-    agreed = plan_digest(run, decode(run, plan, RoundStart))
+    agreed = compute_plan_digest(run, decode(run, plan, RoundStart))
     listed = decode(run, survivors, Survivors).survivors
     message = decode(run, confirmations, Confirmations)
-    signers = true_signers(run, agreed, listed, message, identities, work)
-    got, least = signers_near(run, near, signers), signers_needed(run)
+    signers = find_true_signers(run, agreed, listed, message, identities, work)
+    got, least = count_signers_near(run, neighbours, signers), count_signers_needed(run)
     if got < least:
         raise TooFewSurvivors(
             f"Expected >= {least} neighbours of each neighbour to have signed a list before a key "

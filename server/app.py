@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from parley.client.app import frame_content, frame_of
+from parley.client.app import build_content, read_frame
 from parley.client.contract.party_protocol import WireError
 from parley.client.contract.roster import load_deployment
-from parley.safe_io.path_names import is_plain
-from parley.server.jobs.external_references import check_from_elsewhere
+from parley.safe_io.path_names import is_plain_name
+from parley.server.jobs.external_references import check_submission
 from parley.server.jobs.job_file import from_run_config
 from parley.server.records.run_folder import RunFolder, RunFolderError
 from parley.server.rounds.transport import LARGEST_REPLY
-from parley.server.run_launcher import conduct, open_run, telling
+from parley.server.run_launcher import launch_run, open_run, record_error
 
 if TYPE_CHECKING:
     from parley.client.contract.roster import Deployment
@@ -76,7 +76,7 @@ class GridTransport:
 
     def online(self) -> tuple[int, ...]:
         """The parties that can be asked now, in order."""
-        return tuple(sorted(self._nodes()))
+        return tuple(sorted(self._list_nodes()))
 
     def exchange(
         self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
@@ -89,53 +89,53 @@ class GridTransport:
         beyond = sorted(set(requests) - set(range(len(self._names))))
         if beyond:
             raise ValueError(f"Expected parties below {len(self._names)}, got {beyond}.")
-        nodes = self._nodes()
+        nodes = self._list_nodes()
         deadline = self._clock() + timeout_s
         sent = [party for party in requests if party in nodes]
         messages = [
-            self._message(party, nodes[party], timeout_s, requests[party]) for party in sent
+            self._build_message(party, nodes[party], timeout_s, requests[party]) for party in sent
         ]
         identifiers = self._push(messages)
         pending = {name: party for name, party in zip(identifiers, sent, strict=False) if name}
         for message in self._pull(pending, deadline):
             party = pending.pop(message.metadata.reply_to_message_id)
-            frame = self._frame(message, party, nodes[party], largest)
+            frame = self._read_frame(message, party, nodes[party], largest)
             if frame:
                 yield party, frame
 
-    def _frame(self, message: Message, party: int, node: int, largest: int) -> bytes:
+    def _read_frame(self, message: Message, party: int, node: int, largest: int) -> bytes:
         """The frame of a party's answer; empty where it cannot be read."""
         try:
             if message.metadata.src_node_id != node:
                 raise WireError("Expected the answer of the node that was asked.")
-            frame = frame_of(message.content)
+            frame = read_frame(message.content)
             if len(frame) > largest:
                 raise WireError(f"Expected at most {largest} bytes, got {len(frame)}.")
             return frame
         except Exception as error:
             # Whatever its bytes do to what reads them: no reply of this party, and no more.
-            self._unreadable(party, error)
+            self._log_unreadable(party, error)
             return b""
 
-    def _unreadable(self, party: int, error: Exception) -> None:
+    def _log_unreadable(self, party: int, error: Exception) -> None:
         name = self._names[party] if party < len(self._names) else f"Node {party}"
         _log.warning("%s gave no answer that can be read (%s).", name, type(error).__name__)
 
-    def _replies(self, pending: dict[str, int]) -> list[Message]:
+    def _pull_replies(self, pending: dict[str, int]) -> list[Message]:
         """What has come of what is pending; whoever's answer cannot be pulled is struck off it."""
         found: list[Message] = []
         for name in list(pending):  # one by one: what one of them does to Flower costs no other
             try:
                 found += self._grid.pull_messages([name])
             except Exception as error:
-                self._unreadable(pending.pop(name), error)
+                self._log_unreadable(pending.pop(name), error)
         return found
 
     def _pull(self, pending: dict[str, int], deadline: float) -> Iterator[Message]:
         """Replies to what is pending, which the caller shortens as they come."""
         pause = _FASTEST_POLL_S
         while pending and self._clock() < deadline:
-            replies = self._replies(pending)
+            replies = self._pull_replies(pending)
             for message in replies:
                 # Only what answers this very exchange: anything else is an earlier one's.
                 if message.metadata.reply_to_message_id in pending:
@@ -144,7 +144,7 @@ class GridTransport:
             if pending:
                 self._sleep(max(0.0, min(pause, deadline - self._clock())))
 
-    def _nodes(self) -> dict[int, int]:
+    def _list_nodes(self) -> dict[int, int]:
         """Node of each party that is online."""
         nodes = list(self._grid.get_nodes())
         if self._folder is not None:
@@ -156,9 +156,9 @@ class GridTransport:
     def _push(self, messages: list[Message]) -> list[str]:
         return list(self._grid.push_messages(messages)) if messages else []
 
-    def _message(self, party: int, node: int, timeout_s: float, request: bytes) -> Message:
+    def _build_message(self, party: int, node: int, timeout_s: float, request: bytes) -> Message:
         more = {} if self._folder is None else {"folder": str(self._folder / f"party-{party}")}
-        content = frame_content(request, **more)
+        content = build_content(request, **more)
         ttl = timeout_s + _TTL_MARGIN_S
         return Message(content, node, "query.parley", ttl=ttl, group_id="")
 
@@ -166,55 +166,55 @@ class GridTransport:
 @app.main()
 def serve(grid: Grid, context: Context) -> None:
     """Runs the job in Flower's run config."""
-    place = _environment("PARLEY_RUN")
-    with telling(lambda: place):
-        folder, job = _run_folder(context)
+    place = _get_environment("PARLEY_RUN")
+    with record_error(lambda: place):
+        folder, job = _open_run_folder(context)
         place = folder.path
-        deployment, parties = _deployment(job, folder)
-        conduct(
+        deployment, parties = _load_roster(job, folder)
+        launch_run(
             folder,
             job,
             transport=GridTransport(grid, deployment, folder=parties),
             deployment=deployment,
         )
-        if parties is not None and place != _environment("PARLEY_RUN"):
-            _erase_secrets(parties)
+        if parties is not None and place != _get_environment("PARLEY_RUN"):
+            _delete_secrets(parties)
 
 
-def _erase_secrets(parties: Path) -> None:
+def _delete_secrets(parties: Path) -> None:
     """A simulation that nobody's launcher cleans up keeps no identities and no sessions."""
     for home in parties.glob("party-*"):
         (home / "identity.key").unlink(missing_ok=True)
         shutil.rmtree(home / "state", ignore_errors=True)
 
 
-def _run_folder(context: Context) -> tuple[RunFolder, Job]:
+def _open_run_folder(context: Context) -> tuple[RunFolder, Job]:
     """The folder of this Flower run and its job: the launcher's, one to go on with, or a new one.
 
     A folder that exists has its own job, and that is the one that counts.
     """
-    given, server = _environment("PARLEY_RUN"), _environment("PARLEY_SERVER")
+    given, server = _get_environment("PARLEY_RUN"), _get_environment("PARLEY_SERVER")
     if given is not None:
         return open_run(given)
     name = str(context.run_config.get("run-folder", ""))
     if server is not None and name:
         # One name, so that no submitter reaches beyond the server's own runs.
-        if not is_plain(name):
+        if not is_plain_name(name):
             raise RunFolderError(f"Expected run-folder to be a run's name, got {name!r}.")
         return open_run(server / "runs" / name)
     job = from_run_config(context.run_config)
-    check_from_elsewhere(job)
+    check_submission(job)
     if server is not None:
         out = str(server / "runs")
         job = job.model_copy(update={"run": job.run.model_copy(update={"out": out})})
     return RunFolder.create(job), job
 
 
-def _deployment(job: Job, folder: RunFolder) -> tuple[Deployment, Path | None]:
+def _load_roster(job: Job, folder: RunFolder) -> tuple[Deployment, Path | None]:
     """The roster, and for a simulation the folder that holds its parties'."""
-    server = _environment("PARLEY_SERVER")
+    server = _get_environment("PARLEY_SERVER")
     parties = folder.path / "parties"
-    if _environment("PARLEY_RUN") is not None:
+    if _get_environment("PARLEY_RUN") is not None:
         return load_deployment(parties / "deployment.toml"), parties
     if server is not None:
         return load_deployment(server / "deployment.toml"), None
@@ -224,6 +224,6 @@ def _deployment(job: Job, folder: RunFolder) -> tuple[Deployment, Path | None]:
     return prepared.prepare_parties(job, parties), parties.resolve()
 
 
-def _environment(name: str) -> Path | None:
+def _get_environment(name: str) -> Path | None:
     value = os.environ.get(name)
     return Path(value) if value else None

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from parley.client.contract.party_protocol import strict_json
-from parley.safe_io.file_reading import LARGEST_MODEL
-from parley.safe_io.file_reading import opened as opened_to_read
+from parley.client.contract.party_protocol import parse_strict_json
+from parley.safe_io.file_reading import MAX_MODEL_BYTES
+from parley.safe_io.file_reading import open_regular_file as opened_to_read
 from parley.safe_io.os_errors import describe_cause
 
 MODEL_VERSION = 2
@@ -35,8 +35,8 @@ NON_PRIVATE = ("centralised", "aggregated")
 
 _NAME = "model.safetensors"
 _DIGEST = "parley.digest"
-_LABEL = b"parley model file\n"
-_KEYS = {"version", "task", "label", "intercept", "schema"}
+_DIGEST_LABEL = b"parley model file\n"
+_DESCRIPTION_KEYS = {"version", "task", "label", "intercept", "schema"}
 
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -55,15 +55,15 @@ class ModelFile:
     """
 
     file: Path
-    described: Mapping[str, Any]
+    description: Mapping[str, Any]
     tensors: Tensors
     statement: Mapping[str, str]
 
 
-def model_bytes(tensors: Tensors, metadata: Mapping[str, str]) -> bytes:
+def encode_model(tensors: Tensors, metadata: Mapping[str, str]) -> bytes:
     """The content of a model file: tensors, metadata, and their digest."""
     contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    return save(contiguous, metadata={**metadata, _DIGEST: _digest(contiguous, metadata)})
+    return save(contiguous, metadata={**metadata, _DIGEST: _compute_digest(contiguous, metadata)})
 
 
 def open_model(path: str | Path) -> ModelFile:
@@ -75,24 +75,24 @@ def open_model(path: str | Path) -> ModelFile:
     file = Path(path)
     if file.is_dir():
         file /= _NAME
-    return _checked(file, *_parts(file))
+    return _check_model(file, *_read_parts(file))
 
 
-def tensors_of(path: str | Path) -> Tensors:
+def load_tensors(path: str | Path) -> Tensors:
     """The tensors of any safetensors file, by name; of a model file, as they were written alone.
 
     Raises:
         ModelFileError: no safetensors, or a model that `open_model` refuses.
     """
     file = Path(path)
-    tensors, metadata = _parts(file)
-    return _checked(file, tensors, metadata).tensors if "parley.model" in metadata else tensors
+    tensors, metadata = _read_parts(file)
+    return _check_model(file, tensors, metadata).tensors if "parley.model" in metadata else tensors
 
 
-def _parts(file: Path) -> tuple[Tensors, dict[str, str]]:
+def _read_parts(file: Path) -> tuple[Tensors, dict[str, str]]:
     try:
         opened_to_read(
-            file, largest=LARGEST_MODEL
+            file, max_bytes=MAX_MODEL_BYTES
         ).close()  # no pipe, no more than there is room for
         with safe_open(file, framework="np") as opened:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
@@ -104,41 +104,41 @@ def _parts(file: Path) -> tuple[Tensors, dict[str, str]]:
         ) from error
 
 
-def _checked(file: Path, tensors: Tensors, metadata: Mapping[str, str]) -> ModelFile:
-    described = _description(file, metadata)
+def _check_model(file: Path, tensors: Tensors, metadata: Mapping[str, str]) -> ModelFile:
+    described = _parse_description(file, metadata)
     said = {key: text for key, text in metadata.items() if key != _DIGEST}
-    if (kept := metadata.get(_DIGEST)) != (came := _digest(tensors, said)):
+    if (kept := metadata.get(_DIGEST)) != (came := _compute_digest(tensors, said)):
         raise ModelFileError(
             f"Expected {file} with the content that it was written with (SHA-256 "
             f"{kept or 'missing'}), got another ({came}): it was changed or damaged since. Copy it "
             "anew from where the run left it."
         )
     statement = {key: text for key, text in metadata.items() if key != "parley.model"}
-    return ModelFile(file=file, described=described, tensors=tensors, statement=statement)
+    return ModelFile(file=file, description=described, tensors=tensors, statement=statement)
 
 
-def _digest(tensors: Tensors, metadata: Mapping[str, str]) -> str:
-    digest = hashlib.sha256(_LABEL + _line(dict(metadata)))
+def _compute_digest(tensors: Tensors, metadata: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(_DIGEST_LABEL + _encode_line(dict(metadata)))
     for name, array in sorted(tensors.items()):
-        digest.update(_line([name, array.dtype.name, list(array.shape)]))
+        digest.update(_encode_line([name, array.dtype.name, list(array.shape)]))
         digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).data)
     return digest.hexdigest()
 
 
-def _line(value: Any) -> bytes:
+def _encode_line(value: Any) -> bytes:
     # JSON has no line break inside: where a part ends is never in doubt.
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii") + b"\n"
 
 
-def _description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+def _parse_description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     if "parley.model" not in metadata:
         raise ModelFileError(
             f"Expected a model that says how rows are read, got {file} without: it is of Parley "
             "0.1.0, or of something else. Run its job again."
         )
     try:
-        described = strict_json(metadata["parley.model"])
+        described = parse_strict_json(metadata["parley.model"])
     except ValueError as error:
         raise ModelFileError(f"{file}: Expected JSON about the model. {error}") from error
     if not isinstance(described, dict) or described.get("version") != MODEL_VERSION:
@@ -147,8 +147,10 @@ def _description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
             f"Expected a model file of version {MODEL_VERSION}, got {version!r} in {file}: use the "
             "release of Parley that wrote it."
         )
-    if set(described) - {"features"} != _KEYS:
-        raise ModelFileError(f"{file}: Expected the keys {sorted(_KEYS)}, got {sorted(described)}.")
+    if set(described) - {"features"} != _DESCRIPTION_KEYS:
+        raise ModelFileError(
+            f"{file}: Expected the keys {sorted(_DESCRIPTION_KEYS)}, got {sorted(described)}."
+        )
     for key, kind in (("label", str), ("intercept", bool), ("schema", str)):
         if type(described[key]) is not kind:
             raise ModelFileError(

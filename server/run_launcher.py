@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from safetensors.numpy import load_file
 
-from parley.privacy.accounting.account_certificates import Certificate
-from parley.safe_io.file_reading import text_of
+from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.safe_io.file_reading import read_text
 from parley.safe_io.file_writing import write_file
-from parley.safe_io.json_writing import json_text
+from parley.safe_io.json_writing import format_json
 from parley.server.jobs.job_file import load_job
-from parley.server.records.run_folder import PROPOSED, RunFolder, write_error
+from parley.server.records.run_folder import PROPOSED_ID_FILE, RunFolder, write_error
 from parley.server.rounds.coordinator import coordinate
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from parley.server.rounds.transport import Transport
 
 
-def conduct(
+def launch_run(
     folder: RunFolder,
     job: Job,
     *,
@@ -47,35 +47,35 @@ def conduct(
 ) -> RunSummary:
     """Runs the job of a folder, or goes on with it; raises what `coordinate` raises."""
     return coordinate(
-        _charged(job),
+        _choose_certificate(job),
         transport=transport,
         deployment=deployment,
         folder=folder,
-        observer=_Started(observer),
-        version=_version(),
-        fingerprint=_fingerprint(folder.path),
-        components=_components(folder.path),
+        observer=_StartRecorder(observer),
+        version=_get_version(),
+        fingerprint=_read_fingerprint(folder.path),
+        components=_load_components(folder.path),
         schema=schema,
     )
 
 
-def _charged(job: Job) -> Job:
+def _choose_certificate(job: Job) -> Job:
     """The job with noise for what real parties' own accounts charge, which other runs share."""
     simulated = not job.run.in_process or job.seed is not None  # real parties refuse a seed
     if simulated or job.privacy.certificate != "auto" or job.privacy.ledger:
         return job
-    found = Certificate.GAUSSIAN if job.privacy.delta else Certificate.PURE
+    found = AccountCertificate.GAUSSIAN if job.privacy.delta else AccountCertificate.PURE
     privacy = job.privacy.model_copy(update={"certificate": str(found)})
     return job.model_copy(update={"privacy": privacy})
 
 
 @contextmanager
-def telling(place: Callable[[], Path | None]) -> Iterator[None]:
+def record_error(get_folder: Callable[[], Path | None]) -> Iterator[None]:
     """Writes what ends its block by an exception to the folder's `error.json`, if it has one."""
     try:
         yield
     except BaseException as error:
-        folder = place()
+        folder = get_folder()
         if folder is not None:
             write_error(folder, error)
         raise
@@ -85,12 +85,12 @@ def open_run(path: Path) -> tuple[RunFolder, Job]:
     """A folder that was made before this run began: commissioned, or still without a ledger."""
     if (path / "run-id").exists():
         return RunFolder.open(path)
-    job, proposed = load_job(path / "job.toml"), path / PROPOSED
+    job, proposed = load_job(path / "job.toml"), path / PROPOSED_ID_FILE
     new = f"{path.resolve().name[:100]}-{secrets.token_hex(8)}"
-    return RunFolder(path, text_of(proposed).strip() if proposed.exists() else new), job
+    return RunFolder(path, read_text(proposed).strip() if proposed.exists() else new), job
 
 
-class _Started:
+class _StartRecorder:
     """Leaves the plan where the launcher's display finds it; rounds are in `rounds.jsonl`.
 
     Args:
@@ -102,7 +102,7 @@ class _Started:
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Writes `started.json`."""
-        started = json_text({"plan": plan.to_json(), "done": done})
+        started = format_json({"plan": plan.to_json(), "done": done})
         write_file(folder / "started.json", started)
         if self._observer is not None:
             self._observer.started(job, plan, folder, done)
@@ -113,7 +113,7 @@ class _Started:
             self._observer.round_done(line)
 
 
-def _fingerprint(run: Path) -> str:
+def _read_fingerprint(run: Path) -> str:
     """The data's name in the ledger where the launcher prepared them; else the coordinator's."""
     try:
         return (run / "parties" / "fingerprint").read_text(encoding="utf-8").strip()
@@ -121,13 +121,13 @@ def _fingerprint(run: Path) -> str:
         return ""
 
 
-def _components(run: Path) -> NDArray[np.float64] | None:
+def _load_components(run: Path) -> NDArray[np.float64] | None:
     """Public components where the launcher prepared them; else the job's own file has them."""
     path = run / "parties" / "components.safetensors"
     return load_file(path)["components"] if path.exists() else None
 
 
-def _version() -> str:
+def _get_version() -> str:
     try:
         return version("parley")
     except PackageNotFoundError:

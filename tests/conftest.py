@@ -76,7 +76,9 @@ def no_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a non-private model would reach is no matter, and takes most of the time."""
     from parley.simulations.data.network_experiment import NetworkExperiment
 
-    monkeypatch.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
+    monkeypatch.setattr(
+        NetworkExperiment, "compute_optimum", lambda self: self.algorithm.model.start()
+    )
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -48,7 +48,9 @@ def test_a_short_run_of_the_scattering_example_learns_within_its_budget(
     tmp_path, monkeypatch, small
 ):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(simulated_world, "_SOLVABLE", 0)  # the optimum is not what is looked at
+    monkeypatch.setattr(
+        simulated_world, "_MAX_SOLVABLE_ENTRIES", 0
+    )  # the optimum is not what is looked at
     smaller = tmp_path / "smaller.npz"
     with np.load(small) as images:
         parts = {name: images[name][: 2000 if "train" in name else 200] for name in images.files}

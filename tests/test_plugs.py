@@ -27,7 +27,7 @@ from parley.privacy.mechanisms.noise_shares import SHARED_LAWS
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.server.jobs.linear_algorithms import ALGORITHM_SECTIONS
 from parley.server.jobs.model import MODELS
-from parley.server.planning.query_planner import INSTEAD
+from parley.server.planning.query_planner import NOISE_REPLACEMENTS
 from parley.server.planning.session_terms import QUERY_LAWS
 
 ROOT = Path(__file__).parent.parent
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 NAMES = {
     *MECHANISMS, *SHARED_LAWS, "dp-sgd", *ALGORITHMS, *LOSSES, *NETWORKS, *ENGINES, "fast",
     *(set(GAUSSIAN_CALIBRATIONS) - {"exact", "as-printed"}), *(set(COLUMN_KINDS) - {"label"}),
-    *ACCOUNTANTS, *QUERIES, *QUERY_LAWS, *INSTEAD,
+    *ACCOUNTANTS, *QUERIES, *QUERY_LAWS, *NOISE_REPLACEMENTS,
 }  # fmt: skip
 """Keys of the tables, but for three that are words of other things."""
 
@@ -140,7 +140,7 @@ def test_lines_that_ask_which_extension_they_have_are_in_the_tables_or_needed_ex
         "if isinstance(noise, table.Gaussian): pass",
         "if type(loss) is SquaredLoss: pass",
         "match law:\n    case 'gaussian': pass",
-        "match loss:\n    case Softmax(): pass",
+        "match loss:\n    case SoftmaxLoss(): pass",
         "if job.privacy.noise_point == 'server': pass",
         "if str(own.noise_point) in ('share', 'party'): pass",
         "if point is NOISE_POINTS['share']: pass",

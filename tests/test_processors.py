@@ -14,7 +14,7 @@ import pytest
 from plans import planned
 from processors import OLDER
 
-from parley.client.algorithms.kernel_mean_embedding import waves_digest
+from parley.client.algorithms.kernel_mean_embedding import compute_waves_digest
 from parley.deploy import process_engines
 from parley.server.jobs.job_file import load_job
 
@@ -60,10 +60,10 @@ def agreed():
     found = {}
     for name, overrides in JOBS.items():
         _, _, plan = planned(load_job(overrides=list(overrides)))
-        found[name] = plan.digest()
+        found[name] = plan.compute_digest()
         found[f"bound of {name}"] = plan.encoding.bound
     for frequencies in (2, 32, 500, 512):  # √F of a power of two: entries that are whole numbers
-        found[f"waves {frequencies}"] = waves_digest(40, frequencies, 1.0, 0)
+        found[f"waves {frequencies}"] = compute_waves_digest(40, frequencies, 1.0, 0)
     return found
 
 

@@ -14,24 +14,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from parley.audit.verdict_text import lines_of
+from parley.audit.verdict_text import format_report
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query
-from parley.client.queries.correlations import Correlations
-from parley.client.queries.count_queries import Choose, Count, Histogram, Marginals
+from parley.client.queries.correlations import CorrelationsQuery
+from parley.client.queries.count_queries import Choose, Count, Histogram, MarginalsQuery
 from parley.client.queries.filters import col
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.query_batch import Counting
-from parley.client.queries.regression.regression_query import Regression
-from parley.client.queries.sums import Balance, ChooseBest, Total
+from parley.client.queries.regression.regression_query import RegressionQuery
+from parley.client.queries.sums import Balance, ChooseBest, ColumnSum
 from parley.client.queries.survival import Survival
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring, Unit
 from parley.server.jobs.job_file import load_job
-from parley.simulations.audit.audit_results import AuditReport, combined
-from parley.simulations.audit.audit_target import Audited, asked
-from parley.simulations.audit.measure import Effort, audit_guarantee, trials_of, views, views_of
+from parley.simulations.audit.audit_results import AuditReport, combine_verdicts
+from parley.simulations.audit.audit_target import AuditTarget, build_query_target
+from parley.simulations.audit.measure import (
+    Effort,
+    audit_guarantee,
+    choose_trials,
+    list_job_targets,
+    list_views,
+)
 
 _GRADIENT = ("algorithm.rounds=4", "algorithm.clip-norm=0.4", "privacy.noise-point=server")
 _OUTPUT = (
@@ -159,21 +165,21 @@ BATCHES: tuple[tuple[Query, ...], ...] = (
     (Count(by=("ward",)),),
     (Count(where=col.age > 4),),
     (Histogram(column="age", bins=4),),
-    (Total(column="stay"),),
-    (Total(column="stay", by=("sex",)),),
+    (ColumnSum(column="stay"),),
+    (ColumnSum(column="stay", by=("sex",)),),
     (Mean(column="age"),),
     (Mean(column="stay", where=col.sex == "Male"),),
     (Mean(column="age", by=("ward",)),),
     (Variance(column="stay", by=("sex",)),),
     (Quantiles(column="age", step=0.05),),
-    (Marginals(of=("sex", "ward", "sick")),),
+    (MarginalsQuery(of=("sex", "ward", "sick")),),
     (Choose(column="ward", by=("sex",)),),
     (ChooseBest(of=("ridge", "forest")),),
     (KMeansGrid(of=("age", "stay"), clusters=2, grid=4),),
     (Balance(column="age", border=4.5, share=0.25),),
     (Survival(column="age", event="sick", occurred="yes", bins=4, by=("sex",)),),
-    (Regression(column="sick", of=("age", "ward"), family="logistic", occurred="yes"),),
-    (Correlations(of=("age", "stay", "ward")),),
+    (RegressionQuery(column="sick", of=("age", "ward"), family="logistic", occurred="yes"),),
+    (CorrelationsQuery(of=("age", "stay", "ward")),),
     (KMeansStep(of=("age", "stay"), centres=(-0.5, -0.5, 0.5, 0.5)),),
     (Count(by=("sex",)), Mean(column="age"), Histogram(column="ward")),
 )
@@ -191,10 +197,10 @@ class Asked:
     counting: Counting = field(default_factory=Counting)
     records: int = 2
 
-    def claims(self) -> Iterator[Audited]:
+    def claims(self) -> Iterator[AuditTarget]:
         """What is claimed of it, at ε = 1."""
-        return views(
-            asked(
+        return list_views(
+            build_query_target(
                 self.queries,
                 SCHEMA,
                 epsilon=1.0,
@@ -255,17 +261,17 @@ ROWS: tuple[Row, ...] = (*CASES, *ASKED, *_SEEN)
 """What came last stands last: figures go by the number of a row."""
 
 
-def matrix(*, overrides: Sequence[str] = ()) -> Iterator[Audited]:
+def matrix(*, overrides: Sequence[str] = ()) -> Iterator[AuditTarget]:
     """Every claim of every row; `overrides` of every job."""
     for row in ROWS:
         yield from claims_of(row, overrides=overrides)
 
 
-def claims_of(row: Row, *, overrides: Sequence[str] = ()) -> Iterator[Audited]:
+def claims_of(row: Row, *, overrides: Sequence[str] = ()) -> Iterator[AuditTarget]:
     """The same of one row."""
     if isinstance(row, Asked):
         return row.claims()
-    return views_of(load_job(None, overrides=[*row, *overrides]), seed=None)
+    return list_job_targets(load_job(None, overrides=[*row, *overrides]), seed=None)
 
 
 def reports(overrides: Sequence[str], *, short: bool) -> Iterator[AuditReport]:
@@ -273,7 +279,7 @@ def reports(overrides: Sequence[str], *, short: bool) -> Iterator[AuditReport]:
     from audited_choices import CHOICES, audit_choice
 
     for claim in matrix(overrides=overrides):
-        yield audit_guarantee(claim, Effort(trials=trials_of(claim, short=short)))
+        yield audit_guarantee(claim, Effort(trials=choose_trials(claim, short=short)))
     for law in CHOICES:
         yield audit_choice(law, Effort(trials=1_000 if short else 50_000))
 
@@ -282,9 +288,9 @@ def main() -> None:
     verdicts = []
     overrides = [word for word in sys.argv[1:] if "=" in word]
     for report in reports(overrides, short="--short" in sys.argv):
-        print(*lines_of(report), sep="\n", flush=True)
+        print(*format_report(report), sep="\n", flush=True)
         verdicts.append(report.verdict)
-    print(verdict := combined(verdicts))
+    print(verdict := combine_verdicts(verdicts))
     sys.exit(4 if verdict == "refuted" else 0)
 
 

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from parley.client.algorithms.query_release import QueryRelease
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
-from parley.client.queries.base import Facts, Query
-from parley.client.queries.randomised_response import Response
+from parley.client.party.plan_policy import RefusalRules
+from parley.client.queries.base import Query, QueryFacts
+from parley.client.queries.randomised_response import ResponseQuery
 from parley.client.queries.sums import ChooseBest
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, Neighbouring, Unit
@@ -29,20 +29,20 @@ from parley.privacy.audit.event_counts import Hits
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.server.planning.query_planner import plan_batch
-from parley.server.planning.session_terms import Terms
+from parley.server.planning.session_terms import SessionTerms
 from parley.simulations.audit.audit_results import (
     CONFIRMED,
+    AuditClaim,
     AuditReport,
     AuditResult,
-    Claim,
     Finding,
-    looked_again,
-    pair_finding,
+    build_pair_finding,
+    confirm_refutations,
 )
-from parley.simulations.audit.measure import Effort, environment_of, rates_of
-from parley.simulations.audit.world_batch import Source
-from parley.simulations.data.row_cache import peak_mib
-from parley.simulations.engine.streamed_sum import Asked, summed
+from parley.simulations.audit.measure import Effort, compute_claimed_rates, describe_environment
+from parley.simulations.audit.world_batch import WorldRandomness
+from parley.simulations.data.row_cache import get_peak_mib
+from parley.simulations.engine.streamed_sum import SumRequest, sum_parties
 
 EPSILON = 1.0
 
@@ -88,7 +88,7 @@ CHOICES: dict[str, Choice] = {
         for law in SELECTIONS
     },
     RandomisedResponse.law: Choice(
-        query=Response(column="sex"),
+        query=ResponseQuery(column="sex"),
         inside={"sex": 0},
         outside={"sex": 1},
         event=0,
@@ -100,18 +100,20 @@ CHOICES: dict[str, Choice] = {
 
 def audit_choice(law: str, effort: Effort) -> AuditReport:
     """One of `CHOICES`, by the method `pair`, in `effort.trials` worlds of either kind."""
-    began, source = time.perf_counter(), Source(seed=effort.seed, names=("choice", law))
+    began, source = time.perf_counter(), WorldRandomness(seed=effort.seed, names=("choice", law))
     trials, alpha = effort.trials or 50_000, 1 - effort.confidence
     effort = replace(effort, trials=trials)
     seen, claimed = _counted(law, trials, source)
-    accountant, epsilon = claimed.epsilon(0.0)
+    accountant, epsilon = claimed.compute_lowest_epsilon(0.0)
     limits = {"delta": 0.0, "claimed": epsilon}
 
     def again(_: list[str]) -> dict[str, Finding]:
-        more, _ = _counted(law, 4 * trials, source.of("confirm"))
-        return {"pair": pair_finding(more, alpha=CONFIRMED, **limits)}
+        more, _ = _counted(law, 4 * trials, source.with_names("confirm"))
+        return {"pair": build_pair_finding(more, alpha=CONFIRMED, **limits)}
 
-    found = looked_again({"pair": pair_finding(seen, alpha=alpha, **limits)}, again)["pair"]
+    found = confirm_refutations({"pair": build_pair_finding(seen, alpha=alpha, **limits)}, again)[
+        "pair"
+    ]
     seconds = time.perf_counter() - began
     result = AuditResult(
         **vars(found),
@@ -124,9 +126,9 @@ def audit_choice(law: str, effort: Effort) -> AuditReport:
         comparisons=1,
         seconds=seconds,
         trials_per_second=2 * trials / max(seconds, 1e-9),
-        peak_mib=peak_mib(),
+        peak_mib=get_peak_mib(),
     )
-    claim = Claim(
+    claim = AuditClaim(
         epsilon=epsilon,
         delta=0.0,
         unit=str(Unit.RECORD),
@@ -143,20 +145,22 @@ def audit_choice(law: str, effort: Effort) -> AuditReport:
     return AuditReport(
         claim=claim,
         results=(result,),
-        environment={"changed": [], **environment_of(effort, delta=0.0)},
+        environment={"changed": [], **describe_environment(effort, delta=0.0)},
         confidence=effort.confidence,
         roc={"corners": ((1.0, 0.0), (rate[1], rate[0]), (0.0, 1.0))},
-        claimed_curve=rates_of(claimed, 0.0),
+        claimed_curve=compute_claimed_rates(claimed, 0.0),
     )
 
 
-def _counted(law: str, trials: int, source: Source) -> tuple[tuple[Hits, Hits], Composition]:
+def _counted(
+    law: str, trials: int, source: WorldRandomness
+) -> tuple[tuple[Hits, Hits], Composition]:
     """How often the event shows with the canary and without, and what each release claims."""
     choice = CHOICES[law]
-    found, claimed = [], Composition.empty()
+    found, claimed = [], Composition.create_empty()
     for name, canary in (("in", choice.inside), ("out", choice.outside)):
         rows = [canary] * trials if choice.together else [*choice.others, canary]
-        worlds = _released(law, choice.query, rows, source.of(name))
+        worlds = _released(law, choice.query, rows, source.with_names(name))
         claimed = next(worlds)
         if choice.together:
             hits = int(next(worlds)[choice.event])
@@ -167,17 +171,17 @@ def _counted(law: str, trials: int, source: Source) -> tuple[tuple[Hits, Hits], 
 
 
 def _released(
-    law: str, query: Query, rows: list[Mapping[str, float]], source: Source
+    law: str, query: Query, rows: list[Mapping[str, float]], source: WorldRandomness
 ) -> Iterator[Any]:
     """What is claimed, then what is shown of these records again and again."""
     whole = [{"one": 0.0, "other": 0.0, "sex": 1, **row} for row in rows]
-    block = TableBlock(
+    block = RawPartyBlock(
         schema=SCHEMA,
         columns={name: np.array([row[name] for row in whole]) for name in whole[0]},
         offsets=np.array([0, len(whole)]),
     )
-    facts = Facts(schema=SCHEMA, neighbouring=Neighbouring.REPLACE_ONE, records=len(whole))
-    terms = Terms(
+    facts = QueryFacts(schema=SCHEMA, neighbouring=Neighbouring.REPLACE_ONE, records=len(whole))
+    terms = SessionTerms(
         facts=facts,
         parties=1,
         min_records=1,
@@ -189,19 +193,21 @@ def _released(
         seeded=source.seed is not None,
     )
     planned = plan_batch([query], terms, epsilon=EPSILON, run_id="audit", number=1, law=law)
-    yield Composition.empty().add(planned.event)
-    randomness = source.chunk(0)
+    yield Composition.create_empty().add(planned.event)
+    randomness = source.get_chunk(0)
     columns: Any = block
     session = PartySession(
         block=columns,
         algorithm=QueryRelease(
             batch=planned.batch, neighbouring=Neighbouring.REPLACE_ONE, schema=SCHEMA
         ),
-        policy=PartyPolicy(budgets={}),
+        rules=RefusalRules(budgets={}),
         randomness=randomness,
     )
-    given = summed(session, Asked(plan=planned.plan, state={}, kept=np.empty(0, dtype=np.int64)))
+    given = sum_parties(
+        session, SumRequest(plan=planned.plan, state={}, kept=np.empty(0, dtype=np.int64))
+    )
     total = planned.plan.encoding.decode(given.total)
-    stream = randomness.server(1)
+    stream = randomness.open_server_noise(1)
     while True:
-        yield planned.released(total, facts, stream)
+        yield planned.compute_release(total, facts, stream)

@@ -16,11 +16,11 @@ from typing import Any
 
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.contract.strict_decoding import DecodingError, value_from
+from parley.client.contract.strict_decoding import DecodingError, decode_value
 
 
 @dataclass(frozen=True, kw_only=True)
-class Party:
+class PartyResources:
     """What a task's decoding may use of the machine that it is decoded on.
 
     Attributes:
@@ -31,16 +31,16 @@ class Party:
     own_models: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def _anything(*_: Any) -> None:
+def _accept_anything(*_: Any) -> None:
     """Nothing more to check."""
 
 
-def _as_it_is(algorithm: Any, _: Any) -> Any:
+def _return_unchanged(algorithm: Any, _: Any) -> Any:
     return algorithm
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class AlgorithmSpec:
     """All that server, party and report know of one algorithm beside its own functions.
 
     Attributes:
@@ -67,24 +67,24 @@ class Kind:
     remedy: tuple[str, ...] = ()
     advice: str = ""
     to_task: Callable[[Any], dict[str, Any]]
-    of_task: Callable[[Mapping[str, Any], Party], Any]
-    size: Callable[[Mapping[str, Any]], tuple[str, int]]
-    check: Callable[[Any, ReleasePlan], None] = _anything
-    check_state: Callable[[Any, State], None] = _anything
-    bind: Callable[[Any, Any], Any] = _as_it_is
-    trains: bool = False
-    ahead: bool = False
-    after: bool = False
+    from_task: Callable[[Mapping[str, Any], PartyResources], Any]
+    parse_size: Callable[[Mapping[str, Any]], tuple[str, int]]
+    check: Callable[[Any, ReleasePlan], None] = _accept_anything
+    check_state: Callable[[Any, State], None] = _accept_anything
+    bind: Callable[[Any, Any], Any] = _return_unchanged
+    trains_network: bool = False
+    before_rounds: bool = False
+    after_rounds: bool = False
     summed: bool = False
 
 
-def settings_of(algorithm: Any, *without: str) -> dict[str, Any]:
+def get_settings(algorithm: Any, *excluded: str) -> dict[str, Any]:
     """The fields of an algorithm but for some, as plain JSON values."""
-    found = {each.name: getattr(algorithm, each.name) for each in fields(algorithm)}
+    values = {each.name: getattr(algorithm, each.name) for each in fields(algorithm)}
     return {
         name: str(value) if isinstance(value, Enum) else value
-        for name, value in found.items()
-        if name not in without
+        for name, value in values.items()
+        if name not in excluded
     }
 
 
@@ -94,7 +94,7 @@ def check_keys(task: Mapping[str, Any], *keys: str) -> None:
         raise DecodingError(f"Expected exactly the keys kind, {', '.join(keys)} in a task.")
 
 
-def plain_size(widths: Sequence[Any], *, layered: bool = True) -> int:
+def compute_min_parameters(widths: Sequence[Any], *, layered: bool = True) -> int:
     """A lower bound on the parameters of layers of such widths, from values that came.
 
     Of a convolutional network, or one's own code, sizes alone bound little: the widest counts.
@@ -126,18 +126,18 @@ NETWORKS: dict[str, NetworkShape] = {
 """Parley's own networks; of another's code nothing is known."""
 
 
-def network_of(task: Mapping[str, Any]) -> NetworkShape:
+def get_network_shape(task: Mapping[str, Any]) -> NetworkShape:
     """What is known of the network that a task names; nothing where it names none."""
     network = task.get("network")
     kind = network.get("kind") if isinstance(network, Mapping) else None
     return NETWORKS.get(kind, NetworkShape()) if isinstance(kind, str) else NetworkShape()
 
 
-def network_size(task: Mapping[str, Any]) -> tuple[str, int]:
+def parse_network_size(task: Mapping[str, Any]) -> tuple[str, int]:
     """The network, and the sum of its layers' products where it has plain layers."""
     network = task.get("network")
     if not isinstance(network, Mapping) or not isinstance(network.get("hidden"), list):
         raise DecodingError("Expected a network and its hidden layers, got none.")
-    name = value_from(str, network.get("kind"), "network.kind")
+    name = decode_value(str, network.get("kind"), "network.kind")
     widths = [network.get("features"), *network["hidden"], network.get("classes")]
-    return name, plain_size(widths, layered=network_of(task).layered)
+    return name, compute_min_parameters(widths, layered=get_network_shape(task).layered)

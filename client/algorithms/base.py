@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.clipping import ball_of, real_ball
-from parley.privacy.accounting.rounding import exact, round_up
+from parley.client.models.clipping import build_ball, real_ball
+from parley.privacy.accounting.rounding import round_up, to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.calibration.optimum_sensitivity import Weights
 from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.subsampled_gaussian import PartySteps
 from parley.privacy.sampling.random_stream import Randomness
-from parley.privacy.sensitivity.bounded_sets import Lengths, Set, moved_by
+from parley.privacy.sensitivity.bounded_sets import NormBounds, Set, compute_sensitivity
 
 _ALL: Final = slice(None)
 
@@ -52,7 +52,7 @@ class PublicFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sums:
+class SampledSums:
     """Secure sums over sampled batches that one release consists of, each with its noise.
 
     Attributes:
@@ -70,13 +70,13 @@ class Sums:
     hidden: bool = False
 
     @property
-    def coin(self) -> float:
+    def visible_rate(self) -> float:
         """p of a coin that may be seen; 1: there is none."""
         return 1.0 if self.hidden else self.attendance
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class GuaranteeClaim:
     """One guarantee that a claim asks for: what the noise has to cover, and whether it is inside.
 
     Attributes:
@@ -88,7 +88,7 @@ class Asked:
     sensitivity: float
     clip_norm: float | None
     steps: PartySteps | Reports | None = None
-    sums: Sums | None = None
+    sums: SampledSums | None = None
     objective: float | None = None
     releases: int | None = None
     epsilon_share: float = 1.0
@@ -152,7 +152,7 @@ class Claim:
     grid_length: float | None = None
     scale_bits: int | None = None
     work: int = 1
-    sums: Sums | None = None
+    sums: SampledSums | None = None
     objective: float | None = None
     releases: int | None = None
     epsilon_share: float = 1.0
@@ -167,21 +167,21 @@ class Claim:
             raise ValueError("Expected a share of ε in (0, 1] and releases >= 1, got others.")
 
     @property
-    def _moved(self) -> tuple[Lengths, Fraction]:
+    def _lengths_and_unit(self) -> tuple[NormBounds, Fraction]:
         """How far the unit moves the sum of weight_j·v_j, before the grid; and 2^-b."""
-        moved = moved_by(self.lies_in, self.neighbouring, records=self.records)
-        return moved.in_coordinates(self.dimension), Fraction(2) ** -self.grid_bits
+        moved = compute_sensitivity(self.lies_in, self.neighbouring, records=self.records)
+        return moved.limit_to_dimension(self.dimension), Fraction(2) ** -self.grid_bits
 
     @cached_property
     def sensitivity(self) -> float:
         """Δ in L2."""
-        moved, one = self._moved
-        return moved.l2(one)
+        moved, one = self._lengths_and_unit
+        return moved.compute_l2(one)
 
     @property
     def sensitivity_l1(self) -> float | None:
         """Δ in L1; None of real numbers."""
-        moved, one = self._moved
+        moved, one = self._lengths_and_unit
         return round_up(moved.l1 * one) if self.whole else None
 
     @property
@@ -190,7 +190,7 @@ class Claim:
         return self.guarantees[0].inside
 
     @property
-    def covered(self) -> float:
+    def covered_sensitivity(self) -> float:
         """Δ with what the grid of a party's ball adds.
 
         Clipping to a ball brings no two sums further apart; cutting them to its grid does, by less
@@ -200,34 +200,34 @@ class Claim:
             return self.sensitivity
         return (
             self.sensitivity
-            + math.sqrt(self.dimension) * 2.0 ** -ball_of(self.dimension, self.party_norm)[1]
+            + math.sqrt(self.dimension) * 2.0 ** -build_ball(self.dimension, self.party_norm)[1]
         )
 
     @property
-    def length(self) -> float:
+    def rounding_reference(self) -> float:
         """What rounding to the grid has to be small against."""
         on_sum = [each.sensitivity for each in self.guarantees if not each.inside]
-        return self.grid_length or min(on_sum, default=self.covered)
+        return self.grid_length or min(on_sum, default=self.covered_sensitivity)
 
-    def exact_on(self, units: float) -> bool:
+    def is_exact_on(self, units: float) -> bool:
         """Whether every contribution is on a grid of `units` a unit already."""
         return self.whole and units >= 2.0**self.grid_bits
 
-    def on_grid(self, sensitivity: float, units: float) -> float:
+    def compute_grid_sensitivity(self, sensitivity: float, units: float) -> float:
         """Δ on a grid of `units` a unit: √d more, unless every contribution is on it already."""
-        rounded = 0.0 if self.exact_on(units) else math.sqrt(self.dimension)
+        rounded = 0.0 if self.is_exact_on(units) else math.sqrt(self.dimension)
         return units * sensitivity + rounded
 
     @property
-    def guarantees(self) -> tuple[Asked, ...]:
+    def guarantees(self) -> tuple[GuaranteeClaim, ...]:
         """What the plan has to guarantee, the primary one first; of a party too, with `party_norm`.
 
         All that a party holds makes a v_j in the ball of radius S.
         """
-        own = Asked(
+        own = GuaranteeClaim(
             unit=self.unit,
             neighbouring=self.neighbouring,
-            sensitivity=self.covered,
+            sensitivity=self.covered_sensitivity,
             clip_norm=self.clip_norm,
             steps=self.steps,
             sums=self.sums,
@@ -237,11 +237,13 @@ class Claim:
         )
         if self.party_norm is None:
             return (own,)
-        ball, bits = real_ball(self.dimension, exact(self.party_norm))
-        of_party = Asked(
+        ball, bits = real_ball(self.dimension, to_fraction(self.party_norm))
+        of_party = GuaranteeClaim(
             unit=Unit.PARTY,
             neighbouring=Neighbouring.REPLACE_ONE,
-            sensitivity=moved_by(ball, Neighbouring.REPLACE_ONE).l2(Fraction(2) ** -bits),
+            sensitivity=compute_sensitivity(ball, Neighbouring.REPLACE_ONE).compute_l2(
+                Fraction(2) ** -bits
+            ),
             clip_norm=self.party_norm,
             # Records' coins do not hide their party.
             sums=self.sums and replace(self.sums, sampling_rate=1.0, noise_multiplier=0.0),
@@ -265,7 +267,7 @@ class Contribution:
     failed: tuple[int, ...]
     weighted: bool = False
 
-    def weighed(
+    def apply_weights(
         self, plan: ReleasePlan, sizes: NDArray[np.int64], rows: slice = _ALL
     ) -> NDArray[np.floating]:
         """`[b, d]` weight_j·v_j of some of the parties, of `[B]` sizes."""
@@ -275,10 +277,10 @@ class Contribution:
 
 
 @runtime_checkable
-class SummedAtOnce(Protocol):
+class DirectlySummable(Protocol):
     """An algorithm whose contributions a simulation can sum without making each of them."""
 
-    def whole(
+    def compute_sum(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.float64] | None:
         """`[d]` Σ over the block's parties of what `local` gives; None where each is needed."""

@@ -23,25 +23,25 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Sums
-from parley.client.algorithms.iterative import Iterates
-from parley.client.algorithms.party_sampling import EVERYONE, Attendance
-from parley.client.contract.assumptions import COMPANY
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, SampledSums
+from parley.client.algorithms.iterative import IterativeAlgorithm
+from parley.client.algorithms.party_sampling import EVERYONE, PartySampling
+from parley.client.contract.assumptions import BATCH_INVARIANCE
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.dp_sgd.batch_sums import party_sum, union_sums
-from parley.client.dp_sgd.optimisers import stepped
-from parley.client.dp_sgd.poisson_batches import party_batches, poisson_batch
+from parley.client.dp_sgd.batch_sums import compute_party_sum, compute_union_sums
+from parley.client.dp_sgd.optimisers import apply_step
+from parley.client.dp_sgd.poisson_batches import draw_party_batches, draw_poisson_batch
 from parley.client.dp_sgd.training_settings import LocalTraining
-from parley.client.models.clipping import ball_of, clamp, clip_rows
+from parley.client.models.clipping import build_ball, clamp_entries, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistributedDPSGD(Iterates):
+class DistributedDPSGD(IterativeAlgorithm):
     """Distributed DP-SGD; see the module.
 
     Attributes:
@@ -52,7 +52,7 @@ class DistributedDPSGD(Iterates):
         party_norm: S, with unit party or both; None with unit record.
         expected_batch: q·N, public.
         pad: a party by itself works on as many rows whatever it drew
-            (`parley.client.dp_sgd.poisson_batches.padded_width`).
+            (`parley.client.dp_sgd.poisson_batches.compute_padded_width`).
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
     """
 
@@ -69,7 +69,7 @@ class DistributedDPSGD(Iterates):
     neighbouring: Neighbouring
     pad: bool
     components: NDArray[np.float64] | None = None
-    attendance: Attendance = EVERYONE
+    attendance: PartySampling = EVERYONE
 
     def __post_init__(self) -> None:
         record = self.unit is Unit.RECORD
@@ -83,7 +83,7 @@ class DistributedDPSGD(Iterates):
                 "Expected noise on clipped sums of records, and no share of it for a count, got "
                 f"{self.training.noise_multiplier}, {self.training.clipped_share}."
             )
-        if self.both and not self.attendance.whole:
+        if self.both and not self.attendance.includes_everyone:
             raise ValueError("Expected one unit with sampled parties, got both.")
         if min(self.expected_batch, self.bound) <= 0 or self.rounds < 1:
             raise ValueError(
@@ -110,7 +110,7 @@ class DistributedDPSGD(Iterates):
     @property
     def assumption(self) -> str:
         """That of per-record clipping, but where it is exact."""
-        return COMPANY if self.unit is Unit.RECORD and not self.training.exact else ""
+        return BATCH_INVARIANCE if self.unit is Unit.RECORD and not self.training.exact else ""
 
     def init(self) -> State:
         """The network's public start."""
@@ -133,32 +133,32 @@ class DistributedDPSGD(Iterates):
         these agree to the last bit. Otherwise all batches go through one pass.
         """
         theta, rate = state["theta"], self.training.sampling_rate
-        present = self.attendance.present(block, plan, randomness)
+        present = self.attendance.sample_parties(block, plan, randomness)
         if randomness.seeded or randomness.party is not None:
             rows = []
-            for at, place in enumerate(block.placed()):
-                if randomness.party is None and not present[at]:
+            for position, place in enumerate(block.get_positions()):
+                if randomness.party is None and not present[position]:
                     rows.append(np.zeros(self.dimension))
                     continue  # a party by itself computes whatever its coin says
-                begin, end = block.offsets[at], block.offsets[at + 1]
-                stream = randomness.batch(plan.round_number, plan.step, int(place))
+                begin, end = block.offsets[position], block.offsets[position + 1]
+                stream = randomness.open_step_batch(plan.round_number, plan.step, int(place))
                 rows.append(
-                    party_sum(
+                    compute_party_sum(
                         self.model,
                         theta,
                         block.features[begin:end],
                         block.labels[begin:end],
-                        poisson_batch(int(end - begin), rate, stream),
+                        draw_poisson_batch(int(end - begin), rate, stream),
                         self.training,
                         public=plan.min_records,
                         pad=self.pad,
-                        draws=self._draws(plan, randomness, int(place)),
+                        draws=self._get_loss_stream(plan, randomness, int(place)),
                     )
                 )
             values = np.stack(rows)
         else:
-            batches = self._batches(block, plan, randomness, present)
-            values = union_sums(
+            batches = self._sample_batches(block, plan, randomness, present)
+            values = compute_union_sums(
                 self.model,
                 theta,
                 block.features,
@@ -167,15 +167,15 @@ class DistributedDPSGD(Iterates):
                 self.training,
                 # An audit's block is of many federations.
                 public=plan.min_records * max(plan.parties, block.parties),
-                draws=self._draws(plan, randomness),
+                draws=self._get_loss_stream(plan, randomness),
             )
         if self.party_norm is not None:
             clip_rows(values, self.party_norm)
-        clamp(values, self.bound)
+        clamp_entries(values, self.bound)
         values[~present] = 0.0
         return Contribution(values=values, failed=())
 
-    def whole(
+    def compute_sum(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.float64] | None:
         """`[d]` the sum of what `local` gives every party of a block; None where each is needed.
@@ -186,23 +186,23 @@ class DistributedDPSGD(Iterates):
         if self.party_norm is not None or clip is None or randomness.seeded:
             return None
         theta = state["theta"]
-        present = self.attendance.present(block, plan, randomness)
-        batches = self._batches(block, plan, randomness, present)
+        present = self.attendance.sample_parties(block, plan, randomness)
+        batches = self._sample_batches(block, plan, randomness, present)
         public = plan.min_records * plan.parties
         if max(map(len, batches)) * clip > self.bound:  # one might be clamped
-            sums = union_sums(
+            sums = compute_union_sums(
                 self.model, theta, block.features, block.labels, batches, self.training,
-                public=public, draws=self._draws(plan, randomness),
+                public=public, draws=self._get_loss_stream(plan, randomness),
             )  # fmt: skip
-            clamp(sums, self.bound)
+            clamp_entries(sums, self.bound)
             return np.asarray(sums.sum(axis=0))
         rows = np.concatenate(batches)
-        return party_sum(  # of all of them as one: nobody's own is made
+        return compute_party_sum(  # of all of them as one: nobody's own is made
             self.model, theta, block.features, block.labels, rows, self.training,
-            public=public, pad=False, draws=self._draws(plan, randomness),
+            public=public, pad=False, draws=self._get_loss_stream(plan, randomness),
         )  # fmt: skip
 
-    def _batches(
+    def _sample_batches(
         self,
         block: PartyBlock,
         plan: ReleasePlan,
@@ -210,17 +210,26 @@ class DistributedDPSGD(Iterates):
         present: NDArray[np.bool_],
     ) -> list[NDArray[np.int64]]:
         """Every party's batch, of one stream; empty where it is not in the sum."""
-        stream = randomness.batch(plan.round_number, plan.step)
-        drawn = party_batches(block.offsets, self.training.sampling_rate, stream)
-        return [rows if here else rows[:0] for rows, here in zip(drawn, present, strict=True)]
+        stream = randomness.open_step_batch(plan.round_number, plan.step)
+        batches = draw_party_batches(block.offsets, self.training.sampling_rate, stream)
+        return [
+            rows if is_present else rows[:0]
+            for rows, is_present in zip(batches, present, strict=True)
+        ]
 
-    def _draws(self, plan: ReleasePlan, randomness: Randomness, row: int = 0) -> NoiseStream | None:
+    def _get_loss_stream(
+        self, plan: ReleasePlan, randomness: Randomness, row: int = 0
+    ) -> NoiseStream | None:
         """Where the random numbers of the records' losses come from, if they take any."""
-        return randomness.draws(plan.round_number, plan.step, row) if self.model.draws else None
+        return (
+            randomness.open_loss_draws(plan.round_number, plan.step, row)
+            if self.model.draws_per_record
+            else None
+        )
 
     def update(self, state: State, total: NDArray[np.float64]) -> State:
         """The server's step along the noisy sum `[d]` over q·N, and the mean of later iterates."""
-        after = stepped(state, total / self.expected_batch, self.training)
+        after = apply_step(state, total / self.expected_batch, self.training)
         return self.with_mean(state, after) if self.average else after
 
     @property
@@ -233,9 +242,9 @@ class DistributedDPSGD(Iterates):
         del facts
         training = self.training
         if self.unit is Unit.PARTY:
-            ball, bits = ball_of(self.dimension, self.lipschitz)
+            ball, bits = build_ball(self.dimension, self.lipschitz)
         else:
-            ball, bits = training.ball(self.dimension)
+            ball, bits = training.build_sensitivity_set(self.dimension)
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
@@ -249,7 +258,7 @@ class DistributedDPSGD(Iterates):
             classes=self.model.classes,
             lipschitz=self.lipschitz,
             clip_norm=self.lipschitz,
-            sums=Sums(
+            sums=SampledSums(
                 steps=training.steps,
                 sampling_rate=training.sampling_rate
                 if self.unit is Unit.RECORD
@@ -257,7 +266,7 @@ class DistributedDPSGD(Iterates):
                 noise_multiplier=training.noise_multiplier,
                 attendance=self.attendance.rate,
                 # Whether its party is in a sum may be seen in it: that hides no record.
-                hidden=self.unit is Unit.PARTY and self.attendance.secret,
+                hidden=self.unit is Unit.PARTY and self.attendance.is_secret,
             ),
             work=training.steps,
         )

@@ -25,32 +25,32 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Sums
-from parley.client.algorithms.iterative import Iterates
-from parley.client.algorithms.party_sampling import EVERYONE, Attendance
-from parley.client.contract.assumptions import COMPANY
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, SampledSums
+from parley.client.algorithms.iterative import IterativeAlgorithm
+from parley.client.algorithms.party_sampling import EVERYONE, PartySampling
+from parley.client.contract.assumptions import BATCH_INVARIANCE
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.dp_sgd.batch_sums import party_chunks
+from parley.client.dp_sgd.batch_sums import split_party_chunks
 from parley.client.dp_sgd.local_training import train_parties
 from parley.client.dp_sgd.optimisers import ServerStep
-from parley.client.dp_sgd.training_data import Parties
+from parley.client.dp_sgd.training_data import TrainingParties
 from parley.client.dp_sgd.training_settings import LocalTraining
-from parley.client.models.clipping import ball_of, clamp, clip_rows, real_ball
+from parley.client.models.clipping import build_ball, clamp_entries, clip_rows, real_ball
 from parley.client.models.networks import Network
-from parley.privacy.accounting.rounding import exact
+from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.mechanisms.subsampled_gaussian import PartySteps
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
-from parley.privacy.sensitivity.bounded_sets import moved_by
+from parley.privacy.sensitivity.bounded_sets import compute_sensitivity
 
-_VALUES_AT_ONCE = 1 << 21
+_MAX_VALUES = 1 << 21
 """Coordinates of updates that are held at once where their sum alone is wanted: 16 MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FederatedAveraging(Iterates):
+class FederatedAveraging(IterativeAlgorithm):
     """Federated averaging; see the module.
 
     Attributes:
@@ -79,21 +79,21 @@ class FederatedAveraging(Iterates):
     components: NDArray[np.float64] | None = None
     both: bool = False
     clipped_reach: float = 0.0
-    attendance: Attendance = EVERYONE
+    attendance: PartySampling = EVERYONE
 
     def __post_init__(self) -> None:
-        tells, reach = self.training.clipped_share > 0, self.clipped_reach
-        if not (0 < reach < math.inf if tells else reach == 0):
+        releases_fraction, reach = self.training.clipped_share > 0, self.clipped_reach
+        if not (0 < reach < math.inf if releases_fraction else reach == 0):
             raise ValueError(
                 "Expected clipped_reach > 0 where a clipped fraction is released, else 0, got "
                 f"{reach}."
             )
-        if tells and (self.unit is not Unit.RECORD or self.both):
+        if releases_fraction and (self.unit is not Unit.RECORD or self.both):
             raise ValueError(
                 "Expected unit record alone with a clipped fraction, got "
                 f"{'both' if self.both else self.unit}."
             )
-        if (tells or self.both) and not self.attendance.whole:
+        if (releases_fraction or self.both) and not self.attendance.includes_everyone:
             raise ValueError("Expected one unit and no clipped fraction with sampled parties.")
 
     @property
@@ -111,7 +111,7 @@ class FederatedAveraging(Iterates):
     @property
     def assumption(self) -> str:
         """That of per-record clipping, but where it is exact."""
-        return COMPANY if self.unit is Unit.RECORD and not self.training.exact else ""
+        return BATCH_INVARIANCE if self.unit is Unit.RECORD and not self.training.exact else ""
 
     def init(self) -> State:
         """The network's public start."""
@@ -138,75 +138,77 @@ class FederatedAveraging(Iterates):
         map: with unit record it is post-processing of noisy sums, coordinate by coordinate; with
         unit party any function of a party's data whose norm is at most S moves the sum by 2S.
         """
-        present = self.attendance.present(block, plan, randomness)
+        present = self.attendance.sample_parties(block, plan, randomness)
         if randomness.party is None and not present.all():
             values = np.zeros((block.parties, self.dimension))
             if present.any():
-                own = block.take(np.flatnonzero(present))
-                values[present] = self._updates(state, own, plan, randomness)
+                present_block = block.take(np.flatnonzero(present))
+                values[present] = self._compute_updates(state, present_block, plan, randomness)
         else:  # a party by itself trains whatever its coin says
-            values = self._updates(state, block, plan, randomness)
+            values = self._compute_updates(state, block, plan, randomness)
             values[~present] = 0.0
         return Contribution(values=values, failed=())
 
-    def whole(
+    def compute_sum(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.float64] | None:
         """`[d]` the sum of the updates of who is in a round, where few are; else None."""
-        if self.attendance.whole or randomness.seeded:
+        if self.attendance.includes_everyone or randomness.seeded:
             return None
-        present = np.flatnonzero(self.attendance.present(block, plan, randomness))
+        present = np.flatnonzero(self.attendance.sample_parties(block, plan, randomness))
         if not present.size:
             return np.zeros(self.dimension)
         total = np.zeros(self.dimension)
-        at_once = max(1, _VALUES_AT_ONCE // self.dimension)
+        at_once = max(1, _MAX_VALUES // self.dimension)
         for first in range(0, present.size, at_once):
             own = block.take(present[first : first + at_once])
-            total += self._updates(state, own, plan, randomness).sum(axis=0)
+            total += self._compute_updates(state, own, plan, randomness).sum(axis=0)
         return total
 
-    def _updates(
+    def _compute_updates(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.float64]:
         """`[B, d]` updates of parties that are in the round."""
-        features = self.model.rows(block.features)
+        features = self.model.to_tensor(block.features)
         labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
-        own = self.neighbouring is Neighbouring.REPLACE_ONE or self.training.clip_norm is None
-        batches, noise = self._streams(block, plan, randomness)
-        parties = Parties(
+        uses_own_size = (
+            self.neighbouring is Neighbouring.REPLACE_ONE or self.training.clip_norm is None
+        )
+        batches, noise = self._choose_streams(block, plan, randomness)
+        parties = TrainingParties(
             features=features,
             labels=labels,
             offsets=block.offsets,
-            divisors=block.sizes if own else np.full(block.parties, plan.min_records),
+            divisors=block.sizes if uses_own_size else np.full(block.parties, plan.min_records),
             batches=batches,
             noise=noise,
         )
-        records = round(plan.mean_records) if own else plan.min_records
+        records = round(plan.mean_records) if uses_own_size else plan.min_records
         trained = train_parties(self.model, state["theta"], parties, self.training, records=records)
         with np.errstate(invalid="ignore"):  # ∞ − ∞, where training diverged
             values = trained.theta - state["theta"]
-        if trained.clipped is not None:
-            share = (trained.clipped - 0.5) * (self.coordinate_bound / self.clipped_reach)
+        if trained.clipped_fractions is not None:
+            share = (trained.clipped_fractions - 0.5) * (self.coordinate_bound / self.clipped_reach)
             values = np.column_stack([values, share])
         if self.unit is Unit.RECORD and not self.both:
-            clamp(values, self.coordinate_bound)
+            clamp_entries(values, self.coordinate_bound)
         else:
             clip_rows(values, self.update_bound)
         return values
 
-    def _streams(
+    def _choose_streams(
         self, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> tuple[list[NoiseStream], list[NoiseStream]]:
         """Every party's two streams: with a seed its own, else those that it trains with share."""
         number = plan.round_number
         if randomness.seeded:
-            places = block.placed().tolist()
-            own = [randomness.batches(number, place) for place in places]
-            return own, [randomness.party_noise(number, place) for place in places]
+            places = block.get_positions().tolist()
+            own_streams = [randomness.open_training_batches(number, place) for place in places]
+            return own_streams, [randomness.open_training_noise(number, place) for place in places]
         batches, noise = list[NoiseStream](), list[NoiseStream]()
-        for first, last in party_chunks(self.model, block.parties, self.training):
-            batches += [randomness.batches(number)] * (last - first)
-            noise += [randomness.party_noise(number)] * (last - first)
+        for first, last in split_party_chunks(self.model, block.parties, self.training):
+            batches += [randomness.open_training_batches(number)] * (last - first)
+            noise += [randomness.open_training_noise(number)] * (last - first)
         return batches, noise
 
     @property
@@ -233,13 +235,15 @@ class FederatedAveraging(Iterates):
         """A party's ball with unit party; with unit record a record's, of a step's clipped sum."""
         training, record = self.training, self.unit is Unit.RECORD
         private = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-        ball, bits = ball_of(self.dimension, self.update_bound)  # of a party's update
+        ball, bits = build_ball(self.dimension, self.update_bound)  # of a party's update
         clipped = self.both or not record
         steps = None
         if record:
-            ball, bits = real_ball(self.dimension, exact(self.lipschitz))
+            ball, bits = real_ball(self.dimension, to_fraction(self.lipschitz))
             steps = PartySteps(
-                sensitivity=moved_by(ball, self.neighbouring).l2(Fraction(2) ** -bits),
+                sensitivity=compute_sensitivity(ball, self.neighbouring).compute_l2(
+                    Fraction(2) ** -bits
+                ),
                 dimension=self.dimension,
                 clip_norm=self.lipschitz,
                 noise_multiplier=training.noise_multiplier,
@@ -251,16 +255,16 @@ class FederatedAveraging(Iterates):
             )
         sums = None
         if not record and self.attendance.rate < 1:
-            sums = Sums(
+            sums = SampledSums(
                 steps=1,
                 sampling_rate=self.attendance.charged_rate,
                 noise_multiplier=0.0,
                 attendance=self.attendance.rate,
-                hidden=self.attendance.secret,
+                hidden=self.attendance.is_secret,
             )
         divisor = facts.min_records if private else facts.max_records
         # Unit record: rounding to the grid is free, but should be lost in one step's noise.
-        fine = math.sqrt(self.dimension) * training.step_noise(divisor)
+        fine = math.sqrt(self.dimension) * training.compute_step_noise(divisor)
         return Claim(
             dimension=self.dimension,
             features=self.model.features,

@@ -32,26 +32,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
-from parley.client.algorithms.iterative import Iterates
-from parley.client.algorithms.noise_gain import noise_gain
+from parley.client.algorithms.iterative import IterativeAlgorithm
+from parley.client.algorithms.noise_gain import compute_noise_gain
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.integer_gradients import MOST_RECORDS, SlopeGrid, gradients
+from parley.client.models.integer_gradients import MAX_RECORDS, SlopeGrid, compute_gradients
 from parley.client.models.linear_models import LinearModel
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.calibration.optimum_sensitivity import Weights
 from parley.privacy.sampling.random_stream import Randomness
 
-_LEAST_STEPS: Final = 64
+_MIN_STEPS: Final = 64
 """Of a slope's grid below G: on a coarser one most records would add nothing."""
 
-_WIDER: Final = 4
+_LEVEL_FACTOR: Final = 4
 """Times the clip norm, where the level is learned: a power of two."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientPerturbation(Iterates):
+class GradientPerturbation(IterativeAlgorithm):
     """Noisy gradient descent: θ ← θ − ηv, v ← βv + g, g = ḡ + λθ; Nesterov: θ ← θ − η(g + βv).
 
     v_j is made of party j's (clipped) gradients of the data loss; λθ is public and added by the
@@ -109,7 +109,7 @@ class GradientPerturbation(Iterates):
         return self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
 
     @property
-    def _of_means(self) -> bool:
+    def _averages_records(self) -> bool:
         return self.weights == "uniform" and not self._private_sizes
 
     @property
@@ -140,34 +140,34 @@ class GradientPerturbation(Iterates):
         """Every party's gradients at θ; none fails, whatever θ and the records are."""
         del randomness
         total = round(plan.mean_records * plan.parties)
-        grid, records = self._grid(plan.parties, plan.min_records, total)
-        values = gradients(
+        grid, records = self._build_grid(plan.parties, plan.min_records, total)
+        values = compute_gradients(
             self.model,
             state["theta"],
             block,
             self.clip_norm,
-            divisor=_WIDER if plan.round_number > self.steps else 1,
+            divisor=_LEVEL_FACTOR if plan.round_number > self.steps else 1,
             grid=grid,
-            records=None if self._of_means else records,
+            records=None if self._averages_records else records,
         )
         return Contribution(values=values, failed=(), weighted=True)
 
-    def _grid(self, parties: int, min_records: int, total: int) -> tuple[SlopeGrid, Fraction]:
+    def _build_grid(self, parties: int, min_records: int, total: int) -> tuple[SlopeGrid, Fraction]:
         """The grid of gradients over n, and the least n; of public numbers alone."""
         if self._private_sizes:
-            return SlopeGrid.of(self.lipschitz, private=min_records), Fraction(min_records)
-        if self._of_means:
-            return SlopeGrid.of(self.lipschitz), Fraction(min_records)
+            return SlopeGrid.choose(self.lipschitz, private=min_records), Fraction(min_records)
+        if self._averages_records:
+            return SlopeGrid.choose(self.lipschitz), Fraction(min_records)
         if total < parties * min_records:
             raise ValueError(f"Expected N >= {parties * min_records}, m times n, got {total}.")
         mean = Fraction(total, parties)
         heaviest = (total - (parties - 1) * min_records) / mean  # all others have no more than n₍₁₎
-        return SlopeGrid.of(self.lipschitz, heaviest=float(heaviest)), mean
+        return SlopeGrid.choose(self.lipschitz, max_weight=float(heaviest)), mean
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """One step along the noisy average gradient; in the last rounds, of the level alone."""
         if self.level_rounds and state["round"][0] >= self.steps:
-            return self._levelled(state, average)
+            return self._update_level(state, average)
         theta = state["theta"]
         gradient = average + self.lambda_ * theta
         velocity = self.momentum * state["velocity"] + gradient
@@ -178,13 +178,13 @@ class GradientPerturbation(Iterates):
         last = self.level_rounds and done[0] == self.steps
         return {**after, "theta": self.model_of(after)} if last else after
 
-    def _levelled(self, state: State, average: NDArray[np.float64]) -> State:
+    def _update_level(self, state: State, average: NDArray[np.float64]) -> State:
         """The model and what its predictions lack on average, a mean over the rounds so far.
 
         ⟨θ₁, x⟩ is 1, or nearly, for every row x, so that ⟨θ₁, ḡ⟩ is the mean of what is too much.
         """
         done = state["round"] + 1
-        lacking = -_WIDER * (average @ self._one) / (done[0] - self.steps)
+        lacking = -_LEVEL_FACTOR * (average @ self._one) / (done[0] - self.steps)
         moved = state["theta"] + np.multiply.outer(lacking, self._one)
         theta = np.asarray(self.model.project(moved), np.float64)
         return {**state, "theta": theta, "average": theta, "round": done}
@@ -198,15 +198,16 @@ class GradientPerturbation(Iterates):
         one[-1] = np.sqrt(2)
         return one
 
-    def noise_gain(self, done: int) -> float | None:
-        """See `parley.client.algorithms.iterative.KnowsGain`; along θ₁, the level's, it is larger.
+    def compute_noise_gain(self, done: int) -> float | None:
+        """See `parley.client.algorithms.iterative.HasNoiseGain`; along θ₁, the level's, it is
+        larger.
 
         None where the Hessian's bound does not hold: of a sum over more records than n₍₁₎, or of
         clipped gradients of several margins, whose derivative need not be symmetric.
         """
         if self._private_sizes or (self.clip_norm and self.model.loss.outputs > 1):
             return None
-        return noise_gain(
+        return compute_noise_gain(
             rounds=self.steps,
             learning_rate=self.learning_rate,
             momentum=self.momentum,
@@ -219,19 +220,19 @@ class GradientPerturbation(Iterates):
 
     def claim(self, facts: PublicFacts) -> Claim:
         """The ball that a record's gradient over the least n lies in."""
-        if self._private_sizes and facts.max_records > MOST_RECORDS:
+        if self._private_sizes and facts.max_records > MAX_RECORDS:
             raise ValueError(
-                f"Expected at most {MOST_RECORDS} records of a party, got {facts.max_records}."
+                f"Expected at most {MAX_RECORDS} records of a party, got {facts.max_records}."
             )
-        grid, least = self._grid(facts.parties, facts.min_records, facts.total_records)
-        most = facts.max_records if self._of_means else least
-        if grid.most(most) < _LEAST_STEPS:
-            raise ValueError(f"Expected gradients of fewer records to add up, got {most}.")
+        grid, min_count = self._build_grid(facts.parties, facts.min_records, facts.total_records)
+        max_count = facts.max_records if self._averages_records else min_count
+        if grid.compute_max_slope(max_count) < _MIN_STEPS:
+            raise ValueError(f"Expected gradients of fewer records to add up, got {max_count}.")
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
             bound=self.bound,
-            lies_in=grid.ball(self.dimension, least),
+            lies_in=grid.build_ball(self.dimension, min_count),
             grid_bits=grid.sum_bits,
             unit=Unit.RECORD,
             neighbouring=self.neighbouring,

@@ -11,10 +11,10 @@ from parley.client.contract.model_state import State
 
 
 @runtime_checkable
-class KnowsGain(Protocol):
+class HasNoiseGain(Protocol):
     """An algorithm that can bound how far the noise on its averages moves its model."""
 
-    def noise_gain(self, done: int) -> float | None:
+    def compute_noise_gain(self, done: int) -> float | None:
         """The most that θ's standard deviation is along any direction, after `done` rounds.
 
         For noise of standard deviation 1 in each coordinate of every average, to first order, and
@@ -22,7 +22,7 @@ class KnowsGain(Protocol):
         """
 
 
-class Iterates:
+class IterativeAlgorithm:
     """What algorithms of many steps share: the last iterate or the mean of the later half."""
 
     average: bool

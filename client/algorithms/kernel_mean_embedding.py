@@ -29,27 +29,27 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.algorithm_spec import Party, check_keys, settings_of
+from parley.client.algorithms.algorithm_spec import PartyResources, check_keys, get_settings
 from parley.client.algorithms.base import Claim, PublicFacts
-from parley.client.algorithms.noisy_sums import AnyRows, SumOfRecords
+from parley.client.algorithms.noisy_sums import NoModel, SumOfRecords
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.contract.strict_decoding import DecodingError, facts_from
-from parley.client.data.record_codes import MOST_VALUES, class_codes
-from parley.client.features.random_fourier import normal_draws
+from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
+from parley.client.data.record_codes import MAX_VALUES, encode_classes
+from parley.client.features.random_fourier import draw_public_normals
 from parley.privacy.sensitivity.bounded_sets import Set
 
-MOST_COORDINATES = 1 << 22
+MAX_COORDINATES = 1 << 22
 """Of a sum."""
 
 _ONE = 1 << 16
 _PHASES = 1 << 14
-_LARGEST_WEIGHT = 1 << 20
-_MOST_WIDE = 131_071
+_MAX_WEIGHT = 1 << 20
+_MAX_COLUMNS = 131_071
 """p, so that p·2³⁶ stays below 2⁵³."""
-_MOST_WEIGHTS = 1 << 24
+_MAX_WEIGHTS = 1 << 24
 """Of W: a server that names the settings takes 128 MiB."""
-_HALF = math.isqrt(_ONE**2 // 2)
+_INDICATOR = math.isqrt(_ONE**2 // 2)
 """⌊2¹⁶√½⌋: a column's indicator."""
 _ROWS, _WAVES = 500, 400
 
@@ -80,16 +80,16 @@ class RandomFeatures(SumOfRecords):
     def __post_init__(self) -> None:
         super().__post_init__()
         wide, waves = self.features, self.frequencies
-        if not 1 <= wide <= _MOST_WIDE or waves < 1 or wide * waves > _MOST_WEIGHTS:
+        if not 1 <= wide <= _MAX_COLUMNS or waves < 1 or wide * waves > _MAX_WEIGHTS:
             raise ValueError(
-                f"Expected 1 to {_MOST_WIDE} columns and F ≥ 1, with at most {_MOST_WEIGHTS} "
+                f"Expected 1 to {_MAX_COLUMNS} columns and F ≥ 1, with at most {_MAX_WEIGHTS} "
                 f"weights, got {wide} and {waves}."
             )
         if self.sizes and (min(self.sizes) < 1 or sum(self.sizes) != wide):
             raise ValueError(f"Expected sizes of {wide} values in all, got {self.sizes}.")
-        if not 1 <= self.classes <= MOST_VALUES or self.dimension > MOST_COORDINATES:
+        if not 1 <= self.classes <= MAX_VALUES or self.dimension > MAX_COORDINATES:
             raise ValueError(
-                f"Expected classes and at most {MOST_COORDINATES} coordinates, got "
+                f"Expected classes and at most {MAX_COORDINATES} coordinates, got "
                 f"{self.classes} and {self.dimension}: fewer frequencies."
             )
         if not 1e-6 <= self.length_scale <= 1e6 or not 0 <= self.seed < 2**63:
@@ -109,56 +109,58 @@ class RandomFeatures(SumOfRecords):
         return (*self.sizes, self.classes) if self.sizes else ()
 
     @property
-    def model(self) -> AnyRows:
+    def model(self) -> NoModel:
         """Rows of any content, and any labels."""
-        return AnyRows(features=self.features, classes=self.classes)
+        return NoModel(features=self.features, classes=self.classes)
 
-    def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
+    def sum_records(
+        self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]
+    ) -> NDArray[np.float64]:
         """`[d]`: `[K, 2F]` row-major, then `[K]` counts; exact in any order."""
-        waves, points = _waves(self), _points(self.frequencies)
-        of = class_codes(labels, self.classes)
+        waves, points = _get_weights(self), _build_phase_table(self.frequencies)
+        label_codes = encode_classes(labels, self.classes)
         values = np.zeros(self.dimension)
         sums = values[: -self.classes].reshape(self.classes, 2, self.frequencies)  # a view
         # Sums of so many whole numbers stay below 2²⁴: float32 rounds none of them.
-        most = max(1, min(_ROWS, (1 << 24) // int(np.abs(points.real).max())))
-        for begin in range(0, len(rows), most):
-            own = of[begin : begin + most]
-            integers = self._integers(rows[begin : begin + most])
+        chunk_rows = max(1, min(_ROWS, (1 << 24) // int(np.abs(points.real).max())))
+        for begin in range(0, len(rows), chunk_rows):
+            chunk_labels = label_codes[begin : begin + chunk_rows]
+            integers = self._quantize_rows(rows[begin : begin + chunk_rows])
             for first in range(0, self.frequencies, _WAVES):
                 last = first + _WAVES
                 phase = (integers @ waves[:, first:last]).astype(np.int64)  # below 2⁵³: exact
                 phase >>= _ONE.bit_length() - 1  # down, as ⌊·⌋
                 phase &= _PHASES - 1
-                drawn = np.take(points, phase, mode="clip")
-                for label in np.unique(own):
-                    total = drawn[own == label].sum(axis=0)
+                features = np.take(points, phase, mode="clip")
+                for label in np.unique(chunk_labels):
+                    total = features[chunk_labels == label].sum(axis=0)
                     sums[label, 0, first:last] += total.real
                     sums[label, 1, first:last] += total.imag
         values /= _ONE
-        values[-self.classes :] = np.bincount(of, minlength=self.classes)
+        values[-self.classes :] = np.bincount(label_codes, minlength=self.classes)
         return values
 
-    def _integers(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    def _quantize_rows(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """`[n, p]` X, whole numbers up to 2¹⁶, whatever stands in the rows."""
         if not self.sizes:
             cells = np.nan_to_num(rows.astype(np.float64) * math.sqrt(self.features))
             return np.trunc(np.clip(cells, -1, 1) * _ONE)
-        made = np.zeros((len(rows), self.features))
+        quantized = np.zeros((len(rows), self.features))
         for begin, end in pairwise(np.cumsum([0, *self.sizes])):
-            made[np.arange(len(rows)), begin + rows[:, begin:end].argmax(axis=1)] = _HALF
-        return made
+            quantized[np.arange(len(rows)), begin + rows[:, begin:end].argmax(axis=1)] = _INDICATOR
+        return quantized
 
-    def weights(self) -> NDArray[np.float64]:
+    def compute_weights(self) -> NDArray[np.float64]:
         """`[p, F]` W as it was summed, on its grid."""
-        return _waves(self) * (2 * math.pi / _PHASES)
+        return _get_weights(self) * (2 * math.pi / _PHASES)
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
         """φ and a count in one class, whatever the parties hold."""
         del facts
         features = Set.ball(2 * self.frequencies, squared=_ONE**2)
-        own = Set.product(features, Set.interval(_ONE, _ONE))
-        return self.claimed(
-            own.in_one_of(self.classes),
+        record_set = Set.product(features, Set.interval(_ONE, _ONE))
+        return self.build_claim(
+            record_set.spread_over_cells(self.classes),
             grid_bits=_ONE.bit_length() - 1,
             classes=self.classes,
             features=self.features,
@@ -166,10 +168,10 @@ class RandomFeatures(SumOfRecords):
 
 
 @functools.lru_cache(maxsize=2)
-def _weights(features: int, frequencies: int, length_scale: float, seed: int) -> Any:
-    drawn = normal_draws(seed, features * frequencies).reshape(features, frequencies)
-    waves = np.rint(drawn * (_PHASES / (2 * math.pi) / length_scale))
-    if not np.abs(waves).max() <= _LARGEST_WEIGHT:
+def _draw_weights(features: int, frequencies: int, length_scale: float, seed: int) -> Any:
+    draws = draw_public_normals(seed, features * frequencies).reshape(features, frequencies)
+    waves = np.rint(draws * (_PHASES / (2 * math.pi) / length_scale))
+    if not np.abs(waves).max() <= _MAX_WEIGHT:
         raise ValueError(
             f"Expected a length scale whose waves stay below 2^20, got {length_scale:g}: choose a "
             "larger algorithm.length-scale."
@@ -178,17 +180,19 @@ def _weights(features: int, frequencies: int, length_scale: float, seed: int) ->
     return waves
 
 
-def _waves(of: RandomFeatures) -> NDArray[np.float64]:
+def _get_weights(algorithm: RandomFeatures) -> NDArray[np.float64]:
     """`[p, F]` Ŵ, whole numbers."""
-    found: NDArray[np.float64] = _weights(of.features, of.frequencies, of.length_scale, of.seed)
-    return found
+    weights: NDArray[np.float64] = _draw_weights(
+        algorithm.features, algorithm.frequencies, algorithm.length_scale, algorithm.seed
+    )
+    return weights
 
 
 @functools.lru_cache(maxsize=4)
-def _cosines(frequencies: int) -> NDArray[np.float32]:
+def _build_cosine_table(frequencies: int) -> NDArray[np.float32]:
     """`[2¹⁴]` c, whole numbers; no record's features are longer than 1 by it.
 
-    >>> [_cosines(2)[k].item() for k in (0, 1304, 1303, 4096)]
+    >>> [_build_cosine_table(2)[k].item() for k in (0, 1304, 1303, 4096)]
     [46340.0, 40666.0, 40674.0, 0.0]
     """
     angles = np.arange(_PHASES) * (2 * math.pi / _PHASES)
@@ -201,18 +205,18 @@ def _cosines(frequencies: int) -> NDArray[np.float32]:
 
 
 @functools.lru_cache(maxsize=4)
-def _points(frequencies: int) -> NDArray[np.complex64]:
+def _build_phase_table(frequencies: int) -> NDArray[np.complex64]:
     """`[2¹⁴]` c[k] + i·c[k − 2¹²]: cosine and sine of a phase, sin t = cos(t − π/2)."""
-    cosines = _cosines(frequencies)
+    cosines = _build_cosine_table(frequencies)
     return np.asarray(cosines + 1j * np.roll(cosines, _PHASES // 4), np.complex64)
 
 
-def waves_digest(features: int, frequencies: int, length_scale: float, seed: int) -> str:
+def compute_waves_digest(features: int, frequencies: int, length_scale: float, seed: int) -> str:
     """SHA-256, in hex, of Ŵ and of the table of cosines."""
-    waves = _weights(features, frequencies, length_scale, seed).astype("<i4").tobytes()
-    whole = hashlib.sha256(b"parley/random-features/v1" + waves)
-    whole.update(_cosines(frequencies).astype("<i4").tobytes())
-    return whole.hexdigest()
+    waves = _draw_weights(features, frequencies, length_scale, seed).astype("<i4").tobytes()
+    hasher = hashlib.sha256(b"parley/random-features/v1" + waves)
+    hasher.update(_build_cosine_table(frequencies).astype("<i4").tobytes())
+    return hasher.hexdigest()
 
 
 def check_waves(algorithm: RandomFeatures, plan: ReleasePlan) -> None:
@@ -223,7 +227,7 @@ def check_waves(algorithm: RandomFeatures, plan: ReleasePlan) -> None:
     del plan
     own = algorithm
     try:
-        digest = waves_digest(own.features, own.frequencies, own.length_scale, own.seed)
+        digest = compute_waves_digest(own.features, own.frequencies, own.length_scale, own.seed)
     except ValueError as error:
         raise Declined(Reason.ALGORITHM, str(error)) from error
     if digest != algorithm.digest:
@@ -235,22 +239,22 @@ def check_waves(algorithm: RandomFeatures, plan: ReleasePlan) -> None:
 
 def to_task(algorithm: RandomFeatures) -> dict[str, Any]:
     """The values of its fields (see `registry`)."""
-    return {"sizes": list(algorithm.sizes), "settings": settings_of(algorithm, "sizes")}
+    return {"sizes": list(algorithm.sizes), "settings": get_settings(algorithm, "sizes")}
 
 
-def of_task(task: Mapping[str, Any], party: Party) -> RandomFeatures:
+def from_task(task: Mapping[str, Any], party: PartyResources) -> RandomFeatures:
     """The inverse of `to_task`. Raises DecodingError."""
     del party
-    size(task)
-    return facts_from(RandomFeatures, task["settings"], sizes=tuple(task["sizes"]))
+    parse_size(task)
+    return decode_dataclass(RandomFeatures, task["settings"], sizes=tuple(task["sizes"]))
 
 
-def size(task: Mapping[str, Any]) -> tuple[str, int]:
+def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
     """The model that they are for, and a coordinate for every class at least."""
     check_keys(task, "sizes", "settings")
     sizes = task["sizes"]
-    if not isinstance(sizes, list) or len(sizes) > _MOST_WIDE:
-        raise DecodingError(f"Expected at most {_MOST_WIDE} columns' sizes, got others.")
-    if not all(type(each) is int and 1 <= each <= MOST_VALUES for each in sizes):
-        raise DecodingError(f"Expected sizes from 1 to {MOST_VALUES}, got others.")
+    if not isinstance(sizes, list) or len(sizes) > _MAX_COLUMNS:
+        raise DecodingError(f"Expected at most {_MAX_COLUMNS} columns' sizes, got others.")
+    if not all(type(each) is int and 1 <= each <= MAX_VALUES for each in sizes):
+        raise DecodingError(f"Expected sizes from 1 to {MAX_VALUES}, got others.")
     return "table", 1

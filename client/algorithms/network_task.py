@@ -6,23 +6,28 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal, cast
 
-from parley.client.algorithms.algorithm_spec import Party, check_keys, settings_of
+from parley.client.algorithms.algorithm_spec import PartyResources, check_keys, get_settings
 from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
 from parley.client.algorithms.federated_averaging import FederatedAveraging
-from parley.client.algorithms.party_sampling import Attendance
+from parley.client.algorithms.party_sampling import PartySampling
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from, value_from
+from parley.client.contract.strict_decoding import (
+    DecodingError,
+    decode_dataclass,
+    decode_value,
+    format_received,
+)
 from parley.client.dp_sgd.optimisers import ServerStep
-from parley.client.dp_sgd.torch_clipping import WayError, check_way
+from parley.client.dp_sgd.torch_clipping import GradientMethodError, check_way
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.layers import BUILT_IN, NetworkError
-from parley.client.models.linear_serialization import LARGEST_MODEL
+from parley.client.models.linear_serialization import MAX_MODEL_SIZE
 from parley.client.models.networks import Network
 from parley.privacy.accounting.threat_model import Unit
-from parley.safe_io.path_names import public_name
+from parley.safe_io.path_names import get_public_name
 
-LEAST_STEP, LARGEST_STEP = 2.0**-30, 2.0**30
+MIN_STEP, MAX_STEP = 2.0**-30, 2.0**30
 """How far one training step may move a model, at the least and the most: rate times clip norm."""
 
 _KEYS = {"kind", "features", "classes", "hidden", "precision", "frozen"}
@@ -30,11 +35,11 @@ _KEYS = {"kind", "features", "classes", "hidden", "precision", "frozen"}
 _PARTS: dict[str, tuple[type[Any], dict[str, type[Any]]]] = {
     FederatedAveraging.kind: (
         FederatedAveraging,
-        {"training": LocalTraining, "server": ServerStep, "attendance": Attendance},
+        {"training": LocalTraining, "server": ServerStep, "attendance": PartySampling},
     ),
     DistributedDPSGD.kind: (
         DistributedDPSGD,
-        {"training": LocalTraining, "attendance": Attendance},
+        {"training": LocalTraining, "attendance": PartySampling},
     ),
 }
 """Kind → the algorithm's class, and the classes of its fields that are sections of the task."""
@@ -44,20 +49,22 @@ def to_task(algorithm: Any) -> dict[str, Any]:
     """As plain JSON values."""
     parts = _PARTS[algorithm.kind][1]
     sections = {name: asdict(getattr(algorithm, name)) for name in parts}
-    settings = settings_of(algorithm, "model", "components", *parts)  # those travel beside the task
-    return {"network": _described(algorithm.model), **sections, "settings": settings}
+    settings = get_settings(
+        algorithm, "model", "components", *parts
+    )  # those travel beside the task
+    return {"network": _describe_network(algorithm.model), **sections, "settings": settings}
 
 
-def of_task(task: Mapping[str, Any], party: Party) -> Any:
+def from_task(task: Mapping[str, Any], party: PartyResources) -> Any:
     """The inverse of `to_task`; raises DecodingError also where it cannot be built here."""
     kind, parts = _PARTS[task["kind"]]
     check_keys(task, "network", "settings", *parts)
-    return facts_from(
+    return decode_dataclass(
         kind,
         task["settings"],
-        model=_network_from(task["network"], party),
+        model=_build_network(task["network"], party),
         components=None,
-        **{name: facts_from(part, task[name]) for name, part in parts.items()},
+        **{name: decode_dataclass(part, task[name]) for name, part in parts.items()},
     )
 
 
@@ -68,56 +75,56 @@ def check(algorithm: Any, plan: ReleasePlan) -> None:
         try:
             # One that does not fit the network clips something else than a party's records.
             check_way(algorithm.model, training.per_example_method)
-        except WayError as error:
+        except GradientMethodError as error:
             raise Declined(Reason.ALGORITHM, f"{training.per_example_method}: {error}") from error
-    step = training.longest_step
-    if not LEAST_STEP <= step <= LARGEST_STEP:
-        raise _degenerate(f"steps of {LEAST_STEP:g} to {LARGEST_STEP:g}", step)
+    step = training.max_step
+    if not MIN_STEP <= step <= MAX_STEP:
+        raise _build_degenerate_error(f"steps of {MIN_STEP:g} to {MAX_STEP:g}", step)
     if not 0 <= training.momentum < 1:
-        raise _degenerate("momentum in [0, 1)", training.momentum)
+        raise _build_degenerate_error("momentum in [0, 1)", training.momentum)
     # With noise inside the party an empty batch is noise; without, it is zero, and the sum would
     # be that of the few who drew a record.
-    drawn = training.sampling_rate * plan.min_records * training.steps
-    if algorithm.unit is Unit.PARTY and not drawn >= 1:
-        raise _degenerate("at least one record drawn in a round", drawn)
+    expected_records = training.sampling_rate * plan.min_records * training.steps
+    if algorithm.unit is Unit.PARTY and not expected_records >= 1:
+        raise _build_degenerate_error("at least one record drawn in a round", expected_records)
 
 
-def _degenerate(expected: str, got: float) -> Declined:
+def _build_degenerate_error(expected: str, got: float) -> Declined:
     return Declined(Reason.DEGENERATE, f"Expected {expected}, got {got:g}.")
 
 
-def _described(network: Network) -> dict[str, Any]:
+def _describe_network(network: Network) -> dict[str, Any]:
     weights = network.losses.weights
     return {
-        "kind": public_name(network.kind),
+        "kind": get_public_name(network.kind),
         "features": network.features,
         "classes": network.classes,
         "hidden": list(network.hidden),
         "precision": str(network.dtype).removeprefix("torch."),
-        "frozen": network.frozen,
+        "frozen": network.frozen_digest,
         **({"class_weights": list(weights)} if weights else {}),
     }
 
 
-def _network_from(value: Any, party: Party) -> Network:
+def _build_network(value: Any, party: PartyResources) -> Network:
     """The inverse of `_described`."""
     if not isinstance(value, Mapping) or set(value) - {"class_weights"} != _KEYS:
         raise DecodingError(f"Expected the keys {sorted(_KEYS)} of a network, got others.")
-    features = value_from(int, value["features"], "features")
-    classes = value_from(int, value["classes"], "classes")
-    weights = value_from(tuple[float, ...], value.get("class_weights", []), "class_weights")
+    features = decode_value(int, value["features"], "features")
+    classes = decode_value(int, value["classes"], "classes")
+    weights = decode_value(tuple[float, ...], value.get("class_weights", []), "class_weights")
     if "class_weights" in value and not weights:  # one way to say none
         raise DecodingError("Expected class weights or no such key, got an empty list.")
-    hidden = value_from(tuple[int, ...], value["hidden"], "hidden")
-    if not all(1 <= width <= LARGEST_MODEL for width in (features, classes, *hidden)):
-        raise DecodingError(f"Expected sizes of a network from 1 to {LARGEST_MODEL}, got others.")
-    kind = value_from(str, value["kind"], "network.kind")
+    hidden = decode_value(tuple[int, ...], value["hidden"], "hidden")
+    if not all(1 <= width <= MAX_MODEL_SIZE for width in (features, classes, *hidden)):
+        raise DecodingError(f"Expected sizes of a network from 1 to {MAX_MODEL_SIZE}, got others.")
+    kind = decode_value(str, value["kind"], "network.kind")
     if kind not in BUILT_IN and kind not in party.own_models:  # naming one would import and run it
         raise DecodingError(
             f"Expected a network of {', '.join(BUILT_IN)}, or an own model that this party allows "
-            f"by name, got {as_came(kind)}."
+            f"by name, got {format_received(kind)}."
         )
-    precision = value_from(Literal["float32", "float64"], value["precision"], "precision")
+    precision = decode_value(Literal["float32", "float64"], value["precision"], "precision")
     try:
         network = Network.build(
             kind if kind in BUILT_IN else party.own_models[kind],
@@ -130,7 +137,7 @@ def _network_from(value: Any, party: Party) -> Network:
         )
     except NetworkError as error:
         raise DecodingError(str(error)) from error
-    if network.frozen != value_from(str, value["frozen"], "network.frozen"):
+    if network.frozen_digest != decode_value(str, value["frozen"], "network.frozen"):
         raise DecodingError(
             f"Expected {kind} with the frozen layers of the task, got others: server and parties "
             "need the same file of weights. Layers that a model draws itself differ between "

@@ -14,7 +14,8 @@ t. Of one margin the trace of H is at most L, so that there is at most one such 
 most records share (of K margins at most three: 1 − 1/K over ¼). In most jobs the gain is the
 response of directions that no record has, h = 0: where records are, the loss pulls back.
 
-    >>> round(noise_gain(rounds=4, learning_rate=0.5, momentum=0, nesterov=False, average=False,
+    >>> round(compute_noise_gain(rounds=4, learning_rate=0.5, momentum=0, nesterov=False,
+    ...     average=False,
     ...     lambda_=0, smoothness=1, done=4), 3)
     1.0
 """
@@ -27,7 +28,7 @@ _POINTS = 20
 """Values of h for each round: r_t is a polynomial of degree t in h."""
 
 
-def noise_gain(
+def compute_noise_gain(
     *,
     rounds: int,
     learning_rate: float,

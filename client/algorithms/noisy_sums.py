@@ -24,7 +24,7 @@ SCALE_BITS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnyRows:
+class NoModel:
     """What a statistic learns: nothing; any labels will do."""
 
     features: int
@@ -34,7 +34,7 @@ class AnyRows:
         """Any will do."""
 
 
-class AsReleased(ABC):
+class ReleasedAggregate(ABC):
     """What algorithms share whose result is the noisy sum or average itself, as `theta`."""
 
     @property
@@ -62,7 +62,7 @@ class AsReleased(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SumOfRecords(AsReleased):
+class SumOfRecords(ReleasedAggregate):
     """Σ over all records of what is bounded in each; one release.
 
     Attributes:
@@ -82,7 +82,9 @@ class SumOfRecords(AsReleased):
             raise ValueError(f"Expected a whole number as a bound, got {self.bound}.")
 
     @abstractmethod
-    def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
+    def sum_records(
+        self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]
+    ) -> NDArray[np.float64]:
         """`[d]` of `[n, p]` rows and their labels `[n]`: exact, whoever stands beside whom."""
 
     def local(
@@ -92,11 +94,11 @@ class SumOfRecords(AsReleased):
         del state, plan, randomness
         values = np.empty((block.parties, self.dimension))
         for party, (begin, end) in enumerate(pairwise(block.offsets)):
-            values[party] = self.summed(block.features[begin:end], block.labels[begin:end])
+            values[party] = self.sum_records(block.features[begin:end], block.labels[begin:end])
         np.clip(values, -self.bound, self.bound, out=values)
         return Contribution(values=values, failed=())
 
-    def claimed(self, lies_in: Set, grid_bits: int = 0, **more: Any) -> Claim:
+    def build_claim(self, lies_in: Set, grid_bits: int = 0, **other_fields: Any) -> Claim:
         """The claim that every record adds a vector of whole numbers of 2^-b from a set."""
         return Claim(
             dimension=self.dimension,
@@ -106,5 +108,5 @@ class SumOfRecords(AsReleased):
             unit=Unit.RECORD,
             neighbouring=self.neighbouring,
             scale_bits=max(SCALE_BITS, grid_bits),
-            **more,
+            **other_fields,
         )

@@ -20,13 +20,13 @@ from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.clipping import clamp, real_ball
-from parley.client.solvers.local_optima import local_optima
+from parley.client.models.clipping import clamp_entries, real_ball
+from parley.client.solvers.local_optima import solve_local_optima
 from parley.privacy.accounting.rounding import round_up_to_bits
-from parley.privacy.calibration.optimum_sensitivity import optimum_radius
+from parley.privacy.calibration.optimum_sensitivity import compute_optimum_radius
 from parley.privacy.mechanisms.laplace import L2Laplace
-from parley.privacy.mechanisms.objective_noise import ObjectiveNoise, objective_noise
-from parley.privacy.sampling.l2_laplace import rounded_l2_laplace
+from parley.privacy.mechanisms.objective_noise import ObjectiveNoise, compute_objective_noise
+from parley.privacy.sampling.l2_laplace import draw_rounded_l2_laplace
 from parley.privacy.sampling.random_stream import Randomness
 
 _UNITS: Final = 2.0**28
@@ -35,7 +35,7 @@ _UNITS: Final = 2.0**28
 _TAIL: Final = 2.0**-50
 """Chance that an entry of b lies beyond what the encoding has room for: it is clamped then."""
 
-_LARGEST_PULL: Final = 2.0**12
+_MAX_TILT: Final = 2.0**12
 """Of b/n, in units of G: beyond, double precision might not certify every party's optimum."""
 
 _UP: Final = 1 + 1e-12
@@ -44,7 +44,7 @@ _BOUND_BITS: Final = 32
 """Significant bits of an entry's bound, which a party compares with the plan's to the bit."""
 
 
-def output_share(relative_tolerance: float) -> float:
+def compute_output_share(relative_tolerance: float) -> float:
     """The share of ε for the noise on the optimum: κ^⅔/(1 + κ^⅔).
 
     The two noises have variances near (1/ε₁)² and (κ/ε₂)², times the same: their sum is least at
@@ -66,14 +66,14 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
 
     objective_epsilon: float
 
-    def noise_gain(self, done: int) -> float | None:
+    def compute_noise_gain(self, done: int) -> float | None:
         """None: most of the noise is inside the objectives, and what it moves is the records'."""
         del done
         return None
 
-    def inside(self, min_records: int) -> ObjectiveNoise:
+    def compute_objective_noise(self, min_records: int) -> ObjectiveNoise:
         """The noise in the objective that is enough for parties of so many records, or more."""
-        return objective_noise(
+        return compute_objective_noise(
             epsilon=self.objective_epsilon,
             records=min_records,
             lambda_=self.lambda_,
@@ -89,11 +89,11 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
             raise ValueError("Expected the logistic loss, unweighted, in objective perturbation.")
         if facts.weights != "uniform" or self.weights != "uniform":
             raise ValueError("Expected uniform weights with objective perturbation, got size.")
-        noise = self.inside(facts.min_records)
+        noise = self.compute_objective_noise(facts.min_records)
         convexity = self.lambda_ + noise.regularisation
         rounding = math.sqrt(self.dimension) * noise.scale / _UNITS
         missed = self.relative_tolerance * self.lipschitz + rounding
-        radius = optimum_radius(
+        radius = compute_optimum_radius(
             lipschitz=missed * _UP,
             lambda_=convexity,
             parties=facts.parties,
@@ -104,17 +104,17 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
             super().claim(facts),
             lies_in=ball,
             grid_bits=bits,
-            bound=self._bound(noise, facts.min_records),
+            bound=self._compute_entry_bound(noise, facts.min_records),
             objective=self.objective_epsilon,
         )
 
-    def _bound(self, noise: ObjectiveNoise, records: int) -> float:
+    def _compute_entry_bound(self, noise: ObjectiveNoise, records: int) -> float:
         """Of an entry of an optimum: (G(1 + κ) + |b_i|/n)/(λ + Δ′), for all but freak b."""
         law = L2Laplace(sensitivity=noise.scale, epsilon=1.0, dimension=self.dimension)
         pulled = self.lipschitz * (1 + self.relative_tolerance) + law.noise_tail(_TAIL) / records
-        if not pulled <= _LARGEST_PULL * self.lipschitz:
+        if not pulled <= _MAX_TILT * self.lipschitz:
             raise ValueError(
-                f"Expected noise in the objective of at most {_LARGEST_PULL:g} times a gradient, "
+                f"Expected noise in the objective of at most {_MAX_TILT:g} times a gradient, "
                 f"got {pulled:.3g}: a larger epsilon, or parties with more records, help."
             )
         # Server and party compute this alike, whatever their processors' logarithms.
@@ -127,27 +127,29 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         del state
         if plan.gradient_tolerance is None:
             raise ValueError("Expected a plan with a gradient_tolerance, got None.")
-        noise = self.inside(plan.min_records)
-        drawn = self._drawn(block.placed(), plan.round_number, randomness)
-        optima = local_optima(
+        noise = self.compute_objective_noise(plan.min_records)
+        tilts = self._draw_tilts(block.get_positions(), plan.round_number, randomness)
+        optima = solve_local_optima(
             self.model,
             block,
             lambda_=self.lambda_ + noise.regularisation,
             gradient_tolerance=plan.gradient_tolerance / block.sizes,
-            tilt=drawn * (noise.scale * _UP / _UNITS) / block.sizes[:, None],
+            tilt=tilts * (noise.scale * _UP / _UNITS) / block.sizes[:, None],
         )
         # Clamping both of two optima brings them no further apart.
-        clamp(optima.theta, self._bound(noise, plan.min_records))
+        clamp_entries(optima.theta, self._compute_entry_bound(noise, plan.min_records))
         failed = tuple(np.flatnonzero(~optima.certified).tolist())
         return Contribution(values=optima.theta, failed=failed)
 
-    def _drawn(
-        self, places: NDArray[np.int64], number: int, randomness: Randomness
+    def _draw_tilts(
+        self, positions: NDArray[np.int64], number: int, randomness: Randomness
     ) -> NDArray[np.int64]:
         """`[B, d]` b in units of its grid, of length Gamma(d, `_UNITS`)."""
         if not randomness.seeded:
-            stream = randomness.objective(number)
-            return rounded_l2_laplace(_UNITS, self.dimension, len(places), stream)
-        streams = (randomness.objective(number, place) for place in places.tolist())
-        drawn = [rounded_l2_laplace(_UNITS, self.dimension, 1, each) for each in streams]
-        return np.concatenate(drawn)
+            stream = randomness.open_objective_noise(number)
+            return draw_rounded_l2_laplace(_UNITS, self.dimension, len(positions), stream)
+        streams = (
+            randomness.open_objective_noise(number, position) for position in positions.tolist()
+        )
+        tilts = [draw_rounded_l2_laplace(_UNITS, self.dimension, 1, stream) for stream in streams]
+        return np.concatenate(tilts)

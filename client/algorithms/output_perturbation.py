@@ -14,26 +14,26 @@ from typing import ClassVar, Final
 import numpy as np
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
-from parley.client.algorithms.noisy_sums import AsReleased
-from parley.client.contract.assumptions import CERTIFIED
+from parley.client.algorithms.noisy_sums import ReleasedAggregate
+from parley.client.contract.assumptions import SOLVER_CONVERGENCE
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.clipping import clamp, real_ball
+from parley.client.models.clipping import clamp_entries, real_ball
 from parley.client.models.linear_models import LinearModel
-from parley.client.solvers.local_optima import local_optima
+from parley.client.solvers.local_optima import solve_local_optima
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
-from parley.privacy.calibration.optimum_sensitivity import Weights, optimum_radius
+from parley.privacy.calibration.optimum_sensitivity import Weights, compute_optimum_radius
 from parley.privacy.sampling.random_stream import Randomness
 
-SMALLEST_LAMBDA: Final = 1e-8
-SMALLEST_WIDTH: Final = 0.01
-SMALLEST_CERTIFICATE: Final = 2.0**-36
+MIN_LAMBDA: Final = 1e-8
+MIN_WIDTH: Final = 0.01
+MIN_TOLERANCE: Final = 2.0**-36
 """Of κ/n: the gradient norm that a certificate asks for, in units of G."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputPerturbation(AsReleased):
+class OutputPerturbation(ReleasedAggregate):
     """The noisy average of certified local optima; one round.
 
     A local optimum is accepted when its gradient norm is proved to be at most τ = κG/n_j
@@ -48,7 +48,7 @@ class OutputPerturbation(AsReleased):
     """
 
     kind: ClassVar[str] = "output-perturbation"
-    assumption: ClassVar[str] = CERTIFIED  # the certificate is proved, the solver is not
+    assumption: ClassVar[str] = SOLVER_CONVERGENCE  # the certificate is proved, the solver is not
 
     model: LinearModel
     lambda_: float
@@ -61,8 +61,8 @@ class OutputPerturbation(AsReleased):
         """The model's."""
         return self.model.dimension
 
-    def noise_gain(self, done: int) -> float | None:
-        """See `parley.client.algorithms.iterative.KnowsGain`: the noise is on θ itself."""
+    def compute_noise_gain(self, done: int) -> float | None:
+        """See `parley.client.algorithms.iterative.HasNoiseGain`: the noise is on θ itself."""
         del done
         return 1.0
 
@@ -73,19 +73,19 @@ class OutputPerturbation(AsReleased):
         party gets there. Rounding leaves a gradient of some 2⁻⁵²·G, and steps that are off by
         2⁻⁵²/(λ·h) of themselves, h the width over which the slope changes: both are kept far away.
         """
-        if not self.lambda_ >= SMALLEST_LAMBDA:
+        if not self.lambda_ >= MIN_LAMBDA:
             raise ValueError(
-                f"Expected lambda >= {SMALLEST_LAMBDA:g} with output-perturbation, got "
+                f"Expected lambda >= {MIN_LAMBDA:g} with output-perturbation, got "
                 f"{self.lambda_:g}: its optima could not be certified for all records."
             )
-        if not self.relative_tolerance >= SMALLEST_CERTIFICATE * records:
+        if not self.relative_tolerance >= MIN_TOLERANCE * records:
             raise ValueError(
-                f"Expected a relative_tolerance >= {SMALLEST_CERTIFICATE:g} a record, here "
-                f"{SMALLEST_CERTIFICATE * records:.3g}, got {self.relative_tolerance:g}."
+                f"Expected a relative_tolerance >= {MIN_TOLERANCE:g} a record, here "
+                f"{MIN_TOLERANCE * records:.3g}, got {self.relative_tolerance:g}."
             )
-        if not self.model.smoothness * SMALLEST_WIDTH <= 0.5:
+        if not self.model.smoothness * MIN_WIDTH <= 0.5:
             raise ValueError(
-                f"Expected a slope that changes over a width >= {SMALLEST_WIDTH:g} with "
+                f"Expected a slope that changes over a width >= {MIN_WIDTH:g} with "
                 "output-perturbation, got a smaller one: its optima could not be certified for all "
                 "records."
             )
@@ -103,9 +103,11 @@ class OutputPerturbation(AsReleased):
         if plan.gradient_tolerance is None:
             raise ValueError("Expected a plan with a gradient_tolerance, got None.")
         target = plan.gradient_tolerance / block.sizes  # κG/n_j of every party
-        optima = local_optima(self.model, block, lambda_=self.lambda_, gradient_tolerance=target)
+        optima = solve_local_optima(
+            self.model, block, lambda_=self.lambda_, gradient_tolerance=target
+        )
         failed = tuple(np.flatnonzero(~optima.certified).tolist())
-        clamp(optima.theta, self.bound)  # towards the optimum, which lies within
+        clamp_entries(optima.theta, self.bound)  # towards the optimum, which lies within
         return Contribution(values=optima.theta, failed=failed)
 
     def claim(self, facts: PublicFacts) -> Claim:
@@ -118,7 +120,7 @@ class OutputPerturbation(AsReleased):
                 f"{type(self.model.loss).__name__} with |gradient| ≤ {self.lipschitz:g}."
             )
         self.check_certifiable(facts.max_records)
-        radius = optimum_radius(
+        radius = compute_optimum_radius(
             lipschitz=self.lipschitz,
             lambda_=self.lambda_,
             parties=facts.parties,

@@ -23,20 +23,25 @@ from typing import Any, ClassVar, get_type_hints
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from parley.client.algorithms.algorithm_spec import Kind, Party, check_keys, plain_size
+from parley.client.algorithms.algorithm_spec import (
+    AlgorithmSpec,
+    PartyResources,
+    check_keys,
+    compute_min_parameters,
+)
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
-from parley.client.algorithms.noisy_sums import AnyRows, AsReleased
+from parley.client.algorithms.noisy_sums import NoModel, ReleasedAggregate
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.contract.strict_decoding import DecodingError, facts_from
+from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.clipping import ball_of, clip_rows
-from parley.client.models.linear_serialization import LARGEST_MODEL
-from parley.client.models.own_code import OwnCodeError, code_named, describe_failure
+from parley.client.models.clipping import build_ball, clip_rows
+from parley.client.models.linear_serialization import MAX_MODEL_SIZE
+from parley.client.models.own_code import OwnCodeError, describe_failure, load_code
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
-from parley.privacy.sensitivity.exact_rows import row_sum
-from parley.safe_io.path_names import public_name
+from parley.privacy.sensitivity.exact_rows import sum_rows
+from parley.safe_io.path_names import get_public_name
 
 _FROM_DATA = {"features", "classes"}
 
@@ -46,7 +51,7 @@ class OwnAlgorithmError(OwnCodeError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statistic(AsReleased):
+class Statistic(ReleasedAggregate):
     """A sum over the parties, averaged and released as it is; `theta` holds it.
 
     Subclasses add `kind`, `title`, `dimension`, `claim` and `local`
@@ -63,9 +68,9 @@ class Statistic(AsReleased):
     classes: int
 
     @property
-    def model(self) -> AnyRows:
+    def model(self) -> NoModel:
         """Nothing is learned."""
-        return AnyRows(features=self.features, classes=self.classes)
+        return NoModel(features=self.features, classes=self.classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +97,7 @@ class ClippedSum(Statistic, ABC):
     def claim(self, facts: PublicFacts) -> Claim:
         """The ball of `norm`."""
         del facts
-        ball, bits = ball_of(self.dimension, self.norm)
+        ball, bits = build_ball(self.dimension, self.norm)
         return Claim(
             dimension=self.dimension,
             features=self.features,
@@ -108,33 +113,35 @@ class ClippedSum(Statistic, ABC):
     ) -> Contribution:
         """Every party's own sum."""
         del state, plan, randomness
-        ball, bits = ball_of(self.dimension, self.norm)
+        ball, bits = build_ball(self.dimension, self.norm)
         largest, sums = ball.largest, []
         for begin, end in pairwise(block.offsets):
             values = np.zeros((end - begin, self.dimension))
-            for own, at in zip(values, range(begin, end), strict=True):
-                own[:] = self.numbers(block.features[at].astype(np.float64), block.labels[at])
+            for record_values, record in zip(values, range(begin, end), strict=True):
+                record_values[:] = self.numbers(
+                    block.features[record].astype(np.float64), block.labels[record]
+                )
             clip_rows(values, self.norm)
-            total = row_sum(np.ldexp(values, bits), largest)
+            total = sum_rows(np.ldexp(values, bits), largest)
             sums.append(np.clip(total, -self.most * largest, self.most * largest))
         return Contribution(values=np.ldexp(np.array(sums, np.float64), -bits), failed=())
 
 
-def _shown(found: Any) -> str:
+def _describe_object(found: Any) -> str:
     """Return what a name stands for in words: none, or an object's type."""
     return "none of that name" if found is None else f"an object of type {type(found).__name__}"
 
 
 @functools.lru_cache(maxsize=16)
-def _class(name: str) -> type[Any]:
-    place, _, attribute = name.rpartition(":")
+def _load_class(name: str) -> type[Any]:
+    file, _, attribute = name.rpartition(":")
     try:
-        found = code_named(name, what="algorithm")
+        found = load_code(name, what="algorithm")
     except OwnCodeError as error:
         raise OwnAlgorithmError(str(error)) from error
     if not isinstance(found, type) or not is_dataclass(found):
         raise OwnAlgorithmError(
-            f"Expected a dataclass {attribute!r} in {place}, got {_shown(found)}."
+            f"Expected a dataclass {attribute!r} in {file}, got {_describe_object(found)}."
         )
     missing = [
         part
@@ -150,16 +157,16 @@ def _class(name: str) -> type[Any]:
         get_type_hints(found)
     except Exception as error:
         raise OwnAlgorithmError(
-            f"Cannot read the types of the fields of {name}: {describe_failure(error, place)}. "
+            f"Cannot read the types of the fields of {name}: {describe_failure(error, file)}. "
             "Import what they name outside of `if TYPE_CHECKING`."
         ) from error
-    known: Any = found
-    if known.kind != public_name(name):
+    algorithm_class: Any = found
+    if algorithm_class.kind != get_public_name(name):
         raise OwnAlgorithmError(
-            f"Expected {name} to have kind = {public_name(name)!r}, the name that server and "
-            f"parties know it by, got {known.kind!r}."
+            f"Expected {name} to have kind = {get_public_name(name)!r}, the name that server and "
+            f"parties know it by, got {algorithm_class.kind!r}."
         )
-    _guard_parts(found, place)
+    _guard_parts(found, file)
     return found
 
 
@@ -250,7 +257,7 @@ def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes:
 
     Raises OwnAlgorithmError.
     """
-    found = _class(name)
+    found = _load_class(name)
     known = {field.name.replace("_", "-"): field.name for field in fields(found)}
     for key in _FROM_DATA:
         del known[key]
@@ -260,37 +267,43 @@ def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes:
             f"Unknown key algorithm.settings.{unknown[0]}. Expected one of: {', '.join(known)}."
         )
     try:
-        given = {known[key]: value for key, value in settings.items()}
-        plain = asdict(found(features=features, classes=classes, **given))
-        return facts_from(found, plain)  # a value of another type is refused here already
+        values = {known[key]: value for key, value in settings.items()}
+        plain = asdict(found(features=features, classes=classes, **values))
+        return decode_dataclass(found, plain)  # a value of another type is refused here already
     except Exception as error:  # it is somebody's own class: it may raise anything
-        own = not isinstance(error, ValueError | TypeError)
-        said = describe_failure(error, name.rpartition(":")[0]) if own else str(error)
-        raise OwnAlgorithmError(f"algorithm.settings of {public_name(name)}: {said}") from error
+        is_unexpected = not isinstance(error, ValueError | TypeError)
+        message = describe_failure(error, name.rpartition(":")[0]) if is_unexpected else str(error)
+        raise OwnAlgorithmError(
+            f"algorithm.settings of {get_public_name(name)}: {message}"
+        ) from error
 
 
-def own_task(algorithm: Any) -> dict[str, Any]:
+def describe_own_task(algorithm: Any) -> dict[str, Any]:
     """The values of its fields."""
     return {"settings": asdict(algorithm)}
 
 
-def own_kind(name: str) -> Kind:
+def build_own_spec(name: str) -> AlgorithmSpec:
     """The row of your own algorithm. Raises OwnAlgorithmError."""
-    found = _class(name)
+    found = _load_class(name)
 
-    def of_task(task: Mapping[str, Any], party: Party) -> Any:
+    def of_task(task: Mapping[str, Any], party: PartyResources) -> Any:
         del party
         check_keys(task, "settings")
-        return facts_from(found, task["settings"])
+        return decode_dataclass(found, task["settings"])
 
     def size(task: Mapping[str, Any]) -> tuple[str, int]:
         settings = task.get("settings")
         if not isinstance(settings, Mapping):
             raise DecodingError("Expected settings in the task of an own algorithm, got none.")
         widths = [settings.get("features"), settings.get("classes")]
-        if plain_size(widths, layered=False) > LARGEST_MODEL:
-            raise DecodingError(f"Expected at most {LARGEST_MODEL} features and classes, got more.")
+        if compute_min_parameters(widths, layered=False) > MAX_MODEL_SIZE:
+            raise DecodingError(
+                f"Expected at most {MAX_MODEL_SIZE} features and classes, got more."
+            )
         return "", 1  # its dimension is known once it is built, and held against the policy then
 
-    known: Any = found
-    return Kind(title=known.title, to_task=own_task, of_task=of_task, size=size)
+    algorithm_class: Any = found
+    return AlgorithmSpec(
+        title=algorithm_class.title, to_task=describe_own_task, from_task=of_task, parse_size=size
+    )

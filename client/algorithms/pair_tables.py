@@ -14,27 +14,32 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.algorithm_spec import Party, check_keys, settings_of
+from parley.client.algorithms.algorithm_spec import PartyResources, check_keys, get_settings
 from parley.client.algorithms.base import Claim, PublicFacts
-from parley.client.algorithms.noisy_sums import AnyRows, SumOfRecords
-from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from, value_from
-from parley.client.data.record_codes import MOST_VALUES, class_codes
+from parley.client.algorithms.noisy_sums import NoModel, SumOfRecords
+from parley.client.contract.strict_decoding import (
+    DecodingError,
+    decode_dataclass,
+    decode_value,
+    format_received,
+)
+from parley.client.data.record_codes import MAX_VALUES, encode_classes
 from parley.privacy.sensitivity.bounded_sets import Set
 
-MOST_CELLS = 1 << 22
+MAX_CELLS = 1 << 22
 """Of all tables together."""
 
-MOST_COLUMNS = 1024
+MAX_COLUMNS = 1024
 """Of one record."""
 
 
-def named_pairs(word: str, columns: int) -> tuple[tuple[int, ...], ...]:
+def list_pairs(selection: str, columns: int) -> tuple[tuple[int, ...], ...]:
     """Every (i, j), i < j: of "all" columns, or of each with the "label", which is the last."""
     pairs = combinations(range(columns), 2)
-    return tuple(pair for pair in pairs if word == "all" or pair[1] == columns - 1)
+    return tuple(pair for pair in pairs if selection == "all" or pair[1] == columns - 1)
 
 
-def cells_of(sizes: tuple[int, ...], pairs: tuple[tuple[int, ...], ...]) -> int:
+def compute_cell_count(sizes: tuple[int, ...], pairs: tuple[tuple[int, ...], ...]) -> int:
     """Σ s_i·s_j."""
     return sum(sizes[i] * sizes[j] for i, j in pairs)
 
@@ -61,15 +66,15 @@ class PairTables(SumOfRecords):
         proper = all(len(pair) == 2 and 0 <= pair[0] < pair[1] < columns for pair in self.pairs)
         if not self.pairs or not proper or len(set(self.pairs)) < len(self.pairs):
             raise ValueError(f"Expected different pairs i < j of {columns} columns, got others.")
-        if self.dimension > MOST_CELLS:
+        if self.dimension > MAX_CELLS:
             raise ValueError(
-                f"Expected at most {MOST_CELLS} cells of all tables, got {self.dimension}."
+                f"Expected at most {MAX_CELLS} cells of all tables, got {self.dimension}."
             )
 
     @property
     def dimension(self) -> int:
         """Σ s_i·s_j."""
-        return cells_of(self.sizes, self.pairs)
+        return compute_cell_count(self.sizes, self.pairs)
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -77,15 +82,17 @@ class PairTables(SumOfRecords):
         return self.sizes
 
     @property
-    def model(self) -> AnyRows:
+    def model(self) -> NoModel:
         """Rows with one indicator a column, and any labels."""
-        return AnyRows(features=sum(self.sizes[:-1]), classes=self.sizes[-1])
+        return NoModel(features=sum(self.sizes[:-1]), classes=self.sizes[-1])
 
-    def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
+    def sum_records(
+        self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]
+    ) -> NDArray[np.float64]:
         """`[d]` the cells of `[n, Σ]` rows and their labels."""
-        return self.counted(codes_of(rows, labels, self.sizes))
+        return self.count_cells(encode_rows(rows, labels, self.sizes))
 
-    def counted(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
+    def count_cells(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
         """`[d]` the cells of `[n, columns]` codes."""
         columns = np.ascontiguousarray(codes.T, np.int32)
         tables = [
@@ -100,13 +107,13 @@ class PairTables(SumOfRecords):
         """One cell of each table, whatever the parties hold."""
         del facts
         cells = [self.sizes[i] * self.sizes[j] for i, j in self.pairs]
-        tables = (Set.interval(1, 1).in_one_of(count) for count in cells)
-        return self.claimed(
+        tables = (Set.interval(1, 1).spread_over_cells(count) for count in cells)
+        return self.build_claim(
             Set.product(*tables), classes=self.sizes[-1], features=self.model.features
         )
 
 
-def codes_of(
+def encode_rows(
     rows: NDArray[np.floating[Any]], labels: NDArray[Any], sizes: tuple[int, ...]
 ) -> NDArray[np.int64]:
     """`[n, columns]` codes of `[n, Σ]` rows with one indicator a column, and of their labels.
@@ -117,41 +124,43 @@ def codes_of(
     codes = np.empty((len(rows), len(sizes)), np.int64)
     for column, (begin, end) in enumerate(pairwise(starts[:-1])):
         codes[:, column] = rows[:, begin:end].argmax(axis=1)
-    codes[:, -1] = class_codes(labels, sizes[-1])
+    codes[:, -1] = encode_classes(labels, sizes[-1])
     return codes
 
 
 def to_task(algorithm: PairTables) -> dict[str, Any]:
     """The values of its fields (see `registry`); all pairs, and all with the label, by a word."""
     columns = len(algorithm.sizes)
-    words = {named_pairs(word, columns): word for word in ("all", "label")}
+    words = {list_pairs(word, columns): word for word in ("all", "label")}
     pairs: Any = words.get(algorithm.pairs) or [list(pair) for pair in algorithm.pairs]
-    settings = settings_of(algorithm, "sizes", "pairs")
+    settings = get_settings(algorithm, "sizes", "pairs")
     return {"sizes": list(algorithm.sizes), "pairs": pairs, "settings": settings}
 
 
-def of_task(task: Mapping[str, Any], party: Party) -> PairTables:
+def from_task(task: Mapping[str, Any], party: PartyResources) -> PairTables:
     """The inverse of `to_task`. Raises DecodingError."""
     del party
-    size(task)
+    parse_size(task)
     sizes, pairs = task["sizes"], task["pairs"]
     if isinstance(pairs, str):
-        given = named_pairs(pairs, len(sizes))
+        column_pairs = list_pairs(pairs, len(sizes))
     else:
-        given = tuple(tuple(value_from(tuple[int, ...], pair, "pair")) for pair in pairs)
-    return facts_from(PairTables, task["settings"], sizes=tuple(sizes), pairs=given)
+        column_pairs = tuple(tuple(decode_value(tuple[int, ...], pair, "pair")) for pair in pairs)
+    return decode_dataclass(PairTables, task["settings"], sizes=tuple(sizes), pairs=column_pairs)
 
 
-def size(task: Mapping[str, Any]) -> tuple[str, int]:
+def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
     """The model that they are for, and how many cells there are at least."""
     check_keys(task, "sizes", "pairs", "settings")
     sizes, pairs = task["sizes"], task["pairs"]
-    if not isinstance(sizes, list) or not 2 <= len(sizes) <= MOST_COLUMNS:
-        raise DecodingError(f"Expected sizes of 2 to {MOST_COLUMNS} columns, got others.")
-    if not all(type(each) is int and 1 <= each <= MOST_VALUES for each in sizes):
-        raise DecodingError(f"Expected sizes from 1 to {MOST_VALUES}, got others.")
-    if isinstance(pairs, list) and len(pairs) <= MOST_COLUMNS**2:
+    if not isinstance(sizes, list) or not 2 <= len(sizes) <= MAX_COLUMNS:
+        raise DecodingError(f"Expected sizes of 2 to {MAX_COLUMNS} columns, got others.")
+    if not all(type(each) is int and 1 <= each <= MAX_VALUES for each in sizes):
+        raise DecodingError(f"Expected sizes from 1 to {MAX_VALUES}, got others.")
+    if isinstance(pairs, list) and len(pairs) <= MAX_COLUMNS**2:
         return "table", max(len(pairs), 1)
     if pairs not in ("all", "label"):
-        raise DecodingError(f"Expected pairs of columns, 'all' or 'label', got {as_came(pairs)}.")
+        raise DecodingError(
+            f"Expected pairs of columns, 'all' or 'label', got {format_received(pairs)}."
+        )
     return "table", 1

@@ -9,7 +9,7 @@ that follows from the run's name, and nothing is amplified (docs/sampled-parties
 
 What is averaged is divided by p·m or k, public numbers, for as many of the m as answered.
 
->>> coins, drawn = Attendance(rate=0.25), Attendance(number=10, parties=1000, hidden=False)
+>>> coins, drawn = PartySampling(rate=0.25), PartySampling(number=10, parties=1000, hidden=False)
 >>> coins.fraction, coins.charged_rate, drawn.fraction, drawn.charged_rate
 (0.25, 0.25, 0.01, 1.0)
 """
@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.dp_sgd.poisson_batches import poisson_batches
+from parley.client.dp_sgd.poisson_batches import draw_poisson_batches
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attendance:
+class PartySampling:
     """Which parties are in a sum.
 
     Attributes:
@@ -57,12 +57,12 @@ class Attendance:
             )
 
     @property
-    def whole(self) -> bool:
+    def includes_everyone(self) -> bool:
         """Whether everyone is in every sum."""
         return self.rate == 1 and not self.number
 
     @property
-    def secret(self) -> bool:
+    def is_secret(self) -> bool:
         """Whether unit party is amplified by coins that nobody else knows."""
         return self.hidden and self.rate < 1
 
@@ -76,43 +76,43 @@ class Attendance:
         """The public share of the parties that is in a sum, on average over coins."""
         return self.number / self.parties if self.number else self.rate
 
-    def present(
+    def sample_parties(
         self, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.bool_]:
         """`[B]` who of a block is in the sum that a plan asks for."""
-        if self.whole:
+        if self.includes_everyone:
             return np.ones(block.parties, dtype=np.bool_)
-        own, step = randomness.party, plan.step
+        own_index, step = randomness.party, plan.step
         if not (self.number or randomness.seeded):  # a coin is nobody's but the party's
-            stream = randomness.attendance(plan.round_number, step)
-            return _coins(block.parties if own is None else 1, self.rate, stream)
-        places = block.placed() if own is None else np.asarray([own])
+            stream = randomness.open_party_sampling(plan.round_number, step)
+            return _flip_coins(block.parties if own_index is None else 1, self.rate, stream)
+        positions = block.get_positions() if own_index is None else np.asarray([own_index])
         if self.number:
             if self.parties != plan.parties:
                 raise ValueError(f"Expected {self.parties} parties, got {plan.parties}.")
-            chosen = _drawn_in_public(self.number, plan, randomness)
-            return np.asarray(chosen[places], dtype=np.bool_)
-        stream = randomness.attendance(plan.round_number, step)
+            chosen = _sample_publicly(self.number, plan, randomness)
+            return np.asarray(chosen[positions], dtype=np.bool_)
+        stream = randomness.open_party_sampling(plan.round_number, step)
         # An audit's block is of many federations: beyond the first one's parties, more coins.
-        count = max(plan.parties, int(places.max(initial=0)) + 1)
-        return np.asarray(_coins(count, self.rate, stream)[places], dtype=np.bool_)
+        count = max(plan.parties, int(positions.max(initial=0)) + 1)
+        return np.asarray(_flip_coins(count, self.rate, stream)[positions], dtype=np.bool_)
 
 
-EVERYONE = Attendance()
+EVERYONE = PartySampling()
 
 
-def _coins(count: int, rate: float, stream: NoiseStream) -> NDArray[np.bool_]:
-    alone: NDArray[np.bool_] = poisson_batches(count, rate, 1, stream)[0]
-    return alone
+def _flip_coins(count: int, rate: float, stream: NoiseStream) -> NDArray[np.bool_]:
+    flips: NDArray[np.bool_] = draw_poisson_batches(count, rate, 1, stream)[0]
+    return flips
 
 
-def _drawn_in_public(number: int, plan: ReleasePlan, randomness: Randomness) -> NDArray[np.bool_]:
+def _sample_publicly(number: int, plan: ReleasePlan, randomness: Randomness) -> NDArray[np.bool_]:
     """`[m]` true for `number` parties, each as likely as any other."""
-    stream = randomness.attendance(plan.round_number, plan.step)
+    stream = randomness.open_party_sampling(plan.round_number, plan.step)
     if not randomness.seeded:
         name = int.from_bytes(hashlib.sha256(plan.run_id.encode()).digest(), "big")
         stream = NoiseStream.from_seed(name, "attendance", plan.round_number, plan.step)
-    words = stream.words(plan.parties)
+    words = stream.draw_words(plan.parties)
     chosen = np.zeros(plan.parties, dtype=np.bool_)
     chosen[np.argsort(words, kind="stable")[:number]] = True
     return chosen

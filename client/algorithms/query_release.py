@@ -14,23 +14,23 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from parley.client.algorithms.algorithm_spec import Party, check_keys
+from parley.client.algorithms.algorithm_spec import PartyResources, check_keys
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
-from parley.client.algorithms.noisy_sums import AsReleased
-from parley.client.contract.assumptions import of_queries
+from parley.client.algorithms.noisy_sums import ReleasedAggregate
+from parley.client.contract.assumptions import list_query_assumptions
 from parley.client.contract.model_state import State
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.contract.strict_decoding import DecodingError, as_came, value_from
+from parley.client.contract.strict_decoding import DecodingError, decode_value, format_received
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
 from parley.client.queries.filters import WhereError
-from parley.client.queries.query_batch import Batch, Counting, batch_from, counting_from
-from parley.client.queries.randomised_response import Response
+from parley.client.queries.query_batch import Counting, QueryBatch, decode_batch, decode_counting
+from parley.client.queries.randomised_response import ResponseQuery
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sampling.random_stream import Randomness
 
-LARGEST_SUM = 2**53
+MAX_SUM = 2**53
 """Of a party's integers: sums of whole doubles are exact below."""
 
 
@@ -45,7 +45,7 @@ class RawColumns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueryRelease(AsReleased):
+class QueryRelease(ReleasedAggregate):
     """One batch of queries.
 
     Attributes:
@@ -54,7 +54,7 @@ class QueryRelease(AsReleased):
 
     kind: ClassVar[str] = "query"
 
-    batch: Batch
+    batch: QueryBatch
     neighbouring: Neighbouring
     counting: Counting = field(default_factory=Counting)
     schema: Schema | None = None
@@ -73,12 +73,16 @@ class QueryRelease(AsReleased):
     @property
     def dimension(self) -> int:
         """d: all cells of the batch, by party those of all."""
-        return self.counting.cells(self.batch, self._schema)
+        return self.counting.count_cells(self.batch, self._schema)
 
     @property
     def assumption(self) -> str:
         """Who a person is, and that reports are drawn anew; sums are of whole numbers."""
-        return "; ".join(of_queries(self.counting.unit, reported=self.batch.reports is not None))
+        return "; ".join(
+            list_query_assumptions(
+                self.counting.unit, reported=self.batch.reporting_query is not None
+            )
+        )
 
     def init(self) -> State:
         """Nothing to start from."""
@@ -86,18 +90,18 @@ class QueryRelease(AsReleased):
 
     def claim(self, facts: PublicFacts) -> Claim:
         """The set of the batch's whole numbers; no grid adds to them."""
-        given = self.counting.set(self.batch, self._schema)
+        record_set = self.counting.build_unit_set(self.batch, self._schema)
         # Where sizes are private a contribution is cut to the plan's bound, whatever that is; of
         # unit party `largest` is that of a party.
-        records = 1 if self.counting.private(self.neighbouring) else facts.max_records
-        reports = reports_of(self.batch)
-        steps = None if reports is None else reports.mechanism(self._schema)
+        records = 1 if self.counting.is_size_private(self.neighbouring) else facts.max_records
+        reports = get_response_query(self.batch)
+        steps = None if reports is None else reports.build_mechanism(self._schema)
         return Claim(
             steps=steps,
             dimension=self.dimension,
             features=1,
-            bound=float(records * given.largest),
-            lies_in=given,
+            bound=float(records * record_set.largest),
+            lies_in=record_set,
             records=self.counting.records,
             unit=self.counting.unit,
             neighbouring=self.neighbouring,
@@ -108,20 +112,24 @@ class QueryRelease(AsReleased):
         self, state: State, block: Any, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
         """Every party's integers, as doubles that hold them exactly."""
-        most = int(plan.encoding.bound)
+        max_value = int(plan.encoding.bound)
         # By party: in the cells of the one that draws for itself, or of each of a block.
-        places = block.placed().tolist() if randomness.party is None else [randomness.party]
-        if (reports := reports_of(self.batch)) is not None:
-            block = reports.said(block, lambda at: randomness.share(plan.round_number, places[at]))
-        vectors = self.counting.vectors(self.batch, block, places)
-        rows = [np.clip(vector, -most, most) for vector in vectors]
+        positions = (
+            block.get_positions().tolist() if randomness.party is None else [randomness.party]
+        )
+        if (reports := get_response_query(self.batch)) is not None:
+            block = reports.randomise_block(
+                block, lambda row: randomness.open_noise_share(plan.round_number, positions[row])
+            )
+        vectors = self.counting.compute_party_vectors(self.batch, block, positions)
+        rows = [np.clip(vector, -max_value, max_value) for vector in vectors]
         return Contribution(values=np.array(rows, dtype=np.float64), failed=())
 
 
-def reports_of(batch: Batch) -> Response | None:
+def get_response_query(batch: QueryBatch) -> ResponseQuery | None:
     """The query whose records answer for themselves, if it is one."""
-    found = batch.reports
-    return found if isinstance(found, Response) else None
+    reports = batch.reporting_query
+    return reports if isinstance(reports, ResponseQuery) else None
 
 
 def to_task(algorithm: QueryRelease) -> dict[str, Any]:
@@ -134,38 +142,38 @@ def to_task(algorithm: QueryRelease) -> dict[str, Any]:
     }
 
 
-def of_task(task: Mapping[str, Any], party: Party) -> QueryRelease:
+def from_task(task: Mapping[str, Any], party: PartyResources) -> QueryRelease:
     """The inverse of `to_task`, not bound to a schema yet. Raises DecodingError."""
     del party
     check_keys(task, "version", "neighbouring", "counting", "batch")
-    value_from(Literal[3], task["version"], "version")
+    decode_value(Literal[3], task["version"], "version")
     return QueryRelease(
-        batch=batch_from(task["batch"]),
-        counting=counting_from(task["counting"]),
-        neighbouring=value_from(Neighbouring, task["neighbouring"], "neighbouring"),
+        batch=decode_batch(task["batch"]),
+        counting=decode_counting(task["counting"]),
+        neighbouring=decode_value(Neighbouring, task["neighbouring"], "neighbouring"),
     )
 
 
-def size(task: Mapping[str, Any]) -> tuple[str, int]:
+def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
     """No model, and at least a cell a query."""
     batch = task.get("batch")
     if not isinstance(batch, list):
-        raise DecodingError(f"Expected a list of queries, got {as_came(batch)}.")
+        raise DecodingError(f"Expected a list of queries, got {format_received(batch)}.")
     return "", max(len(batch), 1)
 
 
-def bound_to(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
+def bind_schema(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
     """The same for a party's own schema, by which it is checked. Raises Declined."""
     if schema is None:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
     try:
         counting, relation = algorithm.counting, algorithm.neighbouring
-        if algorithm.batch.reports is not None and counting != Counting():
+        if algorithm.batch.reporting_query is not None and counting != Counting():
             raise QueryError("Expected unit record, all parties together, with records' reports.")
-        algorithm.batch.check(schema, counting.relation(relation))
+        algorithm.batch.check(schema, counting.get_relation(relation))
         bound = replace(algorithm, schema=schema)
-        counting.moved(algorithm.batch, schema, relation)
-        counting.cells(algorithm.batch, schema)
+        counting.compute_sensitivity(algorithm.batch, schema, relation)
+        counting.count_cells(algorithm.batch, schema)
     except (QueryError, SchemaError, WhereError) as error:
         raise Declined(Reason.MODEL, str(error)) from error
     return bound
@@ -179,7 +187,7 @@ def check_grid(algorithm: QueryRelease, plan: ReleasePlan) -> None:
             f"Expected cells of {plan.parties} parties, or of all together, got those of "
             f"{algorithm.counting.parties}.",
         )
-    if plan.encoding.scale_bits != 0 or not plan.encoding.bound < LARGEST_SUM:
+    if plan.encoding.scale_bits != 0 or not plan.encoding.bound < MAX_SUM:
         raise Declined(
             Reason.GRID,
             f"Expected a grid of whole numbers below 2^53, got scale_bits "

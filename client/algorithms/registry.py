@@ -18,73 +18,81 @@ from typing import Any, cast
 import numpy as np
 
 from parley.client.algorithms.algorithm_spec import (
-    Kind,
-    Party,
+    AlgorithmSpec,
+    PartyResources,
     check_keys,
-    network_size,
-    plain_size,
-    settings_of,
+    compute_min_parameters,
+    get_settings,
+    parse_network_size,
 )
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation, RajkumarAgarwal
 from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.output_perturbation import OutputPerturbation, PathakAveraging
-from parley.client.algorithms.own_algorithm import own_kind, own_task
-from parley.client.contract.assumptions import FEATURES, OWN_CLAIM
+from parley.client.algorithms.own_algorithm import build_own_spec, describe_own_task
+from parley.client.contract.assumptions import OWN_CLAIM, OWN_FEATURE_MAP
 from parley.client.contract.model_state import State
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from, value_from
-from parley.client.models.linear_serialization import described, linear_model_from
-from parley.safe_io.path_names import is_own, public_name
+from parley.client.contract.strict_decoding import (
+    DecodingError,
+    decode_dataclass,
+    decode_value,
+    format_received,
+)
+from parley.client.models.linear_serialization import decode_linear_model, encode_linear_model
+from parley.safe_io.path_names import get_public_name, is_own_code
 
-LARGEST_TOLERANCE = 1.0
+MAX_TOLERANCE = 1.0
 """κ: beyond, θ = 0 is a certified optimum of many a party."""
 
 Linear = GradientPerturbation | OutputPerturbation
 
 
-def linear_kind(algorithm: type[Linear], **words: Any) -> Kind:
+def build_linear_spec(algorithm: type[Linear], **other_fields: Any) -> AlgorithmSpec:
     """The row of one of them."""
-    return Kind(
+    return AlgorithmSpec(
         to_task=_to_task,
-        of_task=partial(_of_task, algorithm),
-        size=_size,
+        from_task=partial(_from_task, algorithm),
+        parse_size=_parse_size,
         check=_check,
         check_state=_check_state,
-        **words,
+        **other_fields,
     )
 
 
 def _to_task(algorithm: Linear) -> dict[str, Any]:
-    return {"model": described(algorithm.model), "settings": settings_of(algorithm, "model")}
+    return {
+        "model": encode_linear_model(algorithm.model),
+        "settings": get_settings(algorithm, "model"),
+    }
 
 
-def _of_task(kind: type[Linear], task: Mapping[str, Any], _: Party) -> Linear:
+def _from_task(kind: type[Linear], task: Mapping[str, Any], _: PartyResources) -> Linear:
     check_keys(task, "model", "settings")
-    return facts_from(kind, task["settings"], model=linear_model_from(task["model"]))
+    return decode_dataclass(kind, task["settings"], model=decode_linear_model(task["model"]))
 
 
-def _size(task: Mapping[str, Any]) -> tuple[str, int]:
+def _parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
     """The loss, and features times classes."""
     model = task.get("model")
     loss = model.get("loss") if isinstance(model, Mapping) else None
     if not isinstance(model, Mapping) or not isinstance(loss, Mapping):
         raise DecodingError("Expected a model with a loss, got none.")
     widths = [model.get("features"), loss.get("classes", 1)]
-    return value_from(str, loss.get("kind"), "loss.kind"), plain_size(widths)
+    return decode_value(str, loss.get("kind"), "loss.kind"), compute_min_parameters(widths)
 
 
 def _check(algorithm: Linear, _: ReleasePlan) -> None:
     """Refuses tasks at which parties contribute nothing."""
-    if degenerate := algorithm.model.loss.degenerate:
+    if degenerate := algorithm.model.loss.degenerate_reason:
         raise Declined(Reason.DEGENERATE, degenerate)
     relative = getattr(algorithm, "relative_tolerance", 0.0)
-    if relative > LARGEST_TOLERANCE:
+    if relative > MAX_TOLERANCE:
         raise Declined(
             Reason.DEGENERATE,
-            f"Expected relative_tolerance <= {LARGEST_TOLERANCE:g}, got {relative:g}.",
+            f"Expected relative_tolerance <= {MAX_TOLERANCE:g}, got {relative:g}.",
         )
 
 
@@ -97,7 +105,7 @@ def _check_state(algorithm: Linear, state: State) -> None:
         raise Declined(Reason.SENSITIVITY, f"Expected ‖θ‖ <= {radius:g}, got a longer one.")
 
 
-def _later(module: str, name: str) -> Callable[..., Any]:
+def _import_later(module: str, name: str) -> Callable[..., Any]:
     """A function of a module of this room, which is imported when it is called.
 
     `predict` needs none of them, nor `plan` of another kind: torch takes 1.4 s.
@@ -109,40 +117,48 @@ def _later(module: str, name: str) -> Callable[..., Any]:
     return called
 
 
-def _codec(module: str) -> dict[str, Any]:
+def _build_codec(module: str) -> dict[str, Any]:
     """The three that every row has."""
-    return {name: _later(module, name) for name in ("to_task", "of_task", "size")}
+    return {name: _import_later(module, name) for name in ("to_task", "from_task", "parse_size")}
 
 
-def _network(title: str, **more: Any) -> Kind:
+def _build_network_spec(title: str, **other_fields: Any) -> AlgorithmSpec:
     """The row of an algorithm that trains a network."""
-    codec = {**_codec("network_task"), "size": network_size}
-    return Kind(title=title, **codec, check=_later("network_task", "check"), trains=True, **more)
+    codec = {**_build_codec("network_task"), "parse_size": parse_network_size}
+    return AlgorithmSpec(
+        title=title,
+        **codec,
+        check=_import_later("network_task", "check"),
+        trains_network=True,
+        **other_fields,
+    )
 
 
-def _counts_task(algorithm: HeldOutCounts) -> dict[str, Any]:
+def _to_counts_task(algorithm: HeldOutCounts) -> dict[str, Any]:
     return {
         "learner": describe_task(algorithm.learner),
-        "settings": settings_of(algorithm, "learner"),
+        "settings": get_settings(algorithm, "learner"),
     }
 
 
-def _counts_of(task: Mapping[str, Any], party: Party) -> HeldOutCounts:
-    learner = _learner(task)
+def _from_counts_task(task: Mapping[str, Any], party: PartyResources) -> HeldOutCounts:
+    learner = _get_learner_task(task)
     check_keys(task, "learner", "settings")
-    built = ALGORITHMS[learner["kind"]].of_task(learner, party)
-    return facts_from(HeldOutCounts, task["settings"], learner=built)
+    built = ALGORITHMS[learner["kind"]].from_task(learner, party)
+    return decode_dataclass(HeldOutCounts, task["settings"], learner=built)
 
 
-def _counts_size(task: Mapping[str, Any]) -> tuple[str, int]:
-    learner = _learner(task)
-    return ALGORITHMS[learner["kind"]].size(learner)
+def _parse_counts_size(task: Mapping[str, Any]) -> tuple[str, int]:
+    learner = _get_learner_task(task)
+    return ALGORITHMS[learner["kind"]].parse_size(learner)
 
 
-def _learner(task: Mapping[str, Any]) -> Mapping[str, Any]:
+def _get_learner_task(task: Mapping[str, Any]) -> Mapping[str, Any]:
     """The task that a model is learned by: one of those whose answers can be counted."""
     learner = task.get("learner")
-    known = [name for name, row in ALGORITHMS.items() if not (row.ahead or row.after)]
+    known = [
+        name for name, row in ALGORITHMS.items() if not (row.before_rounds or row.after_rounds)
+    ]
     if not isinstance(learner, Mapping) or learner.get("kind") not in known:
         raise DecodingError(f"Expected a learner of {', '.join(known)}, got another.")
     return learner
@@ -151,110 +167,114 @@ def _learner(task: Mapping[str, Any]) -> Mapping[str, Any]:
 _CLIPPED = ", and a record's gradient is bounded by the loss or clipped"
 _CERTIFIED = ", and every party certifies that its local optimum is one"
 
-ALGORITHMS: dict[str, Kind] = {
-    "gradient-perturbation": linear_kind(
+ALGORITHMS: dict[str, AlgorithmSpec] = {
+    "gradient-perturbation": build_linear_spec(
         GradientPerturbation,
         title="gradient perturbation",
         bounded=_CLIPPED,
     ),
-    "output-perturbation": linear_kind(
+    "output-perturbation": build_linear_spec(
         OutputPerturbation,
         title="output perturbation",
         bounded=_CERTIFIED,
         remedy=("algorithm.kind=gradient-perturbation",),
         advice="{remedy} usually loses less at the same ε, where δ > 0 is acceptable",
     ),
-    "objective-perturbation": linear_kind(
+    "objective-perturbation": build_linear_spec(
         ObjectivePerturbationOfParties,
         title="objective perturbation in the parties",
         bounded=", and every party certifies its perturbed optimum",
         remedy=("algorithm.kind=output-perturbation", "privacy.noise-point=share"),
         advice="Noise of every party by itself is √m times what a sum needs: {remedy} loses less",
     ),
-    "pathak": linear_kind(
+    "pathak": build_linear_spec(
         PathakAveraging,
         title="output perturbation as of Pathak et al.",
         bounded=_CERTIFIED,
         remedy=("algorithm.kind=output-perturbation",),
         advice="This noise is m times what its ε needs: {remedy} has the part of it",
     ),
-    "rajkumar-agarwal": linear_kind(
+    "rajkumar-agarwal": build_linear_spec(
         RajkumarAgarwal,
         title="gradient perturbation as of Rajkumar & Agarwal",
         bounded=_CLIPPED,
         remedy=("algorithm.kind=gradient-perturbation",),
         advice="Every round is charged in full: {remedy} spreads its budget over all rounds",
     ),
-    "fedavg": _network(
+    "fedavg": _build_network_spec(
         "federated averaging",
         remedy=("algorithm.kind=distributed-dp-sgd",),
         advice="Every party adds noise alone: {remedy} has one for the batches of all parties "
         "together",
     ),
-    "distributed-dp-sgd": _network("distributed DP-SGD", summed=True),
-    "marginals": Kind(title="two-way marginals", **_codec("pair_tables"), summed=True),
-    "random-features": Kind(
+    "distributed-dp-sgd": _build_network_spec("distributed DP-SGD", summed=True),
+    "marginals": AlgorithmSpec(
+        title="two-way marginals", **_build_codec("pair_tables"), summed=True
+    ),
+    "random-features": AlgorithmSpec(
         title="random features",
-        **_codec("kernel_mean_embedding"),
-        check=_later("kernel_mean_embedding", "check_waves"),
+        **_build_codec("kernel_mean_embedding"),
+        check=_import_later("kernel_mean_embedding", "check_waves"),
         summed=True,
     ),
-    "query": Kind(
+    "query": AlgorithmSpec(
         title="queries",
-        **_codec("query_release"),
-        check=_later("query_release", "check_grid"),
-        bind=_later("query_release", "bound_to"),
+        **_build_codec("query_release"),
+        check=_import_later("query_release", "check_grid"),
+        bind=_import_later("query_release", "bind_schema"),
         summed=True,
     ),
-    "second-moments": Kind(title="second moments", **_codec("second_moments"), ahead=True),
-    "held-out-counts": Kind(
+    "second-moments": AlgorithmSpec(
+        title="second moments", **_build_codec("second_moments"), before_rounds=True
+    ),
+    "held-out-counts": AlgorithmSpec(
         title="counts of held-out records",
-        to_task=_counts_task,
-        of_task=_counts_of,
-        size=_counts_size,
-        after=True,
+        to_task=_to_counts_task,
+        from_task=_from_counts_task,
+        parse_size=_parse_counts_size,
+        after_rounds=True,
         summed=True,
     ),
 }
 
 
-def kind_of(name: str) -> Kind:
+def get_algorithm_spec(name: str) -> AlgorithmSpec:
     """The row of an algorithm, or one made of your own class, which this imports.
 
     Raises OwnAlgorithmError, KeyError.
     """
-    return own_kind(name) if is_own(name) else ALGORITHMS[name]
+    return build_own_spec(name) if is_own_code(name) else ALGORITHMS[name]
 
 
-def title_of(name: str) -> str:
+def get_title(name: str) -> str:
     """What an algorithm is called, to be shown: one's own by its name, and nothing is imported."""
-    return ALGORITHMS[name].title if name in ALGORITHMS else public_name(name)
+    return ALGORITHMS[name].title if name in ALGORITHMS else get_public_name(name)
 
 
-def takes_sum(algorithm: FederatedAlgorithm) -> bool:
+def needs_sum(algorithm: FederatedAlgorithm) -> bool:
     """Whether its `update` takes the noisy sum, instead of the average over survivors."""
     row = ALGORITHMS.get(algorithm.kind)
     return row is not None and row.summed
 
 
-def assumption_of(algorithm: FederatedAlgorithm) -> str:
+def get_assumption(algorithm: FederatedAlgorithm) -> str:
     """What an algorithm's claim rests on beyond its proof; of your own, that it is right."""
-    return OWN_CLAIM if is_own(algorithm.kind) else algorithm.assumption
+    return OWN_CLAIM if is_own_code(algorithm.kind) else algorithm.assumption
 
 
-def assumptions_of(algorithm: FederatedAlgorithm, feature_map: str) -> tuple[str, ...]:
+def list_release_assumptions(algorithm: FederatedAlgorithm, feature_map: str) -> tuple[str, ...]:
     """Those of a release: its algorithm's, and those of one's own map of features; or ""."""
-    return assumption_of(algorithm), FEATURES if is_own(feature_map) else ""
+    return get_assumption(algorithm), OWN_FEATURE_MAP if is_own_code(feature_map) else ""
 
 
 def describe_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
     """The algorithm as plain JSON values."""
     kind = algorithm.kind
-    to_task = own_task if is_own(kind) else ALGORITHMS[kind].to_task
+    to_task = describe_own_task if is_own_code(kind) else ALGORITHMS[kind].to_task
     return {"kind": kind, **to_task(algorithm)}
 
 
-def task_from(
+def decode_task(
     value: Any,
     *,
     device: str = "cpu",
@@ -267,11 +287,13 @@ def task_from(
         own_models: models of the party's own code that it allows: their names → where they are.
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
-        raise DecodingError(f"Expected a task with a kind, got {as_came(value)} without one.")
+        raise DecodingError(
+            f"Expected a task with a kind, got {format_received(value)} without one."
+        )
     kind = value["kind"]
     if kind not in ALGORITHMS and kind not in own_algorithms:  # naming one would import it
         known = ", ".join([*ALGORITHMS, *own_algorithms])
-        raise DecodingError(f"Expected a task of {known}, got {as_came(kind)}.")
-    row = kind_of(own_algorithms.get(kind, kind))
-    algorithm = row.of_task(value, Party(device=device, own_models=own_models))
+        raise DecodingError(f"Expected a task of {known}, got {format_received(kind)}.")
+    row = get_algorithm_spec(own_algorithms.get(kind, kind))
+    algorithm = row.from_task(value, PartyResources(device=device, own_models=own_models))
     return cast(FederatedAlgorithm, algorithm)

@@ -21,27 +21,32 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.algorithm_spec import Party, check_keys, settings_of
+from parley.client.algorithms.algorithm_spec import PartyResources, check_keys, get_settings
 from parley.client.algorithms.base import Claim, PublicFacts
 from parley.client.algorithms.noisy_sums import SumOfRecords
 from parley.client.contract.model_state import State
-from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from, value_from
-from parley.client.models.linear_serialization import LARGEST_MODEL
-from parley.privacy.sensitivity.bounded_sets import BESIDE, ON_DIAGONAL, Set
-from parley.privacy.sensitivity.exact_rows import keep_within, outer_sum
+from parley.client.contract.strict_decoding import (
+    DecodingError,
+    decode_dataclass,
+    decode_value,
+    format_received,
+)
+from parley.client.models.linear_serialization import MAX_MODEL_SIZE
+from parley.privacy.sensitivity.bounded_sets import OFF_DIAGONAL, ON_DIAGONAL, Set
+from parley.privacy.sensitivity.exact_rows import keep_within, sum_outer
 
-LARGEST_COMPONENT = 1000.0
+MAX_COMPONENT = 1000.0
 """Largest |entry| of components: they have no need of more, and rows stay finite."""
 
-_MOST_BITS = 12
+_MAX_BITS = 12
 """b at most."""
 
-_ROW_BITS, _PIECE = 20, 8192
+_ROW_BITS, _CHUNK_ROWS = 20, 8192
 """Of rows that are projected, so many at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Triangle:
+class UpperTriangle:
     """The upper triangle of a symmetric matrix.
 
     Attributes:
@@ -58,24 +63,24 @@ class Triangle:
     def check_labels(self, labels: NDArray[np.generic]) -> None:
         """Any will do: labels have no part in it."""
 
-    def of(self, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
+    def extract_triangle(self, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
         """`[p, p]` symmetric → `[p(p+1)/2]` the triangle, times 32 and, off the diagonal, 45."""
-        places, weights = _upper(self.features)
+        places, weights = _compute_triangle_index(self.features)
         return np.asarray(matrix.ravel()[places] * weights)
 
-    def matrix(self, triangle: NDArray[np.float64]) -> NDArray[np.float64]:
+    def rebuild_matrix(self, triangle: NDArray[np.float64]) -> NDArray[np.float64]:
         """Of a triangle weighted by 1 and 45/32."""
-        places, weights = _upper(self.features)
+        places, weights = _compute_triangle_index(self.features)
         matrix = np.zeros((self.features, self.features))
         matrix.ravel()[places] = triangle * ON_DIAGONAL / weights
         return matrix + np.triu(matrix, 1).T
 
 
 @functools.lru_cache(maxsize=1)
-def _upper(features: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+def _compute_triangle_index(features: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
     """Where the triangle is in the matrix laid out flat, and its weights; once a run."""
-    row, column = np.triu_indices(features)
-    return row * features + column, np.where(row == column, ON_DIAGONAL, BESIDE)
+    rows, columns = np.triu_indices(features)
+    return rows * features + columns, np.where(rows == columns, ON_DIAGONAL, OFF_DIAGONAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +89,7 @@ class SecondMoments(SumOfRecords):
 
     kind: ClassVar[str] = "second-moments"
 
-    model: Triangle
+    model: UpperTriangle
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,19 +105,23 @@ class SecondMoments(SumOfRecords):
         """Nothing to start from."""
         return {"theta": np.zeros(0)}
 
-    def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
+    def sum_records(
+        self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]
+    ) -> NDArray[np.float64]:
         """`[d]` the triangle of Σ x xᵀ."""
         del labels
         one = 1 << self.row_bits
         with np.errstate(over="ignore"):
-            cut = np.trunc(rows.astype(np.float64) * one)
-        keep_within(cut, one**2)
-        return self.model.of(outer_sum(cut, cut, one**2)) / 2.0**self.grid_bits
+            integers = np.trunc(rows.astype(np.float64) * one)
+        keep_within(integers, one**2)
+        return (
+            self.model.extract_triangle(sum_outer(integers, integers, one**2)) / 2.0**self.grid_bits
+        )
 
     @property
     def row_bits(self) -> int:
         """b: so many that a sum up to the bound leaves 3 of 53 bits free, and 13 of a ring's."""
-        return min(_MOST_BITS, (45 - int(self.bound).bit_length()) // 2)
+        return min(_MAX_BITS, (45 - int(self.bound).bit_length()) // 2)
 
     @property
     def grid_bits(self) -> int:
@@ -122,34 +131,42 @@ class SecondMoments(SumOfRecords):
     def claim(self, facts: PublicFacts | None = None) -> Claim:
         """A triangle no longer than 1, whatever the parties hold."""
         del facts
-        unit = Set.ball(self.dimension, squared=4**self.grid_bits)
-        return self.claimed(unit.acute(), self.grid_bits, features=self.model.features)
+        unit_ball = Set.ball(self.dimension, squared=4**self.grid_bits)
+        return self.build_claim(
+            unit_ball.restrict_to_acute(), self.grid_bits, features=self.model.features
+        )
 
 
 def to_task(algorithm: SecondMoments) -> dict[str, Any]:
     """The features, relation and bound (see `registry`)."""
-    return {"features": algorithm.model.features, "settings": settings_of(algorithm, "model")}
+    return {"features": algorithm.model.features, "settings": get_settings(algorithm, "model")}
 
 
-def of_task(task: Mapping[str, Any], party: Party) -> SecondMoments:
+def from_task(task: Mapping[str, Any], party: PartyResources) -> SecondMoments:
     """The inverse of `to_task`. Raises DecodingError."""
     del party
     check_keys(task, "features", "settings")
-    features = value_from(int, task["features"], "features")
-    if not 1 <= features <= LARGEST_MODEL:
-        raise DecodingError(f"Expected 1 to {LARGEST_MODEL} features, got {as_came(features)}.")
-    return facts_from(SecondMoments, task["settings"], model=Triangle(features=features))
+    features = decode_value(int, task["features"], "features")
+    if not 1 <= features <= MAX_MODEL_SIZE:
+        raise DecodingError(
+            f"Expected 1 to {MAX_MODEL_SIZE} features, got {format_received(features)}."
+        )
+    return decode_dataclass(SecondMoments, task["settings"], model=UpperTriangle(features=features))
 
 
-def size(task: Mapping[str, Any]) -> tuple[str, int]:
+def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
     """The model that they are for, and the triangle's entries."""
     features = task.get("features")
     if type(features) is not int or not 0 < features < 2**40:
-        raise DecodingError(f"Expected a whole number of features, got {as_came(features)}.")
-    return "pca-mlp", Triangle(features=features).dimension
+        raise DecodingError(
+            f"Expected a whole number of features, got {format_received(features)}."
+        )
+    return "pca-mlp", UpperTriangle(features=features).dimension
 
 
-def projected(rows: NDArray[np.floating], components: NDArray[np.float64]) -> NDArray[np.float64]:
+def project_rows(
+    rows: NDArray[np.floating], components: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """`[N, p]` → `[N, k]` rows on the components, each a function of that row alone.
 
     A server chooses components and θ: where a row cancels to its last digits, they decide what a
@@ -163,12 +180,12 @@ def projected(rows: NDArray[np.floating], components: NDArray[np.float64]) -> ND
         return np.zeros((len(rows), components.shape[1]))
     bits = 27 - math.frexp(longest)[1]
     axes = np.rint(np.ldexp(components, bits))
-    found = np.empty((len(rows), components.shape[1]))
-    for begin in range(0, len(rows), _PIECE):
-        whole = np.rint(rows[begin : begin + _PIECE].astype(np.float64) * 2.0**_ROW_BITS)
-        keep_within(whole, 4 ** (_ROW_BITS + 5))
-        found[begin : begin + _PIECE] = whole @ axes
-    return np.ldexp(found, -_ROW_BITS - bits)
+    products = np.empty((len(rows), components.shape[1]))
+    for begin in range(0, len(rows), _CHUNK_ROWS):
+        integers = np.rint(rows[begin : begin + _CHUNK_ROWS].astype(np.float64) * 2.0**_ROW_BITS)
+        keep_within(integers, 4 ** (_ROW_BITS + 5))
+        products[begin : begin + _CHUNK_ROWS] = integers @ axes
+    return np.ldexp(products, -_ROW_BITS - bits)
 
 
 def check_components(components: NDArray[np.generic]) -> None:
@@ -181,5 +198,5 @@ def check_components(components: NDArray[np.generic]) -> None:
     features, count = components.shape
     if not 1 <= count <= features:
         raise ValueError(f"Expected 1 to {features} components of {features} features.")
-    if not (np.abs(components) <= LARGEST_COMPONENT).all():  # NaN is not
-        raise ValueError(f"Expected finite components of at most {LARGEST_COMPONENT:g}.")
+    if not (np.abs(components) <= MAX_COMPONENT).all():  # NaN is not
+        raise ValueError(f"Expected finite components of at most {MAX_COMPONENT:g}.")

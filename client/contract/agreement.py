@@ -20,25 +20,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from parley.client.contract.canonical_encoding import canonical
-from parley.client.contract.feature_map import features_from
+from parley.client.contract.canonical_encoding import encode_canonical
+from parley.client.contract.feature_map import parse_feature_map
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.contract.strict_decoding import DecodingError, as_came
-from parley.privacy.ledger.budget import checked_name
+from parley.client.contract.strict_decoding import DecodingError, format_received
+from parley.privacy.ledger.budget import check_name
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.mask_graph import NO_BEACON
 from parley.secure_agg.primitives import digest
 from parley.secure_agg.protocol_parameters import RunParameters
 
-MOST_ROUNDS = 1_000_000
+MAX_ROUNDS = 1_000_000
 """Most releases of one run."""
-MOST_ATTEMPTS = 8
+MAX_ATTEMPTS = 8
 """Most rounds of the protocol for one release: bounds how far a round number can run ahead."""
 
-_SESSION = re.compile(r"[0-9a-f]{32}")
+_SESSION_PATTERN = re.compile(r"[0-9a-f]{32}")
 
-_NAMES: Final = frozenset(
+_IDENTIFYING_FIELDS: Final = frozenset(
     {"run_id", "identities", "parameters", "present", "rounds", "serial", "plan"}
 )
 """Fields that decide no coordinate of a contribution; of the plan, its own names alone do not."""
@@ -84,19 +84,21 @@ class Agreement:
         """32 hex digits that requests name the run's keys by."""
         return self.parameters.run_id.hex()
 
-    def binding(self) -> bytes:
+    def compute_binding(self) -> bytes:
         """32 bytes over every field: the context that a round's masks are keyed by."""
-        return digest(b"parley/agreement", canonical(self))
+        return digest(b"parley/agreement", encode_canonical(self))
 
-    def content(self) -> bytes:
+    def compute_content_digest(self) -> bytes:
         """32 bytes over what decides the contribution's values, whichever round it is for."""
         decides = {
-            each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NAMES
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in _IDENTIFYING_FIELDS
         }
-        plan = self.plan.for_run("").at_round(0)
-        return digest(b"parley/content", canonical({**decides, "plan": plan}))
+        plan = self.plan.with_run_id("").with_round(0)
+        return digest(b"parley/content", encode_canonical({**decides, "plan": plan}))
 
-    def proposal(self) -> bytes:
+    def compute_proposal_digest(self) -> bytes:
         """32 bytes over what an owner says yes to: one run, all its releases under this plan.
 
         All but what one session or round is named by, and what post-processing gave: the model
@@ -104,15 +106,15 @@ class Agreement:
         """
         run = replace(self.parameters, run_id=bytes(16), commitments=NO_BEACON, beacon=NO_BEACON)
         asked = replace(self, parameters=run, present=b"", components=b"", serial=0, state=b"")
-        return digest(b"parley/proposal", canonical(asked))
+        return digest(b"parley/proposal", encode_canonical(asked))
 
-    def release(self) -> bytes:
+    def compute_release_digest(self) -> bytes:
         """32 bytes that name one secure sum of one release: its place in a party's ledger."""
         plan = self.plan
         name = (self.run_id, self.dataset, plan.round_number, plan.step)
-        return digest(b"parley/release", canonical(name))
+        return digest(b"parley/release", encode_canonical(name))
 
-    def head(self) -> dict[str, Any]:
+    def build_head(self) -> dict[str, Any]:
         """The fields that a join request carries in its head; components travel as its blob."""
         return {
             "run": self.run_id,
@@ -129,7 +131,7 @@ class Agreement:
         }
 
     @classmethod
-    def proposed(
+    def from_head(
         cls, head: Mapping[str, Any], *, components: bytes, identities: tuple[bytes, ...]
     ) -> Agreement:
         """The run that a join request proposes; the inverse of `head`.
@@ -137,9 +139,9 @@ class Agreement:
         Raises:
             Declined: protocol (malformed), or wrong-run (parameters of another session).
         """
-        session = session_of(head)
+        session = get_session(head)
         try:
-            run_id = checked_name(head["run"], "run")
+            run_id = check_name(head["run"], "run")
             parameters = RunParameters.from_bytes(bytes.fromhex(head["parameters"]))
         except (ValueError, TypeError, RemoteProtocolError) as error:
             raise Declined(Reason.PROTOCOL, f"Bad run or parameters: {error}") from error
@@ -147,15 +149,15 @@ class Agreement:
             raise Declined(Reason.WRONG_RUN, "Expected parameters of this session, got others.")
         task, rounds = head["task"], head["rounds"]
         if not isinstance(task, Mapping):
-            raise Declined(Reason.PROTOCOL, f"Expected a task, got {as_came(task)}.")
-        if not 1 <= rounds <= MOST_ROUNDS:
-            raise Declined(Reason.PROTOCOL, f"Expected rounds from 1 to {MOST_ROUNDS}.")
-        plan = plan_from(head["plan"])
-        if parameters.rounds > MOST_ATTEMPTS * (rounds * plan.steps + 1):
+            raise Declined(Reason.PROTOCOL, f"Expected a task, got {format_received(task)}.")
+        if not 1 <= rounds <= MAX_ROUNDS:
+            raise Declined(Reason.PROTOCOL, f"Expected rounds from 1 to {MAX_ROUNDS}.")
+        plan = parse_plan(head["plan"])
+        if parameters.rounds > MAX_ATTEMPTS * (rounds * plan.steps + 1):
             raise Declined(
-                Reason.PROTOCOL, f"Expected at most {MOST_ATTEMPTS} attempts at each of the sums."
+                Reason.PROTOCOL, f"Expected at most {MAX_ATTEMPTS} attempts at each of the sums."
             )
-        features = features_from(head["features"], agreed=True)
+        features = parse_feature_map(head["features"], agreed=True)
         return cls(
             run_id=run_id,
             dataset=head["dataset"],
@@ -171,23 +173,23 @@ class Agreement:
             components=components,
         )
 
-    def as_sent(self) -> Agreement:
+    def to_received_form(self) -> Agreement:
         """The same as its receivers decode it, for a sender's digest to be theirs."""
-        head = json.loads(json.dumps(self.head(), allow_nan=False))
-        return Agreement.proposed(head, components=self.components, identities=self.identities)
+        head = json.loads(json.dumps(self.build_head(), allow_nan=False))
+        return Agreement.from_head(head, components=self.components, identities=self.identities)
 
 
-def session_of(head: Mapping[str, Any]) -> str:
+def get_session(head: Mapping[str, Any]) -> str:
     """The session that a request names."""
     session = head["session"]
-    if not isinstance(session, str) or not _SESSION.fullmatch(session):
+    if not isinstance(session, str) or not _SESSION_PATTERN.fullmatch(session):
         raise Declined(
-            Reason.PROTOCOL, f"Expected a session of 32 hex digits, got {as_came(session)}."
+            Reason.PROTOCOL, f"Expected a session of 32 hex digits, got {format_received(session)}."
         )
     return session
 
 
-def plan_from(value: Any) -> ReleasePlan:
+def parse_plan(value: Any) -> ReleasePlan:
     """The plan that a request proposes."""
     try:
         return ReleasePlan.from_json(value)

@@ -4,9 +4,9 @@ A contribution that is exact by construction (`parley.privacy.sensitivity`) rest
 What all releases rest on (that noise is drawn as its law says, that parties follow the protocol,
 Python and its libraries) stands in docs/privacy-proof.md.
 
-    >>> assumptions_for(Unit.RECORD, [FEATURES])
+    >>> select_assumptions(Unit.RECORD, [OWN_FEATURE_MAP])
     ('your own features code makes a row of its record alone: tried on this machine, not proved',)
-    >>> assumptions_for(Unit.PARTY, [FEATURES, OWN_CLAIM])
+    >>> select_assumptions(Unit.PARTY, [OWN_FEATURE_MAP, OWN_CLAIM])
     ('a sum of your own moves by no more than its code claims: its author says so',)
 """
 
@@ -17,22 +17,22 @@ from typing import Final
 
 from parley.privacy.accounting.threat_model import Unit
 
-COMPANY: Final = (
+BATCH_INVARIANCE: Final = (
     "a record's gradient does not depend on its company: tried on this machine, not proved"
 )
 """Of networks that torch computes, several records at a time."""
 
-CERTIFIED: Final = (
+SOLVER_CONVERGENCE: Final = (
     "every party's solver reaches its certificate, whatever its records are: tried, not proved"
 )
 """Of local optima."""
 
-FEATURES: Final = (
+OWN_FEATURE_MAP: Final = (
     "your own features code makes a row of its record alone: tried on this machine, not proved"
 )
 """Of one's own map of records."""
 
-REMEMBERED: Final = (
+OWN_NETWORK: Final = (
     "your own network says of a record what it says of it alone: tried on this machine, not proved"
 )
 """Of held-out records, of which one's own network is asked one at a time."""
@@ -40,27 +40,31 @@ REMEMBERED: Final = (
 OWN_CLAIM: Final = "a sum of your own moves by no more than its code claims: its author says so"
 """Of one's own algorithm."""
 
-PERSONS: Final = "a person's rows are those with one identifier: the data's owner says so"
+PERSON_IDENTIFIERS: Final = (
+    "a person's rows are those with one identifier: the data's owner says so"
+)
 """Of unit person."""
 
-IN_BLOCKS: Final = (
+BLOCK_MEMBERSHIP: Final = (
     "a record that is replaced stays in its block, which is public: the data's owner says so"
 )
 """Of a job that reads some blocks of the records, under replace-one."""
 
-CHOSEN: Final = "the server adds the scores up and shows nothing but what it chose"
+SERVER_SELECTION: Final = "the server adds the scores up and shows nothing but what it chose"
 """Of a choice by exact scores."""
 
-REPORTED: Final = "a record's report is drawn by its party from new coins; nothing else is sent"
+LOCAL_REPORTS: Final = (
+    "a record's report is drawn by its party from new coins; nothing else is sent"
+)
 """Of randomised response."""
 
-_OF_PARTIES: Final = frozenset({OWN_CLAIM, CHOSEN})
+_PARTY_ASSUMPTIONS: Final = frozenset({OWN_CLAIM, SERVER_SELECTION})
 """What a guarantee of unit party rests on too: all that a party sends is clipped as a whole."""
 
 _PUBLIC_SCHEMA: Final = "the schema is public"
 
 
-def of_draft(source: str) -> str:
+def format_draft_assumption(source: str) -> str:
     """Return the assumption of a drafted schema: a guarantee of any unit rests on it.
 
     Args:
@@ -69,7 +73,7 @@ def of_draft(source: str) -> str:
     return f"{_PUBLIC_SCHEMA} (drafted from {source}, not reviewed)"
 
 
-def of_queries(
+def list_query_assumptions(
     unit: Unit, *, reported: bool, chosen: bool = False, draft: str = ""
 ) -> tuple[str, ...]:
     """Return those of a batch of queries, whose sums are of whole numbers.
@@ -77,18 +81,27 @@ def of_queries(
     Args:
         draft: the assumption of a drafted schema; empty if the schema is none.
     """
-    said = {PERSONS: unit is Unit.PERSON, REPORTED: reported, CHOSEN: chosen, draft: draft != ""}
+    said = {
+        PERSON_IDENTIFIERS: unit is Unit.PERSON,
+        LOCAL_REPORTS: reported,
+        SERVER_SELECTION: chosen,
+        draft: draft != "",
+    }
     return tuple(each for each, holds in said.items() if holds)
 
 
-def assumptions_for(unit: Unit, said: Iterable[str]) -> tuple[str, ...]:
+def select_assumptions(unit: Unit, assumptions: Iterable[str]) -> tuple[str, ...]:
     """Those that the guarantee of a unit rests on, each once."""
     if unit is Unit.PARTY:
-        said = (each for each in said if each in _OF_PARTIES or each.startswith(_PUBLIC_SCHEMA))
-    return tuple(dict.fromkeys(filter(None, said)))
+        assumptions = (
+            each
+            for each in assumptions
+            if each in _PARTY_ASSUMPTIONS or each.startswith(_PUBLIC_SCHEMA)
+        )
+    return tuple(dict.fromkeys(filter(None, assumptions)))
 
 
-def assumed_fact(unit: Unit, said: Iterable[str]) -> dict[str, list[str]]:
+def build_assumptions_fact(unit: Unit, assumptions: Iterable[str]) -> dict[str, list[str]]:
     """What a ledger keeps of them: nothing where there are none."""
-    found = assumptions_for(unit, said)
+    found = select_assumptions(unit, assumptions)
     return {"assumptions": list(found)} if found else {}

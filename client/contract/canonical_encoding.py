@@ -5,11 +5,11 @@ share an encoding: 1, 1.0, True and "1" differ, as do a field's absence and None
 is its class's name and every field by name: a field that is added later is encoded without anybody
 thinking of it, and one of a type that this file does not know is an error, never left out.
 
-    >>> canonical({"b": (1, 2.0), "a": None}) == canonical({"a": None, "b": [1, 2.0]})
+    >>> encode_canonical({"b": (1, 2.0), "a": None}) == encode_canonical({"a": None, "b": [1, 2.0]})
     True
-    >>> canonical(1) == canonical(1.0)
+    >>> encode_canonical(1) == encode_canonical(1.0)
     False
-    >>> canonical(object())  # doctest: +ELLIPSIS
+    >>> encode_canonical(object())  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     TypeError: Expected a value with a canonical encoding, got object: teach ...
@@ -26,32 +26,32 @@ from functools import cache
 from typing import Any
 
 
-def canonical(value: Any) -> bytes:
+def encode_canonical(value: Any) -> bytes:
     """The bytes of `value`, an injective function of it (lists and tuples are the same).
 
     Raises:
         TypeError: a type that has no encoding here, or a key that is no text.
         ValueError: NaN, which equals nothing.
     """
-    tag, content = _parts(value)
+    tag, content = _encode_content(value)
     return tag + len(content).to_bytes(8, "big") + content
 
 
 @cache
-def _named(kind: type[Any]) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
+def _encode_field_names(kind: type[Any]) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
     """The encodings of a dataclass's name and of its fields' names."""
-    names = tuple((each.name, canonical(each.name)) for each in fields(kind))
-    return canonical(kind.__name__), names
+    names = tuple((each.name, encode_canonical(each.name)) for each in fields(kind))
+    return encode_canonical(kind.__name__), names
 
 
-def _parts(value: Any) -> tuple[bytes, bytes]:  # noqa: PLR0911 - one a type of JSON
+def _encode_content(value: Any) -> tuple[bytes, bytes]:  # noqa: PLR0911 - one a type of JSON
     if value is None:
         return b"n", b""
     # Before int and str, of which they are instances.
     if isinstance(value, bool):
         return b"b", bytes([value])
     if isinstance(value, Enum):
-        return b"e", canonical(type(value).__name__) + canonical(value.value)
+        return b"e", encode_canonical(type(value).__name__) + encode_canonical(value.value)
     if type(value) is int:
         return b"i", str(value).encode()
     if isinstance(value, float):
@@ -63,15 +63,17 @@ def _parts(value: Any) -> tuple[bytes, bytes]:  # noqa: PLR0911 - one a type of 
     if type(value) is bytes:
         return b"y", value
     if type(value) in (tuple, list):
-        return b"l", b"".join(canonical(item) for item in value)
+        return b"l", b"".join(encode_canonical(item) for item in value)
     if is_dataclass(value) and not isinstance(value, type):
-        called, names = _named(type(value))
-        parts = (encoded + canonical(getattr(value, name)) for name, encoded in names)
+        called, names = _encode_field_names(type(value))
+        parts = (encoded + encode_canonical(getattr(value, name)) for name, encoded in names)
         return b"d", called + b"".join(parts)
     if isinstance(value, Mapping):
         if not all(type(key) is str for key in value):
             raise TypeError("Expected texts as keys in an agreed value, got others.")
-        return b"m", b"".join(canonical(key) + canonical(value[key]) for key in sorted(value))
+        return b"m", b"".join(
+            encode_canonical(key) + encode_canonical(value[key]) for key in sorted(value)
+        )
     raise TypeError(
         f"Expected a value with a canonical encoding, got {type(value).__name__}: teach "
         "parley.client.contract.canonical_encoding."

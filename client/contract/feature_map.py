@@ -5,9 +5,9 @@ Before a run a server asks for a map by `name` and `settings`, and every party s
 all is an empty mapping.
 
     >>> asked = {"name": "scattering", "settings": {"scales": 2}}
-    >>> features_from(asked, agreed=False) == asked
+    >>> parse_feature_map(asked, agreed=False) == asked
     True
-    >>> features_from({}, agreed=True)
+    >>> parse_feature_map({}, agreed=True)
     {}
 """
 
@@ -20,15 +20,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from parley.client.contract.party_protocol import Declined, Reason
-from parley.client.contract.strict_decoding import LONGEST_TEXT
+from parley.client.contract.strict_decoding import MAX_TEXT_LENGTH
 
-_MOST_SETTINGS: Final = 1 << 14
+_MAX_SETTINGS_LENGTH: Final = 1 << 14
 """Characters of a map's settings."""
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
-def features_from(value: Any, *, agreed: bool) -> dict[str, Any]:
+def parse_feature_map(value: Any, *, agreed: bool) -> dict[str, Any]:
     """The map that a request names; empty for none.
 
     Args:
@@ -40,7 +40,7 @@ def features_from(value: Any, *, agreed: bool) -> dict[str, Any]:
     if not value:
         return {}
     name, settings = value["name"], value["settings"]
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_TEXT:
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_TEXT_LENGTH:
         raise Declined(Reason.PROTOCOL, "Expected a text as the name of features.")
     if not isinstance(settings, Mapping):
         raise Declined(Reason.PROTOCOL, "Expected settings of features, got none.")
@@ -48,7 +48,7 @@ def features_from(value: Any, *, agreed: bool) -> dict[str, Any]:
         length = len(json.dumps(settings, allow_nan=False))
     except (ValueError, TypeError) as error:  # a number that overflowed on its way
         raise Declined(Reason.PROTOCOL, "Expected finite settings of features.") from error
-    if length > _MOST_SETTINGS:
+    if length > _MAX_SETTINGS_LENGTH:
         raise Declined(Reason.PROTOCOL, "Expected shorter settings of features.")
     if agreed:
         digest = value["digest"]
@@ -57,16 +57,16 @@ def features_from(value: Any, *, agreed: bool) -> dict[str, Any]:
     return dict(value)
 
 
-def prepared_schema(features: int, classes: int) -> str:
+def compute_prepared_schema(features: int, classes: int) -> str:
     """What stands for the schema's digest, in hex, of rows that their owner prepared."""
     facts = f"prepared: {features} features, {classes} classes"
     return hashlib.sha256(facts.encode()).hexdigest()
 
 
-def features_statement(features: Mapping[str, Any]) -> str:
+def describe_feature_map(features: Mapping[str, Any]) -> str:
     """What is said of a map wherever its model is shown; empty where there is none.
 
-    >>> features_statement({"name": "scattering", "settings": {}})
+    >>> describe_feature_map({"name": "scattering", "settings": {}})
     'scattering, data-independent'
     """
     if not features:

@@ -14,7 +14,7 @@ from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.mechanisms.base import Mechanism
 from parley.secure_agg.grid_selection import is_finest
 
-LARGEST_INFLATION = 0.1
+MAX_INFLATION = 0.1
 """Most that rounding may add to the sensitivity, as a fraction of it, for a party."""
 
 TAIL_PROBABILITY = 2.0**-50
@@ -23,7 +23,7 @@ TAIL_PROBABILITY = 2.0**-50
 _WHOLE = 1 + 1e-6
 
 
-def noise_tail(mechanism: Mechanism) -> float:
+def compute_noise_tail(mechanism: Mechanism) -> float:
     """Grid units that a ring keeps free for a mechanism's noise, half of one for its rounding."""
     return mechanism.noise_tail(TAIL_PROBABILITY) + 0.5
 
@@ -48,11 +48,11 @@ def check_grid(
         raise Declined(
             Reason.GRID, f"Expected a bound of at most {entry * heaviest:g}, got {grid.bound:g}."
         )
-    split = plan.shared
+    split = plan.shared_guarantee
     if split is not None:
         finest = True
     elif scale_bits is None:
-        finest = is_finest(grid, plan.parties, plan.noise_tail(TAIL_PROBABILITY))
+        finest = is_finest(grid, plan.parties, plan.compute_noise_tail(TAIL_PROBABILITY))
     else:
         finest = grid.scale_bits >= scale_bits
     if not finest:
@@ -62,10 +62,10 @@ def check_grid(
             f"{grid.scale_bits} bits of scale, that leaves room for one twice as fine.",
         )
     unit = 1.0 if split is None or split.shares is None else split.shares.ring_unit
-    inflation = grid.inflation(sensitivity, plan.dimension) / unit
-    if not inflation <= LARGEST_INFLATION:  # NaN is not
+    inflation = grid.compute_inflation(sensitivity, plan.dimension) / unit
+    if not inflation <= MAX_INFLATION:  # NaN is not
         raise Declined(
             Reason.GRID,
-            f"Expected rounding to add at most {LARGEST_INFLATION:g} of the sensitivity, got "
+            f"Expected rounding to add at most {MAX_INFLATION:g} of the sensitivity, got "
             f"{inflation:.3g}: secure-aggregation.ring-bits = 64 holds a finer grid.",
         )

@@ -11,15 +11,15 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any
 
-from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from
+from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, format_received
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.privacy_events import Event
+from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.threat_model import (
     Adversary,
     Neighbouring,
     NoisePoint,
     Unit,
-    noise_point,
+    get_noise_point,
 )
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.laplace import Laplace
@@ -29,7 +29,7 @@ from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.privacy.mechanisms.subsampled_gaussian import PartySteps, SampledGaussian
 
-LAWS: dict[str, type[Mechanism]] = {
+MECHANISM_CLASSES: dict[str, type[Mechanism]] = {
     **MECHANISMS,
     **{
         law.law: law
@@ -85,7 +85,7 @@ class Guarantee:
                 f"Expected noise at {self.noise_point} to hold against "
                 f"{self.noise_point.adversary}, got {self.against}."
             )
-        trained = self.noise_point.private_alone and self.mechanism.inside
+        trained = self.noise_point.is_locally_private and self.mechanism.is_in_contributions
         if (self.shares is None) != (trained or not self.noise_point.in_contributions):
             raise ValueError(
                 "Expected shares where the parties add the noise of a sum, and only there, got "
@@ -93,7 +93,7 @@ class Guarantee:
             )
         if self.shares is not None:
             self.shares.check(self.mechanism)
-            if self.noise_point.private_alone and self.shares.least != 1:
+            if self.noise_point.is_locally_private and self.shares.min_contributions != 1:
                 raise ValueError(
                     "Expected every share to be all of the noise (k = 1, c = 0) with noise point "
                     f"{self.noise_point}, got k = {self.shares.honest}, c = "
@@ -123,22 +123,24 @@ class Guarantee:
     @property
     def in_training(self) -> bool:
         """Whether its noise is inside a party's training, and none of it on the sum."""
-        return self.noise_point.private_alone and self.shares is None
+        return self.noise_point.is_locally_private and self.shares is None
 
     @property
-    def attendance(self) -> float:
+    def party_sampling_rate(self) -> float:
         """p, with which a coin of the party puts it into a sum; 1: it is in all."""
         noise = self.mechanism.sampled or self.mechanism.training
         return 1.0 if noise is None else noise.attendance
 
     @cached_property
-    def event(self) -> Event:
+    def event(self) -> PrivacyEvent:
         """What one release costs by this mechanism, against whom it is charged for."""
         if self.shares is not None:
-            return self.shares.event(self.mechanism)
+            return self.shares.build_event(self.mechanism)
         return self.mechanism.event()
 
-    def event_against(self, adversary: Adversary, *, survivors: int | None = None) -> Event | None:
+    def compute_event_against(
+        self, adversary: Adversary, *, survivors: int | None = None
+    ) -> PrivacyEvent | None:
         """What one release costs against an adversary; None where nothing is proved.
 
         Args:
@@ -150,49 +152,51 @@ class Guarantee:
         if adversary is self.against:
             return self.event
         if adversary is not Adversary.READERS:
-            return self.shares.event_of(self.mechanism, 1)
+            return self.shares.build_partial_event(self.mechanism, 1)
         count = self.shares.parties if survivors is None else survivors
-        return self.shares.event_of(self.mechanism, count)
+        return self.shares.build_partial_event(self.mechanism, count)
 
     @property
     def noise_growth(self) -> float:
         """How much larger the noise of a sum of all parties is than what is charged."""
-        return 1.0 if self.shares is None else self.shares.inflation
+        return 1.0 if self.shares is None else self.shares.noise_ratio
 
-    def units(self, scale: float) -> float:
+    def compute_unit_scale(self, scale: float) -> float:
         """Units of the mechanism in one of the values', on a ring grid of 1/`scale`."""
         return scale if self.shares is None else scale * self.shares.ring_unit
 
-    def drawn_tail(self, probability: float) -> float:
+    def compute_drawn_tail(self, probability: float) -> float:
         """What the noise exceeds with at most this probability, in units that it is drawn in.
 
         Of shares, their sum's in ring units, rounding included.
         """
         if self.shares is not None:
-            return self.shares.tail(self.mechanism, probability)
+            return self.shares.compute_tail(self.mechanism, probability)
         return self.mechanism.noise_tail(probability)
 
-    def noise_tail(self, probability: float) -> float:
+    def compute_noise_tail(self, probability: float) -> float:
         """Ring units that the noise on a sum exceeds with at most this probability."""
         if self.in_training:
             return 0.0
         rounding = 0.0 if self.shares is not None else 0.5
-        return self.drawn_tail(probability) + rounding
+        return self.compute_drawn_tail(probability) + rounding
 
-    def inflation(self, scale: float) -> float:
+    def compute_inflation(self, scale: float) -> float:
         """Relative growth of the sensitivity by rounding, on a ring grid of 1/`scale`."""
         if self.in_training:
             return 0.0  # Rounding follows the noise: post-processing.
-        return self.mechanism.sensitivity / (self.units(scale) * self.sensitivity) - 1.0
+        return (
+            self.mechanism.sensitivity / (self.compute_unit_scale(scale) * self.sensitivity) - 1.0
+        )
 
-    def facts(self, scale: float) -> dict[str, Any]:
+    def to_ledger_facts(self, scale: float) -> dict[str, Any]:
         """What the ledger keeps of it, on a grid of 1/`scale`."""
         facts: dict[str, Any] = {
             "unit": str(self.unit),
             "neighbouring": str(self.neighbouring),
             "sensitivity": self.sensitivity,
             "noise_law": self.mechanism.law,
-            "noise_parameter": self.mechanism.scale / self.units(scale),
+            "noise_parameter": self.mechanism.scale / self.compute_unit_scale(scale),
             "noise_point": str(self.noise_point),
             "calibration": self.calibration,
         }
@@ -202,11 +206,11 @@ class Guarantee:
             facts |= {
                 "honest_shares": self.shares.honest,
                 "colluders": self.shares.colluders,
-                "summed_shares": self.shares.least,
-                "share_parameter": self.shares.scale / self.units(scale),
+                "summed_shares": self.shares.min_contributions,
+                "share_parameter": self.shares.scale / self.compute_unit_scale(scale),
                 "accounts": [dict(each) for each in self._accounts],
             }
-        facts |= self.mechanism.facts()
+        facts |= self.mechanism.build_facts()
         return facts
 
     @cached_property
@@ -216,7 +220,7 @@ class Guarantee:
             {
                 "adversary": str(adversary),
                 "charged": adversary is self.against,
-                "epsilon": _epsilon(self.event_against(adversary), self.delta),
+                "epsilon": _compute_epsilon(self.compute_event_against(adversary), self.delta),
                 "delta": self.delta,
             }
             for adversary in Adversary
@@ -230,7 +234,7 @@ class Guarantee:
             **plain,
             **{name: str(plain[name]) for name in words},
             "charges": [str(unit) for unit in self.charges],
-            "mechanism": mechanism_to_json(self.mechanism),
+            "mechanism": encode_mechanism(self.mechanism),
             "shares": None if self.shares is None else asdict(self.shares),
         }
 
@@ -239,36 +243,46 @@ class Guarantee:
         """The inverse of `to_json`."""
         if not isinstance(value, Mapping):
             raise DecodingError(f"Expected a guarantee as an object, got {type(value).__name__}.")
-        decoded: dict[str, Any] = {"mechanism": mechanism_from_json(value.get("mechanism"))}
+        decoded: dict[str, Any] = {"mechanism": decode_mechanism(value.get("mechanism"))}
         if "noise_point" in value:
             try:
-                decoded["noise_point"] = noise_point(value["noise_point"])
+                decoded["noise_point"] = get_noise_point(value["noise_point"])
             except ValueError as error:
-                raise DecodingError(f"{error} Got {as_came(value['noise_point'])}.") from None
+                raise DecodingError(
+                    f"{error} Got {format_received(value['noise_point'])}."
+                ) from None
         if "shares" in value:
             split = value["shares"]
-            decoded["shares"] = None if split is None else facts_from(Shares, split)
+            decoded["shares"] = None if split is None else decode_dataclass(Shares, split)
         rest = {key: part for key, part in value.items() if key not in decoded}
-        return facts_from(cls, rest, **decoded)
+        return decode_dataclass(cls, rest, **decoded)
 
 
 @lru_cache(maxsize=256)
-def _epsilon(event: Event | None, delta: float) -> float | None:
-    epsilon = math.inf if event is None else Composition.of([event]).epsilon(delta)[1]
+def _compute_epsilon(event: PrivacyEvent | None, delta: float) -> float | None:
+    epsilon = (
+        math.inf
+        if event is None
+        else Composition.from_events([event]).compute_lowest_epsilon(delta)[1]
+    )
     return epsilon if math.isfinite(epsilon) else None
 
 
-def mechanism_to_json(mechanism: Mechanism) -> dict[str, Any]:
+def encode_mechanism(mechanism: Mechanism) -> dict[str, Any]:
     """A noise law and its numbers."""
     plain: Any = mechanism
     return {"law": mechanism.law, **asdict(plain)}
 
 
-def mechanism_from_json(value: Any) -> Mechanism:
+def decode_mechanism(value: Any) -> Mechanism:
     """The inverse of `mechanism_to_json`."""
     if not isinstance(value, Mapping):
         raise DecodingError(f"Expected a mechanism as an object, got {type(value).__name__}.")
     law = value.get("law")
-    if not isinstance(law, str) or law not in LAWS:
-        raise DecodingError(f"Expected a noise law of {', '.join(LAWS)}, got {as_came(law)}.")
-    return facts_from(LAWS[law], {key: part for key, part in value.items() if key != "law"})
+    if not isinstance(law, str) or law not in MECHANISM_CLASSES:
+        raise DecodingError(
+            f"Expected a noise law of {', '.join(MECHANISM_CLASSES)}, got {format_received(law)}."
+        )
+    return decode_dataclass(
+        MECHANISM_CLASSES[law], {key: part for key, part in value.items() if key != "law"}
+    )

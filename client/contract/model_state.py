@@ -16,7 +16,7 @@ State = dict[str, NDArray[np.float64]]
 """Named float64 arrays. `theta` is the model, `[d]`."""
 
 
-def components_in(state: State) -> State:
+def select_components(state: State) -> State:
     """The components alone that rows are projected on, where there are some."""
     return {name: state[name] for name in ("components",) if name in state}
 

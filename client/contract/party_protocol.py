@@ -22,7 +22,7 @@ alone). Why is a `Reason`: a class, never data.
 
 ¹ until the pair secrets are whole. ² or a Complaint alone, about Ciphertexts.
 
-    >>> frame = Frame(kind="finish", head={"session": "0a"}, blobs=(b"xy",))
+    >>> frame = MessageFrame(kind="finish", head={"session": "0a"}, blobs=(b"xy",))
     >>> decode_frame(encode_frame(frame)) == frame
     True
 """
@@ -36,10 +36,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from, value_from
+from parley.client.contract.strict_decoding import (
+    DecodingError,
+    decode_dataclass,
+    decode_value,
+    format_received,
+)
 
 WIRE_VERSION = 7
-LARGEST_REQUEST = 1 << 30
+MAX_REQUEST_BYTES = 1 << 30
 """Bytes of a request: a larger one is refused unread."""
 
 _DATA: dict[str, Any] = {"dataset": str, "label": str, "intercept": bool, "features": object}
@@ -66,8 +71,8 @@ REQUESTS: dict[str, tuple[dict[str, Any], int]] = {
 is decoded by whoever computes with it."""
 
 _MAGIC = b"PLY1"
-_LARGEST_HEAD = 1 << 18
-_MOST_BLOBS = 4
+_MAX_HEAD_BYTES = 1 << 18
+_MAX_BLOBS = 4
 _START = len(_MAGIC) + 4
 
 
@@ -131,7 +136,7 @@ class Declined(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frame:
+class MessageFrame:
     """One message.
 
     Attributes:
@@ -153,27 +158,29 @@ class _Outer:
 
     def __post_init__(self) -> None:
         if self.kind not in (*REQUESTS, "answer"):
-            raise ValueError(f"Expected a known kind of frame, got {as_came(self.kind)}.")
-        if len(self.blobs) > _MOST_BLOBS or min(self.blobs, default=0) < 0:
-            raise ValueError(f"Expected the lengths of at most {_MOST_BLOBS} blobs, got others.")
+            raise ValueError(f"Expected a known kind of frame, got {format_received(self.kind)}.")
+        if len(self.blobs) > _MAX_BLOBS or min(self.blobs, default=0) < 0:
+            raise ValueError(f"Expected the lengths of at most {_MAX_BLOBS} blobs, got others.")
 
 
-def answer(head: Mapping[str, Any] | None = None, blobs: tuple[bytes, ...] = ()) -> Frame:
+def build_response(
+    head: Mapping[str, Any] | None = None, blobs: tuple[bytes, ...] = ()
+) -> MessageFrame:
     """An ok answer."""
-    return Frame(
+    return MessageFrame(
         kind="answer",
         head={"version": WIRE_VERSION, "status": str(Status.OK), **(head or {})},
         blobs=blobs,
     )
 
 
-def refusal(reason: Reason) -> Frame:
+def build_refusal(reason: Reason) -> MessageFrame:
     """An answer that declines."""
     head = {"version": WIRE_VERSION, "status": str(Status.REFUSED), "reason": str(reason)}
-    return Frame(kind="answer", head=head)
+    return MessageFrame(kind="answer", head=head)
 
 
-def encode_frame(frame: Frame) -> bytes:
+def encode_frame(frame: MessageFrame) -> bytes:
     """A frame as bytes.
 
     Raises:
@@ -188,7 +195,7 @@ def encode_frame(frame: Frame) -> bytes:
     return b"".join([_MAGIC, len(head).to_bytes(4, "big"), head, *frame.blobs])
 
 
-def decode_frame(data: bytes) -> Frame:
+def decode_frame(data: bytes) -> MessageFrame:
     """The frame in `data`."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise WireError(f"Expected bytes, got {type(data).__name__}.")
@@ -196,10 +203,10 @@ def decode_frame(data: bytes) -> Frame:
     if len(data) < _START or data[: len(_MAGIC)] != _MAGIC:
         raise WireError(f"Expected a frame that starts with {_MAGIC!r}, got {len(data)} bytes.")
     size = int.from_bytes(data[len(_MAGIC) : _START], "big")
-    if size > _LARGEST_HEAD or _START + size > len(data):
-        raise WireError(f"Expected a head of at most {_LARGEST_HEAD} bytes, whole, got {size}.")
+    if size > _MAX_HEAD_BYTES or _START + size > len(data):
+        raise WireError(f"Expected a head of at most {_MAX_HEAD_BYTES} bytes, whole, got {size}.")
     try:
-        outer = facts_from(_Outer, strict_json(data[_START : _START + size]))
+        outer = decode_dataclass(_Outer, parse_strict_json(data[_START : _START + size]))
     except ValueError as error:
         raise WireError(str(error)) from None
     whole = _START + size + sum(outer.blobs)
@@ -209,14 +216,14 @@ def decode_frame(data: bytes) -> Frame:
     for length in outer.blobs:
         blobs.append(data[at : at + length])
         at += length
-    return Frame(kind=outer.kind, head=outer.head, blobs=tuple(blobs))
+    return MessageFrame(kind=outer.kind, head=outer.head, blobs=tuple(blobs))
 
 
-def request_from(data: bytes) -> Frame:
+def parse_request(data: bytes) -> MessageFrame:
     """The request in `data`, its head of exactly the keys and types that `REQUESTS` says."""
     try:
-        if len(data) > LARGEST_REQUEST:
-            raise WireError(f"Expected at most {LARGEST_REQUEST} bytes, got {len(data)}.")
+        if len(data) > MAX_REQUEST_BYTES:
+            raise WireError(f"Expected at most {MAX_REQUEST_BYTES} bytes, got {len(data)}.")
         frame = decode_frame(data)
         if frame.kind not in REQUESTS:
             raise WireError(f"Expected a request, got {frame.kind!r:.40}.")
@@ -230,13 +237,13 @@ def request_from(data: bytes) -> Frame:
                 f"{sorted(frame.head)!s:.200} and {len(frame.blobs)}."
             )
         for key, hint in hints.items():
-            value_from(hint, frame.head[key], key)
+            decode_value(hint, frame.head[key], key)
     except (WireError, DecodingError) as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
     return frame
 
 
-def strict_json(data: bytes | str) -> Any:
+def parse_strict_json(data: bytes | str) -> Any:
     """A peer's JSON: of finite numbers, every key of an object once, nested within reason.
 
     Raises:
@@ -244,20 +251,23 @@ def strict_json(data: bytes | str) -> Any:
     """
     try:
         return json.loads(
-            data, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite
+            data,
+            object_pairs_hook=_build_object,
+            parse_float=_parse_finite,
+            parse_constant=_parse_finite,
         )
     except (ValueError, RecursionError):
         raise ValueError("Expected JSON of finite numbers and distinct keys.") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("Expected every key once.")
     return found
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
         raise ValueError("Expected a finite number.")

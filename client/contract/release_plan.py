@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.assumptions import IN_BLOCKS, assumed_fact
+from parley.client.contract.assumptions import BLOCK_MEMBERSHIP, build_assumptions_fact
 from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.strict_decoding import DecodingError, facts_from
-from parley.privacy.accounting.privacy_events import Event
+from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
+from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
-from parley.privacy.ledger.block_composition import Blocks, checked_blocks
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.block_composition import Blocks, parse_blocks
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.mechanisms.base import Mechanism, SampledNoise
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint
@@ -78,7 +78,7 @@ class ReleasePlan:
     blocks: Blocks = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "blocks", checked_blocks(self.blocks))
+        object.__setattr__(self, "blocks", parse_blocks(self.blocks))
         if self.blocks and self.units != (Unit.RECORD,):
             raise ValueError(f"Expected unit record alone with blocks, got {self.units}.")
         units = [each.unit for each in self.guarantees]
@@ -91,7 +91,7 @@ class ReleasePlan:
         split = [each for each in self.guarantees if each.shares is not None]
         if len({(each.mechanism.law, each.mechanism.scale, each.shares) for each in split}) > 1:
             raise ValueError("Expected one noise in shares for all guarantees by it, got several.")
-        sampled = self.sampled
+        sampled = self.sampled_noises
         noises = {(each.scale, each.steps) for each in sampled}
         if sampled and (len(sampled) < len(self.guarantees) or len(noises) > 1):
             raise ValueError(
@@ -109,11 +109,11 @@ class ReleasePlan:
         """Of its guarantees, the primary's first."""
         return tuple(each.unit for each in self.guarantees)
 
-    def of(self, unit: Unit) -> Guarantee | None:
+    def get_guarantee(self, unit: Unit) -> Guarantee | None:
         """The guarantee of a unit, if the release has one."""
         return next((each for each in self.guarantees if each.unit is unit), None)
 
-    def charged_by(self, unit: Unit) -> Guarantee:
+    def get_charging_guarantee(self, unit: Unit) -> Guarantee:
         """The guarantee whose noise a unit is charged by; of two, as `privacy.record-bound` says.
 
         "A local DP-SGD release that only the aggregate reveals may be charged by whichever bound
@@ -137,29 +137,29 @@ class ReleasePlan:
     def assumptions(self) -> tuple[str, ...]:
         """What its ε rests on beside its algorithm."""
         replaced = self.primary.neighbouring is Neighbouring.REPLACE_ONE
-        return (IN_BLOCKS,) if self.blocks and replaced else ()
+        return (BLOCK_MEMBERSHIP,) if self.blocks and replaced else ()
 
     @property
     def parameters(self) -> int:
         """The model's: d, without the fraction of clipped gradients."""
         return self.primary.mechanism.parameters
 
-    def event(self, unit: Unit) -> Event:
+    def compute_event(self, unit: Unit) -> PrivacyEvent:
         """What one release under this plan charges one unit."""
-        return self.charged_by(unit).event
+        return self.get_charging_guarantee(unit).event
 
     @property
-    def on_sum(self) -> tuple[Guarantee, ...]:
+    def sum_guarantees(self) -> tuple[Guarantee, ...]:
         """The guarantees whose noise is that of the sum, the server's or the parties' shares."""
         return tuple(each for each in self.guarantees if not each.in_training)
 
     @property
-    def shared(self) -> Guarantee | None:
+    def shared_guarantee(self) -> Guarantee | None:
         """A guarantee whose noise the parties add in shares; all such are of one noise."""
         return next((each for each in self.guarantees if each.shares is not None), None)
 
     @property
-    def sampled(self) -> tuple[SampledNoise, ...]:
+    def sampled_noises(self) -> tuple[SampledNoise, ...]:
         """The mechanisms of noise on sampled sums: accounts of one noise, for each unit its own."""
         sampled = (each.mechanism.sampled for each in self.guarantees)
         return tuple(each for each in sampled if each is not None)
@@ -167,7 +167,7 @@ class ReleasePlan:
     @property
     def steps(self) -> int:
         """Secure sums of one release, one after another."""
-        return self.sampled[0].steps if self.sampled else 1
+        return self.sampled_noises[0].steps if self.sampled_noises else 1
 
     @property
     def sum_number(self) -> int:
@@ -180,7 +180,7 @@ class ReleasePlan:
         noises = tuple(
             each.mechanism for each in self.guarantees if not each.noise_point.in_contributions
         )
-        return noises[:1] if self.sampled else noises
+        return noises[:1] if self.sampled_noises else noises
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """`[d]` the server's noise on the sum, in grid units; zeros where parties add it all."""
@@ -201,22 +201,22 @@ class ReleasePlan:
         Raises:
             EncodingError: a value that is not finite or beyond the bound; nothing is drawn then.
         """
-        split = self.shared
+        split = self.shared_guarantee
         if split is None or split.shares is None:
             return self.encoding.encode(values)
         shares = split.shares
-        integers = self.encoding.fine(values, shares.fine_bits)
+        integers = self.encoding.quantize_fine(values, shares.fine_bits)
         shares.add(split.mechanism, integers, streams)
-        return self.encoding.wrapped(shares.rounded(integers))
+        return self.encoding.wrap_to_ring(shares.round_to_ring(integers))
 
     @cached_property
-    def of_dealer(self) -> ReleasePlan | None:
+    def central_noise_plan(self) -> ReleasePlan | None:
         """By whose grid contributions are added up for a dealer: that of the shares, finer by h.
 
         The noise covers what rounding to that grid moves, and to none coarser. None: nothing is in
         shares, or 64 bits do not hold it.
         """
-        split, own = self.shared, self.encoding
+        split, own = self.shared_guarantee, self.encoding
         if split is None or split.shares is None:
             return None
         more = split.shares.fine_bits
@@ -227,7 +227,7 @@ class ReleasePlan:
         fine = FixedPoint(scale_bits=own.scale_bits + more, ring_bits=64, bound=own.bound)
         return replace(self, encoding=fine)
 
-    def deal(
+    def add_central_noise(
         self,
         survivors: int,
         stream: NoiseStream,
@@ -240,7 +240,7 @@ class ReleasePlan:
         Args:
             summed: `[d]` what was added up by the grid of `of_dealer`; None: zeros.
         """
-        split, dealer = self.shared, self.of_dealer
+        split, dealer = self.shared_guarantee, self.central_noise_plan
         if split is None or split.shares is None or dealer is None:
             raise ValueError(
                 f"Expected noise in shares to deal, got noise point {self.primary.noise_point}."
@@ -248,38 +248,38 @@ class ReleasePlan:
         total = np.zeros(self.dimension, dtype=np.int64)
         if summed is not None:
             total += dealer.encoding.decode(summed)
-        split.shares.add_dealt(split.mechanism, total, survivors, stream)
-        return self.encoding.wrapped(split.shares.rounded(total))
+        split.shares.add_summed(split.mechanism, total, survivors, stream)
+        return self.encoding.wrap_to_ring(split.shares.round_to_ring(total))
 
-    def noise_tail(self, probability: float) -> float:
+    def compute_noise_tail(self, probability: float) -> float:
         """Grid units that all noise on the sum exceeds with at most about this probability."""
-        drawn = [each for each in self.on_sum if each.shares is None]
-        drawn = drawn[:1] if self.sampled else drawn  # accounts of one noise
-        split = self.shared
+        drawn = [each for each in self.sum_guarantees if each.shares is None]
+        drawn = drawn[:1] if self.sampled_noises else drawn  # accounts of one noise
+        split = self.shared_guarantee
         parts = [*drawn, split] if split is not None else drawn
-        return sum(each.noise_tail(probability) for each in parts)
+        return sum(each.compute_noise_tail(probability) for each in parts)
 
     @property
     def inflation(self) -> float:
         """Relative growth of the sensitivity by rounding before the noise."""
         scale = 2.0**self.encoding.scale_bits
-        return max((each.inflation(scale) for each in self.on_sum), default=0.0)
+        return max((each.compute_inflation(scale) for each in self.sum_guarantees), default=0.0)
 
-    def at_round(self, round_number: int) -> ReleasePlan:
+    def with_round(self, round_number: int) -> ReleasePlan:
         """The first sum of the same release, at a round."""
         return replace(self, round_number=round_number, step=1)
 
-    def at_step(self, step: int) -> ReleasePlan:
+    def with_step(self, step: int) -> ReleasePlan:
         """Another sum of the same release."""
         return replace(self, step=step)
 
-    def for_run(self, run_id: str) -> ReleasePlan:
+    def with_run_id(self, run_id: str) -> ReleasePlan:
         """The same release under a run's name."""
         return replace(self, run_id=run_id)
 
-    def facts(self, unit: Unit) -> dict[str, Any]:
+    def to_ledger_facts(self, unit: Unit) -> dict[str, Any]:
         """What the ledger keeps of a release charged to `unit`: see `ledger.entry.FACTS`."""
-        own, by = self.of(unit), self.charged_by(unit)
+        own, by = self.get_guarantee(unit), self.get_charging_guarantee(unit)
         if own is None:
             raise ValueError(f"Expected a unit of {', '.join(self.units)}, got {unit}.")
         facts = {
@@ -297,7 +297,7 @@ class ReleasePlan:
             "lambda_convention": "(λ/2)‖θ‖²",
             "grid_scale": 2.0**self.encoding.scale_bits,
             "min_survivors": self.min_survivors,
-            **by.facts(2.0**self.encoding.scale_bits),
+            **by.to_ledger_facts(2.0**self.encoding.scale_bits),
             # A record within a party: the party's bound, under the record's own relation.
             "unit": str(own.unit),
             "neighbouring": str(own.neighbouring),
@@ -307,27 +307,28 @@ class ReleasePlan:
             facts["lipschitz"] = self.lipschitz
             if self.gradient_tolerance is not None:
                 facts["gradient_tolerance"] = self.gradient_tolerance / self.min_records
-        if own is self.primary and len(self.guarantees) > 1 and not self.sampled:
+        if own is self.primary and len(self.guarantees) > 1 and not self.sampled_noises:
             inner = "inner: DP-SGD in the party"
             facts["bound"] = inner if by is own else "outer: noise on the sum of clipped updates"
         return facts
 
-    def entries(
-        self, dataset: str, *, party: str, assumed: Sequence[str] = ()
-    ) -> tuple[Entry, ...]:
+    def build_entries(
+        self, dataset: str, *, party: str, assumptions: Sequence[str] = ()
+    ) -> tuple[LedgerEntry, ...]:
         """What the release charges: one entry a guarantee, to its unit's budget.
 
         Args:
             assumed: what its ε rests on beyond its proof.
         """
         return tuple(
-            Entry(
+            LedgerEntry(
                 run_id=self.run_id,
                 dataset=dataset,
                 party=party,
                 index=self.round_number,
-                event=self.event(unit),
-                facts=self.facts(unit) | assumed_fact(unit, (*assumed, *self.assumptions)),
+                event=self.compute_event(unit),
+                facts=self.to_ledger_facts(unit)
+                | build_assumptions_fact(unit, (*assumptions, *self.assumptions)),
                 blocks=self.blocks,
             )
             for unit in self.units
@@ -347,10 +348,10 @@ class ReleasePlan:
         guarantees = value.get("guarantees")
         if not isinstance(guarantees, list) or len(guarantees) > len(Unit):
             raise DecodingError(f"Expected a list of at most {len(Unit)} guarantees in a plan.")
-        plan = facts_from(
+        plan = decode_dataclass(
             cls,
             {key: part for key, part in value.items() if key not in {"encoding", "guarantees"}},
-            encoding=facts_from(FixedPoint, value.get("encoding")),
+            encoding=decode_dataclass(FixedPoint, value.get("encoding")),
             guarantees=tuple(Guarantee.from_json(each) for each in guarantees),
         )
         if plan.round_number < 0 or min(plan.dimension, plan.parties, plan.min_records) < 1:
@@ -367,7 +368,7 @@ class ReleasePlan:
             raise DecodingError(f"Expected a step from 1 to {plan.steps}, got {plan.step}.")
         return plan
 
-    def digest(self) -> str:
+    def compute_digest(self) -> str:
         """SHA-256 over the canonical JSON of every field; two plans are the same iff it is."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()

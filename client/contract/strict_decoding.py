@@ -10,9 +10,9 @@ an integer where a float is expected.
     ... class Step:
     ...     rate: float
     ...     m: int
-    >>> facts_from(Step, {"rate": 1, "m": 2})
+    >>> decode_dataclass(Step, {"rate": 1, "m": 2})
     Step(rate=1.0, m=2)
-    >>> facts_from(Step, {"rate": 1.0, "m": True})
+    >>> decode_dataclass(Step, {"rate": 1.0, "m": True})
     Traceback (most recent call last):
         ...
     parley.client.contract.strict_decoding.DecodingError: Expected Step.m to be a valid integer,...
@@ -31,16 +31,16 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from pydantic_core import SchemaValidator, ValidationError
 from pydantic_core import core_schema as schemas
 
-LONGEST_TEXT = 512
+MAX_TEXT_LENGTH = 512
 """Most characters of any text value."""
-_LONGEST_LIST = 64
+_MAX_LIST_LENGTH = 64
 _LONGEST_SHOWN, _MOST_WORDS = 40, 160
 _PLAIN: dict[Any, schemas.CoreSchema] = {
     object: schemas.any_schema(),  # whoever computes with it decodes it
     bool: schemas.bool_schema(strict=True),
     int: schemas.int_schema(strict=True, gt=-(2**63), lt=2**63),
     float: schemas.float_schema(strict=True, allow_inf_nan=False, gt=-(2.0**1000), lt=2.0**1000),
-    str: schemas.str_schema(strict=True, max_length=LONGEST_TEXT),
+    str: schemas.str_schema(strict=True, max_length=MAX_TEXT_LENGTH),
 }
 
 Facts = TypeVar("Facts")
@@ -50,7 +50,7 @@ class DecodingError(ValueError):
     """A value from the network that is not what was expected; it names the field and the types."""
 
 
-def facts_from(kind: type[Facts], value: Any, **given: Any) -> Facts:
+def decode_dataclass(kind: type[Facts], value: Any, **given: Any) -> Facts:
     """A `kind` from a mapping of plain JSON values.
 
     Args:
@@ -62,19 +62,19 @@ def facts_from(kind: type[Facts], value: Any, **given: Any) -> Facts:
     """
     name = kind.__name__
     known: Any = kind
-    decoded = _checked(_fields(known, frozenset(given)), value, name)
+    decoded = _validate(_build_fields_validator(known, frozenset(given)), value, name)
     try:
         return kind(**decoded, **given)
     except DecodingError:
         raise
     except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
-        raise DecodingError(f"{name}: {str(error)[:LONGEST_TEXT]}") from error
+        raise DecodingError(f"{name}: {str(error)[:MAX_TEXT_LENGTH]}") from error
 
 
-def as_came(value: object) -> str:
+def format_received(value: object) -> str:
     """What a peer sent as an error names it: the start of a text, a number, or the type.
 
-    >>> as_came("frobnicate"), as_came(-1), as_came([1, 2])
+    >>> format_received("frobnicate"), format_received(-1), format_received([1, 2])
     ("'frobnicate'", '-1', 'list')
     """
     if isinstance(value, str):
@@ -84,12 +84,12 @@ def as_came(value: object) -> str:
     return type(value).__name__
 
 
-def value_from(hint: Any, value: Any, name: str) -> Any:
+def decode_value(hint: Any, value: Any, name: str) -> Any:
     """A value of the type that `hint` says."""
-    return _checked(_value(hint), value, name)
+    return _validate(_build_validator(hint), value, name)
 
 
-def _checked(expected: SchemaValidator, value: Any, name: str) -> Any:
+def _validate(expected: SchemaValidator, value: Any, name: str) -> Any:
     try:
         return expected.validate_python(value)
     except ValidationError as error:
@@ -100,39 +100,46 @@ def _checked(expected: SchemaValidator, value: Any, name: str) -> Any:
         raise DecodingError(f"Expected exactly the keys of {'.'.join(inside)}, got {got}.")
     place = ".".join([*inside, last])
     _, _, what = wrong["msg"].partition(" should ")  # Input should be …, String should have …
-    raise DecodingError(f"Expected {place} to {what[:_MOST_WORDS]}, got {as_came(wrong['input'])}.")
+    raise DecodingError(
+        f"Expected {place} to {what[:_MOST_WORDS]}, got {format_received(wrong['input'])}."
+    )
 
 
 @lru_cache(maxsize=256)
-def _fields(kind: Any, given: frozenset[str]) -> SchemaValidator:
+def _build_fields_validator(kind: Any, excluded: frozenset[str]) -> SchemaValidator:
     hints = get_type_hints(kind)
-    names = {field.name for field in fields(kind) if field.init} - given
+    names = {field.name for field in fields(kind) if field.init} - excluded
     asked = {
-        name: schemas.typed_dict_field(_schema(hints[name])) for name in hints if name in names
+        name: schemas.typed_dict_field(_build_schema(hints[name]))
+        for name in hints
+        if name in names
     }
     return SchemaValidator(schemas.typed_dict_schema(asked, extra_behavior="forbid"))
 
 
 @lru_cache(maxsize=256)
-def _value(hint: Any) -> SchemaValidator:
-    return SchemaValidator(_schema(hint))
+def _build_validator(hint: Any) -> SchemaValidator:
+    return SchemaValidator(_build_schema(hint))
 
 
-def _schema(hint: Any) -> schemas.CoreSchema:
+def _build_schema(hint: Any) -> schemas.CoreSchema:
     """What pydantic's engine checks of a value with this type hint."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (types.UnionType, typing.Union):
         (hint,) = [kind for kind in args if kind is not type(None)]
-        return schemas.nullable_schema(_schema(hint))
+        return schemas.nullable_schema(_build_schema(hint))
     if origin is Literal:
         return schemas.literal_schema(list(args))
     if origin is tuple:  # JSON has lists alone
         return schemas.tuple_schema(
-            [_schema(args[0])], variadic_item_index=0, max_length=_LONGEST_LIST, fail_fast=True
+            [_build_schema(args[0])],
+            variadic_item_index=0,
+            max_length=_MAX_LIST_LENGTH,
+            fail_fast=True,
         )
     if origin is Mapping:
         return schemas.dict_schema(
-            *map(_schema, args), max_length=_LONGEST_LIST, fail_fast=True, strict=True
+            *map(_build_schema, args), max_length=_MAX_LIST_LENGTH, fail_fast=True, strict=True
         )
     if isinstance(hint, type) and issubclass(hint, Enum):
         return schemas.enum_schema(hint, list(hint))

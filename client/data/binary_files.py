@@ -16,18 +16,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.memory_limit import Room
+from parley.client.data.memory_limit import MemoryLimit
 from parley.client.data.parquet_sizes import RowGroupSize, measure_row_groups
-from parley.client.data.raw_table import DataError, Table
+from parley.client.data.raw_table import DataError, RawTable
 from parley.client.data.schema import FileFormat
 from parley.safe_io.os_errors import describe_cause
 
-ROWS = 65536
+BATCH_ROWS = 65536
 """Rows of a batch of Parquet, .npz or memory."""
 
 
 @contextmanager
-def _parquet(path: str | Path) -> Iterator[Any]:
+def _open_parquet(path: str | Path) -> Iterator[Any]:
     """Polars, to read a file that is there."""
     if not Path(path).is_file():
         got = "Is a directory" if Path(path).is_dir() else "nothing there"
@@ -40,38 +40,40 @@ def _parquet(path: str | Path) -> Iterator[Any]:
         raise DataError("a Parquet file", got, path=path) from error
 
 
-def parquet_names(path: str | Path) -> list[str]:
+def read_parquet_names(path: str | Path) -> list[str]:
     """The names of its columns."""
-    with _parquet(path) as polars:
+    with _open_parquet(path) as polars:
         return list(polars.read_parquet_schema(path))
 
 
-def parquet_tables(
+def read_parquet_tables(
     path: str | Path,
     file: FileFormat,
     wanted: list[str],
-    room: Room,
-    announced: Callable[[int], None] | None = None,
-) -> Iterator[Table]:
+    memory_limit: MemoryLimit,
+    on_row_count: Callable[[int], None] | None = None,
+) -> Iterator[RawTable]:
     """Yield batches of the columns that are wanted, if the pages of each batch fit in `room`.
 
     Args:
         announced: called with the footer's number of rows before any row is read.
     """
-    with _parquet(path) as polars:
+    with _open_parquet(path) as polars:
         _check_types(polars.read_parquet_schema(path), wanted, path)
-        groups = _row_groups(path, wanted)
+        groups = _measure_row_groups(path, wanted)
         scan = polars.scan_parquet(path, glob=False)
         rows = int(scan.select(polars.len()).collect().item())
-        if announced is not None:
-            announced(rows)
+        if on_row_count is not None:
+            on_row_count(rows)
         names = list(polars.read_parquet_schema(path))
         columns = polars.nth([names.index(name) for name in wanted])  # `select` takes patterns
-        for begin in range(0, rows, ROWS):
-            room.check_bytes(_bytes_between(groups, begin, begin + ROWS), path=path)
-            frame = scan.select(columns).slice(begin, ROWS).collect()
-            for first, part in _parts_of_text(frame, path):
-                yield Table(
+        for begin in range(0, rows, BATCH_ROWS):
+            memory_limit.check_bytes(
+                _compute_page_bytes(groups, begin, begin + BATCH_ROWS), path=path
+            )
+            frame = scan.select(columns).slice(begin, BATCH_ROWS).collect()
+            for first, part in _split_by_text_size(frame, path):
+                yield RawTable(
                     path=str(path),
                     frame=part,
                     arrays={},
@@ -88,14 +90,14 @@ def _check_types(schema: Any, wanted: list[str], path: str | Path) -> None:
             raise DataError(expected, f"type {kind}", path=path, column=name)
 
 
-def _row_groups(path: str | Path, wanted: list[str]) -> list[RowGroupSize]:
+def _measure_row_groups(path: str | Path, wanted: list[str]) -> list[RowGroupSize]:
     try:
         return measure_row_groups(path, wanted)
     except ValueError as error:
         raise DataError("a Parquet file", str(error), path=path) from error
 
 
-def _bytes_between(groups: list[RowGroupSize], first: int, last: int) -> int:
+def _compute_page_bytes(groups: list[RowGroupSize], first: int, last: int) -> int:
     """Return the bytes of the pages of all row groups that have a row from `first` to `last` - 1.
 
     Row groups without rows count, too.
@@ -108,7 +110,9 @@ def _bytes_between(groups: list[RowGroupSize], first: int, last: int) -> int:
     return total
 
 
-def _parts_of_text(frame: pl.DataFrame, path: str | Path) -> Iterator[tuple[int, pl.DataFrame]]:
+def _split_by_text_size(
+    frame: pl.DataFrame, path: str | Path
+) -> Iterator[tuple[int, pl.DataFrame]]:
     """Yield a batch in parts whose text, written out, is `_TEXT` bytes at most; each part's place.
 
     A file holds a repeated text once, and so does a batch. What is made of its cells does not.
@@ -122,11 +126,11 @@ def _parts_of_text(frame: pl.DataFrame, path: str | Path) -> Iterator[tuple[int,
             lengths = column.str.len_bytes()
         else:
             continue
-        if (longest := int(lengths.cast(pl.Int64).max() or 0)) > _LONGEST_TEXT:  # type: ignore[arg-type]
-            expected = f"texts of at most {_LONGEST_TEXT:,} bytes"
+        if (longest := int(lengths.cast(pl.Int64).max() or 0)) > _MAX_CELL_BYTES:  # type: ignore[arg-type]
+            expected = f"texts of at most {_MAX_CELL_BYTES:,} bytes"
             raise DataError(expected, f"one of {longest:,}", path=path, column=name)
         sizes += lengths.fill_null(0).to_numpy()
-    part = np.cumsum(sizes) // _TEXT
+    part = np.cumsum(sizes) // _BATCH_TEXT_BYTES
     begins = np.flatnonzero(np.diff(part, prepend=-1))
     for first, last in zip(begins, [*begins[1:], frame.height], strict=True):
         texts = pl.selectors.categorical() | pl.selectors.enum()
@@ -138,34 +142,34 @@ def _parts_of_text(frame: pl.DataFrame, path: str | Path) -> Iterator[tuple[int,
         )
 
 
-_TEXT = 2**24
+_BATCH_TEXT_BYTES = 2**24
 """Bytes of a batch's texts."""
-_LONGEST_TEXT = 2**19
+_MAX_CELL_BYTES = 2**19
 """Bytes of a cell: what a CSV's 131,072 characters may take."""
-_TEXT_OBJECT = 64
+_TEXT_OBJECT_BYTES = 64
 """Bytes of a short text as a Python object, and of its place in a list."""
 
-_ONE_HEADER = threading.Lock()
+_HEADER_LOCK = threading.Lock()
 """numpy parses headers by `ast`: before Python 3.11.8 threads disturb each other (gh-106905)."""
 
 
 def read_arrays(
-    path: str | Path, choose: Callable[[list[str]], list[str]], room: Room
+    path: str | Path, choose: Callable[[list[str]], list[str]], memory_limit: MemoryLimit
 ) -> dict[str, NDArray[Any]]:
     """The arrays of a .npz file that `choose` picks from their names, where there is room."""
     if not Path(path).is_file():
         raise DataError("a file", "nothing there", path=path)
     try:
-        with _ONE_HEADER, zipfile.ZipFile(path) as archive:
+        with _HEADER_LOCK, zipfile.ZipFile(path) as archive:
             members = [name for name in archive.namelist() if name.endswith(".npy")]
             if len(set(members)) < len(members):
                 raise ValueError("two arrays of one name")
             wanted = choose([name.removesuffix(".npy") for name in members])
             # By the headers, before anything is loaded: few bytes can say many.
-            size = sum(_array_size(archive, f"{name}.npy") for name in wanted)
-            room.check_bytes(size, path=path)
+            size = sum(_read_array_size(archive, f"{name}.npy") for name in wanted)
+            memory_limit.check_bytes(size, path=path)
             # The members that were measured: numpy would open another one by an array's name.
-            return {name: _array(archive, f"{name}.npy") for name in wanted}
+            return {name: _read_array(archive, f"{name}.npy") for name in wanted}
     except DataError:
         raise
     except Exception as error:
@@ -175,12 +179,12 @@ def read_arrays(
         raise DataError("a .npz file of plain arrays", got, path=path) from error
 
 
-def _array(archive: zipfile.ZipFile, member: str) -> NDArray[Any]:
+def _read_array(archive: zipfile.ZipFile, member: str) -> NDArray[Any]:
     with archive.open(member) as stream:
         return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
 
 
-def _array_size(archive: zipfile.ZipFile, member: str) -> int:
+def _read_array_size(archive: zipfile.ZipFile, member: str) -> int:
     """Return the bytes that the array takes while it is read, as its header states them."""
     with archive.open(member) as stream:
         version = np.lib.format.read_magic(stream)
@@ -196,5 +200,5 @@ def _array_size(archive: zipfile.ZipFile, member: str) -> int:
     if dtype.itemsize == 0 or min(shape, default=0) < 0:
         raise ValueError(f"values of no bytes: {dtype} of shape {shape}")
     # Text becomes one Python object per value on its way into a column.
-    each = dtype.itemsize + (_TEXT_OBJECT if dtype.kind == "U" else 0)
-    return math.prod(shape) * each
+    value_bytes = dtype.itemsize + (_TEXT_OBJECT_BYTES if dtype.kind == "U" else 0)
+    return math.prod(shape) * value_bytes

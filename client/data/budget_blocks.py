@@ -14,11 +14,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.cell_parsing import plain_texts
+from parley.client.data.cell_parsing import read_plain_texts
 from parley.client.data.column_types import IgnoreColumn
-from parley.client.data.raw_table import DataError, Table
+from parley.client.data.raw_table import DataError, RawTable
 from parley.client.data.schema import Schema, SchemaError
-from parley.privacy.ledger.block_composition import Blocks, block_number
+from parley.privacy.ledger.block_composition import Blocks, compute_block_number
 
 
 class NoRecords(DataError):
@@ -50,25 +50,25 @@ class Division:
         why = "a block is public, and a row is known again by its other cells"
         check_ignored(schema, self.column, key="block-column", why=why)
 
-    def of(self, table: Table) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    def find_blocks(self, table: RawTable) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """`[N]` what a ledger knows each row's block by, and the places of those that are read."""
-        texts = plain_texts(table, self.column)
+        texts = read_plain_texts(table, self.column)
         if (empty := (texts == "").to_numpy()).any():
-            raise table.fault(
+            raise table.build_fault(
                 "a record's block", "an empty value", row=int(empty.argmax()), column=self.column
             )
         names = texts.unique().to_list()  # no array of texts, which are as long as one record's
-        known = [block_number(name) for name in names]
-        numbers = texts.replace_strict(names, known, return_dtype=pl.UInt64).to_numpy()
-        kept = texts.is_in(self.read).to_numpy() if self.read else np.ones(len(texts), bool)
-        return numbers, np.flatnonzero(kept).astype(np.int64)
+        block_numbers = [compute_block_number(name) for name in names]
+        numbers = texts.replace_strict(names, block_numbers, return_dtype=pl.UInt64).to_numpy()
+        is_read = texts.is_in(self.read).to_numpy() if self.read else np.ones(len(texts), bool)
+        return numbers, np.flatnonzero(is_read).astype(np.int64)
 
 
-def read_of(
-    table: Table, division: Division | None
-) -> tuple[NDArray[np.uint64] | None, NDArray[np.int64] | slice, Table]:
+def select_blocks(
+    table: RawTable, division: Division | None
+) -> tuple[NDArray[np.uint64] | None, NDArray[np.int64] | slice, RawTable]:
     """What `Division.of` says of each row, the places of those that are read, and those rows."""
     if division is None:
         return None, slice(None), table
-    numbers, kept = division.of(table)
-    return numbers, kept, table if len(kept) == len(numbers) else table.take(kept)
+    numbers, positions = division.find_blocks(table)
+    return numbers, positions, table if len(positions) == len(numbers) else table.take(positions)

@@ -16,25 +16,29 @@ from numpy.typing import NDArray
 from parley.client.data.column_types import (
     LONGEST_NUMBER,
     MISSING_TEXTS,
-    TRUTH,
+    TRUTH_VALUES,
     WHOLE_NUMBER,
     CategoricalColumn,
-    canonical_text,
+    canonicalize_text,
 )
-from parley.client.data.number_signs import describe_signs, signs_in
-from parley.client.data.raw_table import DataError, Table
+from parley.client.data.number_signs import describe_signs, find_signs
+from parley.client.data.raw_table import DataError, RawTable
 from parley.client.data.schema import FeatureColumn, Schema
 
 
-def feature_cells(table: Table, name: str, column: FeatureColumn) -> tuple[NDArray[Any], int]:
+def read_feature_cells(
+    table: RawTable, name: str, column: FeatureColumn
+) -> tuple[NDArray[Any], int]:
     """A column's numbers or codes, and how many lay outside its range."""
     if isinstance(column, CategoricalColumn):
-        return _category_codes(table, name, column), 0
-    return ranged_numbers(table, name, column.range, outside=column.outside, missing=column.missing)
+        return _encode_categories(table, name, column), 0
+    return read_ranged_numbers(
+        table, name, column.range, outside=column.outside, missing=column.missing
+    )
 
 
-def ranged_numbers(
-    table: Table,
+def read_ranged_numbers(
+    table: RawTable,
     name: str,
     interval: tuple[float, float],
     *,
@@ -42,16 +46,19 @@ def ranged_numbers(
     missing: float | None = None,
 ) -> tuple[NDArray[Any], int]:
     """`[N, …]` finite numbers, and how many lie outside the range, if it doesn't refuse them."""
-    values, (low, high) = _numbers(table, name, missing), interval
+    values, (low, high) = _read_numbers(table, name, missing), interval
     beyond = (values < low) | (values > high)
     if outside == "refuse" and beyond.any():
-        at = np.argwhere(beyond)[0]
-        expected, got = f"a number in [{low:g}, {high:g}]", f"{values[tuple(at)]:g}{_inside(at)}"
-        raise table.fault(expected, got, row=int(at[0]), column=name)
+        position = np.argwhere(beyond)[0]
+        expected, got = (
+            f"a number in [{low:g}, {high:g}]",
+            f"{values[tuple(position)]:g}{_format_position(position)}",
+        )
+        raise table.build_fault(expected, got, row=int(position[0]), column=name)
     return values, int(beyond.sum())
 
 
-def _numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
+def _read_numbers(table: RawTable, name: str, missing: float | None) -> NDArray[Any]:
     """`[N, …]` finite numbers."""
     if name in table.arrays:
         values = table.arrays[name]
@@ -64,9 +71,9 @@ def _numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
             if missing is not None:
                 values[np.isnan(values)] = missing
     else:
-        series = table.column(name)
+        series = table.get_column(name)
         if series.dtype == pl.String and not table.typed:
-            series = _parsed(table, name)
+            series = _parse_numbers(table, name)
         if not (series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
             got = f"type {series.dtype}"
             raise DataError("a column of numbers", got, path=table.path, column=name)
@@ -75,17 +82,17 @@ def _numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
             series = series.fill_null(missing).fill_nan(missing)
         if series.null_count():
             row = int(series.is_null().arg_max() or 0)
-            raise table.fault("a number", _EMPTY, row=row, column=name)
+            raise table.build_fault("a number", _EMPTY, row=row, column=name)
         values = series.to_numpy()
     finite = np.isfinite(values)
     if not finite.all():
-        at = np.argwhere(~finite)[0]
-        got = f"{values[tuple(at)]}{_inside(at)}"
-        raise table.fault("a finite number", got, row=int(at[0]), column=name)
+        position = np.argwhere(~finite)[0]
+        got = f"{values[tuple(position)]}{_format_position(position)}"
+        raise table.build_fault("a finite number", got, row=int(position[0]), column=name)
     return values
 
 
-def with_points(texts: pl.Series, decimal: str) -> pl.Series:
+def normalize_decimal_points(texts: pl.Series, decimal: str) -> pl.Series:
     """Texts of numbers, written with a decimal point; beside a comma a point makes it none."""
     if decimal == ".":
         return texts
@@ -93,16 +100,16 @@ def with_points(texts: pl.Series, decimal: str) -> pl.Series:
     return texts.set(points, "no number").str.replace(",", ".", literal=True)
 
 
-def _parsed(table: Table, name: str) -> pl.Series:
+def _parse_numbers(table: RawTable, name: str) -> pl.Series:
     """`[N]` the numbers that a column of text writes, null where a cell is empty."""
-    texts = _without(table.column(name).str.strip_chars(), {"", *table.null_values}, ())
-    series = with_points(texts, table.decimal).cast(pl.Float64, strict=False)
+    texts = _remove_missing(table.get_column(name).str.strip_chars(), {"", *table.null_values}, ())
+    series = normalize_decimal_points(texts, table.decimal).cast(pl.Float64, strict=False)
     if (bad := series.is_null() & texts.is_not_null()).any():
         row = int(bad.arg_max() or 0)
         remedy = "" if any(map(str.isdigit, texts[row])) else _NULL
-        if signs := signs_in(texts[row : row + 1]):
+        if signs := find_signs(texts[row : row + 1]):
             remedy = f" ({describe_signs(signs)})"
-        raise table.fault("a number", _quoted(texts[row]) + remedy, row=row, column=name)
+        raise table.build_fault("a number", _quote(texts[row]) + remedy, row=row, column=name)
     return series
 
 
@@ -113,21 +120,21 @@ _EMPTY = (
 )
 
 
-def _inside(at: NDArray[np.int64]) -> str:
-    return f" at [{','.join(map(str, at[1:]))}]" if len(at) > 1 else ""
+def _format_position(position: NDArray[np.int64]) -> str:
+    return f" at [{','.join(map(str, position[1:]))}]" if len(position) > 1 else ""
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     text = str(value)
     return repr(text if len(text) <= 60 else text[:57] + "…")
 
 
-def _texts(table: Table, name: str, *, listed: Sequence[str] = ()) -> pl.Series:
+def _read_texts(table: RawTable, name: str, *, listed: Sequence[str] = ()) -> pl.Series:
     """`[N]` canonical texts, null where a value is empty: null, NaN, "" or one of the null values.
 
     A text in `listed` is a value, whatever the null values say.
     """
-    series = table.column(name)
+    series = table.get_column(name)
     dtype = series.dtype
     if dtype.is_float():
         series = series.fill_nan(None) + 0.0  # one zero: a cell's text depends on no other's
@@ -139,8 +146,8 @@ def _texts(table: Table, name: str, *, listed: Sequence[str] = ()) -> pl.Series:
         raise DataError("a column of text or numbers", got, path=table.path, column=name)
     texts = series.cast(pl.String).str.strip_chars()
     if not dtype.is_numeric():
-        texts = _without(texts, {"", *table.null_values}, listed)
-    return canonical_texts(texts)
+        texts = _remove_missing(texts, {"", *table.null_values}, listed)
+    return canonicalize_texts(texts)
 
 
 def has_codes(whole: pl.Series) -> bool:
@@ -149,37 +156,37 @@ def has_codes(whole: pl.Series) -> bool:
     return low is not None and max(int(high), -int(low)) > LONGEST_NUMBER  # type: ignore[arg-type]
 
 
-def canonical_texts(texts: pl.Series) -> pl.Series:
+def canonicalize_texts(texts: pl.Series) -> pl.Series:
     """Return what `canonical_text` makes of each text, null where one is missing."""
-    return texts.str.strip_chars().str.replace(WHOLE_NUMBER, "$1").replace(TRUTH)
+    return texts.str.strip_chars().str.replace(WHOLE_NUMBER, "$1").replace(TRUTH_VALUES)
 
 
-def _without(texts: pl.Series, missing: Iterable[str], listed: Sequence[str]) -> pl.Series:
+def _remove_missing(texts: pl.Series, missing: Iterable[str], listed: Sequence[str]) -> pl.Series:
     """`texts`, null where they are among the missing ones and none that the schema lists."""
-    empty = texts.is_in(sorted(text for text in missing if canonical_text(text) not in listed))
+    empty = texts.is_in(sorted(text for text in missing if canonicalize_text(text) not in listed))
     return texts.set(empty, None) if empty.any() else texts
 
 
-def label_texts(table: Table, schema: Schema) -> pl.Series:
+def read_label_texts(table: RawTable, schema: Schema) -> pl.Series:
     """`[N]` canonical texts of the label, null where it is missing."""
     listed = schema.label.texts
-    texts = _texts(table, schema.label_column, listed=listed)
-    return _without(texts, MISSING_TEXTS, listed)
+    texts = _read_texts(table, schema.label_column, listed=listed)
+    return _remove_missing(texts, MISSING_TEXTS, listed)
 
 
-def missing_labels(table: Table, schema: Schema) -> NDArray[np.int64]:
+def find_missing_labels(table: RawTable, schema: Schema) -> NDArray[np.int64]:
     """`[≥ 0]` rows (from 0) of the records without a label."""
-    return np.flatnonzero(label_texts(table, schema).is_null().to_numpy())
+    return np.flatnonzero(read_label_texts(table, schema).is_null().to_numpy())
 
 
-def labelled(table: Table, schema: Schema) -> Table:
+def select_labelled(table: RawTable, schema: Schema) -> RawTable:
     """The table of the records that have a label; refused where the schema drops none without."""
-    rows = missing_labels(table, schema)
+    rows = find_missing_labels(table, schema)
     if not len(rows):
         return table
     if schema.label.missing == "drop":
         return table.take(np.setdiff1d(np.arange(table.rows), rows))
-    raise table.no_value(
+    raise table.build_missing_error(
         "a label in every record",
         rows,
         column=schema.label_column,
@@ -187,18 +194,18 @@ def labelled(table: Table, schema: Schema) -> Table:
     )
 
 
-def group_texts(table: Table, name: str) -> NDArray[np.str_]:
+def read_group_texts(table: RawTable, name: str) -> NDArray[np.str_]:
     """`[N]` texts of the column that says which party holds a record."""
-    texts = _texts(table, name)
+    texts = _read_texts(table, name)
     if texts.null_count():
         row = int(texts.is_null().arg_max() or 0)
-        raise table.fault("a party's name", "an empty value", row=row, column=name)
+        raise table.build_fault("a party's name", "an empty value", row=row, column=name)
     return texts.to_numpy().astype(np.str_)
 
 
-def plain_texts(table: Table, name: str) -> pl.Series:
+def read_plain_texts(table: RawTable, name: str) -> pl.Series:
     """`[N]` canonical texts of a column, "" for an empty value."""
-    return _texts(table, name).fill_null("")
+    return _read_texts(table, name).fill_null("")
 
 
 def look_up(texts: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
@@ -209,79 +216,83 @@ def look_up(texts: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
     return codes.fill_null(-1).to_numpy(writable=True)
 
 
-def _known_codes(
-    table: Table, name: str, texts: pl.Series, known: Sequence[str], kind: str
+def _encode_known(
+    table: RawTable, name: str, texts: pl.Series, known: Sequence[str], kind: str
 ) -> NDArray[np.int64]:
     """`[N]` positions in `known`, or the first text that isn't there."""
     codes = look_up(texts, known)
     if (codes < 0).any():
-        expected = f"one of the {kind} {_some(known)}"
-        raise _unexpected(table, name, texts, int((codes < 0).argmax()), expected)
+        expected = f"one of the {kind} {_list_some(known)}"
+        raise _build_unexpected_error(table, name, texts, int((codes < 0).argmax()), expected)
     return codes
 
 
-def _category_codes(table: Table, name: str, column: CategoricalColumn) -> NDArray[np.int64]:
+def _encode_categories(table: RawTable, name: str, column: CategoricalColumn) -> NDArray[np.int64]:
     """`[N]` positions of the categories, the other bucket's last."""
-    texts = category_texts(table, name, column)
+    texts = read_category_texts(table, name, column)
     if not column.other:
-        return _known_codes(table, name, texts, column.texts, "categories")
+        return _encode_known(table, name, texts, column.texts, "categories")
     codes = look_up(texts, column.texts)
     codes[codes < 0] = len(column.texts)
     return codes
 
 
-def category_texts(table: Table, name: str, column: CategoricalColumn) -> pl.Series:
+def read_category_texts(table: RawTable, name: str, column: CategoricalColumn) -> pl.Series:
     """`[N]` canonical texts, null where a value is empty and nothing stands in for it."""
-    texts = _texts(table, name, listed=column.texts)
-    return texts if column.missing is None else texts.fill_null(canonical_text(column.missing))
+    texts = _read_texts(table, name, listed=column.texts)
+    return texts if column.missing is None else texts.fill_null(canonicalize_text(column.missing))
 
 
-def _some(texts: Sequence[str]) -> str:
+def _list_some(texts: Sequence[str]) -> str:
     shown = ", ".join(map(repr, texts[:12]))
     return shown if len(texts) <= 12 else f"{shown} and {len(texts) - 12} more"
 
 
-def _unexpected(table: Table, name: str, texts: pl.Series, row: int, expected: str) -> DataError:
-    got = _EMPTY if texts[row] is None else _quoted(texts[row])
-    return table.fault(expected, got, row=row, column=name)
+def _build_unexpected_error(
+    table: RawTable, name: str, texts: pl.Series, row: int, expected: str
+) -> DataError:
+    got = _EMPTY if texts[row] is None else _quote(texts[row])
+    return table.build_fault(expected, got, row=row, column=name)
 
 
-def _binary_labels(table: Table, schema: Schema) -> NDArray[np.float64]:
+def _encode_binary_labels(table: RawTable, schema: Schema) -> NDArray[np.float64]:
     """`[N]` −1/+1."""
     name, label = schema.label_column, schema.label
-    texts = label_texts(table, schema)
+    texts = read_label_texts(table, schema)
     signs = np.zeros(len(texts))
     named: list[str] = []
     for side, sign in ((label.positive, 1.0), (label.negative, -1.0)):
         if isinstance(side, tuple):
-            listed = [canonical_text(value) for value in side]
+            listed = [canonicalize_text(value) for value in side]
             signs[look_up(texts, listed) >= 0] = sign
             named += listed
     rest = 1.0 if label.positive == "rest" else -1.0 if label.negative == "rest" else None
     if rest is not None:
         signs[(signs == 0) & texts.is_not_null().to_numpy()] = rest
     if not signs.all():
-        expected = f"one of the labels {_some(named)}" if rest is None else "a label"
-        raise _unexpected(table, name, texts, int((signs == 0).argmax()), expected)
+        expected = f"one of the labels {_list_some(named)}" if rest is None else "a label"
+        raise _build_unexpected_error(table, name, texts, int((signs == 0).argmax()), expected)
     return signs
 
 
-def _class_labels(table: Table, schema: Schema) -> NDArray[np.int64]:
+def _encode_class_labels(table: RawTable, schema: Schema) -> NDArray[np.int64]:
     """`[N]` classes 0..K−1."""
-    known = [canonical_text(value) for value in schema.label.classes or ()]
-    return _known_codes(table, schema.label_column, label_texts(table, schema), known, "classes")
+    known = [canonicalize_text(value) for value in schema.label.classes or ()]
+    return _encode_known(
+        table, schema.label_column, read_label_texts(table, schema), known, "classes"
+    )
 
 
-def _target_labels(table: Table, schema: Schema) -> NDArray[np.float64]:
+def _encode_targets(table: RawTable, schema: Schema) -> NDArray[np.float64]:
     """`[N]` targets, the label's range mapped into [−1, 1]."""
     interval, outside = schema.label.range or (-1.0, 1.0), schema.label.outside
-    targets, _ = ranged_numbers(table, schema.label_column, interval, outside=outside)
+    targets, _ = read_ranged_numbers(table, schema.label_column, interval, outside=outside)
     return schema.label.scale.encode(targets)
 
 
 LABEL_READERS = {
-    "logistic": _binary_labels,
-    "softmax": _class_labels,
-    "ridge": _target_labels,
+    "logistic": _encode_binary_labels,
+    "softmax": _encode_class_labels,
+    "ridge": _encode_targets,
 }
 """How each kind of model reads the label."""

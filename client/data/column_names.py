@@ -11,14 +11,20 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal
 
-from parley.client.data.binary_files import parquet_names, read_arrays
-from parley.client.data.csv_guess import other_separator
-from parley.client.data.csv_text import csv_names
-from parley.client.data.data_sources import Frame, Source, SqlQuery, check_once, name_of
-from parley.client.data.memory_limit import room_for
+from parley.client.data.binary_files import read_arrays, read_parquet_names
+from parley.client.data.csv_guess import find_separator_fault
+from parley.client.data.csv_text import read_csv_names
+from parley.client.data.data_sources import (
+    MemoryTable,
+    Source,
+    SqlQuery,
+    check_unique_names,
+    get_source_name,
+)
+from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.raw_table import DataError
 from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.sql_source import sql_names
+from parley.client.data.sql_source import read_sql_names
 
 
 class MissingColumns(DataError):
@@ -36,7 +42,7 @@ _SUFFIXES: dict[str, Literal["csv", "parquet", "npz"]] = {
 }
 
 
-def file_format(path: str | Path, file: FileFormat) -> str:
+def get_file_format(path: str | Path, file: FileFormat) -> str:
     """What the schema says, else the suffix."""
     name = Path(path).name
     suffixed = [kind for suffix, kind in _SUFFIXES.items() if name.lower().endswith(suffix)]
@@ -49,17 +55,17 @@ def file_format(path: str | Path, file: FileFormat) -> str:
     return file.format or suffixed[0]
 
 
-def names_in(source: Source, file: FileFormat) -> list[str]:
+def read_column_names(source: Source, file: FileFormat) -> list[str]:
     """The names of all columns that are there, maybe one twice."""
-    if isinstance(source, Frame):
+    if isinstance(source, MemoryTable):
         return list(source.columns)
     if isinstance(source, SqlQuery):
-        return sql_names(source)
-    match file_format(source, file):
+        return read_sql_names(source)
+    match get_file_format(source, file):
         case "csv":
-            return csv_names(source, file)
+            return read_csv_names(source, file)
         case "parquet":
-            return parquet_names(source)
+            return read_parquet_names(source)
         case _:
             found: list[str] = []
 
@@ -67,11 +73,11 @@ def names_in(source: Source, file: FileFormat) -> list[str]:
                 found.extend(names)
                 return []
 
-            read_arrays(source, note, room_for(math.inf))
+            read_arrays(source, note, compute_memory_limit(math.inf))
             return found
 
 
-def checked_names(
+def check_column_names(
     source: Source,
     schema: Schema,
     wanted: list[str],
@@ -80,13 +86,13 @@ def checked_names(
     all_used: bool,
 ) -> list[str]:
     """The names of all columns that are there: of a CSV without a header by the schema's order."""
-    names = names_in(source, schema.file)
-    where, file = name_of(source), isinstance(source, str | Path)
+    names = read_column_names(source, schema.file)
+    where, file = get_source_name(source), isinstance(source, str | Path)
     if not isinstance(source, str | Path):
         absent = [name for name in keep if name not in names]
         if all_used and absent:
             raise MissingColumns(absent, path=where)
-    elif file_format(source, schema.file) == "csv":
+    elif get_file_format(source, schema.file) == "csv":
         width = len(names)
         if not schema.file.header:
             names = list(schema.columns)
@@ -95,9 +101,9 @@ def checked_names(
                 names.remove(label[0])
         # Uncut, and not by intent: of all that does not fit, this is what there is to say.
         fits = len(names) == width and set(wanted) <= set(names)
-        if width == 1 and not fits and (fault := other_separator(source, schema.file)):
+        if width == 1 and not fits and (fault := find_separator_fault(source, schema.file)):
             raise fault
-    check_once(names, path=where)
+    check_unique_names(names, path=where)
     if not all_used:
         there = set(names)
         if missing := [name for name in wanted if name not in there]:

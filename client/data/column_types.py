@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from parley.client.data.range_scaling import Scale, Transform
+from parley.client.data.range_scaling import RangeScale, Transform
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 READINGS = {
@@ -47,7 +47,7 @@ LONGEST_NUMBER = 10**15 - 1
 OTHER = "(other)"
 """The bucket for values that a schema does not list."""
 
-TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+TRUTH_VALUES = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 """How tables write the truth values that TOML writes true and false."""
 
 
@@ -69,10 +69,11 @@ class SchemaPart(BaseModel):
     )
 
 
-def canonical_text(value: Value) -> str:
+def canonicalize_text(value: Value) -> str:
     """The text by which values are compared, whatever type a file gave them.
 
-    >>> canonical_text(1), canonical_text("1.0"), canonical_text(True), canonical_text(" True ")
+    >>> (canonicalize_text(1), canonicalize_text("1.0"), canonicalize_text(True),
+    ... canonicalize_text(" True "))
     ('1', '1', 'true', 'true')
     """
     if isinstance(value, bool):
@@ -80,21 +81,21 @@ def canonical_text(value: Value) -> str:
     if isinstance(value, float):
         return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)
     text = re.sub(WHOLE_NUMBER, r"\1", str(value).strip())
-    return TRUTH.get(text, text)
+    return TRUTH_VALUES.get(text, text)
 
 
 def _require_distinct(name: str, values: Sequence[Value]) -> None:
     seen: set[str] = set()
     for value in values:
-        text = canonical_text(value)
+        text = canonicalize_text(value)
         if text in seen:
             raise ValueError(f"Expected distinct {name}, got {text!r} twice.")
         seen.add(text)
 
 
-_LARGEST = 1e300
+_MAX_END = 1e300
 """Of a range's ends: their sums and differences stay finite."""
-_LEAST_WIDTH = 1e-200
+_MIN_WIDTH = 1e-200
 """Of a range: what is divided by it stays finite, whatever the record."""
 
 
@@ -102,13 +103,11 @@ def _require_range(interval: tuple[float, float]) -> None:
     low, high = interval
     if not low < high:
         raise ValueError(f"Expected range [low, high] with low < high, got [{low:g}, {high:g}].")
-    if max(-low, high) > _LARGEST:
-        expected = f"Expected a range within [-{_LARGEST:g}, {_LARGEST:g}]"
+    if max(-low, high) > _MAX_END:
+        expected = f"Expected a range within [-{_MAX_END:g}, {_MAX_END:g}]"
         raise ValueError(f"{expected}, got [{low:g}, {high:g}].")
-    if high - low < _LEAST_WIDTH:
-        raise ValueError(
-            f"Expected a range at least {_LEAST_WIDTH:g} wide, got [{low:g}, {high:g}]."
-        )
+    if high - low < _MIN_WIDTH:
+        raise ValueError(f"Expected a range at least {_MIN_WIDTH:g} wide, got [{low:g}, {high:g}].")
 
 
 def _require_within(key: str, value: float | None, interval: tuple[float, float]) -> None:
@@ -117,7 +116,7 @@ def _require_within(key: str, value: float | None, interval: tuple[float, float]
         raise ValueError(f"Expected {key} within [{low:g}, {high:g}], got {value:g}.")
 
 
-_MOST_STEPS = 2**53
+_MAX_STEPS = 2**53
 
 
 class _Feature(SchemaPart):
@@ -133,7 +132,7 @@ class _Feature(SchemaPart):
         """The largest squared L2 norm of them together."""
         return 1.0
 
-    def feature_names(self, column: str) -> list[str]:
+    def list_feature_names(self, column: str) -> list[str]:
         """`[width]` names."""
         return [column]
 
@@ -156,10 +155,10 @@ class _Scaled(_Feature):
         return self
 
     @property
-    def scale(self) -> Scale:
+    def scale(self) -> RangeScale:
         """How a value becomes a number in [−1, 1]."""
         low, high = self.range
-        return Scale(low=low, high=high, centre=self.centre, transform=self.transform)
+        return RangeScale(low=low, high=high, centre=self.centre, transform=self.transform)
 
     def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Values of any shape, clamped to the range, mapped into [−1, 1]."""
@@ -186,7 +185,7 @@ class NumericColumn(_Scaled):
     @model_validator(mode="after")
     def _check_step(self) -> NumericColumn:
         low, high = self.range
-        if self.step is not None and not 1 <= (high - low) / self.step <= _MOST_STEPS:
+        if self.step is not None and not 1 <= (high - low) / self.step <= _MAX_STEPS:
             raise ValueError(
                 f"Expected a step that divides the range [{low:g}, {high:g}] into 1 to 2^53 steps, "
                 f"got {self.step:g}."
@@ -210,7 +209,7 @@ class ArrayColumn(_Scaled):
         """See `_Feature`: p."""
         return float(self.width)
 
-    def feature_names(self, column: str) -> list[str]:
+    def list_feature_names(self, column: str) -> list[str]:
         """`[width]` names, in C order of the array."""
         return [f"{column}[{','.join(map(str, at))}]" for at in np.ndindex(*self.shape)]
 
@@ -230,14 +229,14 @@ class CategoricalColumn(_Feature):
     @model_validator(mode="after")
     def _check(self) -> CategoricalColumn:
         _require_distinct("categories", self.categories)
-        if self.missing is not None and canonical_text(self.missing) not in self.texts:
+        if self.missing is not None and canonicalize_text(self.missing) not in self.texts:
             raise ValueError(f"Expected missing to be a category listed, got {self.missing!r}.")
         return self
 
     @property
     def texts(self) -> list[str]:
         """The categories as compared."""
-        return [canonical_text(value) for value in self.categories]
+        return [canonicalize_text(value) for value in self.categories]
 
     @property
     def width(self) -> int:
@@ -249,7 +248,7 @@ class CategoricalColumn(_Feature):
         """`[width]` the categories as compared, and the bucket for all others last."""
         return (*self.texts, *[OTHER][: self.other])
 
-    def feature_names(self, column: str) -> list[str]:
+    def list_feature_names(self, column: str) -> list[str]:
         """`[width]` names."""
         return [f"{column}={cell}" for cell in self.cells]
 
@@ -283,7 +282,7 @@ class LabelColumn(SchemaPart):
 
     @field_validator("positive", "negative", mode="before")
     @classmethod
-    def _listed(cls, value: object) -> object:
+    def _wrap_value(cls, value: object) -> object:
         return (
             value
             if value is None or value == "rest" or isinstance(value, list | tuple)
@@ -319,24 +318,24 @@ class LabelColumn(SchemaPart):
         return self
 
     @property
-    def scale(self) -> Scale:
+    def scale(self) -> RangeScale:
         """How a target becomes a number in [−1, 1]."""
         low, high = self.range or (-1.0, 1.0)
-        return Scale(low=low, high=high, centre=self.centre)
+        return RangeScale(low=low, high=high, centre=self.centre)
 
     @property
     def texts(self) -> list[str]:
         """Every value that is listed, as compared."""
         lists = (self.positive, self.negative, self.classes)
         listed = [value for one in lists if isinstance(one, tuple) for value in one]
-        return list(dict.fromkeys(canonical_text(value) for value in listed))
+        return list(dict.fromkeys(canonicalize_text(value) for value in listed))
 
-    def values(self, reading: str) -> tuple[Value, ...]:
+    def list_values(self, reading: str) -> tuple[Value, ...]:
         """Return the labels with the type that the schema gives them, in the order of `names`.
 
         Names stand for labels of several types, and for "not X".
         """
-        names, key = self.names(reading), READINGS.get(reading, "classes")
+        names, key = self.list_names(reading), READINGS.get(reading, "classes")
         if key == "classes" and self.classes is not None:
             found: list[Value] = list(self.classes)
         else:
@@ -345,7 +344,7 @@ class LabelColumn(SchemaPart):
         same = len({type(value) for value in found}) == 1
         return tuple(found) if same and len(found) == len(names) else names
 
-    def names(self, reading: str) -> tuple[str, ...]:
+    def list_names(self, reading: str) -> tuple[str, ...]:
         """Names of the labels, as a model of that kind (or a network) counts them; none for ridge.
 
         Of two labels the negative one is first. Where several values mean one label the first
@@ -355,9 +354,9 @@ class LabelColumn(SchemaPart):
         if key == "range":
             return ()
         if key == "classes" and self.classes is not None:
-            return tuple(canonical_text(value) for value in self.classes)
+            return tuple(canonicalize_text(value) for value in self.classes)
         negative, positive = (
-            canonical_text(side[0]) if isinstance(side, tuple) else ""
+            canonicalize_text(side[0]) if isinstance(side, tuple) else ""
             for side in (self.negative, self.positive)
         )
         return negative or f"not {positive}", positive or f"not {negative}"

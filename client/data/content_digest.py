@@ -14,9 +14,9 @@ by the beginnings of H, row by row, which a ledger keeps under a key
 (`parley.privacy.ledger.row_digests`).
 
     >>> import numpy as np
-    >>> one = of_rows(np.array([[1.0, 0.5], [2.0, 0.0]]), np.array([1, -1]))
-    >>> same = of_rows(np.array([[2.0, -0.0], [1.0, 0.5]]), np.array([-1.0, 1.0]))
-    >>> one == same, one == sum_of([one, one]), str(one)[:5]
+    >>> one = digest_rows(np.array([[1.0, 0.5], [2.0, 0.0]]), np.array([1, -1]))
+    >>> same = digest_rows(np.array([[2.0, -0.0], [1.0, 0.5]]), np.array([-1.0, 1.0]))
+    >>> one == same, one == sum_contents([one, one]), str(one)[:5]
     (True, False, 'rows:')
 """
 
@@ -31,9 +31,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.cell_parsing import has_codes, plain_texts, with_points
+from parley.client.data.cell_parsing import has_codes, normalize_decimal_points, read_plain_texts
 from parley.client.data.column_types import LONG_CODE
-from parley.client.data.raw_table import Table
+from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import Schema
 
 _CHUNK = 4096
@@ -43,12 +43,13 @@ _MODULUS = 1 << 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contents:
+class ContentDigest:
     """The multiset of N rows: a digest of the columns' names and kinds, and T.
 
     Attributes:
         digests: `[N, 3]` the first 16 bytes of every H(row), and its block, where a column says one
-            (`parley.privacy.ledger.block_composition.block_number`), else 0. Not for anybody's
+            (`parley.privacy.ledger.block_composition.compute_block_number`), else 0. Not for
+            anybody's
             eyes: who has a list of rows finds them.
     """
 
@@ -63,13 +64,13 @@ class Contents:
         return "rows:" + sha256(text.encode("ascii")).hexdigest()
 
 
-def sum_of(parts: Sequence[Contents]) -> Contents | None:
+def sum_contents(parts: Sequence[ContentDigest]) -> ContentDigest | None:
     """The rows of several tables of the same columns together; None of none."""
     if not parts:
         return None
     if len({part.columns for part in parts}) > 1:
         raise ValueError("Expected tables of the same columns, got others.")
-    return Contents(
+    return ContentDigest(
         columns=parts[0].columns,
         rows=sum(part.rows for part in parts),
         total=sum(part.total for part in parts) % _MODULUS,
@@ -77,53 +78,57 @@ def sum_of(parts: Sequence[Contents]) -> Contents | None:
     )
 
 
-def row_digests(contents: Contents | None) -> NDArray[np.uint64]:
+def get_row_digests(contents: ContentDigest | None) -> NDArray[np.uint64]:
     """`[K, 3]` its rows' digests; none where nothing is known."""
     return np.empty((0, 3), np.uint64) if contents is None else contents.digests
 
 
-def of_table(table: Table, schema: Schema, blocks: NDArray[np.uint64] | None = None) -> Contents:
+def digest_table(
+    table: RawTable, schema: Schema, blocks: NDArray[np.uint64] | None = None
+) -> ContentDigest:
     """The contents of a table, in the columns that the schema learns from; `[N]` rows' blocks."""
     used = sorted(schema.used)
     kinds = [(name, schema.columns[name].kind) for name in used]
     columns = [
-        _bits(table.arrays[name]) if name in table.arrays else cells_of(table, name)
+        _to_bits(table.arrays[name]) if name in table.arrays else encode_cells(table, name)
         for name in used
     ]
-    return _summed(columns, table.rows, named=repr(kinds), blocks=blocks)
+    return _digest_columns(columns, table.rows, description=repr(kinds), blocks=blocks)
 
 
-def of_rows(rows: NDArray[Any], labels: NDArray[Any]) -> Contents:
+def digest_rows(rows: NDArray[Any], labels: NDArray[Any]) -> ContentDigest:
     """The contents of `[N, p]` prepared rows and their `[N]` labels."""
-    return _summed([_bits(rows), _bits(labels)], len(labels), named=f"prepared {rows.shape[1:]}")
+    return _digest_columns(
+        [_to_bits(rows), _to_bits(labels)], len(labels), description=f"prepared {rows.shape[1:]}"
+    )
 
 
-def _summed(
+def _digest_columns(
     columns: list[NDArray[np.uint64]],
     rows: int,
     *,
-    named: str,
+    description: str,
     blocks: NDArray[np.uint64] | None = None,
-) -> Contents:
-    total, begun = 0, []
+) -> ContentDigest:
+    total, row_prefixes = 0, []
     for begin in range(0, rows, _CHUNK):
         pieces = [column[begin : begin + _CHUNK] for column in columns]
-        together = np.concatenate([piece.reshape(len(piece), -1) for piece in pieces], axis=1)
-        width, cells = together.itemsize * together.shape[1], together.tobytes()
+        chunk = np.concatenate([piece.reshape(len(piece), -1) for piece in pieces], axis=1)
+        width, cells = chunk.itemsize * chunk.shape[1], chunk.tobytes()
         hashed = [
-            blake2b(cells[at : at + width], digest_size=32).digest()
-            for at in range(0, len(cells), width)
+            blake2b(cells[start : start + width], digest_size=32).digest()
+            for start in range(0, len(cells), width)
         ]
-        total += sum(int.from_bytes(each, "big") for each in hashed)
-        begun.append(b"".join(each[:16] for each in hashed))
-    digest = sha256(named.encode())
+        total += sum(int.from_bytes(row_hash, "big") for row_hash in hashed)
+        row_prefixes.append(b"".join(row_hash[:16] for row_hash in hashed))
+    digest = sha256(description.encode())
     digests = np.zeros((rows, 3), np.uint64)
     # Other columns, other rows.
-    digests[:, :2] = np.frombuffer(b"".join(begun), "<u8").reshape(-1, 2)
+    digests[:, :2] = np.frombuffer(b"".join(row_prefixes), "<u8").reshape(-1, 2)
     digests[:, :2] ^= np.frombuffer(digest.digest()[:16], "<u8")
     if blocks is not None:
         digests[:, 2] = blocks
-    return Contents(
+    return ContentDigest(
         columns=digest.hexdigest(),
         rows=rows,
         total=total % _MODULUS,
@@ -131,16 +136,16 @@ def _summed(
     )
 
 
-def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:
+def _to_bits(values: NDArray[Any]) -> NDArray[np.uint64]:
     """`[N, …]` numbers as the bits of their doubles, with one zero and one NaN."""
     if values.dtype.kind not in "biuf":
-        return _texts_bits([str(value) for value in values.ravel()]).reshape(values.shape)
+        return _hash_texts([str(value) for value in values.ravel()]).reshape(values.shape)
     numbers = np.ascontiguousarray(values, dtype=np.float64) + 0.0
     numbers[np.isnan(numbers)] = np.nan
     return numbers.view(np.uint64)
 
 
-def order_of(
+def compute_row_order(
     digests: Sequence[NDArray[np.uint64]], ties: Sequence[NDArray[np.uint64]] = ()
 ) -> NDArray[np.int64]:
     """`[N]` the rows in an order that is theirs, in whatever order they came.
@@ -149,30 +154,30 @@ def order_of(
         digests: `[n, 3]` of one batch after another.
         ties: `[n]` of each batch: what else tells its rows apart.
     """
-    whole = np.concatenate(digests) if digests else np.empty((0, 3), np.uint64)
+    all_digests = np.concatenate(digests) if digests else np.empty((0, 3), np.uint64)
     keys = [np.concatenate(ties)] if ties else []
-    return np.lexsort([*keys, *whole.T[::-1]]).astype(np.int64, copy=False)
+    return np.lexsort([*keys, *all_digests.T[::-1]]).astype(np.int64, copy=False)
 
 
-def cells_of(table: Table, name: str) -> NDArray[np.uint64]:
+def encode_cells(table: RawTable, name: str) -> NDArray[np.uint64]:
     """`[N]` cells: what reads as a number by its value, anything else by its text.
 
     A whole number of 16 digits or more goes by its text: as doubles, two codes may be one.
     """
-    series: pl.Series = table.column(name)
+    series: pl.Series = table.get_column(name)
     if series.dtype.is_numeric() and not (series.dtype.is_integer() and has_codes(series)):
-        return _bits(series.cast(pl.Float64).fill_null(np.nan).to_numpy())
-    texts = plain_texts(table, name)
-    parsed = with_points(texts, table.decimal).cast(pl.Float64, strict=False)
-    bits = _bits(parsed.fill_null(np.nan).to_numpy())
+        return _to_bits(series.cast(pl.Float64).fill_null(np.nan).to_numpy())
+    texts = read_plain_texts(table, name)
+    parsed = normalize_decimal_points(texts, table.decimal).cast(pl.Float64, strict=False)
+    bits = _to_bits(parsed.fill_null(np.nan).to_numpy())
     others = parsed.is_null() | parsed.is_nan() | texts.str.contains(LONG_CODE)
     if others.any():
-        at = others.fill_null(True).to_numpy()
-        bits[at] = _texts_bits(texts.filter(others.fill_null(True)).to_list())
+        is_text = others.fill_null(True).to_numpy()
+        bits[is_text] = _hash_texts(texts.filter(others.fill_null(True)).to_list())
     return bits
 
 
-def _texts_bits(texts: list[str]) -> NDArray[np.uint64]:
+def _hash_texts(texts: list[str]) -> NDArray[np.uint64]:
     known = {
         text: int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
         for text in set(texts)

@@ -13,23 +13,23 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from parley.client.data.csv_text import open_plain, text_pieces
+from parley.client.data.csv_text import open_decompressed, read_text_pieces
 from parley.client.data.raw_table import DataError
 from parley.client.data.schema import FileFormat
 from parley.safe_io import toml_writing
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-_RECORDS = 200
+_MAX_RECORDS = 200
 _SEPARATOR_LINE = r"\"?sep=.?\"?[,;\t|]?"
 _NUMBER = r"[-+]?(\d+[.,]?\d*|[.,]\d+)(e[-+]?\d+)?"
-_BYTES = 2**22
+_PIECE_BYTES = 2**22
 
 
-def encoding_of(path: str | Path) -> str:
+def guess_encoding(path: str | Path) -> str:
     """The encoding of a file, as `file.encoding` names it; the whole file is read."""
     fitting = {name: codecs.getincrementaldecoder(name)() for name in ("utf-8", "windows-1252")}
-    with open_plain(path) as stream:
-        piece = stream.read(_BYTES)
+    with open_decompressed(path) as stream:
+        piece = stream.read(_PIECE_BYTES)
         if piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return "utf-16"
         while fitting:
@@ -40,36 +40,36 @@ def encoding_of(path: str | Path) -> str:
                     del fitting[name]
             if not piece:
                 break
-            piece = stream.read(_BYTES)
+            piece = stream.read(_PIECE_BYTES)
     return next(iter(fitting), "latin-1")
 
 
-def sniffed_separator(path: str | Path, encoding: str) -> str:
+def guess_separator(path: str | Path, encoding: str) -> str:
     """The separator of a file; a comma where nothing speaks for another."""
-    text = next(text_pieces(path, encoding), "")
+    text = next(read_text_pieces(path, encoding), "")
     if not text.strip():
         raise DataError("at least one record", "an empty file", path=path)
-    return separator_of(text)
+    return choose_separator(text)
 
 
-def other_separator(path: str | Path, file: FileFormat) -> DataError | None:
+def find_separator_fault(path: str | Path, file: FileFormat) -> DataError | None:
     """The fault of a CSV that looks written with another separator than `file` says; else None.
 
     It is the one thing to say of a file whose columns are not those of its schema.
     """
-    found = sniffed_separator(path, file.encoding)
+    found = guess_separator(path, file.encoding)
     if found == file.separator:
         return None
     expected = f"fields separated by {file.separator!r}, as file.separator of the schema says"
-    remedy = f"separator = {toml_writing.literal(found)} under [file] reads it"
+    remedy = f"separator = {toml_writing.format_toml_value(found)} under [file] reads it"
     return DataError(expected, f"ones that look separated by {found!r} ({remedy})", path=path)
 
 
-def separator_of(text: str) -> str:
+def choose_separator(text: str) -> str:
     """The separator of the records that `text` begins with."""
     best, found = (0, 0), ","
     for separator in SEPARATORS:
-        width, records = _widest(text, separator)[1:]
+        width, records = _count_fields(text, separator)[1:]
         if width > 1 and (records, width) > best:
             best, found = (records, width), separator
     return found
@@ -77,15 +77,15 @@ def separator_of(text: str) -> str:
 
 def check_first_line(path: str | Path, encoding: str, separator: str, *, header: bool) -> None:
     """Raise DataError if the first line has not a name for each column: say what stands there."""
-    text = next(text_pieces(path, encoding), "")
-    first, width, records = _widest(text, separator)
+    text = next(read_text_pieces(path, encoding), "")
+    first, width, records = _count_fields(text, separator)
     if first == width or records < 2 or not width:
         return
     expected = f"a first line with a name for each of {width} columns"
     if not header:
         raise DataError(f"{width} cells in every line", f"{first} in the first", path=path, row=1)
     got = f"one with {first} (delete what stands above the names)"
-    lines = _records(text, separator)
+    lines = _read_records(text, separator)
     others = lines[1:]
     if re.fullmatch(_SEPARATOR_LINE, text.lstrip("\ufeff").partition("\n")[0].strip()):
         got = "Excel's line sep= (delete what stands above the names)"
@@ -109,17 +109,17 @@ def _is_number(cells: list[str]) -> bool:
     return any(re.fullmatch(_NUMBER, cell.strip()) for cell in cells)
 
 
-def _widest(text: str, separator: str) -> tuple[int, int, int]:
+def _count_fields(text: str, separator: str) -> tuple[int, int, int]:
     """Fields of the first record, how many most of the others have, and how many have so many."""
-    widths = [len(fields) for fields in _records(text, separator)]
+    widths = [len(fields) for fields in _read_records(text, separator)]
     width, records = max(Counter(widths).items(), key=lambda entry: entry[1], default=(1, 0))
     return (widths[0] if widths else 1), width, records
 
 
-def _records(text: str, separator: str) -> list[list[str]]:
+def _read_records(text: str, separator: str) -> list[list[str]]:
     """Return the fields of the first records; none if it is no CSV."""
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
-        return [fields for _, fields in zip(range(_RECORDS), lines, strict=False)]
+        return [fields for _, fields in zip(range(_MAX_RECORDS), lines, strict=False)]
     except csv.Error:
         return []

@@ -20,23 +20,23 @@ from typing import BinaryIO, cast
 
 import polars as pl
 
-from parley.client.data.raw_table import DataError, Table
+from parley.client.data.raw_table import DataError, RawTable
 from parley.client.data.schema import FileFormat
 from parley.safe_io.os_errors import describe_cause
 
-_PIECE = 2**22
+_PIECE_BYTES = 2**22
 """Bytes read at a time."""
 
-_LONGEST = 2**24
+_MAX_RECORD_CHARS = 2**24
 """Characters of the longest record (or gap) that is read."""
 
-_MOST_COLUMNS = 2**16
-_MOST_SEPARATORS = 2**18
+_MAX_COLUMNS = 2**16
+_MAX_SEPARATORS = 2**18
 """Separators of a record, those within quoted text included: of more fields no table is made."""
 
 
 @contextlib.contextmanager
-def open_plain(path: str | Path) -> Iterator[BinaryIO]:
+def open_decompressed(path: str | Path) -> Iterator[BinaryIO]:
     """The file's content as a stream, decompressed where it is gzip."""
     try:
         with Path(path).open("rb") as file:
@@ -51,13 +51,13 @@ def open_plain(path: str | Path) -> Iterator[BinaryIO]:
         raise DataError("a readable file", describe_cause(error), path=path) from error
 
 
-def text_pieces(path: str | Path, encoding: str) -> Iterator[str]:
+def read_text_pieces(path: str | Path, encoding: str) -> Iterator[str]:
     """The file's text, a few MiB at a time, without a byte-order mark."""
     decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)()
     line = 1
-    with open_plain(path) as stream:
+    with open_decompressed(path) as stream:
         while True:
-            piece = stream.read(_PIECE)
+            piece = stream.read(_PIECE_BYTES)
             try:
                 text = decoder.decode(piece, final=not piece)
             except UnicodeDecodeError as error:
@@ -88,8 +88,8 @@ class _BoundedLines:
     def __iter__(self) -> Iterator[str]:
         for line in self._lines:
             self._separators += line.count(self._separator)
-            if self._separators > _MOST_SEPARATORS:
-                expected = f"records of at most {_MOST_SEPARATORS + 1:,} fields"
+            if self._separators > _MAX_SEPARATORS:
+                expected = f"records of at most {_MAX_SEPARATORS + 1:,} fields"
                 raise DataError(expected, "a wider one", path=self._path, row=self._line)
             self._passed += len(line)
             self._line += 1
@@ -110,7 +110,7 @@ class CsvBatch:
     line: int
     separator: str
 
-    def records(self) -> Iterator[tuple[int, list[str]]]:
+    def parse_records(self) -> Iterator[tuple[int, list[str]]]:
         """Each record's first line and its fields, as Python's `csv` reads them."""
         # Lines end at \n alone: \r\n leaves its \r to the csv module, which takes it off. Strict,
         # because a mark that is never closed would make one cell of all records after it.
@@ -123,33 +123,33 @@ class CsvBatch:
                 yield begin, fields
                 begin = self.line + reader.line_num
         except csv.Error as error:
-            raise _no_csv(error, path=self.path, line=begin) from error
+            raise _build_csv_error(error, path=self.path, line=begin) from error
 
-    def line_of(self, record: int) -> int:
+    def find_line(self, record: int) -> int:
         """The line on which record `record` (from 0) begins."""
         if '"' not in self.text:
             return self.line + record
-        return next(line for k, (line, _) in enumerate(self.records()) if k == record)
+        return next(line for k, (line, _) in enumerate(self.parse_records()) if k == record)
 
-    def rows(self, width: int) -> list[list[str]]:
+    def parse_rows(self, width: int) -> list[list[str]]:
         """The fields of all records, `width` of each."""
-        found: list[list[str]] = []
-        for line, fields in self.records():
+        rows: list[list[str]] = []
+        for line, fields in self.parse_records():
             if len(fields) != width:
                 got = "an empty line" if not fields else f"{len(fields)}"
                 raise DataError(f"{width} fields", got, path=self.path, row=line)
-            found.append(fields)
-        return found
+            rows.append(fields)
+        return rows
 
 
-def csv_batches(path: str | Path, *, separator: str, encoding: str) -> Iterator[CsvBatch]:
+def read_csv_batches(path: str | Path, *, separator: str, encoding: str) -> Iterator[CsvBatch]:
     """The records of a CSV, header included, in batches; without line ends at the file's end."""
     rest, line = "", 1
-    pieces = text_pieces(path, encoding)
+    pieces = read_text_pieces(path, encoding)
     while True:
         piece = next(pieces, None)
         rest += piece or ""
-        cut = len(rest) if piece is None else _records_end(rest, separator, path, line)
+        cut = len(rest) if piece is None else _find_records_end(rest, separator, path, line)
         body = rest[:cut].rstrip("\r\n")
         if body:
             yield CsvBatch(path=str(path), text=body, line=line, separator=separator)
@@ -158,13 +158,13 @@ def csv_batches(path: str | Path, *, separator: str, encoding: str) -> Iterator[
             rest = rest[len(body) :].partition("\n")[2]
         if piece is None:
             return
-        if len(rest) > _LONGEST:
-            expected = f"records of at most {_LONGEST:,} characters"
+        if len(rest) > _MAX_RECORD_CHARS:
+            expected = f"records of at most {_MAX_RECORD_CHARS:,} characters"
             got = "a longer one (a quotation mark that is never closed?)"
             raise DataError(expected, got, path=path, row=line)
 
 
-def _records_end(text: str, separator: str, path: str | Path, line: int) -> int:
+def _find_records_end(text: str, separator: str, path: str | Path, line: int) -> int:
     """Where the last record ends that surely ends within `text`, of which more is to come."""
     if '"' not in text:
         return text.rfind("\n") + 1
@@ -176,11 +176,11 @@ def _records_end(text: str, separator: str, path: str | Path, line: int) -> int:
             before, end = end, lines.end_record()
     except csv.Error as error:
         at = line + text[:end].count("\n")
-        raise _no_csv(error, path=path, line=at) from error
+        raise _build_csv_error(error, path=path, line=at) from error
     return before
 
 
-def _no_csv(error: csv.Error, *, path: str | Path, line: int) -> DataError:
+def _build_csv_error(error: csv.Error, *, path: str | Path, line: int) -> DataError:
     text = str(error)
     for part, expected, got in (
         ("unexpected end of data", "a quotation mark that is closed", "the end of the file"),
@@ -201,56 +201,56 @@ def _no_csv(error: csv.Error, *, path: str | Path, line: int) -> DataError:
     return DataError("CSV", text, path=path, row=line)
 
 
-def csv_names(path: str | Path, file: FileFormat) -> list[str]:
+def read_csv_names(path: str | Path, file: FileFormat) -> list[str]:
     """The columns' names; without a header column_1, column_2, …, as the first record has them."""
-    batch = next(csv_batches(path, separator=file.separator, encoding=file.encoding), None)
+    batch = next(read_csv_batches(path, separator=file.separator, encoding=file.encoding), None)
     if batch is None:
         raise DataError("at least one record", "an empty file", path=path)
-    first = next(batch.records())[1]
-    if len(first) > _MOST_COLUMNS:
-        raise DataError(f"at most {_MOST_COLUMNS:,} columns", f"{len(first):,}", path=path, row=1)
+    first = next(batch.parse_records())[1]
+    if len(first) > _MAX_COLUMNS:
+        raise DataError(f"at most {_MAX_COLUMNS:,} columns", f"{len(first):,}", path=path, row=1)
     if file.header:
         return [name.strip() for name in first]
     return [f"column_{at}" for at in range(1, len(first) + 1)]
 
 
-def csv_tables(
+def read_csv_tables(
     path: str | Path, file: FileFormat, names: list[str], wanted: list[str]
-) -> Iterator[Table]:
+) -> Iterator[RawTable]:
     """The cells of a CSV as text, in batches: of its columns `names` those that are wanted."""
     header = file.header
-    for batch in csv_batches(path, separator=file.separator, encoding=file.encoding):
-        content, header = (_without_header(batch) if header else batch), False
+    for batch in read_csv_batches(path, separator=file.separator, encoding=file.encoding):
+        content, header = (_drop_header(batch) if header else batch), False
         if not content.text:
             continue
         # Without quotation marks every line is a record, and its text isn't needed to count.
         lines = content if '"' in content.text else replace(content, text="")
-        yield Table(
+        yield RawTable(
             path=str(path),
-            frame=_cells(content, names)[wanted],  # by exact names: `select` takes patterns
+            frame=_parse_cells(content, names)[wanted],  # by exact names: `select` takes patterns
             arrays={},
             typed=False,
             null_values=file.null_values,
             decimal=file.decimal,
             row_unit="line",
-            row_number=lines.line_of,
+            row_number=lines.find_line,
         )
 
 
-def _without_header(batch: CsvBatch) -> CsvBatch:
-    begin = next((line for k, (line, _) in enumerate(batch.records()) if k == 1), None)
+def _drop_header(batch: CsvBatch) -> CsvBatch:
+    begin = next((line for k, (line, _) in enumerate(batch.parse_records()) if k == 1), None)
     if begin is None:
         return replace(batch, text="")
     return replace(batch, text=batch.text.split("\n", begin - batch.line)[-1], line=begin)
 
 
-def _cells(batch: CsvBatch, names: list[str]) -> pl.DataFrame:
+def _parse_cells(batch: CsvBatch, names: list[str]) -> pl.DataFrame:
     """The batch as a frame of text: a record's cells, whatever other records hold."""
     text, types = batch.text, dict.fromkeys(names, pl.String)
     quoted = '"' in text
     lines = text.count("\n") + 1
     # Of a record of millions of fields polars makes as many columns before it refuses it.
-    narrow = text.count(batch.separator) - lines * (len(names) - 1) <= _MOST_SEPARATORS
+    narrow = text.count(batch.separator) - lines * (len(names) - 1) <= _MAX_SEPARATORS
     # Polars alone takes a byte-order mark off, and \r within a line for a part of its cell.
     if narrow and not text.startswith("\ufeff") and text.count("\r") == text.count("\r\n"):
         # What raises, a record too wide or a quotation mark within a field, is read more slowly.
@@ -267,7 +267,7 @@ def _cells(batch: CsvBatch, names: list[str]) -> pl.DataFrame:
             # field; a quotation mark within a field can make one record of two.
             if not (quoted or frame[names[-1]].null_count()):
                 return frame
-            if len(batch.rows(len(names))) == frame.height:
+            if len(batch.parse_rows(len(names))) == frame.height:
                 return frame
-    columns = zip(*batch.rows(len(names)), strict=True)
+    columns = zip(*batch.parse_rows(len(names)), strict=True)
     return pl.DataFrame(dict(zip(names, columns, strict=True)), types)

@@ -8,9 +8,10 @@ checked against the schema, counted and distinguished by what they hold. Neither
 imported.
 
     >>> import numpy as np
-    >>> frame_of((np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([0, 1]))).columns["x2"].tolist()
+    >>> build_memory_table((np.array([[1.0, 2.0], [3.0, 4.0]]),
+    ...     np.array([0, 1]))).columns["x2"].tolist()
     [2.0, 4.0]
-    >>> sorted(frame_of({"age": [30, None], "sick": ["no", "yes"]}).columns)
+    >>> sorted(build_memory_table({"age": [30, None], "sick": ["no", "yes"]}).columns)
     ['age', 'sick']
 """
 
@@ -32,8 +33,8 @@ from parley.client.data.raw_table import DataError
 from parley.client.data.schema import Schema
 from parley.privacy.ledger.database_url import check_source
 
-_WHERE = "in memory"
-_NOT_THERE = frozenset({"None", "nan", "NaN", "<NA>", "NaT"})
+_IN_MEMORY = "in memory"
+_MISSING_OBJECTS = frozenset({"None", "nan", "NaN", "<NA>", "NaT"})
 """What objects that stand for a missing value are called, whichever library they are of."""
 
 _SIGNED_64, _SIGNED_128 = 2**63, 2**127
@@ -42,7 +43,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Frame:
+class MemoryTable:
     """Columns in memory, `[N]` or `[N, …]`; a missing value is NaN, or "" among texts.
 
     Attributes:
@@ -52,7 +53,7 @@ class Frame:
     """
 
     columns: Mapping[str, Array]
-    name: str = _WHERE
+    name: str = _IN_MEMORY
     label: str = ""
 
 
@@ -85,31 +86,33 @@ class SqlQuery:
         return self.database.partition("?")[0]
 
 
-Source = str | Path | Frame | SqlQuery
+Source = str | Path | MemoryTable | SqlQuery
 """A file, columns in memory, or a query."""
 
 
-def name_of(source: Source) -> str | Path:
+def get_source_name(source: Source) -> str | Path:
     """What errors call it."""
     return source if isinstance(source, str | Path) else source.name
 
 
-def frame_of(data: Any, *, schema: Schema | None = None, name: str = _WHERE) -> Frame:
+def build_memory_table(
+    data: Any, *, schema: Schema | None = None, name: str = _IN_MEMORY
+) -> MemoryTable:
     """What is given, as columns (the module's table), called `name` in errors.
 
     The schema names the columns of arrays, in its order; without one they are x1, x2, … (x where a
     record has an array) and y.
     """
-    if isinstance(data, Frame):
+    if isinstance(data, MemoryTable):
         return data
     if isinstance(data, tuple):
         if len(data) != 2:
             raise DataError("a pair (X, y)", f"a tuple of {len(data)}", path=name)
-        return _frame_of_pair(*data, schema, name)
+        return _build_table_from_pair(*data, schema, name)
     if isinstance(data, Mapping) or hasattr(data, "columns"):
-        return Frame(columns=columns_of(data, schema, name), name=name)
+        return MemoryTable(columns=to_columns(data, schema, name), name=name)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "dtype"):
-        return _frame_of_pair(*_stacked(data, name), schema, name)
+        return _build_table_from_pair(*_stack_pairs(data, name), schema, name)
     expected = "a frame, columns by name, a pair (X, y), or a Dataset of pairs"
     raise DataError(expected, type(data).__name__, path=name)
 
@@ -118,11 +121,11 @@ def has_names(data: Any) -> bool:
     """Return whether the columns of what `frame_of` takes have names."""
     if isinstance(data, tuple) and len(data) == 2:
         data = data[0]
-    return isinstance(data, Mapping | Frame) or hasattr(data, "columns")
+    return isinstance(data, Mapping | MemoryTable) or hasattr(data, "columns")
 
 
-def columns_of(
-    frame: Any, schema: Schema | None = None, where: str | Path = _WHERE
+def to_columns(
+    frame: Any, schema: Schema | None = None, where: str | Path = _IN_MEMORY
 ) -> dict[str, Array]:
     """The columns of a polars or pandas frame, or of a mapping, as arrays.
 
@@ -130,16 +133,16 @@ def columns_of(
     column of shape [N, 1] is `[N]`, unless the schema has it as an array.
     """
     names = list(frame.keys()) if isinstance(frame, Mapping) else list(frame.columns)
-    check_once(names, path=where, where="in the frame")
-    known = {} if schema is None else schema.columns
-    arrays = {name for name, column in known.items() if isinstance(column, ArrayColumn)}
-    found = {}
+    check_unique_names(names, path=where, where="in the frame")
+    schema_columns = {} if schema is None else schema.columns
+    arrays = {name for name, column in schema_columns.items() if isinstance(column, ArrayColumn)}
+    columns = {}
     for name in names:
-        cells = _cells(frame[name])
+        cells = _to_array(frame[name])
         flat = cells.ndim == 2 and cells.shape[1] == 1 and str(name) not in arrays
-        found[str(name)] = cells[:, 0] if flat else cells
-    _check_lengths(found, where)
-    return found
+        columns[str(name)] = cells[:, 0] if flat else cells
+    _check_lengths(columns, where)
+    return columns
 
 
 def _check_lengths(columns: Mapping[str, Array], where: str | Path) -> None:
@@ -155,7 +158,7 @@ def _check_lengths(columns: Mapping[str, Array], where: str | Path) -> None:
             )
 
 
-def check_once(
+def check_unique_names(
     names: Iterable[Any], *, path: str | Path, where: str = "in the file; in a query AS does"
 ) -> None:
     """Raise DataError if two columns have one name. Names are compared as text: 5 is "5".
@@ -179,7 +182,7 @@ def check_once(
     raise DataError(expected, got, path=path)
 
 
-def _cells(values: Any) -> Array:
+def _to_array(values: Any) -> Array:
     if isinstance(values, pl.Series) and (
         values.dtype.is_decimal() or (values.dtype.is_integer() and values.null_count())
     ):
@@ -192,22 +195,22 @@ def _cells(values: Any) -> Array:
     if cells.dtype.kind in "biufU" or cells.dtype.kind not in "OT":
         return cells
     flat = cells.ravel().tolist()
-    there = [value for value in flat if not _absent(value)]
-    if not there:
+    present = [value for value in flat if not _is_missing(value)]
+    if not present:
         return np.full(cells.shape, np.nan)
-    if len(there) == len(flat) and len(set(map(type, flat))) == 1:
+    if len(present) == len(flat) and len(set(map(type, flat))) == 1:
         # Objects of one type: truth values and whole numbers stay what they are.
         typed = np.array(flat)
         if typed.dtype.kind in "bi":
             return typed.reshape(cells.shape)
     numbers = (int, float, Decimal, np.integer, np.floating)
-    if all(isinstance(v, numbers) and not isinstance(v, bool) for v in there):
-        if not any(map(_needs_digits, there)):
-            known = [np.nan if _absent(value) else float(value) for value in flat]
+    if all(isinstance(v, numbers) and not isinstance(v, bool) for v in present):
+        if not any(map(_needs_digits, present)):
+            known = [np.nan if _is_missing(value) else float(value) for value in flat]
             return np.array(known, np.float64).reshape(cells.shape)
-        exact = np.array([None if _absent(value) else value for value in flat], object)
+        exact = np.array([None if _is_missing(value) else value for value in flat], object)
         return exact.reshape(cells.shape)
-    texts = ["" if value is None or _absent(value) else str(value) for value in flat]
+    texts = ["" if value is None or _is_missing(value) else str(value) for value in flat]
     return np.array(texts, np.str_).reshape(cells.shape)
 
 
@@ -218,16 +221,16 @@ def _needs_digits(value: Any) -> bool:
     return math.isfinite(value) and abs(value) > LONGEST_NUMBER and value == int(value)
 
 
-def series_of(name: str, values: Array) -> pl.Series:
+def to_series(name: str, values: Array) -> pl.Series:
     """Return a column of a frame, `[N]`, as a series; whole numbers keep all of their digits."""
     if values.dtype.kind != "O":
         return pl.Series(name, values)
     cells = values.tolist()
-    there = [value for value in cells if value is not None]
-    if not all(math.isfinite(value) and value == int(value) for value in there):
+    present = [value for value in cells if value is not None]
+    if not all(math.isfinite(value) and value == int(value) for value in present):
         return pl.Series(name, [None if value is None else float(value) for value in cells])
     whole = [None if value is None else int(value) for value in cells]
-    largest = max(map(abs, map(int, there)), default=0)
+    largest = max(map(abs, map(int, present)), default=0)
     if largest < _SIGNED_64:
         return pl.Series(name, whole, dtype=pl.Int64)
     if largest < _SIGNED_128:
@@ -235,45 +238,47 @@ def series_of(name: str, values: Array) -> pl.Series:
     return pl.Series(name, [None if value is None else str(value) for value in whole], pl.String)
 
 
-def _absent(value: Any) -> bool:
+def _is_missing(value: Any) -> bool:
     """A missing value's object, and not a text that is spelt like one."""
-    return not isinstance(value, str) and str(value) in _NOT_THERE
+    return not isinstance(value, str) and str(value) in _MISSING_OBJECTS
 
 
-def _frame_of_pair(features: Any, labels: Any, schema: Schema | None, where: str) -> Frame:
+def _build_table_from_pair(
+    features: Any, labels: Any, schema: Schema | None, where: str
+) -> MemoryTable:
     """Return X's columns and y, which is the label."""
-    named = _name_of_labels(labels) if schema is None else schema.label_column
+    named = _get_label_name(labels) if schema is None else schema.label_column
     label = named or "y"
     if isinstance(features, Mapping) or hasattr(features, "columns"):
-        columns = columns_of(features, schema, where)
+        columns = to_columns(features, schema, where)
     else:
-        columns = columns_of_array(np.asarray(features), schema, where)
+        columns = split_array_columns(np.asarray(features), schema, where)
     if label in columns:
         raise DataError(f"the label {label!r} in y alone", "a column of X, too", path=where)
     rows = max((len(values) for values in columns.values() if values.ndim), default=0)
-    own = {label: _column_of_labels(labels, rows, where)}
-    return Frame(columns={**columns, **own}, name=where, label=label)
+    label_column = {label: _read_label_column(labels, rows, where)}
+    return MemoryTable(columns={**columns, **label_column}, name=where, label=label)
 
 
-def _name_of_labels(labels: Any) -> str:
+def _get_label_name(labels: Any) -> str:
     """Return the name of a series, or of a frame's one column; empty if there is none."""
-    names = _names_of(labels)
+    names = _list_column_names(labels)
     named = names[0] if len(names) == 1 else getattr(labels, "name", None)
     return named if isinstance(named, str) else ""
 
 
-def _names_of(labels: Any) -> list[Any]:
+def _list_column_names(labels: Any) -> list[Any]:
     """Return the names of a frame's or a mapping's columns; none for anything else."""
     return list(labels.keys() if isinstance(labels, Mapping) else getattr(labels, "columns", ()))
 
 
-def _column_of_labels(labels: Any, rows: int, where: str) -> Array:
+def _read_label_column(labels: Any, rows: int, where: str) -> Array:
     """`[N]` the labels of N rows, from y of shape [N] or [N, 1]."""
     expected = f"y of shape [{rows}] or [{rows}, 1], a label for each row of X"
-    if len(names := _names_of(labels)) > 1:
+    if len(names := _list_column_names(labels)) > 1:
         raise DataError(expected, f"{len(names)} columns (give one of them)", path=where)
     try:
-        cells = _cells(labels[names[0]] if names else labels)
+        cells = _to_array(labels[names[0]] if names else labels)
     except ValueError:
         raise DataError(expected, "rows of unequal lengths", path=where) from None
     if cells.shape == (rows, 1):
@@ -290,7 +295,7 @@ def _column_of_labels(labels: Any, rows: int, where: str) -> Array:
     return cells
 
 
-def columns_of_array(features: Array, schema: Schema | None, where: str) -> dict[str, Array]:
+def split_array_columns(features: Array, schema: Schema | None, where: str) -> dict[str, Array]:
     """X's columns by the names of the schema's features, in its order; x1, x2, … without one."""
     if features.ndim < 2:
         got = f"shape {features.shape} (Reshape your data: one row is [1, p])"
@@ -298,7 +303,7 @@ def columns_of_array(features: Array, schema: Schema | None, where: str) -> dict
     if schema is None:
         if features.ndim > 2:
             return {"x": features}
-        return {f"x{at + 1}": _cells(features[:, at]) for at in range(features.shape[1])}
+        return {f"x{at + 1}": _to_array(features[:, at]) for at in range(features.shape[1])}
     known = schema.features
     arrays = [name for name, column in known.items() if isinstance(column, ArrayColumn)]
     if len(known) == len(arrays) == 1:
@@ -306,15 +311,15 @@ def columns_of_array(features: Array, schema: Schema | None, where: str) -> dict
     every = [name for name in schema.columns if name not in schema.labels]
     if features.shape[1:] == (len(every),) != (len(known),) and not arrays:
         # As wide as what the schema was made from: ignored columns have their place.
-        return {name: _cells(features[:, at]) for at, name in enumerate(every) if name in known}
+        return {name: _to_array(features[:, at]) for at, name in enumerate(every) if name in known}
     if arrays or features.shape[1:] != (len(known),):
         columns = f"{len(known)} columns" + (f", of which {arrays} are arrays" if arrays else "")
         expected = f"X as the schema has it ({columns}); columns by name fit every schema"
         raise DataError(expected, f"shape {features.shape}", path=where)
-    return {name: _cells(features[:, at]) for at, name in enumerate(known)}
+    return {name: _to_array(features[:, at]) for at, name in enumerate(known)}
 
 
-def _stacked(dataset: Any, where: str) -> tuple[Array, Array]:
+def _stack_pairs(dataset: Any, where: str) -> tuple[Array, Array]:
     """`[N, …]` and `[N]` of a map-style data set of pairs."""
     pairs = [dataset[at] for at in range(len(dataset))]
     if not pairs or any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs):

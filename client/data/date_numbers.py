@@ -5,9 +5,9 @@ schema ignores such a column and names the form, so that a person can make an ag
 days of it.
 
     >>> import polars as pl
-    >>> date_form(pl.Series([20240131, 20231224, 20240229]))
+    >>> find_date_form(pl.Series([20240131, 20231224, 20240229]))
     'YYYYMMDD'
-    >>> date_form(pl.Series([20240131, 20241399])), date_form(pl.Series([1931, 2004]))
+    >>> find_date_form(pl.Series([20240131, 20241399])), find_date_form(pl.Series([1931, 2004]))
     ('', '')
 """
 
@@ -16,8 +16,8 @@ from __future__ import annotations
 import polars as pl
 
 _FIRST_YEAR, _LAST_YEAR = 1900, 2100
-_LEAST_DATE = 10_000
-_FEW_MARKS = 3
+_MIN_DATE = 10_000
+_MAX_MARKS = 3
 """Different values that may stand for no date: 0, 99999999."""
 
 _EPOCHS = {"seconds": 1, "milliseconds": 10**3}
@@ -25,11 +25,11 @@ _EPOCH_RANGE = (946_684_800, 2_051_222_400)
 """2000-01-01 to 2035-01-01, in seconds since 1970: earlier times are taken as numbers. Finer units
 have 16 digits and more, as codes do."""
 
-_LEAST_DISTINCT = {"YYMMDD": 20, "seconds": 10}
+_MIN_DISTINCT = {"YYMMDD": 20, "seconds": 10}
 """Different values that a form needs. Other numbers have it by chance, too."""
 
 
-def date_form(numbers: pl.Series) -> str:
+def find_date_form(numbers: pl.Series) -> str:
     """Return the form in which all numbers are dates or times; empty if they are not.
 
     Up to three other values are allowed if they stand in fewer than half of the cells.
@@ -37,21 +37,21 @@ def date_form(numbers: pl.Series) -> str:
     Args:
         numbers: whole numbers, null where one is missing.
     """
-    if not numbers.null_count() < len(numbers) or int(numbers.max()) < _LEAST_DATE:  # type: ignore[arg-type]
+    if not numbers.null_count() < len(numbers) or int(numbers.max()) < _MIN_DATE:  # type: ignore[arg-type]
         return ""
     values = numbers.drop_nulls().value_counts(name="records")
     shown, records = values[:, 0].cast(pl.Int64, strict=False), values["records"]
-    for form, dates in _fits(shown).items():
+    for form, dates in _match_forms(shown).items():
         fits = dates.fill_null(False)  # beyond 64 bits
         others = records.filter(~fits)
-        if len(others) > _FEW_MARKS or 2 * int(others.sum()) >= int(records.sum()):
+        if len(others) > _MAX_MARKS or 2 * int(others.sum()) >= int(records.sum()):
             continue
-        if int(fits.sum()) >= max(_LEAST_DISTINCT.get(form.split()[0], 2), 2 * len(others)):
+        if int(fits.sum()) >= max(_MIN_DISTINCT.get(form.split()[0], 2), 2 * len(others)):
             return form
     return ""
 
 
-def _fits(values: pl.Series) -> dict[str, pl.Series]:
+def _match_forms(values: pl.Series) -> dict[str, pl.Series]:
     """Form → `[K]` whether each value is a date in it, the likeliest form first."""
     tail, middle = values % 100, values // 100 % 100
     year, date = values % 10_000, values // 1_000_000

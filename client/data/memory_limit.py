@@ -11,7 +11,7 @@ What a process may still take is the least of its limits (`ulimit -v`, `ulimit -
 control group's and the machine's free memory; each is read from the kernel and left out where the
 kernel doesn't tell.
 
-    >>> Room(bytes=16_000, source="a test").records(features=8)
+    >>> MemoryLimit(bytes=16_000, source="a test").compute_max_records(features=8)
     100
 """
 
@@ -25,39 +25,39 @@ from pathlib import Path
 from parley.client.data.raw_table import DataError
 
 GIB = 2**30
-_SHARE = 0.75
+_USABLE_SHARE = 0.75
 """Of what is left: the rest is for the libraries' own use while they read."""
 
-_MOST_GIB = 2.0**20
+_MAX_GIB = 2.0**20
 
-_RESERVE = 2**28
+_RESERVED_BYTES = 2**28
 """Bytes that have to be left for the next batch: a library that gets none ends the process."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
+class MemoryLimit:
     """Memory for the records of one file, and what says so, for the error."""
 
     bytes: int
     source: str
 
-    def records(self, *, features: int) -> int:
+    def compute_max_records(self, *, features: int) -> int:
         """How many records of so many features fit."""
         return self.bytes // (16 * (features + 2))
 
     def check_records(self, count: int, *, features: int, path: str | Path) -> None:
         """Raises DataError where so many records of so many features don't fit."""
-        most = self.records(features=features)
-        if count > most:
-            expected = f"at most {most:,} records of {features} features ({self.source})"
+        max_records = self.compute_max_records(features=features)
+        if count > max_records:
+            expected = f"at most {max_records:,} records of {features} features ({self.source})"
             raise DataError(expected, f"{count:,} or more", path=path)
 
-    def check_left(self, path: str | Path) -> None:
+    def check_free_memory(self, path: str | Path) -> None:
         """Raises DataError where this process may hardly take more memory."""
-        left = min(_left(), default=_RESERVE)
-        if left < _RESERVE:
-            expected = f"{_RESERVE // 2**20} MiB of memory left to go on reading"
-            raise DataError(expected, f"{max(left, 0) // 2**20} MiB", path=path)
+        free = min(_list_free_bytes(), default=_RESERVED_BYTES)
+        if free < _RESERVED_BYTES:
+            expected = f"{_RESERVED_BYTES // 2**20} MiB of memory left to go on reading"
+            raise DataError(expected, f"{max(free, 0) // 2**20} MiB", path=path)
 
     def check_bytes(self, size: int, *, path: str | Path) -> None:
         """Raises DataError where values of so many bytes don't fit."""
@@ -66,17 +66,17 @@ class Room:
             raise DataError(expected, f"{size / GIB:.2f} GiB or more", path=path)
 
 
-def room_for(max_gib: float) -> Room:
+def compute_memory_limit(max_gib: float) -> MemoryLimit:
     """The room that `file.max-gib` gives, less where this process may not take as much."""
-    stated = int(min(max_gib, _MOST_GIB) * GIB)
-    left = int(min(_left(), default=stated) * _SHARE)
-    if left < stated:
-        shown = f"{left / GIB:.2f} GiB: three quarters of the memory this process may still take"
-        return Room(bytes=max(left, 0), source=shown)
-    return Room(bytes=stated, source=f"{max_gib:g} GiB: file.max-gib in the schema")
+    stated = int(min(max_gib, _MAX_GIB) * GIB)
+    free = int(min(_list_free_bytes(), default=stated) * _USABLE_SHARE)
+    if free < stated:
+        shown = f"{free / GIB:.2f} GiB: three quarters of the memory this process may still take"
+        return MemoryLimit(bytes=max(free, 0), source=shown)
+    return MemoryLimit(bytes=stated, source=f"{max_gib:g} GiB: file.max-gib in the schema")
 
 
-def _left() -> Iterator[int]:
+def _list_free_bytes() -> Iterator[int]:
     pages = Path("/proc/self/statm")
     if pages.is_file():
         fields = pages.read_text().split()
@@ -90,26 +90,34 @@ def _left() -> Iterator[int]:
         for line in machine.read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 yield int(line.split()[1]) * 1024
-    yield from _left_in_groups()
+    yield from _list_free_in_groups()
 
 
-def _left_in_groups() -> Iterator[int]:
+def _list_free_in_groups() -> Iterator[int]:
     """What each control group (version 2) above this process leaves it."""
-    own = Path("/proc/self/cgroup")
+    group_file = Path("/proc/self/cgroup")
     root = Path("/sys/fs/cgroup")
-    entries = own.read_text().splitlines() if own.is_file() else []
+    entries = group_file.read_text().splitlines() if group_file.is_file() else []
     names = [entry.removeprefix("0::/") for entry in entries if entry.startswith("0::/")]
     for name in names:
         group = root / name
         for folder in (group, *group.parents):
-            most, used = folder / "memory.max", folder / "memory.current"
-            if most.is_file() and used.is_file() and (text := most.read_text().strip()) != "max":
-                yield int(text) - int(used.read_text()) + _reclaimable(folder / "memory.stat")
+            max_file, current_file = folder / "memory.max", folder / "memory.current"
+            if (
+                max_file.is_file()
+                and current_file.is_file()
+                and (text := max_file.read_text().strip()) != "max"
+            ):
+                yield (
+                    int(text)
+                    - int(current_file.read_text())
+                    + _read_reclaimable(folder / "memory.stat")
+                )
             if folder == root:
                 break
 
 
-def _reclaimable(stat: Path) -> int:
+def _read_reclaimable(stat: Path) -> int:
     """The group's file cache, which the kernel gives back when memory is asked for."""
     for line in stat.read_text().splitlines() if stat.is_file() else []:
         if line.startswith("inactive_file "):

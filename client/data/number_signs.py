@@ -4,9 +4,9 @@ A draft of a schema names them, and so does the error of a run, so that a person
 out of the cells. No function here changes a cell: only its author knows what `1.234` means.
 
     >>> import polars as pl
-    >>> signs_in(pl.Series(["1,234", "999", "56,001"]))
+    >>> find_signs(pl.Series(["1,234", "999", "56,001"]))
     ('thousands marks',)
-    >>> signs_in(pl.Series(["12 mg", "7 mg"])), signs_in(pl.Series(["north", "south"]))
+    >>> find_signs(pl.Series(["12 mg", "7 mg"])), find_signs(pl.Series(["north", "south"]))
     (('units',), ())
 """
 
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import polars as pl
 
-_MOST_CELLS = 0.9
-_FEW_UNITS = 3
+_MIN_SHARE = 0.9
+_MAX_UNITS = 3
 _MARK = r"[.,'’\u00a0\u2007\u2009\u202f ]"
 _DIGITS = rf"(?:\d{{1,3}}(?:{_MARK}\d{{2,3}})*{_MARK}\d{{3}}|\p{{Nd}}+)"
 _PLAIN = rf"(?:{_DIGITS}(?:[.,]\d*)?|[.,]\d+)(?:[eE][-+]?\d+)?"
@@ -38,14 +38,14 @@ _SIGNS = {
 _PLAINLY = "written plainly they can be learned from"
 
 
-def signs_in(texts: pl.Series) -> tuple[str, ...]:
+def find_signs(texts: pl.Series) -> tuple[str, ...]:
     """Return the names of the signs in texts of which most are numbers; none if few are.
 
     Args:
         texts: cells without white space at their ends, none of them missing.
     """
     numbers = texts.filter(texts.str.contains(_SIGNED))
-    if not len(texts) or len(numbers) <= _MOST_CELLS * len(texts):
+    if not len(texts) or len(numbers) <= _MIN_SHARE * len(texts):
         return ()
     found = [name for name, sign in _SIGNS.items() if bool(numbers.str.contains(sign).any())]
     commas = bool(numbers.str.contains(r"^[^.,]*,\d{1,2}(?:\D|$)|,\d{4}").any())
@@ -55,14 +55,14 @@ def signs_in(texts: pl.Series) -> tuple[str, ...]:
         and "thousands marks" not in found
     ):
         found.append("both decimal points and commas")
-    if units := _units_of(numbers):
-        if len(units) > _FEW_UNITS:  # house numbers, codes
+    if units := _find_units(numbers):
+        if len(units) > _MAX_UNITS:  # house numbers, codes
             return ()
         found.append("units")
     return tuple(found)
 
 
-def _units_of(numbers: pl.Series) -> set[str]:
+def _find_units(numbers: pl.Series) -> set[str]:
     """Return the different words behind the numbers."""
     others = numbers.filter(~numbers.str.contains(rf"^[-+]?{_PLAIN}$"))
     words = others.str.extract(rf"(?:\d|[.,])\s?({_UNIT})\)?$").drop_nulls()
@@ -82,12 +82,12 @@ def describe_signs(signs: tuple[str, ...]) -> str:
     return f"numbers with {listed}: {_PLAINLY}"
 
 
-def may_be_thousands(texts: pl.Series, mark: str) -> bool:
+def has_thousands_pattern(texts: pl.Series, mark: str) -> bool:
     """Return whether every mark stands before exactly three digits, as thousands marks do.
 
     A number that begins with a zero, 0.125, is none with thousands.
 
-    >>> [may_be_thousands(pl.Series(cells), ".") for cells in (["1.234", "999"], ["0.125"])]
+    >>> [has_thousands_pattern(pl.Series(cells), ".") for cells in (["1.234", "999"], ["0.125"])]
     [True, False]
     """
     marked = texts.filter(texts.str.contains(mark, literal=True))

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_LARGEST_FOOTER = 2**25
-_DEEPEST = 12
+_MAX_FOOTER_BYTES = 2**25
+_MAX_DEPTH = 12
 """Structures within each other: a footer has 6."""
-_LARGEST_ALLOCATION = 2**31
+_MAX_ALLOCATION = 2**31
 
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
 _ENCODINGS = {0, 2, 3, 4, 5, 6, 8, 9}
@@ -40,30 +40,30 @@ class RowGroupSize:
     bytes: int
 
 
-class _Compact:
+class _ThriftReader:
     """Values of Thrift's compact protocol, read one after another."""
 
     def __init__(self, data: Any, position: int, end: int) -> None:
         self._data, self.position, self._end = data, position, end
 
-    def _byte(self) -> int:
+    def _read_byte(self) -> int:
         if not 0 <= self.position < self._end:
             raise ValueError("cut data")
         self.position += 1
         return int(self._data[self.position - 1])
 
-    def _unsigned(self) -> int:
+    def _read_unsigned(self) -> int:
         value = shift = 0
         while shift < 70:
-            byte = self._byte()
+            byte = self._read_byte()
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
             shift += 7
         raise ValueError("a number of more than 64 bits")
 
-    def _signed(self) -> int:
-        value = self._unsigned()
+    def _read_signed(self) -> int:
+        value = self._read_unsigned()
         return (value >> 1) ^ -(value & 1)
 
     def _skip(self, count: int) -> int:
@@ -74,36 +74,36 @@ class _Compact:
 
     def read_struct(self, depth: int = 0) -> dict[int, Any]:
         """Return the fields by number; a number that comes twice is refused."""
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise ValueError("structures that are too deep")
         fields: dict[int, Any] = {}
         number = 0
-        while kind := self._byte():
-            number = number + (kind >> 4) if kind >> 4 else self._signed()
+        while kind := self._read_byte():
+            number = number + (kind >> 4) if kind >> 4 else self._read_signed()
             if number in fields:
                 raise ValueError("a field that comes twice")
             kind &= 0x0F
-            fields[number] = kind == 1 if kind in (1, 2) else self._value(kind, depth)
+            fields[number] = kind == 1 if kind in (1, 2) else self._read_value(kind, depth)
         return fields
 
-    def _value(self, kind: int, depth: int) -> Any:
+    def _read_value(self, kind: int, depth: int) -> Any:
         match kind:
             case 1 | 2 | 3:
-                return self._byte()
+                return self._read_byte()
             case 4 | 5 | 6:
-                return self._signed()
+                return self._read_signed()
             case 7:
                 return self._skip(8)
             case 8:
-                size = self._unsigned()
+                size = self._read_unsigned()
                 begin = self._skip(size)
                 return bytes(self._data[begin : begin + size])
             case 9 | 10:
-                head = self._byte()
-                size = head >> 4 if head >> 4 < 15 else self._unsigned()
+                head = self._read_byte()
+                size = head >> 4 if head >> 4 < 15 else self._read_unsigned()
                 if size > self._end - self.position:
                     raise ValueError("cut data")
-                return [self._value(head & 0x0F, depth + 1) for _ in range(size)]
+                return [self._read_value(head & 0x0F, depth + 1) for _ in range(size)]
             case 12:
                 return self.read_struct(depth + 1)
         raise ValueError("a type that Parquet has not")
@@ -128,17 +128,17 @@ def _measure(data: mmap.mmap, columns: Collection[str]) -> list[RowGroupSize]:
     (size,) = struct.unpack("<I", data[end : end + 4])
     if data[-4:] != b"PAR1" or size > end:
         raise ValueError("no footer of a Parquet file")
-    if size > _LARGEST_FOOTER:
-        raise ValueError(f"a footer of more than {_LARGEST_FOOTER // 2**20} MiB")
+    if size > _MAX_FOOTER_BYTES:
+        raise ValueError(f"a footer of more than {_MAX_FOOTER_BYTES // 2**20} MiB")
     try:
-        footer = _Compact(data, end - size, end).read_struct()
-        names = _leaf_names(footer[2])
+        footer = _ThriftReader(data, end - size, end).read_struct()
+        names = _list_leaf_names(footer[2])
         groups = []
         for group in footer[4]:
             if len(group[1]) != len(names):
                 raise ValueError("a row group without one of its columns")
             read = [
-                _chunk_bytes(data, chunk, name, group[3])
+                _measure_chunk(data, chunk, name, group[3])
                 for name, chunk in zip(names, group[1], strict=True)
                 if name in columns
             ]
@@ -150,27 +150,27 @@ def _measure(data: mmap.mmap, columns: Collection[str]) -> list[RowGroupSize]:
     return groups
 
 
-def _leaf_names(elements: list[dict[int, Any]]) -> list[str]:
+def _list_leaf_names(elements: list[dict[int, Any]]) -> list[str]:
     """Return, for each column that has pages, the name of the top-level column around it."""
     names: list[str] = []
-    left = [elements[0].get(5, 0)]  # children to come, of each structure that is open
+    open_children = [elements[0].get(5, 0)]  # children to come, of each structure that is open
     top = ""
     for element in elements[1:]:
-        while left and not left[-1]:
-            left.pop()
-        if not left:
+        while open_children and not open_children[-1]:
+            open_children.pop()
+        if not open_children:
             raise ValueError("a schema of other columns than it states")
-        if len(left) == 1:
+        if len(open_children) == 1:
             top = element[4].decode("utf-8", "replace")
-        left[-1] -= 1
+        open_children[-1] -= 1
         if children := element.get(5, 0):
-            left.append(children)
+            open_children.append(children)
         else:
             names.append(top)
     return names
 
 
-def _chunk_bytes(data: mmap.mmap, chunk: dict[int, Any], name: str, rows: int) -> int:
+def _measure_chunk(data: mmap.mmap, chunk: dict[int, Any], name: str, rows: int) -> int:
     """Return the bytes of a column's pages in a row group, compressed or not, as more."""
     stated = chunk[3]
     if 1 in chunk or stated[3][0].decode("utf-8", "replace") != name or stated[5] != rows:
@@ -184,20 +184,20 @@ def _chunk_bytes(data: mmap.mmap, chunk: dict[int, Any], name: str, rows: int) -
     begins = set()
     while position < end and values < rows:
         begins.add(position)
-        reader = _Compact(data, position, end)
+        reader = _ThriftReader(data, position, end)
         header = reader.read_struct()
         unpacked, packed = header[2], header[3]
         position = reader.position + packed
-        if not (0 <= unpacked < _LARGEST_ALLOCATION and packed >= 0 and position <= end):
+        if not (0 <= unpacked < _MAX_ALLOCATION and packed >= 0 and position <= end):
             raise ValueError("a page of more bytes than its column has")
         total += max(unpacked, packed)
-        values += _values_of(header, unpacked)
+        values += _count_values(header, unpacked)
     if values != rows or (rows and first_data not in begins):
         raise ValueError("pages of another number of values")
     return total
 
 
-def _values_of(header: dict[int, Any], unpacked: int) -> int:
+def _count_values(header: dict[int, Any], unpacked: int) -> int:
     """Return the number of rows in a page."""
     kind = header[1]
     if kind == _INDEX:

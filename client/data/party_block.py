@@ -21,16 +21,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.sensitivity.exact_rows import squares
+from parley.privacy.sensitivity.exact_rows import compute_squares
 
 ROW_BITS: Final = 16
 """Entries of prepared rows are whole numbers of 2^-16."""
 
-_PIECE: Final = 2048
+_CHUNK_ROWS: Final = 2048
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Parties:
+class PartyRecords:
     """Of B parties, whose records lie party after party.
 
     Attributes:
@@ -39,7 +39,7 @@ class Parties:
     """
 
     offsets: NDArray[np.int64]
-    places: NDArray[np.int64] | None = None
+    positions: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "offsets", np.asarray(self.offsets, dtype=np.int64))
@@ -50,9 +50,9 @@ class Parties:
                 f"Expected every party to hold a record, party {self.sizes.argmin()} has 0."
             )
 
-    def placed(self) -> NDArray[np.int64]:
+    def get_positions(self) -> NDArray[np.int64]:
         """`[B]` the parties' places among all parties."""
-        return np.arange(self.parties) if self.places is None else self.places
+        return np.arange(self.parties) if self.positions is None else self.positions
 
     @property
     def parties(self) -> int:
@@ -68,7 +68,7 @@ class Parties:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartyBlock(Parties):
+class PartyBlock(PartyRecords):
     """Records of B parties to learn from.
 
     Attributes:
@@ -105,11 +105,11 @@ class PartyBlock(Parties):
         where = self._begin, self._begin + len(self.features)
         if where not in self._squares:
             found = np.empty(len(self.features))
-            for begin in range(0, len(found), _PIECE):
-                piece = slice(begin, begin + _PIECE)
+            for begin in range(0, len(found), _CHUNK_ROWS):
+                piece = slice(begin, begin + _CHUNK_ROWS)
                 with np.errstate(over="ignore"):
                     whole = np.multiply(self.features[piece], 2.0**ROW_BITS, dtype=np.float64)
-                found[piece] = squares(whole)
+                found[piece] = compute_squares(whole)
             found[~(found <= 4.0**ROW_BITS)] = np.inf
             found.flags.writeable = False
             self._squares[where] = found
@@ -121,7 +121,7 @@ class PartyBlock(Parties):
         sizes = self.sizes
         return int(sizes[0]) if (sizes == sizes[0]).all() else None
 
-    def span(self, first: int, last: int) -> PartyBlock:
+    def slice_parties(self, first: int, last: int) -> PartyBlock:
         """The block of parties `first` to `last − 1`: a view, of which nothing is copied."""
         if (first, last) == (0, self.parties):
             return self
@@ -130,7 +130,9 @@ class PartyBlock(Parties):
             features=self.features[begin:end],
             labels=self.labels[begin:end],
             offsets=self.offsets[first : last + 1] - begin,
-            places=np.arange(first, last) if self.places is None else self.places[first:last],
+            positions=np.arange(first, last)
+            if self.positions is None
+            else self.positions[first:last],
             _begin=self._begin + begin,
             _squares=self._squares,
         )
@@ -146,5 +148,5 @@ class PartyBlock(Parties):
             features=self.features[index],
             labels=self.labels[index],
             offsets=offsets,
-            places=chosen if self.places is None else self.places[chosen],
+            positions=chosen if self.positions is None else self.positions[chosen],
         )

@@ -7,7 +7,7 @@ With t = the transform, a number v of [low, high] becomes
 `"log1p"` is t(v) = log(1 + v); `"log"`, for a long tail, log(1 + (v − low)/(centre − low)), which
 is the same of grams and of kilograms.
 
-    >>> costs = Scale(low=0, high=1000, centre=10, transform="log")
+    >>> costs = RangeScale(low=0, high=1000, centre=10, transform="log")
     >>> costs.encode(np.array([0.0, 10.0, 150.0, 1000.0])).round(2).tolist()
     [-0.18, 0.0, 0.53, 1.0]
 """
@@ -26,7 +26,7 @@ Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class RangeScale:
     """The range, the value that becomes 0 (None: the middle of the transformed range), and t."""
 
     low: float
@@ -50,14 +50,16 @@ class Scale:
     def encode(self, values: Values) -> Values:
         """Values of any shape, clamped to the range, mapped into [−1, 1]."""
         middle, half = self._middle_and_half
-        return np.asarray((self.moved(np.clip(values, self.low, self.high)) - middle) / half)
+        return np.asarray(
+            (self.apply_transform(np.clip(values, self.low, self.high)) - middle) / half
+        )
 
     def decode(self, scaled: Values) -> Values:
         """The inverse of `encode`: values in the column's unit, within its range."""
         middle, half = self._middle_and_half
-        return self.moved_back(np.asarray(scaled * half + middle))
+        return self.invert_transform(np.asarray(scaled * half + middle))
 
-    def moved(self, values: Values) -> Values:
+    def apply_transform(self, values: Values) -> Values:
         """t of values in the range."""
         if self.transform == "log1p":
             return np.log1p(values)
@@ -65,13 +67,13 @@ class Scale:
             return np.log1p((values - self.low) / self._unit)
         return values
 
-    def moved_back(self, moved: Values) -> Values:
+    def invert_transform(self, transformed: Values) -> Values:
         """The values, within the range, whose t these are."""
-        values = moved
+        values = transformed
         if self.transform == "log1p":
-            values = np.expm1(moved)
+            values = np.expm1(transformed)
         elif self.transform == "log":
-            values = self.low + np.expm1(moved) * self._unit
+            values = self.low + np.expm1(transformed) * self._unit
         return np.clip(values, self.low, self.high)
 
     @property
@@ -87,7 +89,7 @@ class Scale:
     @cached_property
     def _ends(self) -> tuple[float, float]:
         with np.errstate(over="ignore"):  # refused at once
-            low, high = self.moved(np.array([self.low, self.high], np.float64)).tolist()
+            low, high = self.apply_transform(np.array([self.low, self.high], np.float64)).tolist()
         return low, high
 
     @cached_property
@@ -96,5 +98,5 @@ class Scale:
         if self.centre is None:
             middle = (low + high) / 2
         else:
-            middle = float(self.moved(np.array(self.centre, np.float64)))
+            middle = float(self.apply_transform(np.array(self.centre, np.float64)))
         return middle, max(high - middle, middle - low)

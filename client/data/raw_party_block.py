@@ -14,11 +14,11 @@ of the schema, `(other)` beside "rest", and `(missing)`. A number that is empty 
 ... sex = { kind = "categorical", categories = ["Female", "Male"] }
 ... sick = { kind = "label", positive = "yes", negative = "no" }
 ... ''')
->>> field_of(schema, "sex").texts, field_of(schema, "age")
-(('Female', 'Male', '(missing)'), Range(low=0.0, high=100.0))
->>> from parley.client.data.data_sources import frame_of
+>>> get_field(schema, "sex").texts, get_field(schema, "age")
+(('Female', 'Male', '(missing)'), RangeField(low=0.0, high=100.0))
+>>> from parley.client.data.data_sources import build_memory_table
 >>> rows = {"age": [50, 200], "sex": ["Male", ""], "sick": ["no", "yes"]}
->>> block = read_table_block([frame_of(rows, schema=schema)], schema)
+>>> block = read_raw_party_block([build_memory_table(rows, schema=schema)], schema)
 >>> block.columns["age"].tolist(), block.columns["sex"].tolist(), block.sizes.tolist()
 ([50.0, 100.0], [1, 2], [2])
 """
@@ -34,13 +34,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.budget_blocks import Division, check_ignored, read_of
+from parley.client.data.budget_blocks import Division, check_ignored, select_blocks
 from parley.client.data.cell_parsing import (
-    category_texts,
-    label_texts,
     look_up,
-    plain_texts,
-    ranged_numbers,
+    read_category_texts,
+    read_label_texts,
+    read_plain_texts,
+    read_ranged_numbers,
 )
 from parley.client.data.column_types import (
     MISSING_TEXTS,
@@ -49,73 +49,86 @@ from parley.client.data.column_types import (
     LabelColumn,
     NumericColumn,
 )
-from parley.client.data.content_digest import Contents, of_table, order_of, row_digests, sum_of
+from parley.client.data.content_digest import (
+    ContentDigest,
+    compute_row_order,
+    digest_table,
+    get_row_digests,
+    sum_contents,
+)
 from parley.client.data.data_sources import Source, SqlQuery
-from parley.client.data.party_block import Parties
-from parley.client.data.raw_table import Table
+from parley.client.data.party_block import PartyRecords
+from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table_readers import read_tables
 
-_LONGEST_KEY = 64
+_MAX_KEY_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Persons:
+class PersonIds:
     """Whose a record is, by a column of kind ignore, and which k of one count, by a secret key."""
 
     column: str
-    most: int
+    max_records: int
     key: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        if self.most < 1 or not 1 <= len(self.key) <= _LONGEST_KEY:
-            raise ValueError(f"Expected records of a person >= 1 and a key, got {self.most}.")
+        if self.max_records < 1 or not 1 <= len(self.key) <= _MAX_KEY_BYTES:
+            raise ValueError(
+                f"Expected records of a person >= 1 and a key, got {self.max_records}."
+            )
 
 
-def owners_of(table: Table, persons: Persons) -> NDArray[np.bytes_]:
+def compute_owners(table: RawTable, persons: PersonIds) -> NDArray[np.bytes_]:
     """`[n]` whose each row is: 16 bytes under the key, for the text that stands for a person."""
-    texts = plain_texts(table, persons.column).to_list()
-    known = {text: named(persons, text) for text in set(texts)}
-    empty = {*MISSING_TEXTS, *table.null_values} & known.keys()
+    texts = read_plain_texts(table, persons.column).to_list()
+    owners_by_text = {text: hash_person(persons, text) for text in set(texts)}
+    empty = {*MISSING_TEXTS, *table.null_values} & owners_by_text.keys()
     if empty:
         row = next(at for at, text in enumerate(texts) if text in empty)
-        raise table.fault("whose record it is", "an empty value", row=row, column=persons.column)
-    return np.array([known[text] for text in texts], dtype="S16")
+        raise table.build_fault(
+            "whose record it is", "an empty value", row=row, column=persons.column
+        )
+    return np.array([owners_by_text[text] for text in texts], dtype="S16")
 
 
-def named(persons: Persons, text: str) -> bytes:
+def hash_person(persons: PersonIds, text: str) -> bytes:
     """A person by the text that stands for them; two are the same with probability 2⁻¹²⁸."""
     return blake2b(text.encode(), key=persons.key, digest_size=16, person=b"parley/owner").digest()
 
 
-def kept(persons: Persons, owners: NDArray[np.bytes_]) -> NDArray[np.bool_]:
+def choose_kept(persons: PersonIds, owners: NDArray[np.bytes_]) -> NDArray[np.bool_]:
     """`[n]` which records of one party count, of each owner at most k."""
-    _, whose, count = np.unique(owners, return_inverse=True, return_counts=True)
+    _, person, count = np.unique(owners, return_inverse=True, return_counts=True)
     keep = np.ones(len(owners), dtype=np.bool_)
-    many = np.flatnonzero(count[whose] > persons.most)
+    many = np.flatnonzero(count[person] > persons.max_records)
     if not len(many):
         return keep
-    many = many[np.argsort(whose[many], kind="stable")]  # person by person, in the file's order
-    own = _places(whose[many])
-    drawn = np.array(
-        [_drawn(persons, owners[row], int(at)) for row, at in zip(many, own, strict=True)],
+    many = many[np.argsort(person[many], kind="stable")]  # person by person, in the file's order
+    ranks = _rank_within(person[many])
+    priorities = np.array(
+        [
+            _compute_priority(persons, owners[row], int(at))
+            for row, at in zip(many, ranks, strict=True)
+        ],
         dtype=np.uint64,
     )
-    order = np.lexsort((drawn, whose[many]))
-    keep[many[order][_places(whose[many][order]) >= persons.most]] = False
+    order = np.lexsort((priorities, person[many]))
+    keep[many[order][_rank_within(person[many][order]) >= persons.max_records]] = False
     return keep
 
 
-def _places(sorted_codes: NDArray[np.intp]) -> NDArray[np.intp]:
+def _rank_within(sorted_codes: NDArray[np.intp]) -> NDArray[np.intp]:
     """`[n]` of each among those of the same code, from 0."""
     begins = np.concatenate([[True], sorted_codes[1:] != sorted_codes[:-1]])
-    at = np.arange(len(sorted_codes))
-    places: NDArray[np.intp] = at - np.maximum.accumulate(np.where(begins, at, 0))
-    return places
+    index = np.arange(len(sorted_codes))
+    ranks: NDArray[np.intp] = index - np.maximum.accumulate(np.where(begins, index, 0))
+    return ranks
 
 
-def _drawn(persons: Persons, owner: bytes, place: int) -> int:
-    content = owner.ljust(16, b"\0") + place.to_bytes(8, "big")
+def _compute_priority(persons: PersonIds, owner: bytes, rank: int) -> int:
+    content = owner.ljust(16, b"\0") + rank.to_bytes(8, "big")
     return int.from_bytes(
         blake2b(content, key=persons.key, digest_size=8, person=b"parley/kept").digest(), "big"
     )
@@ -125,38 +138,38 @@ MISSING = "(missing)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Texts:
+class CategoryField:
     """A column of categories: code k is the k-th text."""
 
     texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Range:
+class RangeField:
     """A column of numbers in [low, high]."""
 
     low: float
     high: float
 
 
-Field = Texts | Range
+Field = CategoryField | RangeField
 
 
-def fields_of(schema: Schema) -> dict[str, Field]:
+def list_fields(schema: Schema) -> dict[str, Field]:
     """Every column that a query may name."""
-    found = {name: _field(column) for name, column in schema.columns.items()}
+    found = {name: _build_field(column) for name, column in schema.columns.items()}
     return {name: field for name, field in found.items() if field is not None}
 
 
-def field_of(schema: Schema, name: str) -> Field:
+def get_field(schema: Schema, name: str) -> Field:
     """What is public about one column that can be asked about."""
     column = schema.columns.get(name)
     if column is None:
         near = difflib.get_close_matches(str(name), list(schema.columns), n=1, cutoff=0.5)
         hint = f" (the nearest is {near[0]!r})" if near else ""
-        known = ", ".join(fields_of(schema))
+        known = ", ".join(list_fields(schema))
         raise SchemaError(f"Expected a column of {known}, got {name!r:.80}{hint}.")
-    field = _field(column)
+    field = _build_field(column)
     if field is None:
         raise SchemaError(
             f"Expected a column of kind numeric, categorical or label, got {name!r}, of kind "
@@ -165,24 +178,24 @@ def field_of(schema: Schema, name: str) -> Field:
     return field
 
 
-def _field(column: Any) -> Field | None:
+def _build_field(column: Any) -> Field | None:
     match column:
         case NumericColumn():
-            return Range(low=column.range[0], high=column.range[1])
+            return RangeField(low=column.range[0], high=column.range[1])
         case CategoricalColumn():
             refilled = column.other or column.missing is not None
-            return Texts(texts=column.cells if refilled else (*column.cells, MISSING))
+            return CategoryField(texts=column.cells if refilled else (*column.cells, MISSING))
         case LabelColumn(range=(low, high)) if not column.texts:
-            return Range(low=low, high=high)
+            return RangeField(low=low, high=high)
         case LabelColumn():
             rest = [OTHER] if "rest" in (column.positive, column.negative) else []
-            return Texts(texts=(*column.texts, *rest, MISSING))
+            return CategoryField(texts=(*column.texts, *rest, MISSING))
         case _:
             return None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TableBlock(Parties):
+class RawPartyBlock(PartyRecords):
     """Raw columns of B parties, party after party.
 
     Attributes:
@@ -193,7 +206,7 @@ class TableBlock(Parties):
 
     schema: Schema
     columns: Mapping[str, NDArray[Any]]
-    contents: Contents | None = None
+    contents: ContentDigest | None = None
     owners: NDArray[np.bytes_] | None = None
 
     def __post_init__(self) -> None:
@@ -210,7 +223,7 @@ class TableBlock(Parties):
     @property
     def row_digests(self) -> NDArray[np.uint64]:
         """`[K, 3]` what a ledger knows its records, and its persons, again by."""
-        rows = row_digests(self.contents)
+        rows = get_row_digests(self.contents)
         if self.owners is None:
             return rows
         persons = np.unique(self.owners).view("<u8").reshape(-1, 2)
@@ -221,7 +234,7 @@ class TableBlock(Parties):
         """None: queries read columns."""
         return np.empty(0)
 
-    def rows(self, party: int) -> slice:
+    def get_rows(self, party: int) -> slice:
         """Where a party's records lie."""
         return slice(int(self.offsets[party]), int(self.offsets[party + 1]))
 
@@ -230,34 +243,36 @@ class TableBlock(Parties):
         """About what a record takes."""
         return 8 * len(self.columns)
 
-    def span(self, first: int, last: int) -> TableBlock:
+    def slice_parties(self, first: int, last: int) -> RawPartyBlock:
         """Parties `first` to `last` − 1."""
         rows = slice(int(self.offsets[first]), int(self.offsets[last]))
-        return self._of(rows, self.offsets[first : last + 1] - rows.start, slice(first, last))
+        return self._select_rows(
+            rows, self.offsets[first : last + 1] - rows.start, slice(first, last)
+        )
 
-    def take(self, parties: NDArray[np.int64]) -> TableBlock:
+    def take(self, parties: NDArray[np.int64]) -> RawPartyBlock:
         """The chosen parties, in the order given."""
-        rows = np.concatenate([np.arange(self.records)[self.rows(party)] for party in parties])
-        return self._of(rows, np.cumsum([0, *self.sizes[parties]]), parties)
+        rows = np.concatenate([np.arange(self.records)[self.get_rows(party)] for party in parties])
+        return self._select_rows(rows, np.cumsum([0, *self.sizes[parties]]), parties)
 
-    def _of(self, rows: Any, offsets: NDArray[np.int64], parties: Any) -> TableBlock:
+    def _select_rows(self, rows: Any, offsets: NDArray[np.int64], parties: Any) -> RawPartyBlock:
         return replace(
             self,
             columns={name: values[rows] for name, values in self.columns.items()},
             offsets=offsets,
             owners=None if self.owners is None else self.owners[rows],
             contents=None,
-            places=self.placed()[parties],
+            positions=self.get_positions()[parties],
         )
 
 
-def read_table_block(
+def read_raw_party_block(
     parties: Sequence[Source],
     schema: Schema,
     *,
-    persons: Persons | None = None,
+    persons: PersonIds | None = None,
     division: Division | None = None,
-) -> TableBlock:
+) -> RawPartyBlock:
     """The records of B files (or frames in memory), one a party.
 
     Args:
@@ -272,43 +287,47 @@ def read_table_block(
     if division is not None:
         division.check(schema)
         keep.append(division.column)
-    fields = fields_of(schema)
+    fields = list_fields(schema)
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in fields}
-    sizes, contents, owners = [], list[Contents](), list[NDArray[np.bytes_]]()
+    sizes, contents, owners = [], list[ContentDigest](), list[NDArray[np.bytes_]]()
     digests: list[NDArray[np.uint64]] = []
     for source in parties:
         rows = 0
         for table in read_tables(source, schema, keep=keep):
             if persons is not None:
-                owners.append(owners_of(table, persons))
-            blocks, places, read = read_of(table, division)
-            contents.append(of_table(table, schema, blocks))
-            digests.append(contents[-1].digests[places])
+                owners.append(compute_owners(table, persons))
+            blocks, positions, read = select_blocks(table, division)
+            contents.append(digest_table(table, schema, blocks))
+            digests.append(contents[-1].digests[positions])
             rows += read.rows
             for name, values in parts.items():
-                values.append(_values(read, name, fields[name], schema))
+                values.append(_read_values(read, name, fields[name], schema))
         sizes.append(rows)
-    whose = np.concatenate(owners) if owners else None
+    row_owners = np.concatenate(owners) if owners else None
     columns = {name: np.concatenate(pieces) for name, pieces in parts.items()}
     if len(parties) == 1 and isinstance(parties[0], SqlQuery):
         # Of a person's records some are chosen: whose a row is says where it stands, too.
-        order = order_of(digests, [] if whose is None else [whose.view("<u8")[::2]])
+        order = compute_row_order(
+            digests, [] if row_owners is None else [row_owners.view("<u8")[::2]]
+        )
         columns = {name: values[order] for name, values in columns.items()}
-        whose = whose if whose is None else whose[order]
-    return TableBlock(
+        row_owners = row_owners if row_owners is None else row_owners[order]
+    return RawPartyBlock(
         schema=schema,
         columns=columns,
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        contents=sum_of(contents),
-        owners=whose,
+        contents=sum_contents(contents),
+        owners=row_owners,
     )
 
 
-def of_persons(block: TableBlock, persons: Persons) -> TableBlock:
+def limit_person_records(block: RawPartyBlock, persons: PersonIds) -> RawPartyBlock:
     """The same with at most k records of each person in each party."""
     if block.owners is None:
         raise ValueError("Expected a block with owners, got one without.")
-    parts = [kept(persons, block.owners[block.rows(party)]) for party in range(block.parties)]
+    parts = [
+        choose_kept(persons, block.owners[block.get_rows(party)]) for party in range(block.parties)
+    ]
     keep = np.concatenate(parts)
     sizes = [int(part.sum()) for part in parts]
     return replace(
@@ -319,16 +338,16 @@ def of_persons(block: TableBlock, persons: Persons) -> TableBlock:
     )
 
 
-def _values(table: Table, name: str, field: Field, schema: Schema) -> NDArray[Any]:
+def _read_values(table: RawTable, name: str, field: Field, schema: Schema) -> NDArray[Any]:
     """`[n]` one column's codes, or its numbers within the range."""
     column: Any = schema.columns[name]
-    if isinstance(field, Range):
+    if isinstance(field, RangeField):
         missing = column.missing if isinstance(column, NumericColumn) else None
         ends = (field.low, field.high)
-        values, _ = ranged_numbers(table, name, ends, outside=column.outside, missing=missing)
+        values, _ = read_ranged_numbers(table, name, ends, outside=column.outside, missing=missing)
         return np.clip(values.astype(np.float64), *ends)
     label = isinstance(column, LabelColumn)
-    texts = label_texts(table, schema) if label else category_texts(table, name, column)
+    texts = read_label_texts(table, schema) if label else read_category_texts(table, name, column)
     codes = look_up(texts, column.texts)
     if MISSING in field.texts:
         codes[texts.is_null().to_numpy()] = field.texts.index(MISSING)
@@ -337,5 +356,7 @@ def _values(table: Table, name: str, field: Field, schema: Schema) -> NDArray[An
     if (unknown := codes < 0).any():
         row = int(unknown.argmax())
         expected = f"one of {', '.join(map(repr, column.texts[:12]))}"
-        raise table.fault(expected, "a value that the schema does not list", row=row, column=name)
+        raise table.build_fault(
+            expected, "a value that the schema does not list", row=row, column=name
+        )
     return codes.astype(np.intp)

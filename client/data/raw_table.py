@@ -13,10 +13,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-_SHOWN = 10
+_MAX_SHOWN = 10
 """Rows that an error names."""
 
-_FAULTS = 20
+_MAX_FAULTS = 20
 """Columns that an error lists, a fault each."""
 
 
@@ -50,22 +50,26 @@ class DataError(ValueError):
         self.log_message = f"{', '.join(place)}: Expected {expected}; the data differ from that."
 
     @classmethod
-    def of(cls, faults: Sequence[DataError]) -> DataError:
+    def combine(cls, faults: Sequence[DataError]) -> DataError:
         """One error that lists several, each on a line; one alone is itself."""
-        first, more = faults[0], len(faults) - _FAULTS
+        first, more = faults[0], len(faults) - _MAX_FAULTS
         if len(faults) == 1:
             return first
-        made = cls(first.expected, first.got, path=first.path, row=first.row, column=first.column)
+        combined = cls(
+            first.expected, first.got, path=first.path, row=first.row, column=first.column
+        )
         tail = [f"and {more} more columns"] if more > 0 else []
-        made.args = ("\n".join([*map(str, faults[:_FAULTS]), *tail]),)
-        made.log_message = "\n".join([*(each.log_message for each in faults[:_FAULTS]), *tail])
-        return made
+        combined.args = ("\n".join([*map(str, faults[:_MAX_FAULTS]), *tail]),)
+        combined.log_message = "\n".join(
+            [*(fault.log_message for fault in faults[:_MAX_FAULTS]), *tail]
+        )
+        return combined
 
 
-def shown_places(unit: str, first: Sequence[int], count: int) -> str:
+def format_positions(unit: str, first: Sequence[int], count: int) -> str:
     """Of `count` places the first ones.
 
-    >>> shown_places("line", [3, 8], 4)
+    >>> format_positions("line", [3, 8], 4)
     'lines 3, 8 and 2 more'
     """
     more = f" and {count - len(first):,} more" if count > len(first) else ""
@@ -73,7 +77,7 @@ def shown_places(unit: str, first: Sequence[int], count: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class RawTable:
     """The cells of one file, N rows.
 
     Attributes:
@@ -104,16 +108,16 @@ class Table:
         cells = 16 * self.frame.height * self.frame.width + int(self.frame.estimated_size())
         return cells + sum(array.nbytes for array in self.arrays.values())
 
-    def column(self, name: str) -> pl.Series:
+    def get_column(self, name: str) -> pl.Series:
         """The cells of a column, without its name: polars takes ^…$ and * for patterns of names."""
         return self.frame[name].alias("")
 
-    def only(self, names: Sequence[str]) -> Table:
+    def select_columns(self, names: Sequence[str]) -> RawTable:
         """Return the table of these columns."""
         arrays = {name: self.arrays[name] for name in names if name in self.arrays}
         return replace(self, frame=self.frame[[n for n in names if n not in arrays]], arrays=arrays)
 
-    def part(self, first: int, rows: int) -> Table:
+    def slice_rows(self, first: int, rows: int) -> RawTable:
         """So many rows from `first` on; errors name rows of the file."""
         original = self.row_number
         return replace(
@@ -123,7 +127,7 @@ class Table:
             row_number=lambda row: original(first + row),
         )
 
-    def take(self, rows: NDArray[np.int64]) -> Table:
+    def take(self, rows: NDArray[np.int64]) -> RawTable:
         """The table of the chosen rows; errors go on naming them by their place in the file."""
         original = self.row_number
         return replace(
@@ -134,7 +138,7 @@ class Table:
         )
 
     @classmethod
-    def joined(cls, parts: Sequence[Table]) -> Table:
+    def concatenate(cls, parts: Sequence[RawTable]) -> RawTable:
         """One after another, at least one; without arrays."""
         begins = list(accumulate((part.rows for part in parts), initial=0))
         numbers = [part.row_number for part in parts]
@@ -147,25 +151,25 @@ class Table:
         whole = pl.concat([part.frame for part in parts], how="vertical_relaxed", rechunk=True)
         return replace(parts[0], frame=whole, row_number=number)
 
-    def places(self, rows: NDArray[np.int64], most: int) -> str:
+    def describe_rows(self, rows: NDArray[np.int64], max_shown: int) -> str:
         """Where rows (from 0) of this table are in the file, the first of them by number."""
-        first = [self.row_number(int(row)) for row in rows[:most]]
-        return shown_places(self.row_unit, first, len(rows))
+        first = [self.row_number(int(row)) for row in rows[:max_shown]]
+        return format_positions(self.row_unit, first, len(rows))
 
-    def no_value(
+    def build_missing_error(
         self, expected: str, rows: NDArray[np.int64], *, column: str, remedy: str
     ) -> DataError:
         """The error of `rows` `[≥ 1]` (from 0) of this table, which have no value in `column`."""
-        of = f"{len(rows)} of {self.rows} records"
+        share = f"{len(rows)} of {self.rows} records"
         last = f"{self.row_unit} {self.row_number(self.rows - 1)}"
-        return self.fault(
+        return self.build_fault(
             f"{expected} ({remedy})",
-            f"none in {self.places(rows, _SHOWN)} ({of} up to {last})",
+            f"none in {self.describe_rows(rows, _MAX_SHOWN)} ({share} up to {last})",
             row=int(rows[0]),
             column=column,
         )
 
-    def fault(self, expected: str, got: str, *, row: int, column: str) -> DataError:
+    def build_fault(self, expected: str, got: str, *, row: int, column: str) -> DataError:
         """The error of the cell in row `row` (from 0) of this table."""
         number, unit = self.row_number(row), self.row_unit
         return DataError(expected, got, path=self.path, row=number, column=column, unit=unit)

@@ -6,7 +6,7 @@ inside its loops, so plain threads share the chunks. BLAS is held to one thread 
 cores are taken already, and a result must not depend on how many there are.
 
     >>> import numpy as np
-    >>> chunk_ranges(np.array([0, 2, 4, 9, 10]), 4)
+    >>> compute_chunk_ranges(np.array([0, 2, 4, 9, 10]), 4)
     [(0, 2), (2, 3), (3, 4)]
 """
 
@@ -35,11 +35,11 @@ PIECE_BYTES = 128 * CHUNK_BYTES
 
 _ROWS_BYTES = CHUNK_BYTES // 2
 
-_MOST_WORKERS = 8  # the work is bound by memory, more cores than this only wait for it
+_MAX_WORKERS = 8  # the work is bound by memory, more cores than this only wait for it
 
 
-def chunk_ranges(
-    offsets: NDArray[np.int64], rows: int, alike: int | None = None
+def compute_chunk_ranges(
+    offsets: NDArray[np.int64], rows: int, uniform_size: int | None = None
 ) -> list[tuple[int, int]]:
     """Parties `(first, last + 1)` in ranges of about `rows` records, at least one party each.
 
@@ -49,8 +49,8 @@ def chunk_ranges(
         alike: records of each party, where all have as many.
     """
     parties = len(offsets) - 1
-    if alike:
-        step = max(rows // alike, 1)
+    if uniform_size:
+        step = max(rows // uniform_size, 1)
         return [(first, min(first + step, parties)) for first in range(0, parties, step)]
     ranges: list[tuple[int, int]] = []
     first = 0
@@ -62,49 +62,50 @@ def chunk_ranges(
     return ranges
 
 
-def block_ranges(block: PartyBlock, dimension: int) -> list[tuple[int, int]]:
+def compute_block_ranges(block: PartyBlock, dimension: int) -> list[tuple[int, int]]:
     """Parties of a block whose records and `dimension` numbers each take about `PIECE_BYTES`."""
     contribution = 16 * dimension  # as doubles, and encoded
     ends = block.offsets * block.record_bytes + np.arange(block.parties + 1) * contribution
-    return chunk_ranges(ends, PIECE_BYTES)
+    return compute_chunk_ranges(ends, PIECE_BYTES)
 
 
-def core_ranges(rows: int, *, least: int, most: int) -> list[tuple[int, int]]:
+def compute_core_ranges(rows: int, *, min_rows: int, max_rows: int) -> list[tuple[int, int]]:
     """Rows in a range a core, of `least` rows at the least; in more, where one has above `most`."""
-    pieces = max(min(_cores(), rows // least), -(-rows // most), 1)
-    return [(rows * at // pieces, rows * (at + 1) // pieces) for at in range(pieces)]
+    pieces = max(min(_count_cores(), rows // min_rows), -(-rows // max_rows), 1)
+    return [(rows * piece // pieces, rows * (piece + 1) // pieces) for piece in range(pieces)]
 
 
-def row_ranges(values: NDArray[np.floating]) -> list[tuple[int, int]]:
+def compute_row_ranges(values: NDArray[np.floating]) -> list[tuple[int, int]]:
     """Rows of an array that stay in a core's own cache while they are worked through."""
     rows = max(_ROWS_BYTES * len(values) // max(values.nbytes, 1), 1)
     return [(at, min(at + rows, len(values))) for at in range(0, len(values), rows)]
 
 
-def for_each_chunk(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, int]]) -> list[_T]:
+def map_chunks(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, int]]) -> list[_T]:
     """Call `work(first, last)` for every range and return the results in the ranges' order.
 
     Each worker, the caller among them, takes the next range until none is left. After an error, or
     Ctrl-C in the caller, no further range is begun. `work` must not call this function itself.
     """
     if len(ranges) == 1:
-        with single_threaded_blas():
+        with limit_blas_threads():
             return [work(*ranges[0])]
-    left = deque(enumerate(ranges))
+    remaining = deque(enumerate(ranges))
     results: dict[int, _T] = {}
 
     def share() -> None:
         try:
-            for number, chunk in _taken(left):
+            for number, chunk in _pop_items(remaining):
                 results[number] = work(*chunk)
         except BaseException:
-            left.clear()
+            remaining.clear()
             raise
 
-    with single_threaded_blas():
+    with limit_blas_threads():
         # Each in the caller's context: what floating point is not to warn of is a part of it.
         others = [
-            _pool().submit(copy_context().run, share) for _ in range(1, min(_cores(), len(ranges)))
+            _get_pool().submit(copy_context().run, share)
+            for _ in range(1, min(_count_cores(), len(ranges)))
         ]
         try:
             share()
@@ -112,7 +113,7 @@ def for_each_chunk(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, i
             others = [other for other in others if not other.cancel()]
             wait(others)
         except BaseException:
-            left.clear()
+            remaining.clear()
             wait(others)  # none may still be writing when the caller sees an error
             raise
     for other in others:
@@ -120,47 +121,47 @@ def for_each_chunk(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, i
     return [results[number] for number in range(len(ranges))]
 
 
-def _taken(left: deque[_T]) -> Iterator[_T]:
+def _pop_items(remaining: deque[_T]) -> Iterator[_T]:
     while True:
         try:
-            item = left.popleft()  # two threads never get the same one
+            item = remaining.popleft()  # two threads never get the same one
         except IndexError:
             return
         yield item
 
 
 @contextmanager
-def single_threaded_blas() -> Iterator[None]:
+def limit_blas_threads() -> Iterator[None]:
     """Hold the BLAS libraries to one thread inside the `with` block."""
     # Each is asked by itself: `limit` first asks all of them for all they have to say.
-    asked = [(library, library.num_threads) for library in _blas()]
-    before = [(library, threads) for library, threads in asked if threads != 1]
-    for library, _ in before:
+    thread_counts = [(library, library.num_threads) for library in _find_blas()]
+    limited = [(library, threads) for library, threads in thread_counts if threads != 1]
+    for library, _ in limited:
         library.set_num_threads(1)
     try:
         yield
     finally:
-        for library, threads in before:
+        for library, threads in limited:
             library.set_num_threads(threads)
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(_cores() - 1, 1), thread_name_prefix="chunks")
+def _get_pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(_count_cores() - 1, 1), thread_name_prefix="chunks")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads don't survive a fork
+    os.register_at_fork(after_in_child=_get_pool.cache_clear)  # threads don't survive a fork
 
 
 @cache
-def _blas() -> tuple[LibController, ...]:
+def _find_blas() -> tuple[LibController, ...]:
     # Looks through every loaded library: once is enough.
     return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 @cache
-def _cores() -> int:
+def _count_cores() -> int:
     # A container or a batch system may grant fewer cores than the machine has.
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(available or 1, _MOST_WORKERS)
+    return min(available or 1, _MAX_WORKERS)

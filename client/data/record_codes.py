@@ -10,7 +10,7 @@ number is uniform within its part.
     ... age = { kind = "numeric", range = [0, 100], bins = 4, step = 1 }
     ... sick = { kind = "label", positive = "yes", negative = "no" }
     ... ''')
-    >>> coded = coded_columns(schema)
+    >>> coded = build_coded_columns(schema)
     >>> [column.size for column in coded], coded[0].edges
     ([4, 2], (25.0, 50.0, 75.0))
     >>> coded[1].texts
@@ -29,11 +29,11 @@ from parley.client.data.column_types import (
     ArrayColumn,
     CategoricalColumn,
     NumericColumn,
-    canonical_text,
+    canonicalize_text,
 )
 from parley.client.data.schema import Schema, SchemaError
 
-MOST_VALUES = 65_536
+MAX_VALUES = 65_536
 """Of one column."""
 
 REST = "(rest)"
@@ -71,7 +71,9 @@ class CodedColumn:
         parts = pairwise(ends)
         return self.texts or tuple(f"{begin:g} to {end:g}" for begin, end in parts)
 
-    def values(self, codes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.generic]:
+    def sample_values(
+        self, codes: NDArray[np.int64], rng: np.random.Generator
+    ) -> NDArray[np.generic]:
         """`[n]` texts, or numbers that are uniform within their parts."""
         if self.texts:
             return np.array(self.texts, dtype=np.str_)[codes]
@@ -90,11 +92,11 @@ class CodedColumn:
         return values.astype(np.int64) if whole else values
 
 
-def edges_of(column: NumericColumn) -> tuple[float, ...]:
+def compute_edges(column: NumericColumn) -> tuple[float, ...]:
     """Where a new part of a number's range begins, from the second on, if there are two or more."""
     low, high = column.range
-    begin, end = column.scale.moved(np.array(column.range, np.float64))
-    edges = column.scale.moved_back(np.linspace(begin, end, (column.bins or _BINS) + 1)[1:-1])
+    begin, end = column.scale.apply_transform(np.array(column.range, np.float64))
+    edges = column.scale.invert_transform(np.linspace(begin, end, (column.bins or _BINS) + 1)[1:-1])
     if column.step is not None:
         edges = low + np.rint((edges - low) / column.step) * column.step
     kept = np.unique(edges[(edges > low) & (edges <= high)])
@@ -106,26 +108,26 @@ def edges_of(column: NumericColumn) -> tuple[float, ...]:
     return tuple(kept.tolist())
 
 
-def coded_columns(schema: Schema) -> tuple[CodedColumn, ...]:
+def build_coded_columns(schema: Schema) -> tuple[CodedColumn, ...]:
     """The columns that become features, in order, and the label last; no array, nor many values."""
-    columns = [_coded(name, column) for name, column in schema.features.items()]
-    columns.append(CodedColumn(name=schema.label_column, texts=class_names(schema)))
+    columns = [_build_coded_column(name, column) for name, column in schema.features.items()]
+    columns.append(CodedColumn(name=schema.label_column, texts=list_class_names(schema)))
     for column in columns:
-        if column.size > MOST_VALUES:
+        if column.size > MAX_VALUES:
             raise SchemaError(
-                f"Expected at most {MOST_VALUES} values of a column that is counted, got "
+                f"Expected at most {MAX_VALUES} values of a column that is counted, got "
                 f"{column.size} of {column.name!r}."
             )
     return tuple(columns)
 
 
-def array_of(schema: Schema) -> tuple[str, ArrayColumn] | None:
+def find_array_column(schema: Schema) -> tuple[str, ArrayColumn] | None:
     """The name and the column of records that are one array with a label; None: a table's."""
     (name, column), *others = schema.features.items()
     return (name, column) if isinstance(column, ArrayColumn) and not others else None
 
 
-def class_names(schema: Schema) -> tuple[str, ...]:
+def list_class_names(schema: Schema) -> tuple[str, ...]:
     """`[K]` what the label's classes are called, by number: of two sides, the negative one first.
 
     Raises:
@@ -133,33 +135,35 @@ def class_names(schema: Schema) -> tuple[str, ...]:
     """
     label = schema.label
     if label.classes is not None:
-        return tuple(canonical_text(value) for value in label.classes)
+        return tuple(canonicalize_text(value) for value in label.classes)
     if label.positive is None or label.negative is None:
         raise SchemaError(
             f"Expected the label {schema.label_column!r} to give classes, or positive and negative,"
             " to be counted, got a range: make it a column of kind numeric, and another the label."
         )
     sides = (label.negative, label.positive)
-    return tuple(REST if side == "rest" else canonical_text(side[0]) for side in sides)
+    return tuple(REST if side == "rest" else canonicalize_text(side[0]) for side in sides)
 
 
-def class_codes(labels: NDArray[np.generic], classes: int) -> NDArray[np.int64]:
+def encode_classes(labels: NDArray[np.generic], classes: int) -> NDArray[np.int64]:
     """`[n]` numbers 0 to `classes` − 1, whatever stands in the labels.
 
-    >>> class_codes(np.array([2.0, -3.0, np.nan, np.inf]), 3).tolist()
+    >>> encode_classes(np.array([2.0, -3.0, np.nan, np.inf]), 3).tolist()
     [2, 0, 0, 2]
     """
     whole = np.nan_to_num(np.asarray(labels, np.float64))
     return np.asarray(np.clip(whole, 0, classes - 1), np.int64)
 
 
-def _coded(name: str, column: NumericColumn | CategoricalColumn | ArrayColumn) -> CodedColumn:
+def _build_coded_column(
+    name: str, column: NumericColumn | CategoricalColumn | ArrayColumn
+) -> CodedColumn:
     if isinstance(column, ArrayColumn):
         raise SchemaError(f"Expected columns of numbers and categories, got the array {name!r}.")
     if isinstance(column, CategoricalColumn):
         return CodedColumn(name=name, texts=column.cells)
     try:
-        edges = edges_of(column)
+        edges = compute_edges(column)
     except SchemaError as error:
         raise SchemaError(f"columns.{name}: {error}") from error
     return CodedColumn(name=name, range=column.range, edges=edges, step=column.step)

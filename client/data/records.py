@@ -10,7 +10,7 @@ Features are float64 rows with ‖x‖₂ ≤ 1; labels are −1/+1 (logistic), 
     ... sick = { kind = "label", positive = "yes", negative = "no" }
     ... ''')
     >>> table = {"age": np.array([50, 75]), "sick": np.array(["no", "yes"])}
-    >>> records = records_from_columns(table, schema, "logistic")
+    >>> records = build_records(table, schema, "logistic")
     >>> records.features.tolist(), records.labels.tolist()
     ([[0.0], [0.5]], [-1.0, 1.0])
 """
@@ -27,21 +27,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.budget_blocks import Division, NoRecords, read_of
+from parley.client.data.budget_blocks import Division, NoRecords, select_blocks
 from parley.client.data.cell_parsing import (
     LABEL_READERS,
-    feature_cells,
-    group_texts,
-    labelled,
+    read_feature_cells,
+    read_group_texts,
+    select_labelled,
 )
 from parley.client.data.column_types import CategoricalColumn
-from parley.client.data.content_digest import Contents, cells_of, of_table, order_of, sum_of
-from parley.client.data.data_sources import Source, SqlQuery, name_of
-from parley.client.data.raw_table import DataError, Table
+from parley.client.data.content_digest import (
+    ContentDigest,
+    compute_row_order,
+    digest_table,
+    encode_cells,
+    sum_contents,
+)
+from parley.client.data.data_sources import Source, SqlQuery, get_source_name
+from parley.client.data.raw_table import DataError, RawTable
 from parley.client.data.schema import FeatureColumn, Schema, check_label
-from parley.client.data.table_readers import read_tables, table_of
+from parley.client.data.table_readers import build_table, read_tables
 
-_CHUNK = 4096
+_CHUNK_ROWS = 4096
 """Rows filled at a time, so that the rows being written stay in cache."""
 
 
@@ -65,8 +71,8 @@ class Records:
     feature_names: tuple[str, ...]
     groups: NDArray[np.str_] | None = None
     clamped: Mapping[str, int] = field(default_factory=dict)
-    contents: Contents | None = None
-    room: NDArray[np.float64] | None = None
+    contents: ContentDigest | None = None
+    buffer: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         if self.features.ndim != 2 or self.features.shape[1] != len(self.feature_names):
@@ -83,7 +89,7 @@ class Records:
         """The records of the chosen rows, in the order given (`clamped` is of the whole)."""
         groups = None if self.groups is None else self.groups[rows]
         return replace(
-            self, features=self.features[rows], labels=self.labels[rows], groups=groups, room=None
+            self, features=self.features[rows], labels=self.labels[rows], groups=groups, buffer=None
         )
 
 
@@ -119,60 +125,64 @@ def read_records(
     several = [paths] if isinstance(paths, Source) else list(paths)
     if not several:
         raise ValueError("Expected at least one file, got none.")
-    contents: list[Contents] = []
+    contents: list[ContentDigest] = []
     digests: list[NDArray[np.uint64]] = []
     ties: list[NDArray[np.uint64]] = []
-    drawn_from: list[Table] = []
+    drawn_from: list[RawTable] = []
     parts: list[Records] = []
     try:
         for path in several:
-            for whole in _labelled_tables(path, schema, keep, sampled=sample is not None):
-                blocks, kept, table = read_of(whole, division)
-                contents.append(of_table(whole, schema, blocks))
+            for labelled_table in _read_labelled_tables(
+                path, schema, keep, sampled=sample is not None
+            ):
+                blocks, positions, table = select_blocks(labelled_table, division)
+                contents.append(digest_table(labelled_table, schema, blocks))
                 if not table.rows:
                     continue
-                digests.append(contents[-1].digests[kept])
+                digests.append(contents[-1].digests[positions])
                 if group_column is not None and isinstance(path, SqlQuery):
-                    ties.append(cells_of(table, group_column))
+                    ties.append(encode_cells(table, group_column))
                 if sample is None:
                     parts.append(_encode(table, schema, model_kind, group_column))
                 else:
                     drawn_from.append(table)
         if division is not None and not (parts or drawn_from):
-            raise NoRecords(division.read, path=name_of(several[0]))
-        order = order_of(digests, ties) if isinstance(several[0], SqlQuery) else None
+            raise NoRecords(division.read, path=get_source_name(several[0]))
+        order = compute_row_order(digests, ties) if isinstance(several[0], SqlQuery) else None
         if sample is not None:
-            order, drawn = _draw(drawn_from, sample, rng, order)
-            parts = [_encode(table, schema, model_kind, group_column) for table in drawn]
-        return replace(_join(parts, order), contents=sum_of(contents))
+            order, sampled_tables = _draw(drawn_from, sample, rng, order)
+            parts = [_encode(table, schema, model_kind, group_column) for table in sampled_tables]
+        return replace(_join(parts, order), contents=sum_contents(contents))
     except MemoryError as error:
-        raise DataError("records that fit into memory", "more", path=name_of(several[0])) from error
+        raise DataError(
+            "records that fit into memory", "more", path=get_source_name(several[0])
+        ) from error
 
 
-def _labelled_tables(
+def _read_labelled_tables(
     path: Source, schema: Schema, keep: Collection[str], *, sampled: bool
-) -> Iterator[Table]:
+) -> Iterator[RawTable]:
     """The file's batches, without the records that the schema's rule on labels leaves out."""
     found = False
     for table in read_tables(path, schema, keep=keep, sampled=sampled):
-        kept = labelled(table, schema)
+        kept = select_labelled(table, schema)
         if kept.rows:
             found = True
             yield kept
     if not found:
-        raise DataError("at least one record with a label", "none", path=name_of(path))
+        raise DataError("at least one record with a label", "none", path=get_source_name(path))
 
 
 def find_party_files(pattern: str) -> list[Path]:
     """The files that a glob (** descends) names, at least one; party-2 before party-10."""
     found = [Path(name) for name in glob.glob(pattern, recursive=True)]
-    files = sorted((path for path in found if path.is_file()), key=_natural)
+    files = sorted((path for path in found if path.is_file()), key=_get_sort_key)
     if not files:
         raise DataError("at least one file, one a party", "none", path=pattern)
     return files
 
 
-def records_from_columns(
+def build_records(
     columns: Mapping[str, NDArray[Any]],
     schema: Schema,
     model_kind: str,
@@ -184,24 +194,24 @@ def records_from_columns(
     used = list(schema.used)
     if absent := [name for name in used if name not in columns]:
         raise DataError("the columns of the schema", f"no column {absent}", path=source)
-    table = table_of({name: columns[name] for name in used}, schema, path=source)
-    kept = labelled(table, schema)
+    table = build_table({name: columns[name] for name in used}, schema, path=source)
+    kept = select_labelled(table, schema)
     if not kept.rows:
         raise DataError("at least one record with a label", "none", path=source)
     return _encode(kept, schema, model_kind, None)
 
 
-def _natural(path: Path) -> list[tuple[int, str]]:
+def _get_sort_key(path: Path) -> list[tuple[int, str]]:
     parts = re.split(r"(\d+)", str(path))
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _draw(
-    tables: list[Table],
+    tables: list[RawTable],
     sample: int,
     rng: np.random.Generator | None,
     order: NDArray[np.int64] | None,
-) -> tuple[NDArray[np.int64] | None, list[Table]]:
+) -> tuple[NDArray[np.int64] | None, list[RawTable]]:
     """The rows drawn, as they came, and their order, where the rows have one."""
     if rng is None:
         raise ValueError("Expected rng beside sample, got None.")
@@ -210,13 +220,13 @@ def _draw(
         raise ValueError(f"Expected a sample of 1 to {ends[-1]} records, got {sample}.")
     chosen = np.sort(rng.choice(ends[-1], sample, replace=False))
     if order is not None:  # of the rows in their order, not of those that came first
-        own = order[chosen]
-        chosen, order = np.sort(own), np.argsort(np.argsort(own))
-    drawn = [
+        sampled_rows = order[chosen]
+        chosen, order = np.sort(sampled_rows), np.argsort(np.argsort(sampled_rows))
+    sampled_tables = [
         table.take(chosen[(chosen >= begin) & (chosen < end)] - begin)
         for table, begin, end in zip(tables, ends[:-1], ends[1:], strict=True)
     ]
-    return order, [table for table in drawn if table.rows]
+    return order, [table for table in sampled_tables if table.rows]
 
 
 def _join(parts: list[Records], order: NDArray[np.int64] | None = None) -> Records:
@@ -234,35 +244,35 @@ def _join(parts: list[Records], order: NDArray[np.int64] | None = None) -> Recor
         name: sum(p.clamped.get(name, 0) for p in parts) for p in parts for name in p.clamped
     }
     features = np.empty((len(labels), len(names)))
-    places = None if order is None else np.argsort(order)
+    positions = None if order is None else np.argsort(order)
     end = len(labels)
     while parts:
         part = parts.pop()
         rows = slice(end - len(part), end)
-        features[rows if places is None else places[rows]] = part.features
+        features[rows if positions is None else positions[rows]] = part.features
         end -= len(part)
-    whose = np.concatenate(groups) if groups else None
+    joined_groups = np.concatenate(groups) if groups else None
     return Records(
         features=features,
         labels=labels if order is None else labels[order],
         feature_names=names,
-        groups=whose if whose is None or order is None else whose[order],
+        groups=joined_groups if joined_groups is None or order is None else joined_groups[order],
         clamped=clamped,
     )
 
 
-def column_faults(table: Table, schema: Schema, names: Sequence[str]) -> list[DataError]:
+def find_column_faults(table: RawTable, schema: Schema, names: Sequence[str]) -> list[DataError]:
     """The first fault of each of these columns that has one."""
     faults, features = [], schema.features
     for name in names:
         try:
-            feature_cells(table, name, features[name])
+            read_feature_cells(table, name, features[name])
         except DataError as fault:
             faults.append(fault)
     return faults
 
 
-def encoded(table: Table, schema: Schema) -> tuple[NDArray[np.float64], dict[str, int]]:
+def encode_features(table: RawTable, schema: Schema) -> tuple[NDArray[np.float64], dict[str, int]]:
     """`[N, p]` the features of a table's rows, and how many values of a column were clamped.
 
     Needs no label. What is wrong is the first cell of each column that isn't what the schema says.
@@ -273,7 +283,7 @@ def encoded(table: Table, schema: Schema) -> tuple[NDArray[np.float64], dict[str
     begin = 0
     for name, column in schema.features.items():
         try:
-            cells, outside = feature_cells(table, name, column)
+            cells, outside = read_feature_cells(table, name, column)
         except DataError as fault:
             faults.append(fault)
             continue
@@ -282,10 +292,10 @@ def encoded(table: Table, schema: Schema) -> tuple[NDArray[np.float64], dict[str
             clamped[name] = outside
         begin += column.width
     if faults:
-        raise DataError.of(faults)
+        raise DataError.combine(faults)
     features = np.zeros((table.rows, schema.dimension))
-    for first in range(0, table.rows, _CHUNK):
-        rows = slice(first, first + _CHUNK)
+    for first in range(0, table.rows, _CHUNK_ROWS):
+        rows = slice(first, first + _CHUNK_ROWS)
         chunk = features[rows]
         for at, column, cells in values:
             if isinstance(column, CategoricalColumn):
@@ -298,18 +308,18 @@ def encoded(table: Table, schema: Schema) -> tuple[NDArray[np.float64], dict[str
     return features, clamped
 
 
-def _encode(table: Table, schema: Schema, model_kind: str, group_column: str | None) -> Records:
-    features, clamped = encoded(table, schema)
+def _encode(table: RawTable, schema: Schema, model_kind: str, group_column: str | None) -> Records:
+    features, clamped = encode_features(table, schema)
     return Records(
         features=features,
         labels=LABEL_READERS[model_kind](table, schema),
         feature_names=schema.feature_names,
-        groups=None if group_column is None else group_texts(table, group_column),
+        groups=None if group_column is None else read_group_texts(table, group_column),
         clamped=clamped,
     )
 
 
-def as_classes(labels: NDArray[Any], classes: int) -> tuple[NDArray[np.int64], int]:
+def to_classes(labels: NDArray[Any], classes: int) -> tuple[NDArray[np.int64], int]:
     """`[N]` labels as a network takes them, 0..K−1, and K: −1/+1 (`classes` = 0) become 0 and 1."""
     if not classes:
         return (np.asarray(labels, dtype=np.float64) > 0).astype(np.int64), 2

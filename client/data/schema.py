@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from parley.client.contract.assumptions import of_draft
+from parley.client.contract.assumptions import format_draft_assumption
 from parley.client.data.column_types import (
     READINGS,
     ArrayColumn,
@@ -38,12 +38,12 @@ from parley.client.data.column_types import (
     NumericColumn,
     SchemaPart,
 )
-from parley.client.data.record_chunks import row_ranges
-from parley.client.data.schema_messages import explained, toml_value
+from parley.client.data.record_chunks import compute_row_ranges
+from parley.client.data.schema_messages import format_fault, format_toml_value
 from parley.safe_io import toml_writing
-from parley.safe_io.file_reading import text_of
+from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_cause
-from parley.safe_io.printable_text import one_line
+from parley.safe_io.printable_text import to_one_line
 from parley.safe_io.toml_reading import parse_toml
 
 Scaling = Literal["record", "schema", "unit"]
@@ -58,7 +58,7 @@ _SHORTEST = 1e-150
 _UNSCALED: str = "none"
 """Not to be had from a file: no row that is learned from is longer than 1."""
 
-_LATER = {"numeric": ("bins", "step"), "label": ("centre",)}
+_OPTIONAL_KEYS = {"numeric": ("bins", "step"), "label": ("centre",)}
 """Keys that count for the digest where they are given: older digests stay what they were."""
 
 COLUMN_KINDS: dict[str, type[BaseModel]] = {
@@ -138,7 +138,7 @@ class Schema(SchemaPart):
             raise SchemaError(f"{source}: Expected TOML, got an error: {error}.") from error
         except ValidationError as error:
             faults = error.errors(include_url=False)
-            said = [explained(each, cls, FileFormat, COLUMN_KINDS) for each in faults]
+            said = [format_fault(each, cls, FileFormat, COLUMN_KINDS) for each in faults]
             raise SchemaError("\n".join(f"{source}: {each}" for each in said)) from None
 
     @property
@@ -173,7 +173,7 @@ class Schema(SchemaPart):
         return {name: c for name, c in self.columns.items() if isinstance(c, kinds)}
 
     @property
-    def numbers(self) -> int:
+    def number_count(self) -> int:
         """How many features are a number of their record; 0 where one is an array."""
         found = self.features.values()
         if any(isinstance(column, ArrayColumn) for column in found):
@@ -183,7 +183,7 @@ class Schema(SchemaPart):
     @property
     def feature_names(self) -> tuple[str, ...]:
         """`[p]` names."""
-        return tuple(n for name, c in self.features.items() for n in c.feature_names(name))
+        return tuple(n for name, c in self.features.items() for n in c.list_feature_names(name))
 
     @property
     def dimension(self) -> int:
@@ -204,7 +204,7 @@ class Schema(SchemaPart):
         parts = {**self.features, **self.labels}
         content = [
             [name, {key: value for key, value in column.model_dump(mode="json").items()
-                    if value is not None or key not in _LATER.get(column.kind, ())}]
+                    if value is not None or key not in _OPTIONAL_KEYS.get(column.kind, ())}]
             for name, column in parts.items()
         ]  # fmt: skip
         text = json.dumps([self.scaling, content], sort_keys=True, allow_nan=False)
@@ -213,8 +213,8 @@ class Schema(SchemaPart):
     @property
     def assumption(self) -> str:
         """The assumption that every ε rests on while the schema is a draft; empty otherwise."""
-        source = one_line(self.drafted_from) or "records"
-        return of_draft(source) if self.drafted else ""
+        source = to_one_line(self.drafted_from) or "records"
+        return format_draft_assumption(source) if self.drafted else ""
 
     @property
     def unscaled(self) -> Schema:
@@ -235,32 +235,36 @@ class Schema(SchemaPart):
             return rows
         # Not einsum: of more than 8192 columns it adds up one row alone in another order.
         # Squares of shorter rows lose digits (subnormal numbers), and with them the bound of 1.
-        least = 1.0 if self.scaling == "record" else _SHORTEST
-        for begin, end in row_ranges(rows):
+        min_norm = 1.0 if self.scaling == "record" else _SHORTEST
+        for begin, end in compute_row_ranges(rows):
             part = rows[begin:end]
             norms = np.linalg.norm(part, axis=1)
-            long = norms >= least
+            long = norms >= min_norm
             part[long] *= (_SHRINK / norms[long])[:, None]
         return rows
 
     def to_toml(self) -> str:
         """The schema as a file: `Schema.from_toml` reads the same schema back."""
         given = self.model_dump(by_alias=True, exclude_defaults=True, exclude_none=True)
-        lines = [f"scaling = {toml_value(self.scaling)}"]
+        lines = [f"scaling = {format_toml_value(self.scaling)}"]
         for key in ("drafted", "drafted-from"):
-            lines += [f"{key} = {toml_value(given[key])}"] if key in given else []
+            lines += [f"{key} = {format_toml_value(given[key])}"] if key in given else []
         if "file" in given:
-            lines += ["", "[file]", *(f"{k} = {toml_value(v)}" for k, v in given["file"].items())]
+            lines += [
+                "",
+                "[file]",
+                *(f"{k} = {format_toml_value(v)}" for k, v in given["file"].items()),
+            ]
         lines += ["", "[columns]"]
         for name, column in given["columns"].items():
-            lines.append(f"{toml_writing.key(name)} = {toml_value(column)}")
+            lines.append(f"{toml_writing.format_toml_key(name)} = {format_toml_value(column)}")
         return "\n".join(lines) + "\n"
 
 
 def load_schema(path: str | Path) -> Schema:
     """The schema in the file at `path`."""
     try:
-        text = text_of(Path(path))
+        text = read_text(Path(path))
     except (OSError, UnicodeDecodeError) as error:
         raise SchemaError(
             f"{path}: Expected a schema file (TOML, UTF-8), got: {describe_cause(error)}."

@@ -16,21 +16,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.cell_parsing import LABEL_READERS, feature_cells, missing_labels
-from parley.client.data.column_names import file_format, names_in
+from parley.client.data.cell_parsing import LABEL_READERS, find_missing_labels, read_feature_cells
+from parley.client.data.column_names import get_file_format, read_column_names
 from parley.client.data.column_types import LabelColumn
-from parley.client.data.csv_guess import other_separator
-from parley.client.data.csv_text import csv_batches
+from parley.client.data.csv_guess import find_separator_fault
+from parley.client.data.csv_text import read_csv_batches
 from parley.client.data.data_sources import SqlQuery
-from parley.client.data.raw_table import DataError, Table, shown_places
+from parley.client.data.raw_table import DataError, RawTable, format_positions
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.table_readers import read_tables
-from parley.safe_io.plurals import noun
+from parley.safe_io.plurals import format_noun
 
-_MOST_VALUES = 20
+_MAX_VALUES = 20
 """Different values that are listed of one column."""
 
-_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,29 +47,29 @@ class _Fault:
     """One value that a column doesn't allow: how often, and the first lines."""
 
     count: int = 0
-    places: list[int] = field(default_factory=list)
+    row_numbers: list[int] = field(default_factory=list)
     unit: str = "row"
 
-    def add(self, table: Table, rows: NDArray[np.int64]) -> None:
+    def add(self, table: RawTable, rows: NDArray[np.int64]) -> None:
         self.count += len(rows)
         self.unit = table.row_unit
-        wanted = rows[: max(0, _SHOWN - len(self.places))]
-        self.places += [table.row_number(int(row)) for row in wanted]
+        wanted = rows[: max(0, _MAX_SHOWN - len(self.row_numbers))]
+        self.row_numbers += [table.row_number(int(row)) for row in wanted]
 
 
 def check_file(path: str | Path | SqlQuery, schema: Schema) -> CheckedFile:
     """Everything in which a file, or a query's rows, and a schema disagree."""
-    names, csv, needed = names_in(path, schema.file), None, schema.columns
+    names, csv, needed = read_column_names(path, schema.file), None, schema.columns
     if isinstance(path, SqlQuery):
         needed = schema.used
-    elif file_format(path, schema.file) == "csv":
+    elif get_file_format(path, schema.file) == "csv":
         csv = path
     if csv and not schema.file.header:
         names = list(schema.columns)
     if (
         csv
         and len(names) == 1 < len(schema.columns)
-        and (fault := other_separator(csv, schema.file))
+        and (fault := find_separator_fault(csv, schema.file))
     ):
         return CheckedFile(records=0, problems=(str(fault),), remarks=())
     counts = Counter(names)
@@ -86,23 +86,23 @@ def check_file(path: str | Path | SqlQuery, schema: Schema) -> CheckedFile:
     there = [name for name in schema.used if counts[name] == 1]
     if not there:
         return CheckedFile(records=0, problems=tuple(problems), remarks=())
-    walk = _Walk(schema, there)
+    walk = _FileChecker(schema, there)
     try:
         for table in read_tables(path, schema, only=there):
             walk.take(table)
     except DataError as error:
         ragged = None
         if csv and error.row and error.row > schema.file.header and not error.column:
-            ragged = _ragged(csv, schema.file, len(names))
+            ragged = _find_ragged_records(csv, schema.file, len(names))
         problems.append(ragged or str(error))
     return CheckedFile(
         records=walk.records,
-        problems=(*problems, *walk.problems()),
-        remarks=walk.remarks(),
+        problems=(*problems, *walk.list_problems()),
+        remarks=walk.list_remarks(),
     )
 
 
-class _Walk:
+class _FileChecker:
     """Goes over a file's batches and gathers what its columns don't allow."""
 
     def __init__(self, schema: Schema, names: list[str]) -> None:
@@ -114,12 +114,12 @@ class _Walk:
         self._clamped = dict.fromkeys(names, 0)
         self._dropped = 0
 
-    def take(self, table: Table) -> None:
+    def take(self, table: RawTable) -> None:
         """The next batch."""
         self.records += table.rows
         labels = table
         if self._schema.labels and self._label in self._names:
-            missing = missing_labels(table.only([self._label]), self._schema)
+            missing = find_missing_labels(table.select_columns([self._label]), self._schema)
             if self._schema.label.missing == "drop":
                 self._dropped += len(missing)
                 labels = table = table.take(np.setdiff1d(np.arange(table.rows), missing))
@@ -129,11 +129,11 @@ class _Walk:
                 fault.add(table, missing)
                 labels = table.take(np.setdiff1d(np.arange(table.rows), missing))
         for name in self._names:
-            own = (labels if name == self._label else table).only([name])
-            for read in self._readers(name):
-                self._check(own, name, read)
+            column = (labels if name == self._label else table).select_columns([name])
+            for read in self._list_readers(name):
+                self._check(column, name, read)
 
-    def _readers(self, name: str) -> Iterator[Callable[[Table], object]]:
+    def _list_readers(self, name: str) -> Iterator[Callable[[RawTable], object]]:
         column = self._schema.columns[name]
         if isinstance(column, LabelColumn):
             given = {"logistic": column.positive, "softmax": column.classes, "ridge": column.range}
@@ -141,9 +141,9 @@ class _Walk:
                 if said is not None:
                     yield partial(LABEL_READERS[kind], schema=self._schema)
         else:
-            yield partial(feature_cells, name=name, column=self._features[name])
+            yield partial(read_feature_cells, name=name, column=self._features[name])
 
-    def _check(self, table: Table, name: str, read: Callable[[Table], object]) -> None:
+    def _check(self, table: RawTable, name: str, read: Callable[[RawTable], object]) -> None:
         """Notes every value of a column that the reader refuses."""
         faults = self._faults[name]
         if not table.rows:
@@ -152,10 +152,10 @@ class _Walk:
             places, first = np.arange(table.rows), np.arange(table.rows)
         else:
             # A cell is read by itself: of equal ones one tells for all.
-            ranks = table.column(name).rank("dense").fill_null(0).to_numpy()
+            ranks = table.get_column(name).rank("dense").fill_null(0).to_numpy()
             _, first, places = np.unique(ranks, return_index=True, return_inverse=True)
         open_ = np.arange(len(first))
-        while len(open_) and len(faults) <= _MOST_VALUES:
+        while len(open_) and len(faults) <= _MAX_VALUES:
             tried = table.take(first[open_])
             try:
                 result = read(tried)
@@ -170,23 +170,24 @@ class _Walk:
                 # A feature's reader returns its cells and how many of them it clamps.
                 if column is not None and isinstance(result, tuple) and result[1]:
                     sound = np.flatnonzero(np.isin(places, open_))
-                    self._clamped[name] += feature_cells(table.take(sound), name, column)[1]
+                    self._clamped[name] += read_feature_cells(table.take(sound), name, column)[1]
                 return
 
-    def problems(self) -> list[str]:
+    def list_problems(self) -> list[str]:
         """A line for every value that a column doesn't allow."""
         lines = []
         for name, faults in self._faults.items():
             listed = list(faults.items())
             lines += [
-                f"Column {name!r}, {shown_places(fault.unit, fault.places, fault.count)}: {what}."
-                for what, fault in listed[:_MOST_VALUES]
+                f"Column {name!r}, "
+                f"{format_positions(fault.unit, fault.row_numbers, fault.count)}: {what}."
+                for what, fault in listed[:_MAX_VALUES]
             ]
-            if len(listed) > _MOST_VALUES:
+            if len(listed) > _MAX_VALUES:
                 lines.append(f"Column {name!r}: and more values that the schema doesn't allow.")
         return lines
 
-    def remarks(self) -> tuple[str, ...]:
+    def list_remarks(self) -> tuple[str, ...]:
         """What a run would do to the records without being asked."""
         lines = [
             f"Column {name!r}: {count:,} of {self.records:,} values lie outside the range; they "
@@ -195,20 +196,20 @@ class _Walk:
             if count
         ]
         if self._dropped:
-            of = noun(self.records, "record")
+            of = format_noun(self.records, "record")
             lines.append(f"{self._dropped:,} of {self.records:,} {of} without a label: left out.")
         return tuple(lines)
 
 
-def _ragged(path: str | Path, file: FileFormat, width: int) -> str | None:
+def _find_ragged_records(path: str | Path, file: FileFormat, width: int) -> str | None:
     """The records of a CSV with too few or too many fields; None where it is something else."""
     lines = []
     try:
-        for batch in csv_batches(path, separator=file.separator, encoding=file.encoding):
-            lines += [line for line, fields in batch.records() if len(fields) != width]
+        for batch in read_csv_batches(path, separator=file.separator, encoding=file.encoding):
+            lines += [line for line, fields in batch.parse_records() if len(fields) != width]
     except DataError:
         return None
     if not lines:
         return None
-    where = shown_places("line", lines[:_SHOWN], len(lines))
+    where = format_positions("line", lines[:_MAX_SHOWN], len(lines))
     return f"Expected {width} fields in every record, got others in {where}."

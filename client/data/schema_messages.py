@@ -13,7 +13,7 @@ from parley.safe_io import toml_writing
 _LABEL_VALUES = {"positive", "negative", "classes"}
 
 
-def explained(
+def format_fault(
     fault: ErrorDetails,
     schema: type[BaseModel],
     file: type[BaseModel],
@@ -21,25 +21,25 @@ def explained(
 ) -> str:
     """Where, what was expected, what came; of a schema, its part for the file, its columns."""
     # A column's place reads (columns, NAME, KIND, key, …): the kind is pydantic's, not the file's.
-    place = list(fault["loc"])
+    key_path = list(fault["loc"])
     model = schema
-    if place[:1] == ["file"]:
+    if key_path[:1] == ["file"]:
         model = file
-    elif place[:1] == ["columns"] and len(place) >= 3:
-        model = columns.get(str(place.pop(2)), schema)
-    where = ".".join(str(part) for part in place)
+    elif key_path[:1] == ["columns"] and len(key_path) >= 3:
+        model = columns.get(str(key_path.pop(2)), schema)
+    where = ".".join(str(part) for part in key_path)
     match fault["type"]:
         case "extra_forbidden":
             keys = [info.alias or name for name, info in model.model_fields.items()]
-            near = difflib.get_close_matches(str(place[-1]), keys, n=1, cutoff=0.5)
-            hint = f"; the nearest is {near[0]!r}" if near else ""
+            matches = difflib.get_close_matches(str(key_path[-1]), keys, n=1, cutoff=0.5)
+            hint = f"; the nearest is {matches[0]!r}" if matches else ""
             return f"Expected one of the keys {', '.join(keys)}{hint}, got {where}."
         case "missing":
             return f"Expected the key {where}, got none."
         case "union_tag_invalid" | "union_tag_not_found":
             got = fault["input"].get("kind", "") if isinstance(fault["input"], dict) else ""
-            near = difflib.get_close_matches(str(got), columns, n=1, cutoff=0.5)
-            hint = f" (the nearest is {near[0]!r})" if near else ""
+            matches = difflib.get_close_matches(str(got), columns, n=1, cutoff=0.5)
+            hint = f" (the nearest is {matches[0]!r})" if matches else ""
             return f"{where}: Expected kind {', '.join(columns)}, got {got!r}{hint}."
         case "string_pattern_mismatch":
             expected = "one ASCII character that is no quotation mark or line end"
@@ -52,21 +52,22 @@ def explained(
             return f"{where}: Expected {expected}, got {fault['input']!r}."
 
 
-def toml_value(value: object) -> str:
+def format_toml_value(value: object) -> str:
     """Return a value of a schema as TOML; a float that is whole as a whole number.
 
     The values of a label keep their type: a model predicts them as they are.
     """
-    return toml_writing.literal(_whole(value))
+    return toml_writing.format_toml_value(_convert_whole_floats(value))
 
 
-def _whole(value: object) -> object:
+def _convert_whole_floats(value: object) -> object:
     if isinstance(value, Mapping):
         return {
-            name: each if name in _LABEL_VALUES else _whole(each) for name, each in value.items()
+            name: each if name in _LABEL_VALUES else _convert_whole_floats(each)
+            for name, each in value.items()
         }
     if isinstance(value, float):
         return int(value) if abs(value) < 1e15 and value == int(value) else value
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_whole(item) for item in value]
+        return [_convert_whole_floats(item) for item in value]
     return value

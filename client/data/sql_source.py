@@ -7,7 +7,7 @@ become what a CSV's would be read as, so that a ledger knows the same rows again
 (*Records in a database*) says how each type is read, or that it is refused.
 
 In what order a database sends rows is no property of the records: whoever reads them puts them
-into the order of their contents (`parley.client.data.content_digest.order_of`).
+into the order of their contents (`parley.client.data.content_digest.compute_row_order`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,15 @@ import polars as pl
 
 from parley.client.data.column_types import LONGEST_NUMBER
 from parley.client.data.data_sources import SqlQuery
-from parley.client.data.raw_table import DataError, Table
+from parley.client.data.raw_table import DataError, RawTable
 from parley.client.data.schema import FileFormat
-from parley.privacy.ledger.database_url import HOW_TO_GIVE, postgresql_url, sqlite_path
+from parley.privacy.ledger.database_url import (
+    WHERE_SECRETS_GO,
+    parse_postgresql_url,
+    parse_sqlite_path,
+)
 
-_ROWS = 16384
+_BATCH_ROWS = 16384
 """Of a batch: a few MiB of Python's objects, before they are columns."""
 
 _BATCH_BYTES = 2**26
@@ -42,21 +46,21 @@ _FETCHED_ROWS = 512
 """Rows that PostgreSQL sends at a time."""
 _LONGEST_ROW = 2**26
 """Bytes of the texts of one row."""
-_LONGEST_CELL = 2**19
+_MAX_CELL_BYTES = 2**19
 """Bytes of a cell of SQLite, and of a row within it: what a CSV's 131,072 characters may take."""
 _SHORTEST_LIMIT = 2**16
 """Least that a cell of SQLite is limited to, however many columns there are."""
 _RESULT_ROW, _COLUMNS_OF = "ResultRow", 3
 """An instruction of SQLite's program, and the place of its number of columns."""
-_STEPS = 10_000
+_CLOCK_STEPS = 10_000
 """Instructions of SQLite between two looks at the clock, some 100 microseconds."""
 
 _WAIT_S = 10
 """For a server to answer, or a SQLite file to be free."""
 
 _NUMBERS = frozenset({int, float, Decimal})
-_KNOWN = _NUMBERS | {bool, str, UUID, date, datetime, time}
-_CALLED = {
+_KNOWN_TYPES = _NUMBERS | {bool, str, UUID, date, datetime, time}
+_TYPE_NAMES = {
     bytes: "bytes (bytea, BLOB)",
     list: "an array, or JSON",
     dict: "JSON",
@@ -73,10 +77,10 @@ _SQLITE_ALLOWED = (
 
 _READS = "a query that reads: one SELECT, which changes nothing"
 
-_UNREACHED = {
-    "password authentication failed": (f"a password that the server takes ({HOW_TO_GIVE})",
+_CONNECTION_FAULTS = {
+    "password authentication failed": (f"a password that the server takes ({WHERE_SECRETS_GO})",
                                        "one that it refuses"),
-    "no password supplied": (f"a password: {HOW_TO_GIVE}", "none that libpq finds"),
+    "no password supplied": (f"a password: {WHERE_SECRETS_GO}", "none that libpq finds"),
     "resolve": ("a server's name that is known here", "no address for it"),
     "refused": ("a server that listens there", "a refused connection"),
     "timeout": (f"a server that answers within {_WAIT_S} s", "no answer"),
@@ -99,31 +103,33 @@ class DatabaseError(DataError):
         self.log_message = str(self)
 
 
-def sql_names(source: SqlQuery) -> list[str]:
+def read_sql_names(source: SqlQuery) -> list[str]:
     """The names of the columns that the query gives, maybe one twice."""
-    with _cursor(source) as cursor:
-        return _names(cursor)
+    with _open_cursor(source) as cursor:
+        return _list_names(cursor)
 
 
-def sql_tables(
+def read_sql_tables(
     source: SqlQuery, file: FileFormat, names: list[str], wanted: list[str]
-) -> Iterator[Table]:
+) -> Iterator[RawTable]:
     """The rows in batches: of the columns `names` those that are wanted.
 
     Raises:
         DatabaseError: the query gives no rows: what was expected, and what the database said.
         DataError: values that no column of a table can have.
     """
-    with _cursor(source) as cursor:
-        if _names(cursor) != names:
+    with _open_cursor(source) as cursor:
+        if _list_names(cursor) != names:
             raise DatabaseError("the columns of a moment ago", "others", path=source.name)
         if not isinstance(cursor, sqlite3.Cursor):
             cursor.itersize = _rows_to_fetch(cursor.connection, source)
         begin = 0
-        for rows in _batches(cursor, source):
+        for rows in _read_batches(cursor, source):
             cells = list(zip(*rows, strict=True))
-            columns = [_series(name, cells[names.index(name)], source.name) for name in wanted]
-            yield Table(
+            columns = [
+                _build_series(name, cells[names.index(name)], source.name) for name in wanted
+            ]
+            yield RawTable(
                 path=source.name,
                 frame=pl.DataFrame(columns),
                 arrays={},
@@ -134,7 +140,7 @@ def sql_tables(
             begin += len(rows)
 
 
-def _batches(cursor: Any, source: SqlQuery) -> Iterator[list[tuple[Any, ...]]]:
+def _read_batches(cursor: Any, source: SqlQuery) -> Iterator[list[tuple[Any, ...]]]:
     """Yield the rows in batches that end at `_BATCH_BYTES` of text, or sooner.
 
     Rows come one by one (SQLite) or `_FETCHED_ROWS` at a time (PostgreSQL), so that a batch does
@@ -145,26 +151,26 @@ def _batches(cursor: Any, source: SqlQuery) -> Iterator[list[tuple[Any, ...]]]:
     size = 0
     for row in cursor:
         if monotonic() > deadline:
-            raise _too_slow(source)
+            raise _build_timeout_error(source)
         rows.append(row)
-        size += _text_size(row)
-        if len(rows) == _ROWS or size >= _BATCH_BYTES:
+        size += _compute_text_size(row)
+        if len(rows) == _BATCH_ROWS or size >= _BATCH_BYTES:
             yield rows
             rows, size = [], 0
     if rows:
         yield rows
 
 
-def _text_size(row: tuple[Any, ...]) -> int:
+def _compute_text_size(row: tuple[Any, ...]) -> int:
     return sum(len(cell) for cell in row if isinstance(cell, str | bytes))
 
 
-def _names(cursor: Any) -> list[str]:
+def _list_names(cursor: Any) -> list[str]:
     return [str(column[0]) for column in cursor.description]
 
 
 @contextmanager
-def _cursor(source: SqlQuery) -> Iterator[Any]:
+def _open_cursor(source: SqlQuery) -> Iterator[Any]:
     """The driver's cursor of the query's rows, within its snapshot."""
     text = source.database
     if text.startswith("env:"):
@@ -172,12 +178,12 @@ def _cursor(source: SqlQuery) -> Iterator[Any]:
         if not text:
             raise DatabaseError("a variable that holds a URL", "none of it", path=source.name)
     sqlite = text.startswith("sqlite://")
-    driver, connect = (_sqlite if sqlite else _postgresql)(source, text)
+    driver, connect = (_prepare_sqlite if sqlite else _prepare_postgresql)(source, text)
     planned = False
     try:
         # A cursor of psycopg with a name is one of the server, which keeps the rows.
-        named = () if sqlite else ("rows",)
-        with closing(connect()) as connection, closing(connection.cursor(*named)) as cursor:
+        cursor_name = () if sqlite else ("rows",)
+        with closing(connect()) as connection, closing(connection.cursor(*cursor_name)) as cursor:
             if sqlite:
                 # Prepared alone first: what it says of the query then is of no cell.
                 _limit_cells(connection, source.query)
@@ -189,8 +195,8 @@ def _cursor(source: SqlQuery) -> Iterator[Any]:
             yield cursor
     except (driver.Error, driver.Warning) as error:
         # Without its cause: drivers put what they connect with into it.
-        said = _of_sqlite if sqlite else _of_postgresql
-        raise said(error, source, planned=planned) from None
+        convert_error = _convert_sqlite_error if sqlite else _convert_postgresql_error
+        raise convert_error(error, source, planned=planned) from None
 
 
 def _rows_to_fetch(connection: Any, source: SqlQuery) -> int:
@@ -214,21 +220,21 @@ def _limit_cells(connection: Any, query: str) -> None:
     with closing(connection.execute(f"EXPLAIN {query}")) as program:
         columns = [step[_COLUMNS_OF] for step in program if step[1] == _RESULT_ROW]
     longest = _LONGEST_ROW // max([1, *columns])
-    limit = min(_LONGEST_CELL, max(_SHORTEST_LIMIT, longest))
+    limit = min(_MAX_CELL_BYTES, max(_SHORTEST_LIMIT, longest))
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit)
 
 
-def _too_slow(source: SqlQuery) -> DatabaseError:
+def _build_timeout_error(source: SqlQuery) -> DatabaseError:
     expected = f"a query that ends within {source.timeout_s:g} s (query-timeout)"
     return DatabaseError(expected, "one that takes longer", path=source.name)
 
 
-def _postgresql(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
+def _prepare_postgresql(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
     """The driver, and what begins a snapshot."""
     try:
         import psycopg  # noqa: PLC0415 - an extra
 
-        url = postgresql_url(text)
+        url = parse_postgresql_url(text)
         psycopg.conninfo.conninfo_to_dict(url)
     except ModuleNotFoundError:
         expected = "psycopg, for PostgreSQL (pip install 'parley[postgres]')"
@@ -249,9 +255,9 @@ def _postgresql(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
     return psycopg, connect
 
 
-def _sqlite(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
+def _prepare_sqlite(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
     """The driver, and what begins a snapshot."""
-    path = source.folder / sqlite_path(text)
+    path = source.folder / parse_sqlite_path(text)
     if not path.is_file():
         raise DatabaseError(f"a SQLite file at {path}", "none", path=source.name)
 
@@ -264,20 +270,20 @@ def _sqlite(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("BEGIN")
         connection.set_authorizer(allowed)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_CELL)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL_BYTES)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1000)
         deadline = monotonic() + source.timeout_s
-        connection.set_progress_handler(lambda: monotonic() > deadline, _STEPS)
+        connection.set_progress_handler(lambda: monotonic() > deadline, _CLOCK_STEPS)
         return connection
 
     return sqlite3, connect
 
 
-def _series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
+def _build_series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
     """`[n]` cells as a column of one type; without values its type is open."""
     kinds = set(map(type, cells)) - {type(None)}
-    if odd := kinds - _KNOWN:
-        called = sorted(_CALLED.get(kind, f"type {kind.__name__}") for kind in odd)
+    if odd := kinds - _KNOWN_TYPES:
+        called = sorted(_TYPE_NAMES.get(kind, f"type {kind.__name__}") for kind in odd)
         raise DatabaseError(
             f"numbers, text, truth values or dates in column {name!r} (leave it out of the query, "
             "or cast it there)",
@@ -292,16 +298,18 @@ def _series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
         return pl.Series(name, cells, dtype=pl.Int64 if kinds == {int} else pl.String)
     doubles = [float(c) if type(c) in _NUMBERS else None for c in cells]
     numbers = pl.Series(name, doubles, dtype=pl.Float64)
-    written = [_written(c) for c in cells]
-    if kinds <= _NUMBERS and not any(written):
+    cell_texts = [_format_cell(c) for c in cells]
+    if kinds <= _NUMBERS and not any(cell_texts):
         return numbers
     texts = (numbers.fill_nan(None) + 0.0).cast(pl.String).to_list()
     return pl.Series(
-        name, [own or text for own, text in zip(written, texts, strict=True)], dtype=pl.String
+        name,
+        [cell_text or text for cell_text, text in zip(cell_texts, texts, strict=True)],
+        dtype=pl.String,
     )
 
 
-def _written(cell: Any) -> str | None:
+def _format_cell(cell: Any) -> str | None:
     """A cell's text where it is not that of its double, whatever stands beside it."""
     if type(cell) not in _NUMBERS:
         return None if cell is None else str(cell)
@@ -310,19 +318,19 @@ def _written(cell: Any) -> str | None:
     return str(cell) if type(cell) is int else f"{cell:f}"
 
 
-def _of_postgresql(cause: Exception, source: SqlQuery, *, planned: bool) -> DataError:
+def _convert_postgresql_error(cause: Exception, source: SqlQuery, *, planned: bool) -> DataError:
     """Return the error of a query that gave no rows.
 
     Once rows are read, the server's text can hold a cell, whatever its class: of it only the
     condition's name is taken. Before that it can hold words of the query, which the log never has.
     """
     # https://www.postgresql.org/docs/current/errcodes-appendix.html
-    where, state, said = source.name, getattr(cause, "sqlstate", None), str(cause)
+    where, state, message = source.name, getattr(cause, "sqlstate", None), str(cause)
     if state == "57014":
-        return _too_slow(source)
+        return _build_timeout_error(source)
     if state is None and type(cause).__name__ == "OperationalError":
-        known = (what for part, what in _UNREACHED.items() if part in said)
-        expected, got = next(known, ("a connection that lasts", "none"))
+        matches = (what for part, what in _CONNECTION_FAULTS.items() if part in message)
+        expected, got = next(matches, ("a connection that lasts", "none"))
         return DatabaseError(expected, got, path=where)
     expected = "a query that the database can run"
     if state is None or state[:2] == "22":
@@ -331,10 +339,10 @@ def _of_postgresql(cause: Exception, source: SqlQuery, *, planned: bool) -> Data
         expected = _READS
     elif state == "42501":
         expected = "what this user may read (GRANT SELECT)"
-    return _refused(cause, expected, _condition(state), where, planned=planned)
+    return _build_refusal(cause, expected, _get_condition_name(state), where, planned=planned)
 
 
-def _condition(state: str | None) -> str:
+def _get_condition_name(state: str | None) -> str:
     """Return the name of one of PostgreSQL's own conditions. A function can raise any other."""
     import psycopg  # noqa: PLC0415 - an extra
 
@@ -345,7 +353,7 @@ def _condition(state: str | None) -> str:
     return f"{state} ({name})"
 
 
-def _refused(
+def _build_refusal(
     cause: Exception, expected: str, condition: str, where: str, *, planned: bool
 ) -> DataError:
     got = condition
@@ -357,25 +365,29 @@ def _refused(
     return error
 
 
-def _of_sqlite(cause: Exception, source: SqlQuery, *, planned: bool) -> DataError:
+def _convert_sqlite_error(cause: Exception, source: SqlQuery, *, planned: bool) -> DataError:
     """Return the error of a query that gave no rows; see `_of_postgresql`."""
     # The low byte of an extended result code is its class: https://sqlite.org/rescode.html
-    where, code, said = source.name, getattr(cause, "sqlite_errorcode", None), str(cause)
+    where, code, message = source.name, getattr(cause, "sqlite_errorcode", None), str(cause)
     name = getattr(cause, "sqlite_errorname", None) or "an error"
     if code == sqlite3.SQLITE_INTERRUPT:
-        return _too_slow(source)
+        return _build_timeout_error(source)
     expected = "a query that SQLite can run"
-    if code is None and "Could not decode" in said:  # and quotes the cell
-        return _refused(cause, "text in UTF-8", "text in another encoding", where, planned=True)
-    known = True
+    if code is None and "Could not decode" in message:  # and quotes the cell
+        return _build_refusal(
+            cause, "text in UTF-8", "text in another encoding", where, planned=True
+        )
+    is_known = True
     if code == sqlite3.SQLITE_TOOBIG:
-        expected = f"cells of at most {_LONGEST_CELL:,} bytes, and rows of at most {_LONGEST_ROW:,}"
-    elif code is None or said == "not authorized" or code & 0xFF == sqlite3.SQLITE_READONLY:
+        expected = (
+            f"cells of at most {_MAX_CELL_BYTES:,} bytes, and rows of at most {_LONGEST_ROW:,}"
+        )
+    elif code is None or message == "not authorized" or code & 0xFF == sqlite3.SQLITE_READONLY:
         expected = _READS
     elif code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN):
         expected = "a SQLite database that can be read"
     elif code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         expected = f"a file that is free within {_WAIT_S} s"
     else:
-        known = False
-    return _refused(cause, expected, name, where, planned=planned or known)
+        is_known = False
+    return _build_refusal(cause, expected, name, where, planned=planned or is_known)

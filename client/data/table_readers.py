@@ -19,16 +19,22 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.binary_files import ROWS, parquet_tables, read_arrays
-from parley.client.data.column_names import checked_names, file_format
+from parley.client.data.binary_files import BATCH_ROWS, read_arrays, read_parquet_tables
+from parley.client.data.column_names import check_column_names, get_file_format
 from parley.client.data.column_types import ArrayColumn
 from parley.client.data.csv_guess import check_first_line
-from parley.client.data.csv_text import csv_tables
-from parley.client.data.data_sources import Frame, Source, SqlQuery, name_of, series_of
-from parley.client.data.memory_limit import Room, room_for
-from parley.client.data.raw_table import DataError, Table
+from parley.client.data.csv_text import read_csv_tables
+from parley.client.data.data_sources import (
+    MemoryTable,
+    Source,
+    SqlQuery,
+    get_source_name,
+    to_series,
+)
+from parley.client.data.memory_limit import MemoryLimit, compute_memory_limit
+from parley.client.data.raw_table import DataError, RawTable
 from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.sql_source import sql_tables
+from parley.client.data.sql_source import read_sql_tables
 
 
 def read_tables(
@@ -38,7 +44,7 @@ def read_tables(
     keep: Collection[str] = (),
     sampled: bool = False,
     only: Sequence[str] | None = None,
-) -> Iterator[Table]:
+) -> Iterator[RawTable]:
     """The columns of a file that the schema uses, and those to `keep`, in batches.
 
     What is in memory, or a query gives, is read alike; columns to ignore need not be there. There
@@ -49,19 +55,19 @@ def read_tables(
     used = schema.used
     wanted = [name for name in schema.columns if name in used or name in keep]
     wanted = wanted if only is None else list(only)
-    room = room_for(schema.file.max_gib)
-    where = name_of(source)
-    room.check_left(where)
-    names = checked_names(source, schema, wanted, keep=keep, all_used=only is None)
-    fits = partial(room.check_records, features=schema.dimension, path=where)
-    announced = fits if only is None and not sampled else None
+    memory_limit = compute_memory_limit(schema.file.max_gib)
+    where = get_source_name(source)
+    memory_limit.check_free_memory(where)
+    names = check_column_names(source, schema, wanted, keep=keep, all_used=only is None)
+    fits = partial(memory_limit.check_records, features=schema.dimension, path=where)
+    on_row_count = fits if only is None and not sampled else None
     rows = size = 0
-    for table in _tables(source, schema, names, wanted, room, announced):
-        room.check_left(where)
+    for table in _open_tables(source, schema, names, wanted, memory_limit, on_row_count):
+        memory_limit.check_free_memory(where)
         rows += table.rows
         size += table.size
         if sampled and only is None:
-            room.check_bytes(size, path=where)
+            memory_limit.check_bytes(size, path=where)
         else:
             fits(rows if only is None else table.rows)
         yield table
@@ -69,55 +75,59 @@ def read_tables(
         raise DataError("at least one record", "none", path=where)
 
 
-def _tables(
+def _open_tables(
     source: Source,
     schema: Schema,
     names: list[str],
     wanted: list[str],
-    room: Room,
-    announced: Callable[[int], None] | None,
-) -> Iterator[Table]:
-    if isinstance(source, Frame):
-        return _slices({n: source.columns[n] for n in wanted}, schema, source.name)
+    memory_limit: MemoryLimit,
+    on_row_count: Callable[[int], None] | None,
+) -> Iterator[RawTable]:
+    if isinstance(source, MemoryTable):
+        return _slice_columns({n: source.columns[n] for n in wanted}, schema, source.name)
     if isinstance(source, SqlQuery):
-        return query_tables(source, schema.file, names, wanted)
-    match file_format(source, schema.file):
+        return read_query_tables(source, schema.file, names, wanted)
+    match get_file_format(source, schema.file):
         case "csv":
-            return _csv_tables(source, schema.file, names, wanted)
+            return _read_csv_tables(source, schema.file, names, wanted)
         case "parquet":
-            return parquet_tables(source, schema.file, wanted, room, announced)
+            return read_parquet_tables(source, schema.file, wanted, memory_limit, on_row_count)
         case _:
-            return _slices(read_arrays(source, lambda _: wanted, room), schema, source)
+            return _slice_columns(
+                read_arrays(source, lambda _: wanted, memory_limit), schema, source
+            )
 
 
-def _csv_tables(
+def _read_csv_tables(
     source: str | Path, file: FileFormat, names: list[str], wanted: list[str]
-) -> Iterator[Table]:
+) -> Iterator[RawTable]:
     """Batches of a CSV. A record of another width may be the header's fault."""
     try:
-        yield from csv_tables(source, file, names, wanted)
+        yield from read_csv_tables(source, file, names, wanted)
     except DataError as error:
         if error.row and not error.column:
             check_first_line(source, file.encoding, file.separator, header=file.header)
         raise
 
 
-def query_tables(
+def read_query_tables(
     source: SqlQuery, file: FileFormat, names: list[str], wanted: list[str]
-) -> Iterator[Table]:
-    """Batches of a query's rows (`parley.client.data.sql_source.sql_tables`)."""
-    return sql_tables(source, file, names, wanted)
+) -> Iterator[RawTable]:
+    """Batches of a query's rows (`parley.client.data.sql_source.read_sql_tables`)."""
+    return read_sql_tables(source, file, names, wanted)
 
 
-def _slices(
+def _slice_columns(
     columns: Mapping[str, NDArray[Any]], schema: Schema, path: str | Path
-) -> Iterator[Table]:
-    table = table_of(columns, schema, path=path)
-    for begin in range(0, table.rows, ROWS):
-        yield table.part(begin, ROWS)
+) -> Iterator[RawTable]:
+    table = build_table(columns, schema, path=path)
+    for begin in range(0, table.rows, BATCH_ROWS):
+        yield table.slice_rows(begin, BATCH_ROWS)
 
 
-def table_of(columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str | Path) -> Table:
+def build_table(
+    columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str | Path
+) -> RawTable:
     """The table of columns in memory, `[N]` each (`[N, …]` for kind "array")."""
     rows = max((values.shape[0] for values in columns.values() if values.ndim), default=0)
     flat: dict[str, pl.Series] = {}
@@ -135,10 +145,10 @@ def table_of(columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str |
             got = f"dtype {values.dtype}"
             faults.append(DataError("numbers or text", got, path=path, column=name))
         else:
-            flat[name] = series_of(name, values)
+            flat[name] = to_series(name, values)
     if faults:
-        raise DataError.of(faults)
-    return Table(
+        raise DataError.combine(faults)
+    return RawTable(
         path=str(path),
         frame=pl.DataFrame(flat),
         arrays=arrays,

@@ -32,31 +32,35 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from parley.client.dp_sgd.poisson_batches import PERIODS, Layout
-from parley.client.dp_sgd.torch_clipping import record_gradients
-from parley.client.models.network_trials import made_up_rows, near_start, with_labels
+from parley.client.dp_sgd.poisson_batches import PERIODS, PassLayout
+from parley.client.dp_sgd.torch_clipping import compute_record_gradients
+from parley.client.models.network_trials import add_trial_labels, build_trial_rows, move_near_start
 from parley.client.models.networks import Network
 
 Rows = NDArray[np.float64]
 
 _PERMUTATIONS: Final = 8
 
-_FOUND: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Layout]] = WeakKeyDictionary()
-_OF_FILES: dict[tuple[object, ...], dict[tuple[object, ...], Layout]] = {}
-_MOST_KNOWN: Final = 64
+_LAYOUTS_BY_MODULE: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], PassLayout]] = (
+    WeakKeyDictionary()
+)
+_LAYOUTS_BY_FILE: dict[tuple[object, ...], dict[tuple[object, ...], PassLayout]] = {}
+_MAX_CACHED_FILES: Final = 64
 
 
-def _known(network: Network) -> dict[tuple[object, ...], Layout]:
+def _get_cached_layouts(network: Network) -> dict[tuple[object, ...], PassLayout]:
     """What was found for this network: parties build one of a file anew for every task."""
     if network.digest is None:
-        return _FOUND.setdefault(network.module, {})
-    if len(_OF_FILES) > _MOST_KNOWN:
-        _OF_FILES.clear()
-    code = (network.kind, network.digest, network.frozen)
-    return _OF_FILES.setdefault((*code, network.features, network.classes, network.losses), {})
+        return _LAYOUTS_BY_MODULE.setdefault(network.module, {})
+    if len(_LAYOUTS_BY_FILE) > _MAX_CACHED_FILES:
+        _LAYOUTS_BY_FILE.clear()
+    code = (network.kind, network.digest, network.frozen_digest)
+    return _LAYOUTS_BY_FILE.setdefault(
+        (*code, network.features, network.classes, network.losses), {}
+    )
 
 
-def layout_of(network: Network, widths: tuple[int, ...]) -> Layout:
+def find_layout(network: Network, widths: tuple[int, ...]) -> PassLayout:
     """How records must stand for a pass to keep their bits apart, tried on this machine.
 
     The network's parameters are as before afterwards.
@@ -65,29 +69,29 @@ def layout_of(network: Network, widths: tuple[int, ...]) -> Layout:
         widths: rows of a pass (`poisson_batches.widths_for`), fewer where records are not kept
             apart so.
     """
-    known = _known(network)
+    known = _get_cached_layouts(network)
     key = (widths, network.dtype, str(network.device), torch.get_num_threads())
     if key not in known:
-        x, y = _made_up(network, 2 * max(*widths, 64))
+        x, y = _build_trial_records(network, 2 * max(*widths, 64))
 
         def gradients(rows: list[int]) -> Rows:
-            return record_gradients(network.module, x[rows], y[rows], losses=network.losses)
+            return compute_record_gradients(network.module, x[rows], y[rows], losses=network.losses)
 
-        with near_start(network):
-            known[key] = _tried(gradients, widths)
+        with move_near_start(network):
+            known[key] = _choose_layout(gradients, widths)
     return known[key]
 
 
-def _tried(gradients: Callable[[list[int]], Rows], widths: tuple[int, ...]) -> Layout:
+def _choose_layout(gradients: Callable[[list[int]], Rows], widths: tuple[int, ...]) -> PassLayout:
     tried = [*zip(widths, PERIODS, strict=True), (64, 4), (8, 8)]
     for width, most in tried:
-        period = period_of(gradients, width) if width <= max(widths) else None
+        period = find_period(gradients, width) if width <= max(widths) else None
         if period is not None and period <= most:
-            return Layout(width=width, period=period)
-    return Layout(width=1, period=1)
+            return PassLayout(width=width, period=period)
+    return PassLayout(width=1, period=1)
 
 
-def period_of(gradients: Callable[[list[int]], Rows], width: int) -> int | None:
+def find_period(gradients: Callable[[list[int]], Rows], width: int) -> int | None:
     """The least period of places that keep bits; None where neighbours change them.
 
     First others take the places of two thirds of the rows, then rows change places at random, again
@@ -102,32 +106,32 @@ def period_of(gradients: Callable[[list[int]], Rows], width: int) -> int | None:
         for keep in range(3):
             found = gradients(np.where(places % 3 == keep, places, width + places).tolist())
             own = slice(keep, None, 3)
-            if not _same(at_first[own], found[own]):
+            if not _is_same(at_first[own], found[own]):
                 return None
         for bits in range(width.bit_length()):
             period = 1 << bits
             if width % period:
                 break
-            moved = [_moved(width, period, rng) for _ in range(_PERMUTATIONS)]
-            if all(_same(at_first[rows], gradients(rows.tolist())) for rows in moved):
+            moved = [_shuffle_rows(width, period, rng) for _ in range(_PERMUTATIONS)]
+            if all(_is_same(at_first[rows], gradients(rows.tolist())) for rows in moved):
                 return period
     except Exception:  # a user's own network, whose limits are not ours: one row at a time
         return None
     return width
 
 
-def _moved(width: int, period: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _shuffle_rows(width: int, period: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Rows `[width]` in another order, each in a place that is equal to its own modulo period."""
     places = np.arange(width).reshape(-1, period)
     return rng.permuted(places, axis=0).ravel()
 
 
-def _same(one: Rows, other: Rows) -> bool:
+def _is_same(one: Rows, other: Rows) -> bool:
     return np.array_equal(one, other, equal_nan=True)
 
 
-def _made_up(network: Network, count: int) -> tuple[Tensor, Tensor]:
+def _build_trial_records(network: Network, count: int) -> tuple[Tensor, Tensor]:
     """Records of the size of a data set's; every eighth is zero or huge, to be a neighbour."""
-    rows = made_up_rows(network, count)
+    rows = build_trial_rows(network, count)
     rows[7::16], rows[15::16] = 0.0, rows[15::16] * 1e6
-    return with_labels(network, rows)
+    return add_trial_labels(network, rows)

@@ -23,19 +23,19 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor
 
-from parley.client.data.record_chunks import core_ranges, for_each_chunk
-from parley.client.dp_sgd.batch_invariance import layout_of
-from parley.client.dp_sgd.drawn_batch import Batch, Chosen
-from parley.client.dp_sgd.exact_clipping import Chain
-from parley.client.dp_sgd.exact_layers import linear_layers
+from parley.client.data.record_chunks import compute_core_ranges, map_chunks
+from parley.client.dp_sgd.batch_invariance import find_layout
+from parley.client.dp_sgd.drawn_batch import RecordLookup, SampledBatch
+from parley.client.dp_sgd.exact_clipping import ExactChain
+from parley.client.dp_sgd.exact_layers import find_exact_layers
 from parley.client.dp_sgd.integer_convolution import Array
-from parley.client.dp_sgd.poisson_batches import Layout, check_records, widths_for
-from parley.client.dp_sgd.torch_gradients import written_sums
+from parley.client.dp_sgd.poisson_batches import PassLayout, check_records, choose_widths
+from parley.client.dp_sgd.torch_gradients import compute_torch_sums
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.privacy.sampling.random_stream import NoiseStream
 
-_LARGEST_TOGETHER: Final = 1 << 18
+_MAX_JOINT_DIMENSION: Final = 1 << 18
 """Parameters up to which parties are in one pass: beyond, one party fills the cores."""
 
 _ROWS_AT_ONCE: Final = (128, 256)
@@ -52,44 +52,46 @@ _CHUNKS: Final = 2
 calls, and large calls wait least."""
 
 
-def together(network: Network, training: LocalTraining) -> bool:
+def supports_joint_pass(network: Network, training: LocalTraining) -> bool:
     """Whether small parties of this network are in one pass."""
-    return training.exact and network.dimension <= _LARGEST_TOGETHER
+    return training.exact and network.dimension <= _MAX_JOINT_DIMENSION
 
 
-def party_chunks(network: Network, parties: int, training: LocalTraining) -> list[tuple[int, int]]:
+def split_party_chunks(
+    network: Network, parties: int, training: LocalTraining
+) -> list[tuple[int, int]]:
     """Ranges (first, last + 1) of parties that are in one pass; one range where none are.
 
     A function of public sizes and never of the machine: streams keyed by a chunk's number give the
     same result on any number of cores.
     """
-    if not together(network, training):
+    if not supports_joint_pass(network, training):
         return [(0, parties)]
     size = max(1, min(-(-parties // _CHUNKS), _VALUES_TOGETHER // network.dimension))
     count = -(-parties // size)
     return [(parties * at // count, parties * (at + 1) // count) for at in range(count)]
 
 
-def layout_for(
+def choose_layout(
     network: Network, training: LocalTraining, public: int, *, pad: bool = False
-) -> Layout:
+) -> PassLayout:
     """Where records stand in passes, for batches out of `public` records."""
-    most = training.most_at_once(network.dimension)
-    widths = widths_for(public, training.sampling_rate, pad=pad, most=most)
+    most = training.compute_pass_rows(network.dimension)
+    widths = choose_widths(public, training.sampling_rate, pad=pad, most=most)
     if training.clip_norm is None or training.exact:
         # No record is told from another, or none moves another.
-        return Layout(width=widths[0], period=1)
-    return layout_of(network, widths)
+        return PassLayout(width=widths[0], period=1)
+    return find_layout(network, widths)
 
 
-def batch_sums(
+def compute_batch_sums(
     network: Network,
     training: LocalTraining,
-    layout: Layout,
-    batch: Batch,
+    layout: PassLayout,
+    batch: SampledBatch,
     *,
     theta: Tensor | None = None,
-    least: int = 0,
+    min_chunks: int = 0,
     threads: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """`[B, d]` the sums of B parties' batches, clipped where the training clips, and `[B]` signs.
@@ -103,15 +105,17 @@ def batch_sums(
         threads: a batch of one party is spread over cores, where its numbers are whole.
     """
     if theta is not None:
-        return _exact_sums(network, training, layout, batch, theta, least, threads=threads)
-    return written_sums(network, training, layout, batch, least=least)
+        return _compute_exact_sums(
+            network, training, layout, batch, theta, min_chunks, threads=threads
+        )
+    return compute_torch_sums(network, training, layout, batch, min_chunks=min_chunks)
 
 
-def _exact_sums(
+def _compute_exact_sums(
     network: Network,
     training: LocalTraining,
-    layout: Layout,
-    batch: Batch,
+    layout: PassLayout,
+    batch: SampledBatch,
     theta: Tensor,
     least: int,
     *,
@@ -119,27 +123,31 @@ def _exact_sums(
 ) -> tuple[Tensor, Tensor]:
     """`batch_sums` in whole numbers: exact sums, in whatever pieces they are added up."""
     parties = len(batch.first)
-    layers = linear_layers(network.module)
+    layers = find_exact_layers(network.module)
     if layers is None:
         raise ValueError("Expected a chain (nn.Sequential) of linear layers, got another network.")
-    chain = Chain.at(layers, theta.numpy(), network.class_weights)
-    holds = layout.holds(np.zeros_like(batch.owners), batch.owners, parties=parties, least=least)
+    chain = ExactChain.from_parameters(layers, theta.numpy(), network.class_weights)
+    holds = layout.assign_rows(
+        np.zeros_like(batch.owners), batch.owners, parties=parties, min_chunks=least
+    )
     if not holds.shape[1]:  # nobody drew a record
         total = torch.zeros((parties, network.dimension), dtype=torch.float64)
         return total, torch.zeros(parties, dtype=torch.float64)
 
     def added(first: int, last: int) -> tuple[list[Array], Array]:
-        rows, there = batch.rows(holds[:, first:last])
-        x, y = batch.chosen(rows.ravel())
+        rows, there = batch.find_positions(holds[:, first:last])
+        x, y = batch.lookup(rows.ravel())
         values = x.cpu().numpy().astype(np.float64).reshape(*rows.shape, -1)
         labels = y.cpu().numpy().reshape(rows.shape)
-        return chain.clipped(values, labels, there, training.radius, training.grid_bits)
+        return chain.compute_clipped_sums(
+            values, labels, there, training.radius, training.grid_bits
+        )
 
-    room = max(1, _WRITTEN_AT_ONCE // max(1, parties * chain.written))
+    room = max(1, _WRITTEN_AT_ONCE // max(1, parties * chain.expanded_size))
     width = min(layout.width, room)
     least, most = (min(width, rows) if threads else width for rows in _ROWS_AT_ONCE)
-    ranges = core_ranges(holds.shape[1], least=least, most=most)
-    pieces = for_each_chunk(added, ranges) if threads else list(starmap(added, ranges))
+    ranges = compute_core_ranges(holds.shape[1], min_rows=least, max_rows=most)
+    pieces = map_chunks(added, ranges) if threads else list(starmap(added, ranges))
     sums, signs = pieces[0]
     for more, clipped in pieces[1:]:
         for at, own in enumerate(more):
@@ -148,10 +156,10 @@ def _exact_sums(
     unit = 1.0 if training.radius is None else 2.0**-training.grid_bits
     if not training.clipped_share:
         signs[:] = 0
-    return torch.as_tensor(chain.flat(sums, unit)), torch.as_tensor(signs)
+    return torch.as_tensor(chain.flatten(sums, unit)), torch.as_tensor(signs)
 
 
-def party_sum(
+def compute_party_sum(
     network: Network,
     theta: NDArray[np.float64],
     features: NDArray[np.floating],
@@ -177,16 +185,20 @@ def party_sum(
     check_records(len(labels), training.sampling_rate)
     whole = training.exact and training.clip_norm is not None
     if not whole:
-        network.use(network.rows(theta).clone())
-    layout = layout_for(network, training, public, pad=pad)
-    own = Batch.of_one(_chosen(network, features, labels, batch, draws), batch)
-    least = layout.padded(len(labels), training.sampling_rate) if pad else 0
+        network.set_parameters(network.to_tensor(theta).clone())
+    layout = choose_layout(network, training, public, pad=pad)
+    own = SampledBatch.from_one_party(
+        _build_record_lookup(network, features, labels, batch, draws), batch
+    )
+    least = layout.count_padded_chunks(len(labels), training.sampling_rate) if pad else 0
     at = torch.as_tensor(theta)[None] if whole else None
-    total, _ = batch_sums(network, training, layout, own, theta=at, least=least, threads=True)
+    total, _ = compute_batch_sums(
+        network, training, layout, own, theta=at, min_chunks=least, threads=True
+    )
     return np.asarray(total[0].cpu().numpy())
 
 
-def union_sums(
+def compute_union_sums(
     network: Network,
     theta: NDArray[np.float64],
     features: NDArray[np.floating],
@@ -207,7 +219,7 @@ def union_sums(
     each = max(1, public // len(batches))
     if training.clip_norm is None or not training.exact:
         alone = [
-            party_sum(
+            compute_party_sum(
                 network, theta, features, labels, batch, training,
                 public=each, pad=False, draws=draws,
             )
@@ -215,40 +227,40 @@ def union_sums(
         ]  # fmt: skip
         return np.stack(alone)
     sums = np.zeros((len(batches), network.dimension))
-    chosen = _chosen(network, features, labels, np.concatenate(batches), draws)
-    layout = layout_for(network, training, each)
+    chosen = _build_record_lookup(network, features, labels, np.concatenate(batches), draws)
+    layout = choose_layout(network, training, each)
 
     def add_up(first: int, last: int) -> None:
         own = batches[first:last]
-        batch = Batch(
-            chosen=chosen,
-            places=np.concatenate(own),
+        batch = SampledBatch(
+            lookup=chosen,
+            positions=np.concatenate(own),
             owners=np.repeat(np.arange(len(own)), [len(each) for each in own]),
             first=np.zeros(len(own), dtype=np.int64),
         )
         at = torch.as_tensor(theta)[None]
-        sums[first:last] = batch_sums(network, training, layout, batch, theta=at)[0].numpy()
+        sums[first:last] = compute_batch_sums(network, training, layout, batch, theta=at)[0].numpy()
 
-    for_each_chunk(add_up, party_chunks(network, len(batches), training))
+    map_chunks(add_up, split_party_chunks(network, len(batches), training))
     return sums
 
 
-def _chosen(
+def _build_record_lookup(
     network: Network,
     features: NDArray[np.floating],
     labels: NDArray[np.generic],
     batch: NDArray[np.int64],
     draws: NoiseStream | None,
-) -> Chosen:
+) -> RecordLookup:
     """Places → the records there, on the network's device: `[b, p]`, `[b]`.
 
     Random numbers of their losses stand behind them: each record of the batch has its own, which
     are independent of all others', so that one more or less in the batch changes no law of theirs.
     """
-    wide = network.draws
+    wide = network.draws_per_record
     if wide and draws is None:
         raise ValueError("Expected a stream for the draws of records' losses, got none.")
-    drawn = normal_of(draws, len(batch) * wide).reshape(-1, wide) if wide and draws else None
+    drawn = draw_normals(draws, len(batch) * wide).reshape(-1, wide) if wide and draws else None
     at = np.full(len(labels), -1)
     at[batch] = np.arange(len(batch))
 
@@ -260,6 +272,6 @@ def _chosen(
     return chosen
 
 
-def normal_of(stream: NoiseStream, count: int) -> NDArray[np.float64]:
+def draw_normals(stream: NoiseStream, count: int) -> NDArray[np.float64]:
     """`[count]` standard normal numbers."""
-    return np.asarray(ndtri(((stream.words(count) >> np.uint64(11)) + 0.5) * 2.0**-53))
+    return np.asarray(ndtri(((stream.draw_words(count) >> np.uint64(11)) + 0.5) * 2.0**-53))

@@ -22,7 +22,7 @@ import math
 import torch
 from torch import Tensor
 
-from parley.client.models.clipping import ball_of
+from parley.client.models.clipping import build_ball
 from parley.privacy.sensitivity.exact_rows import EXACT
 
 
@@ -35,7 +35,7 @@ def sum_clipped_rows(rows: Tensor, clip: float, weights: Tensor) -> tuple[Tensor
         rows: `[b, d]` float64.
         weights: `[b]` 1.0 for a record, 0.0 for a row that only fills the batch.
     """
-    ball, bits = ball_of(rows.shape[1], clip)
+    ball, bits = build_ball(rows.shape[1], clip)
     squared = ball.radius.l2_squared
     norms = torch.linalg.vector_norm(rows, dim=1)
     rows *= 2.0**bits

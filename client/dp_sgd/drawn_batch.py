@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-Chosen: TypeAlias = Callable[[NDArray[np.int64]], tuple[Tensor, Tensor]]
+RecordLookup: TypeAlias = Callable[[NDArray[np.int64]], tuple[Tensor, Tensor]]
 """Places in the data → their rows and labels on the network's device."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class SampledBatch:
     """What B parties drew.
 
     Attributes:
@@ -23,18 +23,20 @@ class Batch:
             touch another's.
     """
 
-    chosen: Chosen
-    places: NDArray[np.int64]
+    lookup: RecordLookup
+    positions: NDArray[np.int64]
     owners: NDArray[np.int64]
     first: NDArray[np.int64]
 
-    def rows(self, holds: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def find_positions(
+        self, assigned: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """`[B, w]` places, and which are records, of what stands in rows `[B, w]`."""
-        there = holds >= 0
-        return np.where(there, np.append(self.places, 0)[holds], self.first[:, None]), there
+        there = assigned >= 0
+        return np.where(there, np.append(self.positions, 0)[assigned], self.first[:, None]), there
 
     @classmethod
-    def of_one(cls, chosen: Chosen, places: NDArray[np.int64]) -> Batch:
+    def from_one_party(cls, lookup: RecordLookup, positions: NDArray[np.int64]) -> SampledBatch:
         """Of one party."""
         zero = np.zeros(1, dtype=np.int64)
-        return cls(chosen=chosen, places=places, owners=np.zeros_like(places), first=zero)
+        return cls(lookup=lookup, positions=positions, owners=np.zeros_like(positions), first=zero)

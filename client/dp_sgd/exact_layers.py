@@ -13,33 +13,33 @@ from typing import Any, Final
 
 from torch import nn
 
-from parley.client.dp_sgd.exact_clipping import Grid, Layer, Step
+from parley.client.dp_sgd.exact_clipping import BitAllocation, ExactLayer, InputTransform
 from parley.client.dp_sgd.integer_convolution import MaxPool, MeanPool, Windows
-from parley.client.models.layers import Scale
-from parley.client.models.record_losses import own_losses
+from parley.client.models.layers import ScaleLayer
+from parley.client.models.record_losses import get_own_losses
 
 _CONVOLUTIONS: Final = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _MAXIMA: Final = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 _MEANS: Final = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 
 
-def _chain_of(module: nn.Module) -> Iterator[nn.Module]:
+def _iterate_modules(module: nn.Module) -> Iterator[nn.Module]:
     """The modules of nested Sequentials, in the order in which they are applied."""
-    if type(module) is nn.Sequential and _unchanged(module):
+    if type(module) is nn.Sequential and _is_unmodified(module):
         for part in module:
-            yield from _chain_of(part)
+            yield from _iterate_modules(part)
     else:
         yield module
 
 
-def _unchanged(module: nn.Module) -> bool:
+def _is_unmodified(module: nn.Module) -> bool:
     """Whether a module computes what its class does: a hook may compute anything."""
     hooks = (module._forward_hooks, module._forward_pre_hooks)
     backward = (module._backward_hooks, module._backward_pre_hooks)
     return "forward" not in vars(module) and not any((*hooks, *backward))
 
 
-def linear_layers(network: nn.Module) -> tuple[Layer, ...] | None:
+def find_exact_layers(network: nn.Module) -> tuple[ExactLayer, ...] | None:
     """Its layers, if it is a chain of linear layers and convolutions that fits (`Grid.fits`).
 
     Between them ReLU, tanh, factors and pools; none of them frozen or shared, and the last one
@@ -47,64 +47,66 @@ def linear_layers(network: nn.Module) -> tuple[Layer, ...] | None:
     Dropout draws
     nothing: one that would is refused (`parley.client.models.layers.check_layers`).
     """
-    modules = list(_chain_of(network))
+    modules = list(_iterate_modules(network))
     parameters = [p for module in modules for p in module.parameters()]
     shared = len(set(map(id, parameters))) < len(parameters)
-    if own_losses(network) is not None or shared or type(modules[-1]) is not nn.Linear:
+    if get_own_losses(network) is not None or shared or type(modules[-1]) is not nn.Linear:
         return None
-    found: list[Layer] = []
-    before: list[Step] = []
+    found: list[ExactLayer] = []
+    before: list[InputTransform] = []
     shape: tuple[int, ...] = ()  # of a record's map, channels first; (): a row of whatever length
     for module in modules:
-        if not _unchanged(module) or not all(p.requires_grad for p in module.parameters()):
+        if not _is_unmodified(module) or not all(p.requires_grad for p in module.parameters()):
             return None
         kind = type(module)
-        if type(module) is nn.Unflatten and not shape and (shape := _map_of(module)):
+        if type(module) is nn.Unflatten and not shape and (shape := _get_map_shape(module)):
             continue
         ends = (-1, len(shape))
         if type(module) is nn.Flatten and module.start_dim == 1 and module.end_dim in ends:
             shape = ()
-        elif (layer := _layer_of(module, tuple(before), shape)) is not None:
+        elif (layer := _build_layer(module, tuple(before), shape)) is not None:
             found.append(layer)
             before = []
             if layer.windows:
                 shape = (layer.outputs, *layer.windows.counts)
-        elif (pool := _pool_of(module, shape)) is not None:
+        elif (pool := _build_pool(module, shape)) is not None:
             before.append(pool)
             shape = (shape[0], *pool.windows.counts)
-        elif type(module) is Scale:
+        elif type(module) is ScaleLayer:
             before.append(float(module.factor))
         elif kind in (nn.ReLU, nn.Tanh):
             before.append("relu" if kind is nn.ReLU else "tanh")
         elif kind not in (nn.Identity, nn.Dropout):
             return None
-    return tuple(found) if Grid.fits(found) else None
+    return tuple(found) if BitAllocation.can_fit(found) else None
 
 
-def _map_of(module: nn.Unflatten) -> tuple[int, ...]:
+def _get_map_shape(module: nn.Unflatten) -> tuple[int, ...]:
     """The public shape that rows take; (): none that is known."""
     sizes = tuple(module.unflattened_size)
     known = module.dim in (1, -1) and all(type(size) is int and size > 0 for size in sizes)
     return sizes if known and len(sizes) > 1 else ()
 
 
-def _layer_of(module: nn.Module, before: tuple[Step, ...], shape: tuple[int, ...]) -> Layer | None:
+def _build_layer(
+    module: nn.Module, transforms: tuple[InputTransform, ...], shape: tuple[int, ...]
+) -> ExactLayer | None:
     """The layer that torch's own module is, of a map or of a row."""
     own = {name: parameter.shape for name, parameter in module.named_parameters()}
     if not {"weight"} <= own.keys() <= {"weight", "bias"}:
         return None
     outputs, *rest = own["weight"]
     if type(module) is nn.Linear and not shape:
-        return Layer(rest[0], outputs, "bias" in own, before)
+        return ExactLayer(rest[0], outputs, "bias" in own, transforms)
     if type(module) not in _CONVOLUTIONS or module.groups != 1 or module.padding_mode != "zeros":
         return None
-    windows = _windows(module, shape)
+    windows = _build_windows(module, shape)
     if windows is None or rest != [shape[0], *windows.kernel]:
         return None
-    return Layer(math.prod(rest), outputs, "bias" in own, before, windows)
+    return ExactLayer(math.prod(rest), outputs, "bias" in own, transforms, windows)
 
 
-def _pool_of(module: nn.Module, shape: tuple[int, ...]) -> MaxPool | MeanPool | None:
+def _build_pool(module: nn.Module, shape: tuple[int, ...]) -> MaxPool | MeanPool | None:
     """The pool that torch's own module is; none of those that see less at a map's end."""
     if getattr(module, "ceil_mode", False) or not shape:
         return None
@@ -115,11 +117,11 @@ def _pool_of(module: nn.Module, shape: tuple[int, ...]) -> MaxPool | MeanPool | 
         getattr(module, "divisor_override", None) is not None
     ):
         return None
-    windows = _windows(module, shape)
+    windows = _build_windows(module, shape)
     return None if windows is None else kind(windows)
 
 
-def _windows(module: Any, shape: tuple[int, ...]) -> Windows | None:
+def _build_windows(module: Any, shape: tuple[int, ...]) -> Windows | None:
     """Where a convolution or a pool looks on a map; None where it is not one of its axes."""
     axes = len(shape) - 1
 

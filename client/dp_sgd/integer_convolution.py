@@ -5,7 +5,7 @@ value, one place of all windows after another: a record's numbers are a function
 
     >>> pairs = Windows(1, sizes=(4,), kernel=(2,), stride=(1,), padding=(0,), dilation=(1,))
     >>> row = np.array([[1.0, 3.0, 3.0, 2.0]])
-    >>> pairs.patches(row, np.ones((1, 1)))[0].tolist()
+    >>> pairs.extract_patches(row, np.ones((1, 1)))[0].tolist()
     [[1.0, 3.0, 3.0], [3.0, 3.0, 2.0], [1.0, 1.0, 1.0]]
     >>> largest, back = MaxPool(pairs)(row)
     >>> largest.tolist(), back(np.array([[1.0, 1.0, 1.0]])).tolist()
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-Back = Callable[[Array], Array]
+Backward = Callable[[Array], Array]
 """Slopes of what a step gave → slopes of what it was given."""
 
 
@@ -50,11 +50,11 @@ class Windows:
         return tuple((s + 2 * p - d * (k - 1) - 1) // step + 1 for s, k, step, p, d in axes)
 
     @property
-    def places(self) -> int:
+    def kernel_size(self) -> int:
         """Numbers of one channel in a window."""
         return math.prod(self.kernel)
 
-    def padded(self, values: Array, outside: float = 0.0) -> Array:
+    def pad_maps(self, values: Array, outside: float = 0.0) -> Array:
         """`[…, c, s₁ + 2p₁, …]` of maps `[…, c·s₁⋯]`."""
         whole = values.reshape(*values.shape[:-1], self.channels, *self.sizes)
         if not any(self.padding):
@@ -62,44 +62,46 @@ class Windows:
         edges = [(0, 0)] * (values.ndim) + [(p, p) for p in self.padding]
         return np.pad(whole, edges, constant_values=outside)
 
-    def seen(self, padded: Array) -> Iterator[Array]:
+    def iterate_views(self, padded: Array) -> Iterator[Array]:
         """Views `[…, c, n₁, …]`: the first number of every window, the second, and so on."""
         axes = list(zip(self.dilation, self.stride, self.counts, strict=True))
         for place in itertools.product(*map(range, self.kernel)):
             own = zip(place, axes, strict=True)
             cuts = [slice(at * d, at * d + step * (n - 1) + 1, step) for at, (d, step, n) in own]
-            yield _cut(padded, cuts)
+            yield _cut_last_axes(padded, cuts)
 
-    def patches(self, values: Array, last: Array) -> Array:
+    def extract_patches(self, values: Array, last: Array) -> Array:
         """`[…, c·places + b, windows]`: every window is a column, and `last` `[…, b]` below it."""
-        rows, ones = self.channels * self.places, last.shape[-1]
+        rows, ones = self.channels * self.kernel_size, last.shape[-1]
         found = np.empty((*values.shape[:-1], rows + ones, math.prod(self.counts)))
         found[..., rows:, :] = last[..., None]
-        seen = self.seen(self.padded(values))
-        for into, own in zip(self.by_place(found[..., :rows, :]), seen, strict=True):
+        seen = self.iterate_views(self.pad_maps(values))
+        for into, own in zip(self.reshape_by_position(found[..., :rows, :]), seen, strict=True):
             into[...] = own
         return found
 
-    def added(self, parts: Iterator[Array]) -> Array:
+    def accumulate_maps(self, parts: Iterator[Array]) -> Array:
         """`[…, c·s₁⋯]` maps, of what windows add to the places they see; as `seen` gives them."""
         first = next(parts)
         shape = [s + 2 * p for s, p in zip(self.sizes, self.padding, strict=True)]
         total = np.zeros((*first.shape[: -len(shape)], *shape))
-        for view, part in zip(self.seen(total), itertools.chain([first], parts), strict=True):
+        for view, part in zip(
+            self.iterate_views(total), itertools.chain([first], parts), strict=True
+        ):
             np.add(view, part, out=view)
         inside = [slice(p, p + s) for s, p in zip(self.sizes, self.padding, strict=True)]
-        return _cut(total, inside).reshape(*first.shape[: -len(shape) - 1], -1)
+        return _cut_last_axes(total, inside).reshape(*first.shape[: -len(shape) - 1], -1)
 
-    def spread(self, slopes: Array) -> Array:
+    def spread_patches(self, slopes: Array) -> Array:
         """`[…, c·s₁⋯]` maps, of slopes `[…, c·places, windows]` of patches."""
-        return self.added(iter(self.by_place(slopes)))
+        return self.accumulate_maps(iter(self.reshape_by_position(slopes)))
 
-    def by_place(self, patches: Array) -> Array:
+    def reshape_by_position(self, patches: Array) -> Array:
         """`[places, …, c, n₁, …]`, a view of patches `[…, c·places, windows]`."""
-        shape = (*patches.shape[:-2], self.channels, self.places, *self.counts)
+        shape = (*patches.shape[:-2], self.channels, self.kernel_size, *self.counts)
         return np.moveaxis(patches.reshape(shape, copy=False), -1 - len(self.counts), 0)
 
-    def outputs(self, values: Array) -> Array:
+    def reshape_outputs(self, values: Array) -> Array:
         """`[…, c, n₁, …]` of numbers of windows `[…, c·n₁⋯]`."""
         return values.reshape(*values.shape[:-1], self.channels, *self.counts)
 
@@ -110,9 +112,9 @@ class MaxPool:
 
     windows: Windows
 
-    def __call__(self, values: Array) -> tuple[Array, Back]:
+    def __call__(self, values: Array) -> tuple[Array, Backward]:
         """`[…, c·n₁⋯]` of maps, and the way back."""
-        seen = self.windows.seen(self.windows.padded(values, -np.inf))
+        seen = self.windows.iterate_views(self.windows.pad_maps(values, -np.inf))
         best = next(seen).copy()
         first = np.zeros(best.shape, dtype=np.int16)
         for at, own in enumerate(seen, start=1):
@@ -120,8 +122,10 @@ class MaxPool:
             np.maximum(best, own, out=best)
 
         def back(slopes: Array) -> Array:
-            own = self.windows.outputs(slopes)
-            return self.windows.added(own * (first == at) for at in range(self.windows.places))
+            own = self.windows.reshape_outputs(slopes)
+            return self.windows.accumulate_maps(
+                own * (first == at) for at in range(self.windows.kernel_size)
+            )
 
         return best.reshape(*values.shape[:-1], -1), back
 
@@ -132,21 +136,24 @@ class MeanPool:
 
     windows: Windows
 
-    def __call__(self, values: Array) -> tuple[Array, Back]:
+    def __call__(self, values: Array) -> tuple[Array, Backward]:
         """`[…, c·n₁⋯]` of maps, and the way back."""
-        seen, share = self.windows.seen(self.windows.padded(values)), 1 / self.windows.places
+        seen, share = (
+            self.windows.iterate_views(self.windows.pad_maps(values)),
+            1 / self.windows.kernel_size,
+        )
         total = next(seen).copy()
         for own in seen:
             total += own
 
         def back(slopes: Array) -> Array:
-            own = self.windows.outputs(slopes) * share
-            return self.windows.added(own for _ in range(self.windows.places))
+            own = self.windows.reshape_outputs(slopes) * share
+            return self.windows.accumulate_maps(own for _ in range(self.windows.kernel_size))
 
         return (total * share).reshape(*values.shape[:-1], -1), back
 
 
-def _cut(values: Array, cuts: list[slice]) -> Array:
+def _cut_last_axes(values: Array, cuts: list[slice]) -> Array:
     """A view, cut along the last axes."""
     where: Any = (..., *cuts)
     found: Array = values[where]

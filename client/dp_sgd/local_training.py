@@ -29,28 +29,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from parley.client.data.record_chunks import for_each_chunk
+from parley.client.data.record_chunks import map_chunks
 from parley.client.dp_sgd.batch_sums import (
-    batch_sums,
-    layout_for,
-    party_chunks,
-    together,
+    choose_layout,
+    compute_batch_sums,
+    split_party_chunks,
+    supports_joint_pass,
 )
-from parley.client.dp_sgd.drawn_batch import Batch
+from parley.client.dp_sgd.drawn_batch import SampledBatch
 from parley.client.dp_sgd.grid_noise import COUNT_SCALE, add_noise
-from parley.client.dp_sgd.optimisers import direction
-from parley.client.dp_sgd.poisson_batches import Layout, batches_of, check_records
-from parley.client.dp_sgd.training_data import Parties, PartyData
+from parley.client.dp_sgd.optimisers import compute_direction
+from parley.client.dp_sgd.poisson_batches import PassLayout, check_records, draw_joint_batches
+from parley.client.dp_sgd.training_data import PartyData, TrainingParties
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.privacy.sampling.random_stream import NoiseStream
 
-_LARGEST_BATCH: Final = 256
+_MAX_JOINT_BATCH: Final = 256
 """Expected records of a step up to which a party is small."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
+class TrainingResult:
     """What B parties came to.
 
     Attributes:
@@ -59,10 +59,10 @@ class Trained:
     """
 
     theta: NDArray[np.float64]
-    clipped: NDArray[np.float64] | None
+    clipped_fractions: NDArray[np.float64] | None
 
 
-def largest_noise(config: LocalTraining) -> float:
+def compute_largest_noise(config: LocalTraining) -> float:
     """Largest standard deviation, in grid units, of what a party would draw."""
     if config.clip_norm is None:
         return 0.0
@@ -71,7 +71,7 @@ def largest_noise(config: LocalTraining) -> float:
     return max(of_sums, config.count_deviation * COUNT_SCALE if config.clipped_share else 0.0)
 
 
-def _noisy(total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]) -> Tensor:
+def _add_grid_noise(total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]) -> Tensor:
     """Every party's sum `[B, d]` on its grid plus integer noise; may overwrite `total`.
 
     Clipped sums are finite (`parley.client.dp_sgd.torch_clipping`), so that this does not fail for
@@ -86,7 +86,7 @@ def _noisy(total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]) -
     return torch.as_tensor(values, dtype=total.dtype, device=total.device)
 
 
-def _fractions(
+def _estimate_fractions(
     signs: Tensor,
     divisors: NDArray[np.int64],
     noise: Sequence[NoiseStream],
@@ -103,20 +103,22 @@ def _fractions(
 
 def train_party(
     network: Network, theta: NDArray[np.float64], data: PartyData, config: LocalTraining
-) -> Trained:
+) -> TrainingResult:
     """One party's local steps from `theta` `[d]`, B = 1, in a pass by itself."""
-    layout = layout_for(network, config, data.divisor)
-    return _train(network, theta, Parties.of([data]), np.arange(1), config, layout)
+    layout = choose_layout(network, config, data.divisor)
+    return _train(
+        network, theta, TrainingParties.from_parties([data]), np.arange(1), config, layout
+    )
 
 
 def train_parties(
     network: Network,
     theta: NDArray[np.float64],
-    parties: Parties,
+    parties: TrainingParties,
     config: LocalTraining,
     *,
     records: int | None = None,
-) -> Trained:
+) -> TrainingResult:
     """Every party's local steps from `theta` `[d]`, together where network and parties are small.
 
     Args:
@@ -124,34 +126,34 @@ def train_parties(
     """
     result, clipped = np.zeros((len(parties), network.dimension)), np.zeros(len(parties))
 
-    def keep(rows: NDArray[np.int64], own: Trained) -> None:
+    def keep(rows: NDArray[np.int64], own: TrainingResult) -> None:
         result[rows] = own.theta
-        if own.clipped is not None:
-            clipped[rows] = own.clipped
+        if own.clipped_fractions is not None:
+            clipped[rows] = own.clipped_fractions
 
-    few = config.sampling_rate * parties.divisors <= _LARGEST_BATCH
-    few &= together(network, config)
-    ranges = party_chunks(network, len(parties), config)
+    few = config.sampling_rate * parties.divisors <= _MAX_JOINT_BATCH
+    few &= supports_joint_pass(network, config)
+    ranges = split_party_chunks(network, len(parties), config)
     if few.any():
         public = int(parties.divisors.max()) if records is None else records
-        layout = layout_for(network, config, public)
+        layout = choose_layout(network, config, public)
 
     def train(first: int, last: int) -> None:
         rows = first + np.flatnonzero(few[first:last])
         if len(rows):
             keep(rows, _train(network, theta, parties, rows, config, layout, stacked=True))
 
-    if _own_streams(parties, ranges):
-        for_each_chunk(train, ranges)
+    if _has_own_streams(parties, ranges):
+        map_chunks(train, ranges)
     else:  # a stream is used from one thread only
         for chunk in ranges:
             train(*chunk)
     for row in np.flatnonzero(~few).tolist():
         keep(np.array([row]), train_party(network, theta, parties[row], config))
-    return Trained(theta=result, clipped=clipped if config.clipped_share else None)
+    return TrainingResult(theta=result, clipped_fractions=clipped if config.clipped_share else None)
 
 
-def _own_streams(parties: Parties, ranges: Sequence[tuple[int, int]]) -> bool:
+def _has_own_streams(parties: TrainingParties, ranges: Sequence[tuple[int, int]]) -> bool:
     """Whether no stream is used in two chunks."""
     of_chunks = [
         set(map(id, parties.batches[first:last])) | set(map(id, parties.noise[first:last]))
@@ -163,21 +165,21 @@ def _own_streams(parties: Parties, ranges: Sequence[tuple[int, int]]) -> bool:
 def _train(
     network: Network,
     theta: NDArray[np.float64],
-    parties: Parties,
+    parties: TrainingParties,
     rows: NDArray[np.int64],
     config: LocalTraining,
-    layout: Layout,
+    layout: PassLayout,
     *,
     stacked: bool = False,
-) -> Trained:
+) -> TrainingResult:
     """All steps of the parties at `rows`: of one, or of several that are in one pass."""
-    if network.draws and config.clip_norm is not None:
+    if network.draws_per_record and config.clip_norm is not None:
         raise ValueError("Expected a loss that draws nothing with training inside the parties.")
     whole = stacked or (config.exact and config.clip_norm is not None)
-    flat = torch.as_tensor(theta) if whole else network.rows(theta)
+    flat = torch.as_tensor(theta) if whole else network.to_tensor(theta)
     flat = flat.repeat(len(rows), 1)
     if not whole:
-        network.use(flat[0])
+        network.set_parameters(flat[0])
     first, sizes = parties.offsets[rows], np.diff(parties.offsets)[rows]
     check_records(int(sizes.max()), config.sampling_rate)
     owners = np.repeat(np.arange(len(rows)), sizes)
@@ -190,8 +192,8 @@ def _train(
     def chosen(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(rows, device=flat.device)
         own = parties.features[at]
-        if network.draws:
-            drawn = network.rows(rng.standard_normal((len(rows), network.draws)))
+        if network.draws_per_record:
+            drawn = network.to_tensor(rng.standard_normal((len(rows), network.draws_per_record)))
             own = torch.cat([own, drawn], dim=1)
         return own, parties.labels[at]
 
@@ -199,16 +201,18 @@ def _train(
     mean: Tensor | float = 0.0
     square: Tensor | float = 0.0
     for count in range(1, config.steps + 1):
-        drawn = batches_of(sizes, config.sampling_rate, batches)
-        batch = Batch(chosen=chosen, places=places[drawn], owners=owners[drawn], first=first)
-        total, clipped = batch_sums(
+        drawn = draw_joint_batches(sizes, config.sampling_rate, batches)
+        batch = SampledBatch(
+            lookup=chosen, positions=places[drawn], owners=owners[drawn], first=first
+        )
+        total, clipped = compute_batch_sums(
             network, config, layout, batch, theta=flat if whole else None, threads=not stacked
         )
         signs += clipped
-        gradient = (_noisy(total, config, noise) * factors).to(flat)
-        step, mean, square = direction(gradient, mean, square, count, config)
+        gradient = (_add_grid_noise(total, config, noise) * factors).to(flat)
+        step, mean, square = compute_direction(gradient, mean, square, count, config)
         flat -= config.learning_rate * step
-    return Trained(
+    return TrainingResult(
         theta=flat.cpu().numpy().astype(np.float64),
-        clipped=_fractions(signs, divisors, noise, config),
+        clipped_fractions=_estimate_fractions(signs, divisors, noise, config),
     )

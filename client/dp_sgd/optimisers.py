@@ -12,7 +12,7 @@ from parley.client.contract.model_state import State
 from parley.client.dp_sgd.training_settings import LocalTraining
 
 
-def direction(
+def compute_direction(
     gradient: Any, first: Any, second: Any, count: float, config: LocalTraining
 ) -> tuple[Any, Any, Any]:
     """Where step `count` leads, before the rate, and the moments after it; arrays or tensors.
@@ -30,7 +30,7 @@ def direction(
     return gradient, first, second
 
 
-def stepped(
+def apply_step(
     state: dict[str, NDArray[np.float64]], gradient: NDArray[np.float64], config: LocalTraining
 ) -> dict[str, NDArray[np.float64]]:
     """The state after one step along `gradient` `[d]`, at the server.
@@ -41,7 +41,7 @@ def stepped(
     """
     done = state["round"] + 1
     before = state.get("first"), state.get("second")
-    step, *after = direction(gradient, *before, float(done[0]), config)
+    step, *after = compute_direction(gradient, *before, float(done[0]), config)
     moments = {n: m for n, m in zip(("first", "second"), after, strict=True) if n in config.moments}
     theta = state["theta"] - config.learning_rate * step
     return {**state, **moments, "theta": theta, "round": done}

@@ -1,6 +1,6 @@
 """Poisson batches: every record by itself at the rate q, of one party or of many.
 
->>> poisson_batch(5, 1.0, NoiseStream.from_seed(1)).tolist()
+>>> draw_poisson_batch(5, 1.0, NoiseStream.from_seed(1)).tolist()
 [0, 1, 2, 3, 4]
 
 Where records stand in passes of one shape: widths and places.
@@ -19,30 +19,30 @@ from numpy.typing import NDArray
 from parley.privacy.sampling.random_stream import NoiseStream
 
 
-def poisson_batch(records: int, rate: float, stream: NoiseStream) -> NDArray[np.int64]:
+def draw_poisson_batch(records: int, rate: float, stream: NoiseStream) -> NDArray[np.int64]:
     """Each record with probability ⌊q·2³²⌋/2³² ≤ q, independently; may be empty."""
-    return np.flatnonzero(poisson_batches(records, rate, 1, stream))
+    return np.flatnonzero(draw_poisson_batches(records, rate, 1, stream))
 
 
-def poisson_batches(
+def draw_poisson_batches(
     records: int, rate: float, steps: int, stream: NoiseStream
 ) -> NDArray[np.bool_]:
     """`[steps, records]` who is in which batch, as `poisson_batch` draws one after the other."""
     if rate >= 1:
         return np.ones((steps, records), dtype=np.bool_)
-    halves = stream.words(steps * -(-records // 2)).view(np.uint32).reshape(steps, -1)
+    halves = stream.draw_words(steps * -(-records // 2)).view(np.uint32).reshape(steps, -1)
     return np.less(halves[:, :records], np.uint32(math.floor(rate * 2**32)))
 
 
-def party_batches(
+def draw_party_batches(
     offsets: NDArray[np.int64], rate: float, stream: NoiseStream
 ) -> list[NDArray[np.int64]]:
     """The batch of every party, places among all N records; party j has `offsets[j]` and on."""
-    chosen = poisson_batch(int(offsets[-1]), rate, stream)
+    chosen = draw_poisson_batch(int(offsets[-1]), rate, stream)
     return np.split(chosen, np.searchsorted(chosen, offsets[1:-1]))
 
 
-def batches_of(
+def draw_joint_batches(
     sizes: NDArray[np.int64], rate: float, streams: Sequence[NoiseStream]
 ) -> NDArray[np.bool_]:
     """`[N]` who is in the batch of its party: of B parties of `sizes` `[B]`, one after the other.
@@ -50,12 +50,12 @@ def batches_of(
     Parties that share one stream take their words from it in one call, each word once.
     """
     if rate >= 1 or streams.count(streams[0]) == len(streams):
-        return poisson_batches(int(sizes.sum()), rate, 1, streams[0]).ravel()
+        return draw_poisson_batches(int(sizes.sum()), rate, 1, streams[0]).ravel()
     drawn = zip(sizes.tolist(), streams, strict=True)
-    return np.concatenate([poisson_batches(size, rate, 1, own)[0] for size, own in drawn])
+    return np.concatenate([draw_poisson_batches(size, rate, 1, own)[0] for size, own in drawn])
 
 
-MOST_RECORDS: Final = 10**6
+MAX_RECORDS: Final = 10**6
 """Of one sum: up to here it is exact."""
 
 PERIODS: Final = (1, 2, 4)
@@ -63,7 +63,7 @@ PERIODS: Final = (1, 2, 4)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class PassLayout:
     """Where records stand in the chunks that passes are made of.
 
     Attributes:
@@ -73,13 +73,13 @@ class Layout:
     width: int
     period: int
 
-    def holds(
+    def assign_rows(
         self,
         classes: NDArray[np.int64],
         owners: NDArray[np.int64],
         *,
         parties: int = 1,
-        least: int = 0,
+        min_chunks: int = 0,
     ) -> NDArray[np.int64]:
         """`[B, chunks·width]` which record stands in each row of each party; −1: none.
 
@@ -94,28 +94,28 @@ class Layout:
         rank = np.empty(len(groups), dtype=np.int64)
         rank[order] = np.arange(len(groups)) - np.repeat(np.cumsum(counts) - counts, counts)
         places = rank * self.period + classes
-        chunks = max(least, -(-(int(places.max(initial=-1)) + 1) // self.width))
+        chunks = max(min_chunks, -(-(int(places.max(initial=-1)) + 1) // self.width))
         holds = np.full((parties, chunks * self.width), -1)
         holds[owners, places] = np.arange(len(groups))
         return holds
 
-    def padded(self, records: int, rate: float) -> int:
+    def count_padded_chunks(self, records: int, rate: float) -> int:
         """Chunks that a Poisson batch fits in, but for once in 10⁸ steps or less often."""
-        return -(-_reach(records / self.period, rate, 6) * self.period // self.width)
+        return -(-_bound_batch_size(records / self.period, rate, 6) * self.period // self.width)
 
 
-def _reach(records: float, rate: float, deviations: float) -> int:
+def _bound_batch_size(records: float, rate: float, deviations: float) -> int:
     mean = rate * records
     return max(1, math.ceil(mean if rate >= 1 else mean + deviations * math.sqrt(mean)))
 
 
-def padded_width(records: int, rate: float) -> int:
+def compute_padded_width(records: int, rate: float) -> int:
     """⌈qn + 6√(qn)⌉ rows, at most n: a Poisson batch is larger once in 10⁸ steps or less often.
 
-    >>> padded_width(600, 0.05), padded_width(600, 1.0)
+    >>> compute_padded_width(600, 0.05), compute_padded_width(600, 1.0)
     (63, 600)
     """
-    return min(records, _reach(records, rate, 6))
+    return min(records, _bound_batch_size(records, rate, 6))
 
 
 def check_records(records: int, rate: float) -> None:
@@ -124,15 +124,15 @@ def check_records(records: int, rate: float) -> None:
     Raises:
         ValueError: the largest batch, and the limit.
     """
-    largest = padded_width(records, rate)
-    if largest > MOST_RECORDS:
+    largest = compute_padded_width(records, rate)
+    if largest > MAX_RECORDS:
         raise ValueError(
-            f"Expected batches of at most {MOST_RECORDS:,} records, got up to {largest:,} of "
+            f"Expected batches of at most {MAX_RECORDS:,} records, got up to {largest:,} of "
             f"{records:,} at a rate of {rate:g}: a smaller dp-sgd.sampling-rate helps."
         )
 
 
-def widths_for(records: int, rate: float, *, pad: bool, most: int) -> tuple[int, ...]:
+def choose_widths(records: int, rate: float, *, pad: bool, most: int) -> tuple[int, ...]:
     """Rows of a pass, for a period of 1, 2 and 4: what most Poisson batches fit in; ≤ `most`.
 
     Args:
@@ -140,12 +140,12 @@ def widths_for(records: int, rate: float, *, pad: bool, most: int) -> tuple[int,
         pad: whether batches are padded to what nearly all fit in.
         most: rows that memory has room for.
 
-    >>> widths_for(600, 0.05, pad=True, most=2048), widths_for(50, 1.0, pad=False, most=2048)
+    >>> choose_widths(600, 0.05, pad=True, most=2048), choose_widths(50, 1.0, pad=False, most=2048)
     ((64, 80, 96), (56, 56, 56))
     """
     widths = []
     for period in PERIODS:
-        reach = _reach(records / period, rate, 6 if pad else 2) * period
+        reach = _bound_batch_size(records / period, rate, 6 if pad else 2) * period
         passes = -(-reach // most)
         widths.append(min(most, -(-reach // (8 * passes)) * 8))
     return tuple(widths)

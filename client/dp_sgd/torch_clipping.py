@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from parley.client.dp_sgd.device_clipping import sum_clipped_rows
-from parley.client.dp_sgd.exact_layers import linear_layers
-from parley.client.dp_sgd.training_settings import EXACT, WRITTEN
+from parley.client.dp_sgd.exact_layers import find_exact_layers
+from parley.client.dp_sgd.training_settings import EXACT, VMAP
 from parley.client.models.clipping import clip_rows
 from parley.client.models.networks import Network
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
 
-class _Learner(nn.Module):
+class _LossModule(nn.Module):
     """A network that gives its records' losses: for torch.func, which calls modules."""
 
     def __init__(self, network: nn.Module, losses: RecordLosses) -> None:
@@ -42,7 +42,7 @@ class _Learner(nn.Module):
         return self.losses(self.network, x, y)
 
 
-def trainable(network: nn.Module) -> dict[str, nn.Parameter]:
+def get_trainable(network: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that θ is made of, by name: those that are not frozen."""
     return {name: p for name, p in network.named_parameters() if p.requires_grad}
 
@@ -51,10 +51,10 @@ def _compute_gradients(
     network: nn.Module, x: Tensor, y: Tensor, losses: RecordLosses
 ) -> list[Tensor]:
     """Return every record's gradient on the network's device, `[b, …]` per trainable parameter."""
-    learner = _Learner(network, losses)
-    parameters = trainable(learner)
+    learner = _LossModule(network, losses)
+    parameters = get_trainable(learner)
     named = {name: parameter.detach() for name, parameter in parameters.items()}
-    places = _places(learner, parameters)
+    places = _find_places(learner, parameters)
 
     def loss(theta: dict[str, Tensor], row: Tensor, label: Tensor) -> Tensor:
         rows = (row.unsqueeze(0), label.unsqueeze(0))
@@ -66,7 +66,7 @@ def _compute_gradients(
     return [gradients[name] for name in named]
 
 
-def record_gradients(
+def compute_record_gradients(
     network: nn.Module, x: Tensor, y: Tensor, *, losses: RecordLosses = CROSS_ENTROPY
 ) -> NDArray[np.float64]:
     """Return `[b, d]` every record's gradient, in the order of `trainable`."""
@@ -79,7 +79,7 @@ def record_gradients(
     return found
 
 
-def _places(module: nn.Module, parameters: dict[str, nn.Parameter]) -> dict[str, str]:
+def _find_places(module: nn.Module, parameters: dict[str, nn.Parameter]) -> dict[str, str]:
     """Return where each parameter is used: every place, once, and the parameter's own name.
 
     Layers may share a parameter, and a layer may have several names. `functional_call` would
@@ -94,12 +94,12 @@ def _places(module: nn.Module, parameters: dict[str, nn.Parameter]) -> dict[str,
     }
 
 
-def clipped_sum(
+def compute_clipped_sum(
     network: nn.Module,
     x: Tensor,
     y: Tensor,
     clip: float,
-    there: NDArray[np.bool_] | None = None,
+    is_record: NDArray[np.bool_] | None = None,
     *,
     losses: RecordLosses = CROSS_ENTROPY,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -113,18 +113,18 @@ def clipped_sum(
         on_device = torch.cat(
             [gradient.reshape(len(x), -1).double() for gradient in gradients], dim=1
         )
-        weights = torch.ones(len(x)) if there is None else torch.as_tensor(there)
+        weights = torch.ones(len(x)) if is_record is None else torch.as_tensor(is_record)
         total, found = sum_clipped_rows(on_device, clip, weights.to(on_device))
         return total.cpu().numpy(), found.cpu().numpy()
-    rows = record_gradients(network, x, y, losses=losses)
+    rows = compute_record_gradients(network, x, y, losses=losses)
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.linalg.norm(rows, axis=1)
     clip_rows(rows, clip)
     # Exact: whole numbers of one unit, none above 2²⁶.
-    return (np.ones(len(rows)) if there is None else there.astype(float)) @ rows, norms
+    return (np.ones(len(rows)) if is_record is None else is_record.astype(float)) @ rows, norms
 
 
-def plain_sum(
+def compute_plain_sum(
     network: nn.Module,
     x: Tensor,
     y: Tensor,
@@ -136,7 +136,7 @@ def plain_sum(
 
     `mask` `[b]` is 1 for a record and 0 for a row that is only worked on; None: all 1.
     """
-    parameters = list(trainable(network).values())
+    parameters = list(get_trainable(network).values())
     each = losses(network, x, y)
     total = (each if mask is None else each * mask).sum()
     gradients = torch.autograd.grad(total, parameters, allow_unused=True)
@@ -148,7 +148,7 @@ def plain_sum(
     )
 
 
-class WayError(ValueError):
+class GradientMethodError(ValueError):
     """A network whose records' gradients cannot be separated, or not in the way wanted."""
 
 
@@ -160,38 +160,38 @@ def choose_way(network: Network, *, wanted: str = "auto") -> str:
     """
     way = wanted
     if wanted == "auto":
-        way = EXACT if linear_layers(network.module) else WRITTEN
+        way = EXACT if find_exact_layers(network.module) else VMAP
     check_way(network, way)
     return way
 
 
 def check_way(network: Network, way: str) -> None:
     """Refuses a way that the network does not allow; `WayError` says what to do."""
-    if way not in (EXACT, WRITTEN):
-        raise WayError(f"Expected {EXACT} or {WRITTEN}, got {way!r}.")
-    if linear_layers(network.module):
+    if way not in (EXACT, VMAP):
+        raise GradientMethodError(f"Expected {EXACT} or {VMAP}, got {way!r}.")
+    if find_exact_layers(network.module):
         return
     if way == EXACT:
-        raise WayError(
+        raise GradientMethodError(
             "Expected a chain (nn.Sequential) of torch's own Linear, Conv, MaxPool, AvgPool, ReLU "
             "and Tanh layers for sums in whole numbers, got another network. "
             "dp-sgd.per-example-method = 'auto' takes it."
         )
     generator = torch.Generator().manual_seed(0)
-    made = torch.randn((2, network.features + network.draws), generator=generator)
-    x = network.rows((made / made.norm(dim=1, keepdim=True)).numpy())
+    made = torch.randn((2, network.features + network.draws_per_record), generator=generator)
+    x = network.to_tensor((made / made.norm(dim=1, keepdim=True)).numpy())
     y = torch.zeros(2, dtype=torch.int64, device=network.device)
     try:
-        clipped_sum(network.module, x, y, 1.0, losses=network.losses)
+        compute_clipped_sum(network.module, x, y, 1.0, losses=network.losses)
     except Exception as error:  # a user's own network: whatever it says is handed on
         lines = str(error).splitlines() or [""]
-        raise WayError(
+        raise GradientMethodError(
             "Expected a model whose records' gradients torch.func.vmap can separate, got "
-            f"{type(error).__name__}: {lines[0]} {_remedy(network.module)}"
+            f"{type(error).__name__}: {lines[0]} {_format_remedy(network.module)}"
         ) from error
 
 
-def _remedy(module: nn.Module) -> str:
+def _format_remedy(module: nn.Module) -> str:
     recurrent = sorted({type(m).__name__ for m in module.modules() if isinstance(m, nn.RNNBase)})
     if recurrent:
         return (

@@ -11,37 +11,42 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from parley.client.dp_sgd.drawn_batch import Batch
-from parley.client.dp_sgd.poisson_batches import Layout
-from parley.client.dp_sgd.torch_clipping import clipped_sum, plain_sum
+from parley.client.dp_sgd.drawn_batch import SampledBatch
+from parley.client.dp_sgd.poisson_batches import PassLayout
+from parley.client.dp_sgd.torch_clipping import compute_clipped_sum, compute_plain_sum
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
 
 
-def written_sums(
-    network: Network, training: LocalTraining, layout: Layout, batch: Batch, *, least: int
+def compute_torch_sums(
+    network: Network,
+    training: LocalTraining,
+    layout: PassLayout,
+    batch: SampledBatch,
+    *,
+    min_chunks: int,
 ) -> tuple[Tensor, Tensor]:
     """`[1, d]` the sum of a batch at the network's own θ, and `[1]` signs, as `batch_sums` has.
 
     Args:
         least: passes to work on at least.
     """
-    classes = np.zeros(len(batch.places), dtype=np.int64)
-    if layout.period > 1 and len(batch.places):
-        x, y = batch.chosen(batch.places)
-        classes = record_classes(x.cpu().numpy(), y.cpu().numpy(), layout.period)
-    (holds,) = layout.holds(classes, batch.owners, least=least)
+    classes = np.zeros(len(batch.positions), dtype=np.int64)
+    if layout.period > 1 and len(batch.positions):
+        x, y = batch.lookup(batch.positions)
+        classes = compute_record_classes(x.cpu().numpy(), y.cpu().numpy(), layout.period)
+    (holds,) = layout.assign_rows(classes, batch.owners, min_chunks=min_chunks)
     total = torch.zeros((1, network.dimension), dtype=torch.float64, device=network.device)
     signs = torch.zeros(1, dtype=torch.float64, device=network.device)
     for at in range(0, len(holds), layout.width):
-        rows, there = batch.rows(holds[None, at : at + layout.width])
-        x, y = batch.chosen(rows.ravel())
-        mask = network.rows(there.ravel())
+        rows, there = batch.find_positions(holds[None, at : at + layout.width])
+        x, y = batch.lookup(rows.ravel())
+        mask = network.to_tensor(there.ravel())
         if training.clip_norm is None:
-            total += plain_sum(network.module, x, y, mask, losses=network.losses)
+            total += compute_plain_sum(network.module, x, y, mask, losses=network.losses)
             continue
         # New memory: an address within a larger tensor may be of another alignment.
-        found, norms = clipped_sum(
+        found, norms = compute_clipped_sum(
             network.module, x.clone(), y, training.clip_norm, there[0], losses=network.losses
         )
         total += torch.as_tensor(found, device=network.device)
@@ -50,7 +55,9 @@ def written_sums(
     return total, signs
 
 
-def record_classes(x: NDArray[np.floating], y: NDArray[np.int64], period: int) -> NDArray[np.int64]:
+def compute_record_classes(
+    x: NDArray[np.floating], y: NDArray[np.int64], period: int
+) -> NDArray[np.int64]:
     """`[b]` the class of every record `[b, …]`, by its digest values and label."""
     if period == 1:
         return np.zeros(len(x), dtype=np.int64)

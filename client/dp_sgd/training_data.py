@@ -30,7 +30,7 @@ class PartyData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parties:
+class TrainingParties:
     """The same of B parties, records of one after those of the other.
 
     Attributes:
@@ -48,7 +48,7 @@ class Parties:
     noise: Sequence[NoiseStream]
 
     @classmethod
-    def of(cls, parties: Sequence[PartyData]) -> Parties:
+    def from_parties(cls, parties: Sequence[PartyData]) -> TrainingParties:
         """These, in their order."""
         return cls(
             features=torch.cat([each.features for each in parties]),

@@ -6,29 +6,30 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from parley.client.models.clipping import ball_of
+from parley.client.models.clipping import build_ball
 from parley.privacy.accounting.subsampled_gaussian import (
     check_share,
-    count_deviation,
-    gradient_multiplier,
+    compute_count_deviation,
+    compute_gradient_multiplier,
 )
 from parley.privacy.sensitivity.bounded_sets import Set
 
 EXACT: Final = "exact"
 """Of chains: whole numbers from the record on (`parley.client.dp_sgd.exact_clipping`)."""
 
-WRITTEN: Final = "vmap"
+VMAP: Final = "vmap"
 """Of others: a record's gradient is written out, then cut
 (`parley.client.dp_sgd.torch_clipping`)."""
 
-_MOST_WRITTEN: Final = 1 << 26
+_MAX_GRADIENT_VALUES: Final = 1 << 26
 """Values of written-out gradients that are held at once: 512 MiB of float64."""
 
 _GRID_BITS: Final = (26, 33)
-"""Of C in grid units: at least that of written gradients (`parley.client.models.clipping.ball_of`),
+"""Of C in grid units: at least that of written gradients
+(`parley.client.models.clipping.build_ball`),
 at most what sums of 2²⁰ records are exact of."""
 
-LARGEST_CLIP = 2.0**40
+MAX_CLIP_NORM = 2.0**40
 """C lies between this and its inverse: no sum overflows, and no square that matters underflows."""
 
 
@@ -61,7 +62,7 @@ class LocalTraining:
     def __post_init__(self) -> None:
         if not 0 < self.sampling_rate <= 1:
             raise ValueError(f"Expected a sampling rate in (0, 1], got {self.sampling_rate}.")
-        if self.clip_norm is not None and not 1 / LARGEST_CLIP <= self.clip_norm <= LARGEST_CLIP:
+        if self.clip_norm is not None and not 1 / MAX_CLIP_NORM <= self.clip_norm <= MAX_CLIP_NORM:
             raise ValueError(f"Expected clip_norm from 2^-40 to 2^40, got {self.clip_norm}.")
         if self.clip_norm is None and self.noise_multiplier:
             raise ValueError("Expected a clip_norm with noise, got None.")
@@ -76,11 +77,11 @@ class LocalTraining:
                 f"Expected noise with a clipped_share of {self.clipped_share}, got none."
             )
 
-    def most_at_once(self, dimension: int) -> int:
+    def compute_pass_rows(self, dimension: int) -> int:
         """Rows of a pass: `micro_batch`, or fewer where gradients are written out."""
         if self.exact:
             return self.micro_batch
-        return min(self.micro_batch, max(8, _MOST_WRITTEN // dimension))
+        return min(self.micro_batch, max(8, _MAX_GRADIENT_VALUES // dimension))
 
     @property
     def grid_bits(self) -> int:
@@ -99,13 +100,13 @@ class LocalTraining:
         """Whether a record's gradient is its own by construction."""
         return self.per_example_method == EXACT
 
-    def ball(self, dimension: int) -> tuple[Set, int]:
+    def build_sensitivity_set(self, dimension: int) -> tuple[Set, int]:
         """Where whole numbers of 2^-b lie that a record adds to a sum; and b."""
         if self.clip_norm is None or self.radius is None:
             raise ValueError("Expected a clip norm, got none.")
         if self.exact:
             return Set.ball(dimension, squared=self.radius**2), self.grid_bits
-        return ball_of(dimension, self.clip_norm)
+        return build_ball(dimension, self.clip_norm)
 
     @property
     def moments(self) -> tuple[str, ...]:
@@ -115,12 +116,12 @@ class LocalTraining:
         return ("first",) if self.momentum else ()
 
     @property
-    def longest_step(self) -> float:
+    def max_step(self) -> float:
         """How far one step moves a model, but for noise and momentum."""
         clip = self.clip_norm if self.optimiser == "sgd" and self.clip_norm is not None else 1.0
         return self.learning_rate * clip
 
-    def reach(self, records: int) -> float:
+    def bound_update(self, records: int) -> float:
         """A coordinate of an update of so many records that is out of reach in practice."""
         if self.optimiser == "adam":
             return 10 * self.learning_rate * self.steps
@@ -129,7 +130,7 @@ class LocalTraining:
         noise = self.gradient_multiplier * clip / (self.sampling_rate * records)
         return rate * (self.steps * clip + 12 * math.sqrt(self.steps) * noise)
 
-    def step_noise(self, records: int) -> float:
+    def compute_step_noise(self, records: int) -> float:
         """Standard deviation of a coordinate of one step's noise, as it moves a party's model.
 
         Rounding to the grid is free where all noise is inside the party, but should be lost in
@@ -144,9 +145,9 @@ class LocalTraining:
     @property
     def gradient_multiplier(self) -> float:
         """σ_g: the noise on a step's sum has standard deviation σ_g·C."""
-        return gradient_multiplier(self.noise_multiplier, self.clipped_share)
+        return compute_gradient_multiplier(self.noise_multiplier, self.clipped_share)
 
     @property
     def count_deviation(self) -> float:
         """Standard deviation of the noise on all steps' Σ (2b_i − 1)."""
-        return count_deviation(self.noise_multiplier, self.clipped_share, self.steps)
+        return compute_count_deviation(self.noise_multiplier, self.clipped_share, self.steps)

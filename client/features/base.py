@@ -22,19 +22,19 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.canonical_encoding import canonical
-from parley.client.data.record_chunks import for_each_chunk
+from parley.client.contract.canonical_encoding import encode_canonical
+from parley.client.data.record_chunks import map_chunks
 from parley.client.data.schema import Schema
-from parley.client.features.column_terms import Block
-from parley.client.models.clipping import drop_broken_rows
+from parley.client.features.column_terms import ColumnTerm
+from parley.client.models.clipping import zero_broken_rows
 
-MOST_FEATURES: Final = 1 << 17
+MAX_FEATURES: Final = 1 << 17
 """Widest output of a map."""
 
 _PIECE = 512
 """Records mapped at a time: a multiple of what any map works on at once."""
 
-_TIMED: Final = 16
+_TIMED_ROWS: Final = 16
 
 Cells = NDArray[np.float64]
 Mapped = NDArray[np.float32]
@@ -45,25 +45,25 @@ class FeatureError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Features:
+class BoundFeatureMap:
     """A map for records of one schema: `[n, p]` cells → `[n, q]` features, q = `width`."""
 
     width: int
-    piece: Callable[[Cells], Mapped]
+    map_piece: Callable[[Cells], Mapped]
 
     def __post_init__(self) -> None:
-        if not 1 <= self.width <= MOST_FEATURES:
-            raise FeatureError(f"Expected 1 to {MOST_FEATURES} features, got {self.width}.")
+        if not 1 <= self.width <= MAX_FEATURES:
+            raise FeatureError(f"Expected 1 to {MAX_FEATURES} features, got {self.width}.")
 
-    def seconds_a_record(self, columns: int) -> float:
+    def measure_record_seconds(self, columns: int) -> float:
         """What one made-up record of so many cells takes, among 16, on one core: for limits."""
-        rows = np.zeros((_TIMED, columns))
-        self.piece(rows)  # what is made once is no record's
+        rows = np.zeros((_TIMED_ROWS, columns))
+        self.map_piece(rows)  # what is made once is no record's
         began = time.perf_counter()
-        self.piece(rows)
-        return (time.perf_counter() - began) / _TIMED
+        self.map_piece(rows)
+        return (time.perf_counter() - began) / _TIMED_ROWS
 
-    def of(self, cells: Cells) -> Mapped:
+    def compute(self, cells: Cells) -> Mapped:
         """`[N, q]` features of `[N, p]` cells, on every core at hand.
 
         Of a record whose features are not all finite they are zeros: a refusal would depend on that
@@ -72,11 +72,11 @@ class Features:
         rows = np.empty((len(cells), self.width), np.float32)
 
         def fill(begin: int, end: int) -> None:
-            rows[begin:end] = self.piece(cells[begin:end])
-            drop_broken_rows(rows[begin:end])
+            rows[begin:end] = self.map_piece(cells[begin:end])
+            zero_broken_rows(rows[begin:end])
 
         count = len(cells)
-        for_each_chunk(fill, [(at, min(at + _PIECE, count)) for at in range(0, count, _PIECE)])
+        map_chunks(fill, [(at, min(at + _PIECE, count)) for at in range(0, count, _PIECE)])
         return rows
 
 
@@ -98,21 +98,21 @@ class FeatureMap(ABC):
         """The name by which server and parties speak of it."""
         return self.name
 
-    def content(self) -> Any:
+    def describe_content(self) -> Any:
         """What decides its features beside name, version and settings."""
         return None
 
     @property
     def digest(self) -> str:
         """SHA-256, in hex, of everything that decides a feature."""
-        parts = (self.public_name, self.version, self.settings, self.content())
-        return hashlib.sha256(b"parley/features" + canonical(parts)).hexdigest()
+        parts = (self.public_name, self.version, self.settings, self.describe_content())
+        return hashlib.sha256(b"parley/features" + encode_canonical(parts)).hexdigest()
 
     @abstractmethod
-    def on(self, schema: Schema) -> Features:
+    def bind(self, schema: Schema) -> BoundFeatureMap:
         """The map for records of a schema, if it takes them."""
 
-    def blocks(self, schema: Schema) -> tuple[Block, ...]:
+    def list_column_terms(self, schema: Schema) -> tuple[ColumnTerm, ...]:
         """The features of each column, where it has some for itself; none of a map that mixes."""
         del schema
         return ()

@@ -17,12 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.column_types import ArrayColumn, CategoricalColumn, NumericColumn
-from parley.client.data.record_codes import array_of, coded_columns
+from parley.client.data.record_codes import build_coded_columns, find_array_column
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.features.base import FeatureError, FeatureMap, Features
-from parley.client.features.column_terms import Block, bars, hats, plain_blocks, steps
+from parley.client.features.base import BoundFeatureMap, FeatureError, FeatureMap
+from parley.client.features.column_terms import (
+    ColumnTerm,
+    build_bar_term,
+    build_step_term,
+    compute_spline_weights,
+    list_plain_terms,
+)
 
-_MOST_BINS = 1000
+_MAX_BINS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +47,8 @@ class Bins(FeatureMap):
     products: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if not 2 <= self.bins <= _MOST_BINS:
-            raise FeatureError(f"Expected 2 to {_MOST_BINS} bins, got {self.bins}.")
+        if not 2 <= self.bins <= _MAX_BINS:
+            raise FeatureError(f"Expected 2 to {_MAX_BINS} bins, got {self.bins}.")
         for name, edges in self.edges.items():
             rising = all(low < high for low, high in pairwise(edges))
             if not edges or not rising:
@@ -51,12 +57,12 @@ class Bins(FeatureMap):
             if len(set(pair)) != 2:
                 raise FeatureError(f"Expected pairs of two columns as products, got {list(pair)}.")
 
-    def on(self, schema: Schema) -> Features:
+    def bind(self, schema: Schema) -> BoundFeatureMap:
         """For records without arrays."""
-        columns, groups, starts = self._laid_out(schema)
+        columns, groups, starts = self._build_layout(schema)
 
         def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
-            codes = {name: column.codes(cells) for name, column in columns.items()}
+            codes = {name: column.compute_codes(cells) for name, column in columns.items()}
             rows = np.zeros((len(cells), int(starts[-1])), np.float32)
             for group, start in zip(groups, starts, strict=False):
                 at = codes[group[0]]
@@ -65,32 +71,34 @@ class Bins(FeatureMap):
                 rows[np.arange(len(cells)), start + at] = 1
             return rows
 
-        return Features(width=int(starts[-1]), piece=piece)
+        return BoundFeatureMap(width=int(starts[-1]), map_piece=piece)
 
-    def blocks(self, schema: Schema) -> tuple[Block, ...]:
+    def list_column_terms(self, schema: Schema) -> tuple[ColumnTerm, ...]:
         """Steps of numbers, bars of categories and of pairs."""
-        columns, groups, starts = self._laid_out(schema)
-        found: dict[tuple[str, ...], Block] = {}
+        columns, groups, starts = self._build_layout(schema)
+        found: dict[tuple[str, ...], ColumnTerm] = {}
         for group, begin in zip(groups, starts.tolist(), strict=False):
             column, cuts = schema.features[group[0]], columns[group[0]].cuts
             if len(group) > 1:
                 cells = product(*(found[name,].cells for name in group))
-                found[group] = bars(" × ".join(group), begin, [", ".join(each) for each in cells])
+                found[group] = build_bar_term(
+                    " × ".join(group), begin, [", ".join(each) for each in cells]
+                )
             elif isinstance(column, NumericColumn) and cuts is not None:
-                found[group] = steps(group[0], begin, column, cuts)
+                found[group] = build_step_term(group[0], begin, column, cuts)
             elif isinstance(column, CategoricalColumn):
-                found[group] = bars(group[0], begin, column.cells)
+                found[group] = build_bar_term(group[0], begin, column.cells)
         return tuple(found.values())
 
-    def _laid_out(
+    def _build_layout(
         self, schema: Schema
-    ) -> tuple[dict[str, _Coded], list[tuple[str, ...]], NDArray[np.int64]]:
+    ) -> tuple[dict[str, _ColumnCode], list[tuple[str, ...]], NDArray[np.int64]]:
         """Columns by name; a group for each block; where each begins, and the width last."""
         columns, begin = {}, 0
         for name, column in schema.features.items():
             if isinstance(column, ArrayColumn):
                 raise FeatureError(f"Expected no arrays with features 'bins', got {name!r}.")
-            columns[name] = self._coded(name, column, begin)
+            columns[name] = self._build_column_code(name, column, begin)
             begin += column.width
         numeric = {n for n, c in schema.features.items() if isinstance(c, NumericColumn)}
         if unknown := sorted(set(self.edges) - numeric):
@@ -102,37 +110,39 @@ class Bins(FeatureMap):
         sizes = [int(np.prod([columns[name].count for name in group])) for group in groups]
         return columns, groups, np.cumsum([0, *sizes])
 
-    def _coded(self, name: str, column: NumericColumn | CategoricalColumn, begin: int) -> _Coded:
+    def _build_column_code(
+        self, name: str, column: NumericColumn | CategoricalColumn, begin: int
+    ) -> _ColumnCode:
         if isinstance(column, CategoricalColumn):
-            return _Coded(begin=begin, count=column.width)
+            return _ColumnCode(begin=begin, count=column.width)
         low, high = column.encode(np.array(column.range, np.float64))
         if name in self.edges:
             cuts = column.encode(np.array(self.edges[name], np.float64))
         else:
             cuts = np.linspace(low, high, self.bins + 1)[1:-1]
-        return _Coded(begin=begin, count=len(cuts) + 1, cuts=cuts)
+        return _ColumnCode(begin=begin, count=len(cuts) + 1, cuts=cuts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Coded:
+class _ColumnCode:
     """One column as a number from 0 to `count` − 1: by its cuts, or one-hot already."""
 
     begin: int
     count: int
     cuts: NDArray[np.float64] | None = None
 
-    def codes(self, cells: NDArray[np.float64]) -> NDArray[np.int64]:
+    def compute_codes(self, cells: NDArray[np.float64]) -> NDArray[np.int64]:
         """`[n]` of `[n, p]` cells."""
         if self.cuts is not None:
             return np.asarray(np.searchsorted(self.cuts, cells[:, self.begin], side="right"))
         return np.asarray(cells[:, self.begin : self.begin + self.count].argmax(axis=1))
 
 
-_MOST_INTERVALS = 1000
+_MAX_INTERVALS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hats(FeatureMap):
+class LinearSplines(FeatureMap):
     """Linear splines of numbers, over ranges in equal `intervals`; other columns as they are."""
 
     name: ClassVar[str] = "hats"
@@ -140,12 +150,12 @@ class Hats(FeatureMap):
     intervals: int = 4
 
     def __post_init__(self) -> None:
-        if not 1 <= self.intervals <= _MOST_INTERVALS:
+        if not 1 <= self.intervals <= _MAX_INTERVALS:
             raise FeatureError(
-                f"Expected 1 to {_MOST_INTERVALS} intervals of hats, got {self.intervals}."
+                f"Expected 1 to {_MAX_INTERVALS} intervals of hats, got {self.intervals}."
             )
 
-    def on(self, schema: Schema) -> Features:
+    def bind(self, schema: Schema) -> BoundFeatureMap:
         """For any records."""
         columns = schema.features
 
@@ -156,7 +166,7 @@ class Hats(FeatureMap):
                 at += column.width
                 if isinstance(column, NumericColumn):
                     low, high = column.encode(np.array(column.range, np.float64))
-                    block = hats(block[:, 0], low, high, self.intervals)
+                    block = compute_spline_weights(block[:, 0], low, high, self.intervals)
                 blocks.append(block.astype(np.float32))
             return np.concatenate(blocks, axis=1)
 
@@ -164,29 +174,29 @@ class Hats(FeatureMap):
             self.intervals + 1 if isinstance(each, NumericColumn) else each.width
             for each in columns.values()
         )
-        return Features(width=sum(widths), piece=piece)
+        return BoundFeatureMap(width=sum(widths), map_piece=piece)
 
-    def blocks(self, schema: Schema) -> tuple[Block, ...]:
+    def list_column_terms(self, schema: Schema) -> tuple[ColumnTerm, ...]:
         """Lines through the knots of numbers, bars of categories."""
-        return plain_blocks(schema, self.intervals)
+        return list_plain_terms(schema, self.intervals)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Codes(FeatureMap):
+class RecordCodes(FeatureMap):
     """One 1 for each column of the schema, at its code (`parley.client.data.record_codes`)."""
 
     name: ClassVar[str] = "codes"
 
-    def on(self, schema: Schema) -> Features:
+    def bind(self, schema: Schema) -> BoundFeatureMap:
         """For records without arrays, or of one, and of a label with classes."""
-        array = array_of(schema)
+        array = find_array_column(schema)
         if array is not None:
             root = math.sqrt(array[1].width)
-            return Features(
-                width=array[1].width, piece=lambda cells: (cells / root).astype(np.float32)
+            return BoundFeatureMap(
+                width=array[1].width, map_piece=lambda cells: (cells / root).astype(np.float32)
             )
         try:
-            columns = coded_columns(schema)
+            columns = build_coded_columns(schema)
         except SchemaError as error:
             raise FeatureError(str(error)) from error
-        return Bins(edges={each.name: each.edges for each in columns if each.edges}).on(schema)
+        return Bins(edges={each.name: each.edges for each in columns if each.edges}).bind(schema)

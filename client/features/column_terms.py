@@ -22,12 +22,12 @@ from parley.client.data.schema import Schema
 _BETWEEN_LOGS = 8
 """Points an interval where a column is transformed: what is linear there is none in its unit."""
 
-_MOST_STEPS = 20
+_MAX_STEPS = 20
 """Of a column's `step`, up to which it is drawn at each."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Block:
+class ColumnTerm:
     """Consecutive features of one column, or of a pair, at points along it.
 
     Attributes:
@@ -51,39 +51,39 @@ class Block:
     @property
     def cells(self) -> tuple[str, ...]:
         """What each step or bar stands for."""
-        return self.names or spans(self.values)
+        return self.names or format_spans(self.values)
 
 
-def spans(edges: Sequence[float]) -> tuple[str, ...]:
+def format_spans(edges: Sequence[float]) -> tuple[str, ...]:
     """What lies between each two."""
     return tuple(f"{low:g}–{high:g}" for low, high in pairwise(edges))
 
 
-def line(name: str, begin: int, column: NumericColumn, intervals: int = 0) -> Block:
+def build_line_term(name: str, begin: int, column: NumericColumn, intervals: int = 0) -> ColumnTerm:
     """A number as its cell in [−1, 1], or spread over hats of so many equal intervals."""
     low, high = column.encode(np.array(column.range, np.float64))
     finer = 1 if column.transform == "none" else _BETWEEN_LOGS
     cells = np.linspace(low, high, max(intervals, 1) * finer + 1)
     begins, ends = column.range
-    if intervals and column.step and (ends - begins) / column.step <= _MOST_STEPS:
+    if intervals and column.step and (ends - begins) / column.step <= _MAX_STEPS:
         # No value lies between two.
         cells = column.encode(np.arange(begins, ends + column.step / 2, column.step))
     if intervals:
-        features, square = hats(cells, low, high, intervals), 2 / 3
+        features, square = compute_spline_weights(cells, low, high, intervals), 2 / 3
     else:
         features, square = cells[:, None], float(low * low + low * high + high * high) / 3
-    return Block(
+    return ColumnTerm(
         name=name,
         begin=begin,
         width=features.shape[1],
         drawn="line",
-        values=_values(column, cells),
+        values=_decode_values(column, cells),
         features=features,
         square=square,
     )
 
 
-def hats(
+def compute_spline_weights(
     cells: NDArray[np.float64], low: float, high: float, intervals: int
 ) -> NDArray[np.float64]:
     """`[n, intervals + 1]` weights of the two knots that each of `[n]` cells lies between."""
@@ -92,39 +92,41 @@ def hats(
     return np.asarray(np.maximum(0, 1 - away))
 
 
-def steps(name: str, begin: int, column: NumericColumn, cuts: NDArray[np.float64]) -> Block:
+def build_step_term(
+    name: str, begin: int, column: NumericColumn, cuts: NDArray[np.float64]
+) -> ColumnTerm:
     """A number one-hot between cuts of its cell."""
     low, high = column.encode(np.array(column.range, np.float64))
-    values = _values(column, np.array([low, *cuts, high]))
-    return Block(name=name, begin=begin, width=len(cuts) + 1, drawn="steps", values=values)
+    values = _decode_values(column, np.array([low, *cuts, high]))
+    return ColumnTerm(name=name, begin=begin, width=len(cuts) + 1, drawn="steps", values=values)
 
 
-def bars(name: str, begin: int, names: Sequence[str]) -> Block:
+def build_bar_term(name: str, begin: int, names: Sequence[str]) -> ColumnTerm:
     """Categories, or the cells of a pair, one-hot."""
-    return Block(name=name, begin=begin, width=len(names), drawn="bars", names=tuple(names))
+    return ColumnTerm(name=name, begin=begin, width=len(names), drawn="bars", names=tuple(names))
 
 
-def _values(column: NumericColumn, cells: NDArray[np.float64]) -> tuple[float, ...]:
+def _decode_values(column: NumericColumn, cells: NDArray[np.float64]) -> tuple[float, ...]:
     low, high = column.range
     places = 12 - math.ceil(math.log10(high - low))  # 30, no 29.999999999999996
     return tuple(round(float(value), places) for value in column.decode(cells))
 
 
-def plain_blocks(schema: Schema, intervals: int = 0) -> tuple[Block, ...]:
+def list_plain_terms(schema: Schema, intervals: int = 0) -> tuple[ColumnTerm, ...]:
     """Of rows without a map, or of hats; none where a column is an array."""
-    blocks, begin = list[Block](), 0
+    blocks, begin = list[ColumnTerm](), 0
     for name, column in schema.features.items():
         if isinstance(column, ArrayColumn):
             return ()
         if isinstance(column, CategoricalColumn):
-            blocks.append(bars(name, begin, column.cells))
+            blocks.append(build_bar_term(name, begin, column.cells))
         else:
-            blocks.append(line(name, begin, column, intervals))
+            blocks.append(build_line_term(name, begin, column, intervals))
         begin += blocks[-1].width
     return tuple(blocks)
 
 
-def row_length(schema: Schema, blocks: Sequence[Block], *, mapped: bool) -> float:
+def estimate_row_norm(schema: Schema, terms: Sequence[ColumnTerm], *, mapped: bool) -> float:
     """The norm that a row is divided by, where numbers lie evenly in their ranges.
 
     The same for every row with scaling "schema", and of indicators alone; else a row is divided by
@@ -132,5 +134,5 @@ def row_length(schema: Schema, blocks: Sequence[Block], *, mapped: bool) -> floa
     """
     if not mapped and schema.scaling == "schema":
         return 1 / schema.row_scale
-    typical = math.sqrt(sum(block.square for block in blocks))
+    typical = math.sqrt(sum(block.square for block in terms))
     return typical if not mapped and schema.scaling == "unit" else max(typical, 1.0)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.column_types import ArrayColumn
 from parley.client.data.schema import Schema
-from parley.client.features.base import FeatureError, FeatureMap, Features
+from parley.client.features.base import BoundFeatureMap, FeatureError, FeatureMap
 
 Real = NDArray[np.float32]
 
@@ -29,14 +29,14 @@ _PI = 3.1415
 """In the filters' normalisation, as the reference has it."""
 
 
-def _fourier() -> Any:
+def _import_fft() -> Any:
     import scipy.fft  # noqa: PLC0415 - start-up: `plan` computes no feature (scipy.fft takes 24 ms)
 
     return scipy.fft
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scattering:
+class ScatteringTransform:
     """The transform for images of one shape, in pixels, at least 2^J each."""
 
     height: int
@@ -75,31 +75,31 @@ class Scattering:
             count = len(images[begin : begin + BATCH])
             piece[:count] = images[begin : begin + count]
             at = 0
-            for part in self._channels(piece):
+            for part in self._compute_channels(piece):
                 out[begin : begin + count, at : at + part.shape[1]] = part[:count]
                 at += part.shape[1]
         return out
 
-    def _channels(self, images: Real) -> Iterator[Real]:
+    def _compute_channels(self, images: Real) -> Iterator[Real]:
         """`[16, channels, h, w]` of each order in turn."""
         margins = [((size - own) // 2, (size - own + 1) // 2) for size, own in self._sizes]
         padded = np.pad(images, ((0, 0), *margins), mode="reflect")
-        yield self._low_pass(padded[:, None], 0)
-        spectrum, second = _fourier().fft2(padded)[:, None], []
-        first = [self._moduli(spectrum, j, 0) for j in range(self.scales)]
+        yield self._apply_low_pass(padded[:, None], 0)
+        spectrum, second = _import_fft().fft2(padded)[:, None], []
+        first = [self._compute_moduli(spectrum, j, 0) for j in range(self.scales)]
         for j, moduli in enumerate(first):
-            yield self._low_pass(moduli, j)
+            yield self._apply_low_pass(moduli, j)
             if j + 1 < self.scales:
-                spectra = _fourier().fft2(moduli)[:, :, None]
+                spectra = _import_fft().fft2(moduli)[:, :, None]
                 finer = [
-                    self._low_pass(self._moduli(spectra, k, j), k)
+                    self._apply_low_pass(self._compute_moduli(spectra, k, j), k)
                     for k in range(j + 1, self.scales)
                 ]
                 second.append(np.concatenate(finer, axis=2))  # of each (j, θ) all (j', θ')
         for part in second:
             yield part.reshape(BATCH, -1, *part.shape[3:])
 
-    def _moduli(self, spectra: NDArray[np.complex64], j: int, level: int) -> Real:
+    def _compute_moduli(self, spectra: NDArray[np.complex64], j: int, level: int) -> Real:
         """|· ⋆ ψ_{j,θ}| for all θ, of signals at every 2^level-th pixel, at every 2^j-th."""
         filters, step = self._wavelets[j, level], 2 ** (j - level)
         rows, columns = filters.shape[1] // step, filters.shape[2] // step
@@ -107,9 +107,9 @@ class Scattering:
         for top, left in np.ndindex(step, step):
             part = np.s_[..., top * rows : (top + 1) * rows, left * columns : (left + 1) * columns]
             folded = folded + spectra[part] * filters[part]
-        return np.asarray(np.abs(_fourier().ifft2(folded, overwrite_x=True)))
+        return np.asarray(np.abs(_import_fft().ifft2(folded, overwrite_x=True)))
 
-    def _low_pass(self, signals: Real, level: int) -> Real:
+    def _apply_low_pass(self, signals: Real, level: int) -> Real:
         """· ⋆ φ at every 2^J-th pixel, without the margin."""
         rows, columns = (own[level] for own in self._averages)
         return np.asarray(np.matmul(np.matmul(rows, signals), columns.T))
@@ -130,14 +130,14 @@ class Scattering:
         sizes = [size for size, _ in self._sizes]
         found = {}
         for j in range(self.scales):
-            filters = np.stack([self._morlet(j, theta) for theta in range(self.angles)])
+            filters = np.stack([self._build_morlet(j, theta) for theta in range(self.angles)])
             for level in range(j + 1 if j else 1):
-                kept = [_low(size, level) for size in sizes]
+                kept = [_list_low_frequencies(size, level) for size in sizes]
                 cropped = filters[:, kept[0]][:, :, kept[1]]
                 found[j, level] = np.ascontiguousarray(cropped / np.float32(4 ** (j - level)))
         return found
 
-    def _morlet(self, j: int, theta: int) -> Real:
+    def _build_morlet(self, j: int, theta: int) -> Real:
         """The Fourier transform of a Gabor wave less the Gaussian that makes its mean zero."""
         sigma, frequency, slant = 0.8 * 2**j, 0.75 * math.pi / 2**j, 4 / self.angles
         angle = (int(self.angles - self.angles / 2 - 1) - theta) * math.pi / self.angles
@@ -146,12 +146,12 @@ class Scattering:
         x, y = whole[0][:, None], whole[1][None, :]
         along, across = cosine * x + sine * y, cosine * y - sine * x
         envelope = np.exp(-(along**2 + (slant * across) ** 2) / (2 * sigma**2))
-        wave = self._wrapped(envelope * np.exp(1j * frequency * along))
-        gauss = self._wrapped(envelope.astype(complex))
+        wave = self._sum_periods(envelope * np.exp(1j * frequency * along))
+        gauss = self._sum_periods(envelope.astype(complex))
         wavelet = (wave - wave.sum() / gauss.sum() * gauss) * slant / (2 * _PI * sigma**2)
-        return np.asarray(np.real(_fourier().fft2(wavelet)), np.float32)
+        return np.asarray(np.real(_import_fft().fft2(wavelet)), np.float32)
 
-    def _wrapped(self, signal: NDArray[np.complex128]) -> NDArray[np.complex128]:
+    def _sum_periods(self, signal: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Five periods each way, added up."""
         (rows, _), (columns, _) = self._sizes
         return np.asarray(signal.reshape(5, rows, 5, columns).sum(axis=(0, 2)))
@@ -164,10 +164,10 @@ class Scattering:
         for size, own in self._sizes:
             whole = np.exp(-(np.arange(-2 * size, 3 * size) ** 2) / (2 * sigma**2))
             gauss = whole.reshape(5, size).sum(axis=0) / math.sqrt(2 * _PI * sigma**2)
-            spectrum = np.real(_fourier().fft(gauss))
+            spectrum = np.real(_import_fft().fft(gauss))
             levels = []
             for level in range(self.scales):
-                kernel = np.real(_fourier().ifft(spectrum[_low(size, level)]))
+                kernel = np.real(_import_fft().ifft(spectrum[_list_low_frequencies(size, level)]))
                 centres = (np.arange(own // step) + 1) * (step >> level)
                 apart = centres[:, None] - np.arange(len(kernel))[None, :]
                 levels.append(kernel[apart % len(kernel)].astype(np.float32))
@@ -175,7 +175,7 @@ class Scattering:
         return both[0], both[1]
 
 
-def _low(size: int, level: int) -> NDArray[np.int64]:
+def _list_low_frequencies(size: int, level: int) -> NDArray[np.int64]:
     """The frequencies that a signal at every 2^level-th pixel has, in the order of an FFT."""
     kept = size >> level
     own = np.arange(kept)
@@ -196,7 +196,7 @@ class ScatteringFeatures(FeatureMap):
     angles: int = 8
     groups: int = 27
 
-    def on(self, schema: Schema) -> Features:
+    def bind(self, schema: Schema) -> BoundFeatureMap:
         """For records whose only feature is an array `[height, width]`."""
         columns = list(schema.features.values())
         column = columns[0]
@@ -207,7 +207,7 @@ class ScatteringFeatures(FeatureMap):
             )
         height, width = column.shape
         try:
-            scattering = Scattering(
+            scattering = ScatteringTransform(
                 height=height, width=width, scales=self.scales, angles=self.angles
             )
         except ValueError as error:
@@ -221,14 +221,14 @@ class ScatteringFeatures(FeatureMap):
 
         def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
             found = scattering(cells.reshape(len(cells), height, width))
-            return self._normalised(found).reshape(len(cells), -1)
+            return self._normalise_groups(found).reshape(len(cells), -1)
 
-        return Features(width=channels * rows * columns_kept, piece=piece)
+        return BoundFeatureMap(width=channels * rows * columns_kept, map_piece=piece)
 
-    def _normalised(self, found: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _normalise_groups(self, coefficients: NDArray[np.float32]) -> NDArray[np.float32]:
         if not self.groups:
-            return found
-        by_group = found.reshape(len(found), self.groups, -1)
+            return coefficients
+        by_group = coefficients.reshape(len(coefficients), self.groups, -1)
         by_group = by_group - by_group.mean(axis=-1, keepdims=True)
         variance = np.square(by_group).mean(axis=-1, keepdims=True)
         return np.asarray(by_group / np.sqrt(variance + np.float32(_VARIANCE)))

@@ -26,16 +26,16 @@ from safetensors.torch import load_file
 from torch import nn
 
 from parley.client.data.schema import Schema
-from parley.client.features.base import FeatureError, FeatureMap, Features
-from parley.client.models.layers import NetworkError, check_layers, check_still
-from parley.client.models.networks import own_function
+from parley.client.features.base import BoundFeatureMap, FeatureError, FeatureMap
+from parley.client.models.layers import NetworkError, check_layers, check_repeatable
+from parley.client.models.networks import load_own_function
 from parley.safe_io.os_errors import describe_cause
-from parley.safe_io.path_names import public_name
+from parley.safe_io.path_names import get_public_name
 
 _INSTALLED = ("site-packages", "dist-packages")
 
 
-def local_code(code: Path) -> dict[str, Path]:
+def find_local_code(code: Path) -> dict[str, Path]:
     """Every file that `code` imports from near it, and they in turn, by name from the root."""
     code = code.resolve()
     package = code.parent
@@ -50,10 +50,10 @@ def local_code(code: Path) -> dict[str, Path]:
     left = [code]
     while left:
         file = left.pop()
-        for name in _imported(file, root):
+        for name in _list_imports(file, root):
             if top and name.split(".")[0] != top:
                 continue
-            for each in _files(root, name):
+            for each in _find_module_files(root, name):
                 known = each.relative_to(root).as_posix()
                 if each.resolve() != code and known not in found:
                     found[known] = each
@@ -61,7 +61,7 @@ def local_code(code: Path) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def _imported(file: Path, root: Path) -> Iterator[str]:
+def _list_imports(file: Path, root: Path) -> Iterator[str]:
     """Dotted names, from the root, of modules that a file's statements may import."""
     own = file.relative_to(root).with_suffix("").parts
     for statement in ast.walk(ast.parse(file.read_bytes(), filename=str(file))):
@@ -75,7 +75,7 @@ def _imported(file: Path, root: Path) -> Iterator[str]:
             yield from (f"{base}.{each.name}".lstrip(".") for each in statement.names)
 
 
-def _files(root: Path, name: str) -> Iterator[Path]:
+def _find_module_files(root: Path, name: str) -> Iterator[Path]:
     """The file of a module, and those of the packages that it is in, where they are below root."""
     parts = [part for part in name.split(".") if part]
     for count in range(1, len(parts) + 1):
@@ -91,7 +91,7 @@ _CLOSE = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnFeatures(FeatureMap):
+class OwnFeatureMap(FeatureMap):
     """One's own module, frozen.
 
     Attributes:
@@ -127,29 +127,29 @@ class OwnFeatures(FeatureMap):
     @property
     def public_name(self) -> str:
         """Without the folder."""
-        return public_name(self.place)
+        return get_public_name(self.place)
 
-    def content(self) -> Any:
+    def describe_content(self) -> Any:
         """Digests of the code's own file, of the weights, and of what the code imports near it."""
-        files = [self._code()]
+        files = [self._find_code()]
         if self.weights:
-            files.append(self._beside(self.weights))
+            files.append(self._resolve_path(self.weights))
         try:
-            near = local_code(files[0])
-            own = tuple(_digest(file) for file in files)
-            return own + tuple((name, _digest(file)) for name, file in near.items())
+            near = find_local_code(files[0])
+            own = tuple(_compute_digest(file) for file in files)
+            return own + tuple((name, _compute_digest(file)) for name, file in near.items())
         except OSError as error:
             raise FeatureError(f"Cannot read {error.filename}: {describe_cause(error)}.") from error
         except SyntaxError as error:
             raise FeatureError(f"Expected Python in {error.filename}, got: {error.msg}.") from error
 
-    def on(self, schema: Schema) -> Features:
+    def bind(self, schema: Schema) -> BoundFeatureMap:
         """For records of p = `schema.dimension` cells."""
-        module = self._module(schema.dimension)
+        module = self._build_module(schema.dimension)
         made_up = np.random.default_rng(0).uniform(-1, 1, (_BATCH, schema.dimension))
         try:
             check_layers(module)
-            check_still(module, _tensor(made_up))
+            check_repeatable(module, _to_tensor(made_up))
             among = _forward(module, made_up)
         except NetworkError as error:
             raise FeatureError(f"{self.place}: {error}") from error
@@ -164,7 +164,7 @@ class OwnFeatures(FeatureMap):
                 f"Expected {self.place} to give features [n, q], got shape {among.shape} of "
                 f"{_BATCH} rows."
             )
-        batch = self._independent(module, made_up, among)
+        batch = self._find_batch_size(module, made_up, among)
 
         def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
             rows = np.empty((len(cells), among.shape[1]), np.float32)
@@ -175,9 +175,9 @@ class OwnFeatures(FeatureMap):
                 rows[begin : begin + len(own)] = _forward(module, padded)[: len(own)]
             return rows
 
-        return Features(width=among.shape[1], piece=piece)
+        return BoundFeatureMap(width=among.shape[1], map_piece=piece)
 
-    def _independent(
+    def _find_batch_size(
         self, module: nn.Module, rows: NDArray[np.float64], among: NDArray[np.float32]
     ) -> int:
         """Records at a time: 16 where a record's bits are the same anywhere among any, else 1."""
@@ -196,14 +196,14 @@ class OwnFeatures(FeatureMap):
         same = np.array_equal(np.roll(among, 5, axis=0), moved)
         return _BATCH if same and np.array_equal(_forward(module, padded)[0], among[0]) else 1
 
-    def _function(self) -> Any:
+    def _load_function(self) -> Any:
         try:
-            return own_function(self.place)
+            return load_own_function(self.place)
         except NetworkError as error:
             raise FeatureError(str(error)) from error
 
-    def _module(self, features: int) -> nn.Module:
-        build = self._function()
+    def _build_module(self, features: int) -> nn.Module:
+        build = self._load_function()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # weights that nobody sends are the same everywhere
             try:
@@ -217,7 +217,7 @@ class OwnFeatures(FeatureMap):
                 f"Expected {self.place} to give a torch.nn.Module, got {type(module).__name__}."
             )
         if self.weights:
-            file = self._beside(self.weights)
+            file = self._resolve_path(self.weights)
             try:
                 module.load_state_dict(load_file(file), strict=True)
             except (OSError, SafetensorError, RuntimeError) as error:
@@ -225,13 +225,13 @@ class OwnFeatures(FeatureMap):
                 raise FeatureError(f"Cannot load the weights {file}: {said}") from error
         return module.to(torch.float32).requires_grad_(False)
 
-    def _beside(self, name: str) -> Path:
-        return self._code().parent / name
+    def _resolve_path(self, name: str) -> Path:
+        return self._find_code().parent / name
 
-    def _code(self) -> Path:
+    def _find_code(self) -> Path:
         """The file that the function is in."""
         try:
-            found = inspect.getsourcefile(self._function())
+            found = inspect.getsourcefile(self._load_function())
         except TypeError:  # built into Python
             found = None
         if found is None:
@@ -239,14 +239,14 @@ class OwnFeatures(FeatureMap):
         return Path(found)
 
 
-def _digest(file: Path) -> str:
+def _compute_digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _tensor(rows: NDArray[np.float64]) -> torch.Tensor:
+def _to_tensor(rows: NDArray[np.float64]) -> torch.Tensor:
     return torch.as_tensor(np.asarray(rows, np.float32))
 
 
 def _forward(module: nn.Module, rows: NDArray[np.float64]) -> NDArray[np.float32]:
     with torch.no_grad():
-        return np.asarray(module(_tensor(rows)).numpy(), np.float32)
+        return np.asarray(module(_to_tensor(rows)).numpy(), np.float32)

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.schema import Schema
-from parley.client.features.base import MOST_FEATURES, FeatureError, FeatureMap, Features
+from parley.client.features.base import MAX_FEATURES, BoundFeatureMap, FeatureError, FeatureMap
 from parley.privacy.special_functions import ndtri
 
-_MOST_ENTRIES = 1 << 24
+_MAX_ENTRIES = 1 << 24
 """Of W: a server that names the settings takes at most 128 MiB twice over."""
 
 
@@ -34,9 +34,9 @@ class RandomFourier(FeatureMap):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 2 <= self.features <= MOST_FEATURES or self.features % 2:
+        if not 2 <= self.features <= MAX_FEATURES or self.features % 2:
             raise FeatureError(
-                f"Expected an even number of features up to {MOST_FEATURES}, got {self.features}."
+                f"Expected an even number of features up to {MAX_FEATURES}, got {self.features}."
             )
         if not 1e-6 <= self.length_scale <= 1e6 or self.seed < 0:
             raise FeatureError(
@@ -44,14 +44,16 @@ class RandomFourier(FeatureMap):
                 f"and {self.seed}."
             )
 
-    def on(self, schema: Schema) -> Features:
+    def bind(self, schema: Schema) -> BoundFeatureMap:
         """For records of any columns."""
         wide, half = schema.dimension, self.features // 2
-        if wide * half > _MOST_ENTRIES:
+        if wide * half > _MAX_ENTRIES:
             raise FeatureError(
-                f"Expected at most {_MOST_ENTRIES} columns times features/2, got {wide * half}."
+                f"Expected at most {_MAX_ENTRIES} columns times features/2, got {wide * half}."
             )
-        weights = normal_draws(self.seed, wide * half).reshape(wide, half) / self.length_scale
+        weights = (
+            draw_public_normals(self.seed, wide * half).reshape(wide, half) / self.length_scale
+        )
 
         def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
             # One product a record: its bits are no other's affair.
@@ -59,15 +61,15 @@ class RandomFourier(FeatureMap):
             both = np.concatenate([np.cos(waves), np.sin(waves)], axis=1)
             return np.asarray(both / np.sqrt(half), np.float32)
 
-        return Features(width=self.features, piece=piece)
+        return BoundFeatureMap(width=self.features, map_piece=piece)
 
 
-def normal_draws(seed: int, count: int) -> NDArray[np.float64]:
+def draw_public_normals(seed: int, count: int) -> NDArray[np.float64]:
     """`[count]` standard normal numbers of a public seed, whatever the version of any library.
 
     SHAKE-256 makes 53 bits of each, which the normal quantile function takes to a number.
 
-    >>> normal_draws(0, 3).round(4).tolist()
+    >>> draw_public_normals(0, 3).round(4).tolist()
     [0.6543, -1.6258, 1.3198]
     """
     stream = hashlib.shake_256(b"parley/random-fourier/" + str(seed).encode()).digest(8 * count)

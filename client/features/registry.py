@@ -19,19 +19,19 @@ from dataclasses import MISSING, fields
 from types import MappingProxyType
 from typing import Any
 
-from parley.client.contract.strict_decoding import DecodingError, facts_from
+from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.client.features.base import FeatureError, FeatureMap
-from parley.client.features.binned_columns import Bins, Codes, Hats
+from parley.client.features.binned_columns import Bins, LinearSplines, RecordCodes
 from parley.client.features.image_scattering import ScatteringFeatures
 from parley.client.features.random_fourier import RandomFourier
-from parley.safe_io.path_names import public_name
+from parley.safe_io.path_names import get_public_name
 
 FEATURES: dict[str, type[FeatureMap]] = {
     "scattering": ScatteringFeatures,
     "random-fourier": RandomFourier,
     "bins": Bins,
-    "hats": Hats,
-    "codes": Codes,
+    "hats": LinearSplines,
+    "codes": RecordCodes,
 }
 """Name → the map; all of them depend on no data."""
 
@@ -39,7 +39,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def build_map(
-    name: str, settings: Mapping[str, Any], *, own: Mapping[str, str] = _NONE
+    name: str, settings: Mapping[str, Any], *, own_maps: Mapping[str, str] = _NONE
 ) -> FeatureMap:
     """The map of that name, of `FEATURES` or of `own`.
 
@@ -48,22 +48,24 @@ def build_map(
         own: your own maps that may be run: their public name → where the code is.
     """
     if name in FEATURES:
-        return _built(FEATURES[name], settings, {})
-    place = own.get(public_name(name), "")
+        return _build_from_settings(FEATURES[name], settings, {})
+    place = own_maps.get(get_public_name(name), "")
     if ":" not in place:
         raise FeatureError(
             f"Expected features of {', '.join(FEATURES)}, or your own, 'file.py:function', that "
             f"the policy names, got {name!r:.80}."
         )
-    from parley.client.features.own_feature_map import OwnFeatures  # noqa: PLC0415 - start-up: `plan` of built-in features loads no torch (1.4 s)
+    from parley.client.features.own_feature_map import OwnFeatureMap  # noqa: PLC0415 - start-up: `plan` of built-in features loads no torch (1.4 s)
 
-    return _built(OwnFeatures, settings, {"place": place})
+    return _build_from_settings(OwnFeatureMap, settings, {"place": place})
 
 
-def _built(
-    kind: type[FeatureMap], settings: Mapping[str, Any], given: dict[str, Any]
+def _build_from_settings(
+    kind: type[FeatureMap], settings: Mapping[str, Any], fixed_fields: dict[str, Any]
 ) -> FeatureMap:
-    known = {each.name.replace("_", "-"): each for each in fields(kind) if each.name not in given}
+    known = {
+        each.name.replace("_", "-"): each for each in fields(kind) if each.name not in fixed_fields
+    }
     plain = {str(key).replace("_", "-"): value for key, value in settings.items()}
     if unknown := sorted(set(plain) - set(known)):
         raise FeatureError(
@@ -75,6 +77,6 @@ def _built(
         default = each.default if each.default is not MISSING else {}
         full[each.name] = plain.get(key, default)
     try:
-        return facts_from(kind, json.loads(json.dumps(full, allow_nan=False)), **given)
+        return decode_dataclass(kind, json.loads(json.dumps(full, allow_nan=False)), **fixed_fields)
     except (DecodingError, TypeError, ValueError) as error:
         raise FeatureError(f"model.feature-settings: {error}") from error

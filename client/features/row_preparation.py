@@ -19,19 +19,19 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from parley.client.data.schema import Schema
-from parley.client.features.base import FeatureMap, Features
+from parley.client.features.base import BoundFeatureMap, FeatureMap
 from parley.client.models.row_quantization import prepare_rows
 
-_KEPT: Final = 4
+_MAX_CACHED_FILES: Final = 4
 """Files in a folder; the longest unused goes first."""
 
 
-def feature_key(*parts: str) -> str:
+def compute_feature_key(*parts: str) -> str:
     """The digest of what decides the features: of the file, of the schema, of the map."""
     return hashlib.sha256("\n".join(("parley/feature-cache/v1", *parts)).encode()).hexdigest()
 
 
-def cached(
+def load_or_compute(
     folder: Path | None, key: str, compute: Callable[[], NDArray[np.float32]]
 ) -> NDArray[np.float32]:
     """`[N, q]` what was kept under `key` in a folder, or what is computed, and then kept."""
@@ -53,7 +53,9 @@ def cached(
         os.replace(draft, file)
     except (OSError, SafetensorError):  # a disk without room: nothing is kept
         draft.unlink(missing_ok=True)
-    for old in sorted(folder.glob("*.safetensors"), key=lambda f: f.stat().st_mtime)[:-_KEPT]:
+    for old in sorted(folder.glob("*.safetensors"), key=lambda f: f.stat().st_mtime)[
+        :-_MAX_CACHED_FILES
+    ]:
         old.unlink(missing_ok=True)
     return features
 
@@ -65,12 +67,12 @@ _COLUMNS = 2
 """Columns put into another order at a time, of all rows."""
 
 
-def prepared_rows(
+def build_prepared_rows(
     raw: NDArray[np.floating[Any]],
     *,
     intercept: bool,
     order: NDArray[np.int64] | None = None,
-    room: NDArray[np.floating[Any]] | None = None,
+    buffer: NDArray[np.floating[Any]] | None = None,
 ) -> NDArray[np.floating[Any]]:
     """`[n, p]` or `[n, p + 1]` rows of norm at most 1, in the precision of `raw` `[N, p]`.
 
@@ -79,8 +81,8 @@ def prepared_rows(
         room: `[N, p + 1]` where the rows may lie, `raw` being its first columns, which nobody reads
             any more: then they are not held twice.
     """
-    if room is not None:
-        return _in_place(room[:, : raw.shape[1] + intercept], raw, intercept, order)
+    if buffer is not None:
+        return _prepare_in_place(buffer[:, : raw.shape[1] + intercept], raw, intercept, order)
     chosen = np.arange(len(raw)) if order is None else order
     rows = np.empty((len(chosen), raw.shape[1] + intercept), raw.dtype)
     for begin in range(0, len(chosen), _PIECE):
@@ -89,7 +91,7 @@ def prepared_rows(
     return rows
 
 
-def _in_place(
+def _prepare_in_place(
     rows: NDArray[np.floating[Any]],
     raw: NDArray[np.floating[Any]],
     intercept: bool,
@@ -106,14 +108,14 @@ def _in_place(
     return rows[: len(order)]
 
 
-def mapped(
+def compute_features(
     features: FeatureMap,
     schema: Schema,
     cells: NDArray[np.float64],
     *,
     fingerprint: str,
     folder: Path | None = None,
-    check: Callable[[Features], None] = lambda made: None,
+    check: Callable[[BoundFeatureMap], None] = lambda made: None,
 ) -> NDArray[np.float32]:
     """`[N, q]` features of `[N, p]` cells, read by `schema.unscaled`.
 
@@ -121,10 +123,10 @@ def mapped(
         fingerprint: of the file and of what was read of it: names what is kept in `folder`.
         check: is given the map for this schema before a record is, and may raise.
     """
-    made = features.on(schema)
+    made = features.bind(schema)
     check(made)
-    key = feature_key(fingerprint, schema.to_toml(), features.digest)
-    found = cached(folder, key, lambda: made.of(cells))
+    key = compute_feature_key(fingerprint, schema.to_toml(), features.digest)
+    found = load_or_compute(folder, key, lambda: made.compute(cells))
     if found.shape != (len(cells), made.width):
-        found = made.of(cells)
+        found = made.compute(cells)
     return found

@@ -4,8 +4,8 @@ The weights are numbers of the job, never computed from records. A factor that o
 label chooses keeps every bound of the loss, with W = max_k w_k in front: G_w = W·G, L_s,w = W·L_s.
 The regulariser has no class, and λ stays the strong convexity.
 
-    >>> from parley.client.models.linear_losses import Logistic
-    >>> rare = ClassWeighted(loss=Logistic(), weights=(1.0, 8.0))
+    >>> from parley.client.models.linear_losses import LogisticLoss
+    >>> rare = ClassWeightedLoss(loss=LogisticLoss(), weights=(1.0, 8.0))
     >>> rare.lipschitz, rare.smoothness
     (8.0, 2.0)
 """
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from parley.client.models.loss_base import Array, Loss
 
-LARGEST_WEIGHT = 1e6
+MAX_WEIGHT = 1e6
 """Weights lie between this and its inverse."""
 
 
@@ -32,17 +32,17 @@ def check_weights(weights: Sequence[float], classes: int) -> None:
             f"Expected {classes} class weights, one a label in their order, got {len(weights)}."
         )
     for weight in weights:
-        if not 1 / LARGEST_WEIGHT <= weight <= LARGEST_WEIGHT:  # also refuses NaN
+        if not 1 / MAX_WEIGHT <= weight <= MAX_WEIGHT:  # also refuses NaN
             raise ValueError(f"Expected class weights from 1e-06 to 1e+06, got {weight:g}.")
 
 
-def weighted(loss: Loss, weights: Sequence[float]) -> Loss:
+def apply_class_weights(loss: Loss, weights: Sequence[float]) -> Loss:
     """The loss, with weights where there are any."""
-    return ClassWeighted(loss=loss, weights=tuple(weights)) if weights else loss
+    return ClassWeightedLoss(loss=loss, weights=tuple(weights)) if weights else loss
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassWeighted(Loss):
+class ClassWeightedLoss(Loss):
     """w_y·ℓ, for a loss of labels.
 
     Attributes:
@@ -61,15 +61,15 @@ class ClassWeighted(Loss):
     @property
     def lipschitz(self) -> float:
         """W·G."""
-        return self.heaviest * self.loss.lipschitz
+        return self.max_weight * self.loss.lipschitz
 
     @property
     def smoothness(self) -> float:
         """W·L_s."""
-        return self.heaviest * self.loss.smoothness
+        return self.max_weight * self.loss.smoothness
 
     @property
-    def heaviest(self) -> float:
+    def max_weight(self) -> float:
         """W."""
         return max(self.weights)
 
@@ -88,63 +88,70 @@ class ClassWeighted(Loss):
         """As ℓ."""
         return self.loss.theta_radius
 
-    def _of(self, labels: NDArray[Any], like: Array) -> Array:
+    def _get_record_weights(self, labels: NDArray[Any], like: Array) -> Array:
         """`[…]` every record's weight, in the margins' precision."""
         chosen = labels.astype(np.int64) if self.classes else (labels > 0).astype(np.int64)
         return np.asarray(self.weights, like.dtype)[chosen]
 
-    def _across(self, labels: NDArray[Any], margins: Array) -> Array:
+    def _expand_weights(self, labels: NDArray[Any], margins: Array) -> Array:
         """The same, to multiply what is shaped as margins."""
-        own = self._of(labels, margins)
+        own = self._get_record_weights(labels, margins)
         return own if self.outputs == 1 else own[..., None]
 
-    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
         """w_y·ℓ′."""
-        return np.asarray(self.loss.slope(margins, labels) * self._across(labels, margins))
+        return np.asarray(
+            self.loss.compute_slopes(margins, labels) * self._expand_weights(labels, margins)
+        )
 
-    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
         """w_y·ℓ."""
-        return np.asarray(self.loss.value(margins, labels) * self._of(labels, margins))
+        return np.asarray(
+            self.loss.compute_values(margins, labels) * self._get_record_weights(labels, margins)
+        )
 
-    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
         """w_y·ℓ″; of several margins ℓ's own, and w_y beside it as one more column."""
-        own, bent = self._across(labels, margins), self.loss.curvature(margins, labels)
+        own, bent = (
+            self._expand_weights(labels, margins),
+            self.loss.compute_curvatures(margins, labels),
+        )
         return np.asarray(own * bent if self.outputs == 1 else np.append(bent, own, axis=-1))
 
-    def curvature_times(self, curvature: Array, change: Array) -> Array:
+    def apply_curvature(self, curvature: Array, change: Array) -> Array:
         """w_y·(ℓ″ times the change)."""
         if self.outputs == 1:
             return curvature * change
-        return curvature[..., -1:] * self.loss.curvature_times(curvature[..., :-1], change)
+        return curvature[..., -1:] * self.loss.apply_curvature(curvature[..., :-1], change)
 
     def predict(self, margins: Array) -> NDArray[Any]:
         """As ℓ."""
         return self.loss.predict(margins)
 
-    def chances(self, margins: Array) -> Array | None:
+    def compute_probabilities(self, margins: Array) -> Array | None:
         """As ℓ: of a population in which class k is w_k times as common."""
-        return self.loss.chances(margins)
+        return self.loss.compute_probabilities(margins)
 
-    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+    def to_nearest_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
         """As ℓ."""
-        return self.loss.nearest(labels)
+        return self.loss.to_nearest_labels(labels)
 
     def check_labels(self, labels: NDArray[Any]) -> None:
         """As ℓ."""
         self.loss.check_labels(labels)
 
-    def slope_norm(self, slopes: Array) -> Array:
+    def compute_slope_norms(self, slopes: Array) -> Array:
         """As ℓ."""
-        return self.loss.slope_norm(slopes)
+        return self.loss.compute_slope_norms(slopes)
 
-    def of_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
+    def from_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
         """As ℓ."""
-        return self.loss.of_signs(signs)
+        return self.loss.from_signs(signs)
 
-    def theta_of(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
+    def build_theta(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
         """As ℓ."""
-        return self.loss.theta_of(direction)
+        return self.loss.build_theta(direction)
 
-    def direction_of(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def get_direction(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """As ℓ."""
-        return self.loss.direction_of(theta)
+        return self.loss.get_direction(theta)

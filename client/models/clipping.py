@@ -6,7 +6,7 @@ bounded also where a number overflowed, and nothing says that it did
 
     >>> import numpy as np
     >>> values = np.array([[3.0, np.nan], [-np.inf, 0.5]])
-    >>> clamp(values, 1.0)
+    >>> clamp_entries(values, 1.0)
     >>> values.tolist()
     [[1.0, 0.0], [-1.0, 0.5]]
 """
@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.record_chunks import row_ranges
-from parley.privacy.accounting.rounding import exact
+from parley.client.data.record_chunks import compute_row_ranges
+from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.sensitivity.bounded_sets import Set
 from parley.privacy.sensitivity.exact_rows import keep_within
 
@@ -32,18 +32,18 @@ _REAL_BITS: Final = 60
 """Of a radius of real vectors: one in double precision is a whole number of such units."""
 
 
-def clamp(values: NDArray[np.floating[Any]], limit: float) -> None:
+def clamp_entries(values: NDArray[np.floating[Any]], limit: float) -> None:
     """Every entry into ±limit in place; NaN becomes 0."""
-    for first, last in row_ranges(values):
+    for first, last in compute_row_ranges(values):
         own = values[first:last]
         np.clip(own, -limit, limit, out=own)
         own[np.isnan(own)] = 0
 
 
-def ball_of(dimension: int, norm: float) -> tuple[Set, int]:
+def build_ball(dimension: int, norm: float) -> tuple[Set, int]:
     """The vectors of L2 norm at most `norm` on a grid of 2^-b whose squares are exact; and b."""
     bits = _RADIUS_BITS - math.frexp(norm)[1]
-    return Set.ball(dimension, squared=int((exact(norm) * Fraction(2) ** bits) ** 2)), bits
+    return Set.ball(dimension, squared=int((to_fraction(norm) * Fraction(2) ** bits) ** 2)), bits
 
 
 def real_ball(dimension: int, norm: Fraction) -> tuple[Set, int]:
@@ -54,10 +54,10 @@ def real_ball(dimension: int, norm: Fraction) -> tuple[Set, int]:
 
 def clip_rows(values: NDArray[np.float64], norm: float) -> None:
     """Every row of `[B, d]` into `ball_of` its norm in place; 0 where its norm is not finite."""
-    ball, bits = ball_of(values.shape[1], norm)
+    ball, bits = build_ball(values.shape[1], norm)
     squared = ball.radius.l2_squared
     radius = math.sqrt(squared) * (1 - 2.0**-40)  # a guess; what is outside becomes 0
-    for first, last in row_ranges(values):
+    for first, last in compute_row_ranges(values):
         own = values[first:last]
         with np.errstate(over="ignore", invalid="ignore"):
             own *= 2.0**bits
@@ -68,7 +68,7 @@ def clip_rows(values: NDArray[np.float64], norm: float) -> None:
         own *= 2.0**-bits
 
 
-def drop_broken_rows(values: NDArray[np.floating[Any]]) -> None:
+def zero_broken_rows(values: NDArray[np.floating[Any]]) -> None:
     """Entries of `[n]`, or rows of `[n, K]`, that are not finite become 0 in place."""
     finite = np.isfinite(values)
     if not finite.all():

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-_MOST: Final = 700.0
+_MAX_EXPONENT: Final = 700.0
 _TERMS: Final = (
     7.072585949269223e-09,
     1.0208690299958306e-07,
@@ -35,7 +35,7 @@ _TERMS: Final = (
 
 def exp(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """e^v to a relative 2^-49 + |v|·2^-52; beyond ±700 it is that of ±700, and of NaN NaN."""
-    v = np.asarray(values, np.float64).clip(-_MOST, _MOST)
+    v = np.asarray(values, np.float64).clip(-_MAX_EXPONENT, _MAX_EXPONENT)
     v *= 1 / math.log(2)
     doublings = np.rint(v)
     v -= doublings
@@ -52,7 +52,7 @@ def exp(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     return np.asarray(series)
 
 
-def ordered_sum(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def sum_in_order(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """`[…]` of `[…, K]`, from the first to the last."""
     total: NDArray[np.float64] = values[..., 0].copy()
     for each in range(1, values.shape[-1]):

@@ -15,11 +15,11 @@ What a record adds thus lies in the ball of radius S·2^16, whatever θ, x and t
 factor its slope was scaled and clipped by is no matter. A θ that is not finite, or above 2^1000,
 gives zeros.
 
-    >>> from parley.client.models.linear_losses import Logistic
+    >>> from parley.client.models.linear_losses import LogisticLoss
     >>> rows = np.array([[0.5, 0.0], [0.0, 0.75]])
     >>> block = PartyBlock(features=rows, labels=np.array([1.0, -1.0]), offsets=np.array([0, 2]))
-    >>> model = LinearModel(loss=Logistic(), features=2)
-    >>> gradients(model, np.zeros(2), block).round(6).tolist()
+    >>> model = LinearModel(loss=LogisticLoss(), features=2)
+    >>> compute_gradients(model, np.zeros(2), block).round(6).tolist()
     [[-0.125, 0.1875]]
 """
 
@@ -37,19 +37,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.party_block import ROW_BITS, PartyBlock
-from parley.client.data.record_chunks import CHUNK_BYTES, chunk_ranges, for_each_chunk, row_ranges
+from parley.client.data.record_chunks import (
+    CHUNK_BYTES,
+    compute_chunk_ranges,
+    compute_row_ranges,
+    map_chunks,
+)
 from parley.client.models.linear_models import LinearModel
-from parley.client.models.row_quantization import cut_rows
-from parley.privacy.accounting.rounding import exact
+from parley.client.models.row_quantization import quantize_rows
+from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.sensitivity.bounded_sets import Set
-from parley.privacy.sensitivity.exact_rows import outer_sum, whole_slopes
+from parley.privacy.sensitivity.exact_rows import round_slopes, sum_outer
 
 Real = NDArray[np.float64]
 
 _SUM_BITS: Final = 52
 """A party's sum is of fewer bits, and so a float64."""
 
-MOST_RECORDS: Final = 1 << 28
+MAX_RECORDS: Final = 1 << 28
 """Of a party whose number of records is private: the sum of so many has 63 bits."""
 
 
@@ -64,39 +69,41 @@ class SlopeGrid:
         bits: k; slopes are whole numbers of 2^-k.
     """
 
-    longest: float
-    largest: float
+    max_slope: float
+    max_entry: float
     bits: int
 
     @classmethod
-    def of(cls, longest: float, *, heaviest: float = 1.0, private: int | None = None) -> SlopeGrid:
+    def choose(
+        cls, max_slope: float, *, max_weight: float = 1.0, private: int | None = None
+    ) -> SlopeGrid:
         """The finest on which sums of gradients keep 52 bits.
 
         Args:
             heaviest: by which a party's number of records may exceed the one that it is divided by.
             private: n, where a party's number is private and its sum is divided by this.
         """
-        largest = longest * heaviest
+        largest = max_slope * max_weight
         bits = _SUM_BITS - ROW_BITS - math.frexp(largest)[1]
         if private is not None:  # S < 2^18: `MOST_RECORDS` of 2^34 each
-            bits = min(bits, 18 - math.frexp(longest / private)[1])
-        return cls(longest=longest, largest=largest, bits=bits)
+            bits = min(bits, 18 - math.frexp(max_slope / private)[1])
+        return cls(max_slope=max_slope, max_entry=largest, bits=bits)
 
     @property
     def sum_bits(self) -> int:
         """k + 16, of the sums."""
         return self.bits + ROW_BITS
 
-    def most(self, records: Fraction | int) -> int:
+    def compute_max_slope(self, records: Fraction | int) -> int:
         """S = ⌊2^k·G/n⌋: no slope of a row of length 1 is larger, divided by n records."""
-        return math.floor(exact(self.longest) * Fraction(2) ** self.bits / records)
+        return math.floor(to_fraction(self.max_slope) * Fraction(2) ** self.bits / records)
 
-    def ball(self, dimension: int, records: Fraction | int) -> Set:
+    def build_ball(self, dimension: int, records: Fraction | int) -> Set:
         """Of radius S·2^16: where a record's gradient lies."""
-        return Set.ball(dimension, squared=(self.most(records) << ROW_BITS) ** 2)
+        return Set.ball(dimension, squared=(self.compute_max_slope(records) << ROW_BITS) ** 2)
 
 
-def gradients(
+def compute_gradients(
     model: LinearModel,
     theta: Real,
     block: PartyBlock,
@@ -129,39 +136,41 @@ def gradients(
         )
     if clip is not None and not clip > 0:
         raise ValueError(f"Expected clip > 0, got {clip}.")
-    grid = grid or SlopeGrid.of(model.lipschitz if clip is None else clip)
+    grid = grid or SlopeGrid.choose(model.lipschitz if clip is None else clip)
     totals = np.zeros((block.parties, model.loss.outputs, model.features), np.int64)
     counts, which = np.unique(block.sizes, return_inverse=True)
     with np.errstate(all="ignore"):  # what is not finite is dropped
         if np.isinf(block.row_squares).any():  # rows that nobody prepared
-            cut = cut_rows(block.features)
+            cut = quantize_rows(block.features)
             block = PartyBlock(features=cut, labels=block.labels, offsets=block.offsets)
-        sums = _Sums(
+        sums = _GradientSums(
             model=model,
             block=block,
             clip=clip,
             divisor=divisor,
-            longest=grid.longest,
-            most=np.array([grid.most(records or n) for n in counts.tolist()])[which],
-            theta=_cut(each.reshape(-1, *totals.shape[1:])),
+            max_slope=grid.max_slope,
+            max_slopes=np.array([grid.compute_max_slope(records or n) for n in counts.tolist()])[
+                which
+            ],
+            theta=_quantize_theta(each.reshape(-1, *totals.shape[1:])),
         )
-        pieces, one_at_a_time = _pieces(block), threading.Lock()
+        pieces, one_at_a_time = _split_pieces(block), threading.Lock()
 
         def add(at: int, _: int) -> None:
             first, last, *part = pieces[at]
-            found = sums.of(first, last, *part)
+            found = sums.compute(first, last, *part)
             with one_at_a_time:
                 totals[first:last] += found
 
-        for_each_chunk(add, [(at, at + 1) for at in range(len(pieces))])
-    limit = math.floor(exact(grid.largest) * Fraction(2) ** grid.sum_bits)
+        map_chunks(add, [(at, at + 1) for at in range(len(pieces))])
+    limit = math.floor(to_fraction(grid.max_entry) * Fraction(2) ** grid.sum_bits)
     values = totals.view(np.float64)  # in their place: fresh memory costs more than all of this
-    for rows in itertools.starmap(slice, row_ranges(values)):
+    for rows in itertools.starmap(slice, compute_row_ranges(values)):
         np.multiply(np.clip(totals[rows], -limit, limit), 2.0**-grid.sum_bits, out=values[rows])
     return values.reshape(block.parties, -1)
 
 
-def _cut(theta: Real) -> Real:
+def _quantize_theta(theta: Real) -> Real:
     """`[T, K, p]` as whole numbers of a power of two, none of its K rows longer than 2^36 of them;
     NaN where an entry is not finite or so large that a sum could overflow.
     """
@@ -172,13 +181,13 @@ def _cut(theta: Real) -> Real:
     return np.where(known, np.ldexp(np.rint(np.ldexp(theta, step)), -step), np.nan)
 
 
-def _pieces(block: PartyBlock) -> list[tuple[int, int, int, int]]:
+def _split_pieces(block: PartyBlock) -> list[tuple[int, int, int, int]]:
     """Parties (first, last + 1) and records (begin, end) that stay in cache; a part of a large
     party's.
     """
     rows = max(2 * CHUNK_BYTES // (8 * block.features.shape[1]), 1)
     pieces = []
-    for first, last in chunk_ranges(block.offsets, rows, block.uniform_size):
+    for first, last in compute_chunk_ranges(block.offsets, rows, block.uniform_size):
         begin, end = int(block.offsets[first]), int(block.offsets[last])
         step = rows if last == first + 1 else end - begin
         pieces += [(first, last, at, min(at + step, end)) for at in range(begin, end, step)]
@@ -186,7 +195,7 @@ def _pieces(block: PartyBlock) -> list[tuple[int, int, int, int]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Sums:
+class _GradientSums:
     """Sums over pieces of a block.
 
     Attributes:
@@ -199,11 +208,11 @@ class _Sums:
     block: PartyBlock
     clip: float | None
     divisor: int
-    longest: float
-    most: NDArray[np.int64]
+    max_slope: float
+    max_slopes: NDArray[np.int64]
     theta: Real
 
-    def of(self, first: int, last: int, begin: int, end: int) -> NDArray[np.int64]:
+    def compute(self, first: int, last: int, begin: int, end: int) -> NDArray[np.int64]:
         """`[last − first, K, p]` of records `begin` to `end`."""
         part, alone = slice(begin, end), last == first + 1
         x = self.block.features[part].astype(np.float64, copy=False)
@@ -212,15 +221,20 @@ class _Sums:
         if not alike or (len(self.theta) > 1 and not alone):
             own = np.repeat(np.arange(first, last), self.block.sizes[first:last])
         lengths = self.block.row_squares[part]
-        slopes = self.slopes(self.margins(x, own), self.block.labels[part], lengths, own)
+        slopes = self.compute_slopes(
+            self.compute_margins(x, own), self.block.labels[part], lengths, own
+        )
         if alike:
-            shape, length = (last - first, (end - begin) // (last - first), -1), self.most[first]
-            return outer_sum(slopes.reshape(shape), x.reshape(shape), int(length) << ROW_BITS)
+            shape, length = (
+                (last - first, (end - begin) // (last - first), -1),
+                self.max_slopes[first],
+            )
+            return sum_outer(slopes.reshape(shape), x.reshape(shape), int(length) << ROW_BITS)
         ends = self.block.offsets[first : last + 1] - begin
-        parts = zip(self.most[first:last].tolist(), ends[:-1], ends[1:], strict=True)
-        return np.stack([outer_sum(slopes[a:b], x[a:b], s << ROW_BITS) for s, a, b in parts])
+        parts = zip(self.max_slopes[first:last].tolist(), ends[:-1], ends[1:], strict=True)
+        return np.stack([sum_outer(slopes[a:b], x[a:b], s << ROW_BITS) for s, a, b in parts])
 
-    def margins(self, x: Real, own: Any) -> Real:
+    def compute_margins(self, x: Real, own: Any) -> Real:
         """`[n]`, or `[n, K]`."""
         one = self.model.loss.outputs == 1
         if len(self.theta) > 1:
@@ -235,21 +249,21 @@ class _Sums:
         """`[B]` by which a slope is turned into whole numbers."""
         # Room for rounding to whole numbers, and for the test's own caution.
         room = 1 + math.sqrt(self.model.loss.outputs) / 2
-        return np.asarray(np.maximum(self.most - room, 0) / self.longest / self.divisor)
+        return np.asarray(np.maximum(self.max_slopes - room, 0) / self.max_slope / self.divisor)
 
     @cached_property
     def squared(self) -> Real:
         """`[B]` (S·2^16)², of which no slope times its row is more."""
-        return np.asarray(np.square(self.most * 2.0**ROW_BITS))
+        return np.asarray(np.square(self.max_slopes * 2.0**ROW_BITS))
 
-    def slopes(self, margins: Real, labels: NDArray[Any], lengths: Real, own: Any) -> Real:
+    def compute_slopes(self, margins: Real, labels: NDArray[Any], lengths: Real, own: Any) -> Real:
         """`[n, K]` in 2^-k of 2^-16, as the rows count them: none longer than S with its row."""
-        slopes, scale = self.model.loss.slope(margins, labels), self.scale[own]
+        slopes, scale = self.model.loss.compute_slopes(margins, labels), self.scale[own]
         if self.clip is not None:
             unit = 2.0**-ROW_BITS / self.divisor
-            norms = self.model.loss.slope_norm(slopes) * np.sqrt(lengths) * unit
+            norms = self.model.loss.compute_slope_norms(slopes) * np.sqrt(lengths) * unit
             scale = scale * (self.clip / np.maximum(norms, self.clip))
         scaled = slopes.reshape(len(margins), -1) * scale[:, None]
-        found = whole_slopes(scaled, lengths, self.squared[own])
+        found = round_slopes(scaled, lengths, self.squared[own])
         found *= 2.0**ROW_BITS
         return found

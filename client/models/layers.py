@@ -14,7 +14,7 @@ class NetworkError(ValueError):
     """A model that cannot be loaded, or whose records cannot be kept apart."""
 
 
-class Scale(nn.Module):
+class ScaleLayer(nn.Module):
     """x times a public factor."""
 
     def __init__(self, factor: float) -> None:
@@ -26,15 +26,15 @@ class Scale(nn.Module):
         return x * self.factor
 
 
-def _mlp(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
+def _build_mlp(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
     widths = [features, *hidden]
-    layers: list[nn.Module] = [Scale(math.sqrt(features))]
+    layers: list[nn.Module] = [ScaleLayer(math.sqrt(features))]
     for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
 
 
-def _cnn(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
+def _build_cnn(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
     side = math.isqrt(features)
     if side * side != features or side < 16:
         raise NetworkError(
@@ -42,7 +42,7 @@ def _cnn(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
             f"of {features} features."
         )
     body = nn.Sequential(
-        Scale(math.sqrt(features)),
+        ScaleLayer(math.sqrt(features)),
         nn.Unflatten(1, (1, side, side)),
         nn.Conv2d(1, 16, 8, stride=2, padding=3),
         nn.Tanh(),
@@ -58,9 +58,9 @@ def _cnn(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
 
 
 BUILT_IN: dict[str, Callable[[int, int, Sequence[int]], nn.Module]] = {
-    "mlp": _mlp,
-    "pca-mlp": _mlp,
-    "cnn": _cnn,
+    "mlp": _build_mlp,
+    "pca-mlp": _build_mlp,
+    "cnn": _build_cnn,
 }
 
 
@@ -75,7 +75,7 @@ def check_layers(module: nn.Module) -> None:
     for name, layer in module.named_modules():
         kind = type(layer).__name__
         _check_registered(layer, name or "the model", known)
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and _learns(layer):
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and _is_learning(layer):
             raise NetworkError(
                 f"Expected layers that keep records apart, got {kind} ({name or 'the model'}): it "
                 "takes its mean over the batch, so that one record changes every other's "
@@ -83,7 +83,7 @@ def check_layers(module: nn.Module) -> None:
                 "in eval mode."
             )
         if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and (
-            layer.track_running_stats and _learns(layer)
+            layer.track_running_stats and _is_learning(layer)
         ):
             raise NetworkError(
                 f"Expected layers that keep records apart, got {kind} ({name}) with running "
@@ -103,9 +103,9 @@ def _check_registered(layer: nn.Module, name: str, known: set[int]) -> None:
         known: ids of what is registered anywhere in the model.
     """
     for attribute, value in vars(layer).items():
-        if attribute in _OF_TORCH:
+        if attribute in _TORCH_ATTRIBUTES:
             continue
-        parts = list(_parts(value))
+        parts = list(_iterate_parts(value))
         tensors = [part for part in parts if isinstance(part, torch.Tensor)]
         layers = [part for part in parts if isinstance(part, nn.Module)]
         learned = [parameter for part in layers for parameter in part.parameters()]
@@ -126,28 +126,28 @@ def _check_registered(layer: nn.Module, name: str, known: set[int]) -> None:
             )
 
 
-def _parts(value: object) -> Iterator[object]:
+def _iterate_parts(value: object) -> Iterator[object]:
     """Yield a value, or what is in it if it is a plain container."""
     if isinstance(value, dict | list | tuple | set):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _parts(part)
+            yield from _iterate_parts(part)
     else:
         yield value
 
 
-_OF_TORCH = frozenset(vars(nn.Module()))
+_TORCH_ATTRIBUTES = frozenset(vars(nn.Module()))
 """Attributes that every module has: its registered parameters, buffers, layers and hooks."""
 
 
-def _learns(layer: nn.modules.batchnorm._NormBase) -> bool:
+def _is_learning(layer: nn.modules.batchnorm._NormBase) -> bool:
     """Whether it takes statistics of a batch: in training, or where it keeps none."""
     return layer.training or layer.running_mean is None
 
 
-def check_still(
+def check_repeatable(
     module: nn.Module,
     rows: torch.Tensor,
-    passed: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    forward: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> None:
     """Refuses a forward pass that changes the module, or that gives other scores a second time.
 
@@ -158,7 +158,7 @@ def check_still(
     """
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     with torch.no_grad():
-        first, second = (module if passed is None else passed)(rows), (passed or module)(rows)
+        first, second = (module if forward is None else forward)(rows), (forward or module)(rows)
     for name, buffer in module.named_buffers():
         if name not in before or not torch.equal(before[name], buffer):
             raise NetworkError(

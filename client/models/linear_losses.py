@@ -11,7 +11,7 @@ losses here are convex in θ; with ‖x‖₂ ≤ 1 they are G-Lipschitz and L_s
 | squared, ½(z − y)², ‖θ‖₂ ≤ R, |y| ≤ Y | R + Y | 1 |
 | Huber SVM, width h (Chaudhuri et al. 2011, Corollary 13) | 1 | 1/(2h) |
 
-    >>> Logistic().lipschitz, Logistic().smoothness
+    >>> LogisticLoss().lipschitz, LogisticLoss().smoothness
     (1.0, 0.25)
     >>> SquaredLoss(radius=2.0, label_bound=1.0).lipschitz
     3.0
@@ -26,23 +26,23 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.models.exact_math import exp, ordered_sum
-from parley.client.models.loss_base import Array, Loss, LossOfSigns, LossOfTargets
-from parley.client.models.own_losses import OwnLoss, OwnResidualLoss
+from parley.client.models.exact_math import exp, sum_in_order
+from parley.client.models.loss_base import Array, Loss, SignLoss, TargetLoss
+from parley.client.models.own_losses import TabledResidualLoss, TabledSignLoss
 
-LEAST_LABEL = 2.0**-20
+MIN_LABEL_SHARE = 2.0**-20
 """Smallest bound on targets, as a fraction of the radius of the ball that models are kept in."""
 
 
 def softmax(scores: Array) -> Array:
     """e^z over its sum along the last axis, which neither overflows nor divides by zero."""
     shares = exp(scores - scores.max(axis=-1, keepdims=True))
-    shares /= ordered_sum(shares)[..., None]
+    shares /= sum_in_order(shares)[..., None]
     return shares
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logistic(LossOfSigns):
+class LogisticLoss(SignLoss):
     """ln(1 + e^(−yz)), y ∈ {−1, +1}."""
 
     twice_smooth: ClassVar[bool] = True
@@ -50,25 +50,25 @@ class Logistic(LossOfSigns):
     lipschitz = 1.0
     smoothness = 0.25
 
-    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
         """−y / (1 + e^(yz))."""
         slope = exp(np.multiply(margins, labels))
         np.subtract(-1, slope, out=slope)
         np.divide(labels, slope, out=slope)
         return slope
 
-    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
         """max(−yz, 0) + ln(1 + e^(−|yz|)), which neither overflows nor cancels."""
         agreement = np.multiply(margins, labels)
         return np.asarray(np.log1p(np.exp(-np.abs(agreement))) - np.minimum(agreement, 0))
 
-    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
         """s(1 − s) with s = 1/(1 + e^|z|): free of overflow, and of y."""
         small = np.exp(-np.abs(margins))
         curvature: Array = small / (1 + small) ** 2
         return curvature
 
-    def chances(self, margins: Array) -> Array:
+    def compute_probabilities(self, margins: Array) -> Array:
         """1/(1 + e^z) and 1/(1 + e^(−z))."""
         small = np.exp(-np.abs(margins))
         positive = np.where(margins >= 0, 1 / (1 + small), small / (1 + small))
@@ -76,7 +76,7 @@ class Logistic(LossOfSigns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HuberSVM(LossOfSigns):
+class HuberSVM(SignLoss):
     """Hinge loss with its corner at yz = 1 rounded over [1 − h, 1 + h]; y ∈ {−1, +1}.
 
     0 beyond 1 + h, (1 + h − yz)²/(4h) inside, 1 − yz below. Chaudhuri et al. 2011, section 3.4.2.
@@ -95,21 +95,21 @@ class HuberSVM(LossOfSigns):
         """1/(2h)."""
         return 1 / (2 * self.width)
 
-    def _share(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
+    def _compute_share(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
         lack = (1 + self.width) - np.multiply(margins, labels)
         return lack, np.clip(lack / (2 * self.width), 0, 1)
 
-    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
         """−y·clip((1 + h − yz)/(2h), 0, 1)."""
-        slope: Array = -self._share(margins, labels)[1] * labels
+        slope: Array = -self._compute_share(margins, labels)[1] * labels
         return slope
 
-    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
         """h·share² + max(1 − h − yz, 0) is the loss on all three pieces."""
-        lack, share = self._share(margins, labels)
+        lack, share = self._compute_share(margins, labels)
         return np.asarray(self.width * share**2 + np.maximum(lack - 2 * self.width, 0))
 
-    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
         """1/(2h) where |1 − yz| ≤ h, else 0: an element of the generalised Hessian."""
         inside = np.abs(1 - np.multiply(margins, labels)) <= self.width
         curvature: Array = inside.astype(margins.dtype) * self.smoothness
@@ -117,7 +117,7 @@ class HuberSVM(LossOfSigns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquaredLoss(LossOfTargets):
+class SquaredLoss(TargetLoss):
     """½(z − y)² with |y| ≤ Y, for models kept in the ball ‖θ‖₂ ≤ R: ridge regression.
 
     Outside the ball the gradient has no bound: project every iterate (`LinearModel.project`).
@@ -134,9 +134,9 @@ class SquaredLoss(LossOfTargets):
             raise ValueError(f"Expected a finite label_bound > 0, got {self.label_bound}.")
 
     @property
-    def degenerate(self) -> str:
+    def degenerate_reason(self) -> str:
         """Targets that are nothing beside the ball."""
-        least = LEAST_LABEL * self.radius
+        least = MIN_LABEL_SHARE * self.radius
         if self.label_bound >= least:
             return ""
         return f"Expected label_bound >= {least:g}, got {self.label_bound:g}."
@@ -153,21 +153,21 @@ class SquaredLoss(LossOfTargets):
         """R."""
         return self.radius
 
-    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
         """z − y."""
         return np.asarray(np.subtract(margins, labels))
 
-    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
         """½(z − y)²."""
         return np.asarray(np.square(np.subtract(margins, labels)) / 2)
 
-    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
         """1."""
         return np.ones_like(margins)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Softmax(Loss):
+class SoftmaxLoss(Loss):
     """ln Σ_k e^(z_k) − z_y for K classes, y ∈ 0..K−1; norms of [K, p] are Frobenius norms."""
 
     classes: int
@@ -184,57 +184,57 @@ class Softmax(Loss):
         """K."""
         return self.classes
 
-    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Probabilities minus the one-hot label, `[…, K]`."""
         slope = softmax(margins)
         index = labels[..., None].astype(np.int64, copy=False)
         np.put_along_axis(slope, index, np.take_along_axis(slope, index, axis=-1) - 1, axis=-1)
         return slope
 
-    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
         """By the largest margin, so that nothing overflows."""
         top = margins.max(axis=-1, keepdims=True)
         index = labels[..., None].astype(np.int64, copy=False)
         chosen = np.take_along_axis(margins, index, axis=-1)
         return np.asarray(np.log(np.exp(margins - top).sum(axis=-1)) + (top - chosen)[..., 0])
 
-    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
         """The probabilities P, `[…, K]`; the Hessian is diag(P) − P Pᵀ."""
         return softmax(margins)
 
-    def curvature_times(self, curvature: Array, change: Array) -> Array:
+    def apply_curvature(self, curvature: Array, change: Array) -> Array:
         """(diag(P) − P Pᵀ) applied to each record's change."""
         weighted = curvature * change
         product: Array = weighted - curvature * weighted.sum(axis=-1, keepdims=True)
         return product
 
-    def slope_norm(self, slopes: Array) -> Array:
+    def compute_slope_norms(self, slopes: Array) -> Array:
         """√Σ_k slope_k²."""
-        return np.sqrt(ordered_sum(slopes * slopes))
+        return np.sqrt(sum_in_order(slopes * slopes))
 
     def predict(self, margins: Array) -> NDArray[Any]:
         """The class with the largest margin."""
         return np.asarray(margins.argmax(axis=-1))
 
-    def chances(self, margins: Array) -> Array:
+    def compute_probabilities(self, margins: Array) -> Array:
         """e^z, divided by its sum over the classes."""
         return softmax(margins)
 
-    def of_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
+    def from_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
         """Classes 1 and 0."""
         return (signs > 0).astype(np.int64)
 
-    def theta_of(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
+    def build_theta(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
         """Half of the margin by either class."""
         theta = np.concatenate([-direction, direction]) / 2
         return np.pad(theta, (0, (self.classes - 2) * direction.size))
 
-    def direction_of(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def get_direction(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Class 1's less class 0's."""
         difference: NDArray[np.float64] = theta[1] - theta[0]
         return difference
 
-    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+    def to_nearest_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Rounded, and clamped to 0..K−1."""
         whole = np.rint(np.asarray(labels, np.float64))
         return np.clip(whole, 0, self.classes - 1).astype(np.int64)
@@ -247,10 +247,10 @@ class Softmax(Loss):
 
 
 LOSSES: dict[str, type[Loss]] = {
-    "logistic": Logistic,
-    "softmax": Softmax,
+    "logistic": LogisticLoss,
+    "softmax": SoftmaxLoss,
     "ridge": SquaredLoss,
     "huber-svm": HuberSVM,
-    "own-loss": OwnLoss,
-    "own-residual-loss": OwnResidualLoss,
+    "own-loss": TabledSignLoss,
+    "own-residual-loss": TabledResidualLoss,
 }

@@ -5,8 +5,8 @@ The norms of `parley.client.models.linear_losses` presume ‖x‖₂ ≤ 1 and a
 `parley.client.models.integer_gradients`; here are plain floats: of a solver, a prediction, a
 figure.
 
-    >>> from parley.client.models.linear_losses import Logistic
-    >>> model = LinearModel(loss=Logistic(), features=2)
+    >>> from parley.client.models.linear_losses import LogisticLoss
+    >>> model = LinearModel(loss=LogisticLoss(), features=2)
     >>> model.predict(np.array([1.0, -1.0]), np.array([[0.6, 0.8], [0.6, 0.0]])).tolist()
     [-1.0, 1.0]
 """
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.record_chunks import CHUNK_BYTES, chunk_ranges, for_each_chunk
+from parley.client.data.record_chunks import CHUNK_BYTES, compute_chunk_ranges, map_chunks
 from parley.client.models.loss_base import Array, Loss
 
 
@@ -75,7 +75,7 @@ class LinearModel:
         projected: Array = theta * (radius / np.maximum(norms, radius))
         return projected
 
-    def margins(self, theta: Array, rows: Array) -> Array:
+    def compute_margins(self, theta: Array, rows: Array) -> Array:
         """θ·x for rows `[…, n, p]` under θ `[d]` or `[…, d]`: `[…, n]`, or `[…, n, K]`.
 
         `[n, p]` rows may each have their own θ, `[n, d]`, where there is one output. A row's
@@ -92,7 +92,7 @@ class LinearModel:
         classes = theta.reshape(*theta.shape[:-1], self.loss.outputs, self.features)
         return np.asarray(np.matmul(rows, classes.swapaxes(-1, -2)))
 
-    def pull_back(self, slopes: Array, rows: Array) -> Array:
+    def sum_gradients(self, slopes: Array, rows: Array) -> Array:
         """Σ_i slope_i·x_i over rows `[…, n, p]`, slopes shaped as margins: `[…, d]`."""
         by_output = slopes[..., None, :] if self.loss.outputs == 1 else slopes.swapaxes(-1, -2)
         total: Array = np.matmul(by_output, rows)
@@ -104,19 +104,19 @@ class LinearModel:
 
         def measure(first: int, last: int) -> None:
             own = slice(int(block.offsets[first]), int(block.offsets[last]))
-            margins = self.margins(local, block.features[own])
-            values = self.loss.value(margins, _as(block.labels[own], margins))
+            margins = self.compute_margins(local, block.features[own])
+            values = self.loss.compute_values(margins, _cast_labels(block.labels[own], margins))
             losses[first:last] = np.add.reduceat(
                 values, block.offsets[first:last] - own.start, dtype=np.float64
             )
 
         local, losses = np.ascontiguousarray(theta, block.features.dtype), np.empty(block.parties)
-        rows = self._chunk_rows(block.features)
+        rows = self._count_chunk_rows(block.features)
         with np.errstate(all="ignore"):
-            for_each_chunk(measure, chunk_ranges(block.offsets, rows, block.uniform_size))
+            map_chunks(measure, compute_chunk_ranges(block.offsets, rows, block.uniform_size))
         return losses / block.sizes
 
-    def _chunk_rows(self, features: Array) -> int:
+    def _count_chunk_rows(self, features: Array) -> int:
         return max(CHUNK_BYTES // (features.itemsize * self.features), 1)
 
     def _check(self, theta: Array, features: Array) -> None:
@@ -137,15 +137,15 @@ class LinearModel:
         local = np.ascontiguousarray(theta, features.dtype)
 
         def measure(first: int, last: int) -> tuple[float, float]:
-            margins = self.margins(local, features[first:last])
-            own = _as(labels[first:last], margins)
-            values = self.loss.value(margins, own)
+            margins = self.compute_margins(local, features[first:last])
+            own = _cast_labels(labels[first:last], margins)
+            values = self.loss.compute_values(margins, own)
             return float(values.sum(dtype=np.float64)), self.loss.score(margins, own)
 
         count = len(features)
-        rows = self._chunk_rows(features)
+        rows = self._count_chunk_rows(features)
         ranges = [(begin, min(begin + rows, count)) for begin in range(0, count, rows)]
-        parts = np.sum(for_each_chunk(measure, ranges), axis=0)
+        parts = np.sum(map_chunks(measure, ranges), axis=0)
         loss = parts[0] / count + lambda_ / 2 * float(np.vdot(theta, theta))
         if self.loss.metric_name == "accuracy":
             return float(loss), float(parts[1] / count)
@@ -156,7 +156,7 @@ class LinearModel:
         """Raise ValueError unless every label is one that the loss is defined for."""
         self.loss.check_labels(labels)
 
-    def metric(self, theta: Array, features: Array, labels: NDArray[Any]) -> float:
+    def compute_metric(self, theta: Array, features: Array, labels: NDArray[Any]) -> float:
         """Accuracy; for ridge R² (NaN where all labels are equal)."""
         return self.evaluate(theta, features, labels, 0.0)[1]
 
@@ -165,18 +165,18 @@ class LinearModel:
         """Of the labels in their order; (): all 1."""
         return tuple(getattr(self.loss, "weights", ()))
 
-    def chances(self, margins: Array) -> Array | None:
+    def compute_probabilities(self, margins: Array) -> Array | None:
         """Probabilities of the labels; None: margins only rank."""
-        return self.loss.chances(margins)
+        return self.loss.compute_probabilities(margins)
 
     def predict(self, theta: Array, features: Array) -> NDArray[Any]:
         """Predicted labels `[N]` of prepared rows: −1/+1, classes, or real values (ridge)."""
         self._check(theta, features)
         return self.loss.predict(
-            self.margins(np.ascontiguousarray(theta, features.dtype), features)
+            self.compute_margins(np.ascontiguousarray(theta, features.dtype), features)
         )
 
 
-def _as(labels: NDArray[Any], margins: Array) -> NDArray[Any]:
+def _cast_labels(labels: NDArray[Any], margins: Array) -> NDArray[Any]:
     # Class numbers stay integers; signs and targets take the margins' precision.
     return labels if labels.ndim < margins.ndim else labels.astype(margins.dtype, copy=False)

@@ -9,50 +9,50 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from parley.client.contract.strict_decoding import DecodingError, facts_from, value_from
-from parley.client.models.class_weights import ClassWeighted
+from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, decode_value
+from parley.client.models.class_weights import ClassWeightedLoss
 from parley.client.models.linear_losses import LOSSES
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Loss
 
-LARGEST_MODEL: Final = 10**8
+MAX_MODEL_SIZE: Final = 10**8
 """Most features or units of a layer that a task may ask for."""
 
-LARGEST_PARAMETER: Final = 1e150
+MAX_PARAMETER: Final = 1e150
 """Parameters below this have finite products. A model file with larger ones is refused."""
 
 
-def described(model: LinearModel) -> dict[str, Any]:
+def encode_linear_model(model: LinearModel) -> dict[str, Any]:
     """The model as plain JSON values."""
-    return {"loss": _described(model.loss), "features": model.features}
+    return {"loss": _encode_loss(model.loss), "features": model.features}
 
 
-def linear_model_from(value: Any) -> LinearModel:
+def decode_linear_model(value: Any) -> LinearModel:
     """The inverse of `described`. Raises DecodingError."""
     if not isinstance(value, Mapping) or set(value) != {"loss", "features"}:
         raise DecodingError("Expected a linear model's loss and features, got others.")
-    features = value_from(int, value["features"], "features")
-    kind = _loss(value["loss"])
-    if not 1 <= features <= LARGEST_MODEL or getattr(kind, "classes", 2) > LARGEST_MODEL:
-        raise DecodingError(f"Expected 1 to {LARGEST_MODEL} features and classes, got others.")
+    features = decode_value(int, value["features"], "features")
+    kind = _decode_loss(value["loss"])
+    if not 1 <= features <= MAX_MODEL_SIZE or getattr(kind, "classes", 2) > MAX_MODEL_SIZE:
+        raise DecodingError(f"Expected 1 to {MAX_MODEL_SIZE} features and classes, got others.")
     return LinearModel(loss=kind, features=features)
 
 
-def _described(loss: Loss) -> dict[str, Any]:
-    own = loss.loss if isinstance(loss, ClassWeighted) else loss
+def _encode_loss(loss: Loss) -> dict[str, Any]:
+    own = loss.loss if isinstance(loss, ClassWeightedLoss) else loss
     (name,) = [name for name, known in LOSSES.items() if type(own) is known]
-    weights = {"class_weights": list(loss.weights)} if isinstance(loss, ClassWeighted) else {}
+    weights = {"class_weights": list(loss.weights)} if isinstance(loss, ClassWeightedLoss) else {}
     return {"kind": name, **asdict(own), **weights}  # type: ignore[call-overload]
 
 
-def _loss(value: Any) -> Loss:
+def _decode_loss(value: Any) -> Loss:
     known = isinstance(value, Mapping) and isinstance(value.get("kind"), str)
     if not known or value["kind"] not in LOSSES:
         raise DecodingError(f"Expected a loss of {', '.join(LOSSES)}, got another.")
     settings = {key: setting for key, setting in value.items() if key != "kind"}
     weights = settings.pop("class_weights", None)
-    loss = LOSSES[value["kind"]].of_settings(settings)
+    loss = LOSSES[value["kind"]].from_settings(settings)
     if weights is None:
         return loss
     # One way to say that there are none: not to say any.
-    return facts_from(ClassWeighted, {"weights": weights}, loss=loss)
+    return decode_dataclass(ClassWeightedLoss, {"weights": weights}, loss=loss)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.strict_decoding import facts_from
+from parley.client.contract.strict_decoding import decode_dataclass
 
 Array = NDArray[np.floating[Any]]
 
@@ -32,9 +32,9 @@ class Loss(ABC):
     twice_smooth: ClassVar[bool] = False
 
     @classmethod
-    def of_settings(cls, settings: Mapping[str, Any]) -> Loss:
+    def from_settings(cls, settings: Mapping[str, Any]) -> Loss:
         """The loss of a task's settings. Raises DecodingError."""
-        return facts_from(cls, settings)
+        return decode_dataclass(cls, settings)
 
     @property
     @abstractmethod
@@ -57,7 +57,7 @@ class Loss(ABC):
         return math.inf
 
     @abstractmethod
-    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
         """First derivative with respect to the margins; same shape as `margins`.
 
         A record's by + − × ÷, comparisons, rounding and tables on that record alone, in one order
@@ -65,64 +65,64 @@ class Loss(ABC):
         """
 
     @abstractmethod
-    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Loss of each record `[…]`: a simulation's own figure, and nothing that is released."""
 
     @abstractmethod
-    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Second derivative; for K > 1 what `curvature_times` needs to apply it."""
 
     @abstractmethod
     def predict(self, margins: Array) -> NDArray[Any]:
         """Predicted label of each record `[…]`."""
 
-    def chances(self, margins: Array) -> Array | None:
+    def compute_probabilities(self, margins: Array) -> Array | None:
         """Probabilities `[…, K]` of the labels, −1's before +1's; None: margins only rank."""
         del margins
         return None
 
     @abstractmethod
-    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+    def to_nearest_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Every finite label, by itself, as the nearest one that this loss is defined for.
 
         What a party learns from under a model that a server named: a label that the model has no
         use for is not a reason to refuse, which would tell of one record.
         """
 
-    def of_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
+    def from_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
         """The labels farthest apart that this loss knows, +1's and −1's."""
         return signs
 
-    def theta_of(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
+    def build_theta(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
         """`[d]` a model that tells +1 from −1 by θ·x along a direction `[p]`."""
         return direction
 
-    def direction_of(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def get_direction(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """`[p]` along which a model `[outputs, p]` tells +1 from −1: the inverse of `theta_of`."""
         first: NDArray[np.float64] = theta[0]
         return first
 
     @property
-    def degenerate(self) -> str:
+    def degenerate_reason(self) -> str:
         """Why parties would contribute next to nothing under these settings; empty: they do not."""
         return ""
 
     @property
-    def full_at_zero(self) -> bool:
+    def has_full_slope_at_zero(self) -> bool:
         """Whether a record's gradient is as long as G allows at θ = 0 already."""
         margins = np.zeros((1, self.outputs) if self.outputs > 1 else 1)
-        slopes = self.slope(margins, self.of_signs(np.ones(1)))
-        return bool(self.slope_norm(slopes)[0] >= self.lipschitz)
+        slopes = self.compute_slopes(margins, self.from_signs(np.ones(1)))
+        return bool(self.compute_slope_norms(slopes)[0] >= self.lipschitz)
 
     @abstractmethod
     def check_labels(self, labels: NDArray[Any]) -> None:
         """Raise ValueError unless every label is one that this loss is defined for."""
 
-    def curvature_times(self, curvature: Array, change: Array) -> Array:
+    def apply_curvature(self, curvature: Array, change: Array) -> Array:
         """The Hessian in margin space times a change of the margins; shape of `change`."""
         return curvature * change
 
-    def slope_norm(self, slopes: Array) -> Array:
+    def compute_slope_norms(self, slopes: Array) -> Array:
         """L2 norm of each record's slope, `[…]`; times ‖x‖₂ it is the gradient's norm."""
         return np.abs(slopes)
 
@@ -131,14 +131,14 @@ class Loss(ABC):
         return float(np.count_nonzero(self.predict(margins) == labels))
 
 
-class LossOfSigns(Loss):
+class SignLoss(Loss):
     """Of labels −1 and +1; the margin's sign predicts, +1 at zero."""
 
     def predict(self, margins: Array) -> NDArray[Any]:
         """The sign of the margin."""
         return np.where(margins >= 0, margins.dtype.type(1), margins.dtype.type(-1))
 
-    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+    def to_nearest_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
         """+1 above 0, else −1."""
         return np.where(np.asarray(labels, np.float64) > 0, 1.0, -1.0)
 
@@ -148,7 +148,7 @@ class LossOfSigns(Loss):
             raise ValueError("Expected labels −1 or +1, got others.")
 
 
-class LossOfTargets(Loss):
+class TargetLoss(Loss):
     """Of real targets, each clamped to ±`label_bound` by itself; the margin predicts."""
 
     metric_name: ClassVar[str] = "r2"
@@ -163,11 +163,11 @@ class LossOfTargets(Loss):
         error = np.subtract(margins, labels)
         return float(np.dot(error, error))
 
-    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+    def to_nearest_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Clamped."""
         return np.asarray(np.clip(labels, -self.label_bound, self.label_bound))
 
-    def of_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
+    def from_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
         """The ends of what a target may be."""
         return signs * self.label_bound
 

@@ -3,9 +3,9 @@
 A table says its constants itself (`parley.client.models.own_losses`): no ε rests on how it was
 made.
 
-    >>> from parley.client.models.own_losses import OwnLoss
+    >>> from parley.client.models.own_losses import TabledSignLoss
     >>> squared_hinge = lambda z, y: max(0.0, 1 - y * z) ** 2
-    >>> tabled(OwnLoss, squared_hinge, lipschitz=4.0, steeper="clip").lipschitz
+    >>> build_tabled_loss(TabledSignLoss, squared_hinge, lipschitz=4.0, steeper="clip").lipschitz
     4.0
 """
 
@@ -19,7 +19,7 @@ from typing import Final, Literal, TypeVar
 import numpy as np
 
 from parley.client.models.own_code import describe_failure
-from parley.client.models.own_losses import LARGEST, NODES, REACH, STEP, TabledLoss
+from parley.client.models.own_losses import MAX_SLOPE, NODES, REACH, STEP, TabledLoss
 
 _ROUNDED: Final = 2.0**-30
 """Of the steepest slope: what rounding alone may make an entry less than the one before."""
@@ -27,7 +27,7 @@ _ROUNDED: Final = 2.0**-30
 Tabled = TypeVar("Tabled", bound="TabledLoss")
 
 
-def tabled(
+def build_tabled_loss(
     kind: type[Tabled],
     loss: Callable[[float, float], float],
     *,
@@ -40,15 +40,15 @@ def tabled(
         kind: `OwnLoss` (y is −1 or +1), or `OwnResidualLoss` (a function of z − y; y is 0 here).
         steeper: what a steeper slope is: refused, or clipped to ±G, which leaves the loss convex.
     """
-    if not 0 < lipschitz <= LARGEST:
-        raise ValueError(f"Expected a Lipschitz constant in (0, {LARGEST:g}], got {lipschitz:g}.")
+    if not 0 < lipschitz <= MAX_SLOPE:
+        raise ValueError(f"Expected a Lipschitz constant in (0, {MAX_SLOPE:g}], got {lipschitz:g}.")
     labels = (-1.0, 1.0) if kind.rows == 2 else (0.0,)
     if kind.rows == 1:
         _check_residual(loss)
     rows, starts = [], []
     for label in labels:
         halfway = -REACH + STEP * (np.arange(NODES + 1) - 0.5)
-        values = np.array([_asked(loss, float(z), label) for z in halfway])
+        values = np.array([_evaluate_loss(loss, float(z), label) for z in halfway])
         slopes = np.diff(values) / STEP
         grown = np.maximum.accumulate(slopes)
         fallen = grown - slopes
@@ -68,11 +68,13 @@ def tabled(
         rows.append(tuple(row.tolist()))
         # What was clipped is the loss no longer: it is the function's at z = 0.
         below = row[: NODES // 2 + 1]
-        starts.append(_asked(loss, 0.0, label) - float(np.sum(below[1:] + below[:-1])) * STEP / 2)
+        starts.append(
+            _evaluate_loss(loss, 0.0, label) - float(np.sum(below[1:] + below[:-1])) * STEP / 2
+        )
     return kind(slopes=tuple(rows), starts=tuple(starts))
 
 
-def _asked(loss: Callable[[float, float], float], z: float, y: float) -> float:
+def _evaluate_loss(loss: Callable[[float, float], float], z: float, y: float) -> float:
     code = getattr(loss, "__code__", None)
     place = getattr(code, "co_filename", "")
     expected = f"Expected a number as the loss at z = {z:g}, y = {y:g}, got"
@@ -95,7 +97,7 @@ def _asked(loss: Callable[[float, float], float], z: float, y: float) -> float:
 
 def _check_residual(loss: Callable[[float, float], float]) -> None:
     for z, y in ((0.25, 1.0), (-1.5, 0.5), (3.0, -1.0)):
-        one, other = _asked(loss, z, y), _asked(loss, z - y, 0.0)
+        one, other = _evaluate_loss(loss, z, y), _evaluate_loss(loss, z - y, 0.0)
         if not abs(one - other) <= 1e-9 * max(abs(one), 1.0):
             raise ValueError(
                 f"Expected a function of z - y, got {one:g} and {other:g} at z = {z:g}, y = {y:g}."

@@ -16,7 +16,7 @@ _DONTNEED = 4
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ [1-9]\d* +/")
 
 
-def let_go_of_start_pages() -> int:
+def release_start_pages() -> int:
     """Gives back libraries' code, and what was freed; how many libraries. Nothing without Linux.
 
     Only mappings of files are given back that cannot be written and have no page that differs from

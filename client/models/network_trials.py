@@ -19,7 +19,7 @@ from parley.client.models.networks import Network
 Rows = NDArray[np.float64]
 
 
-def made_up_rows(network: Network, count: int) -> Rows:
+def build_trial_rows(network: Network, count: int) -> Rows:
     """Return `[count, p]` rows of norm at most 1, as records are; none of them is zero."""
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn((count, network.features), generator=generator, dtype=torch.float64)
@@ -27,16 +27,18 @@ def made_up_rows(network: Network, count: int) -> Rows:
     return np.asarray(rows.numpy())
 
 
-def with_labels(network: Network, rows: Rows) -> tuple[Tensor, Tensor]:
+def add_trial_labels(network: Network, rows: Rows) -> tuple[Tensor, Tensor]:
     """Return `[n, p + D]` rows with draws of their own behind them, and `[n]` labels."""
     generator = torch.Generator().manual_seed(1)
     labels = torch.randint(0, network.classes, (len(rows),), generator=generator)
-    drawn = torch.randn((len(rows), network.draws), generator=generator, dtype=torch.float64)
+    drawn = torch.randn(
+        (len(rows), network.draws_per_record), generator=generator, dtype=torch.float64
+    )
     return network.with_draws(rows, drawn.numpy()), labels.to(network.device)
 
 
 @contextmanager
-def near_start(network: Network, *, seed: int = 1) -> Iterator[None]:
+def move_near_start(network: Network, *, seed: int = 1) -> Iterator[None]:
     """Move the network's parameters near its start, at random, and move them back afterwards.
 
     At the start itself a parameter may be zero and hide what it multiplies; far off, layers
@@ -47,7 +49,9 @@ def near_start(network: Network, *, seed: int = 1) -> Iterator[None]:
     start, rng = network.start(), np.random.default_rng(seed)
     size = max(float(np.sqrt(np.mean(start**2))), 0.05)
     try:
-        network.use(network.rows(start + size / 2 * rng.standard_normal(len(start))).clone())
+        network.set_parameters(
+            network.to_tensor(start + size / 2 * rng.standard_normal(len(start))).clone()
+        )
         yield
     finally:
         for parameter, data in zip(parameters, kept, strict=True):

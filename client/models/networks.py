@@ -30,29 +30,34 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from parley.client.models.layers import BUILT_IN, NetworkError, check_layers, check_still
+from parley.client.models.layers import BUILT_IN, NetworkError, check_layers, check_repeatable
 from parley.client.models.linear_losses import softmax
-from parley.client.models.linear_serialization import LARGEST_PARAMETER
-from parley.client.models.memory_trim import let_go_of_start_pages
-from parley.client.models.own_code import OwnCodeError, describe_failure, function_named
-from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, draws_of, own_losses
-from parley.safe_io.path_names import own_file_digest
+from parley.client.models.linear_serialization import MAX_PARAMETER
+from parley.client.models.memory_trim import release_start_pages
+from parley.client.models.own_code import OwnCodeError, describe_failure, load_function
+from parley.client.models.record_losses import (
+    CROSS_ENTROPY,
+    RecordLosses,
+    get_draw_count,
+    get_own_losses,
+)
+from parley.safe_io.path_names import compute_own_file_digest
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
-_begin = functools.cache(let_go_of_start_pages)  # once: torch has started
+_release_start_pages_once = functools.cache(release_start_pages)  # once: torch has started
 
 
-def own_function(kind: str) -> Callable[..., Any]:
+def load_own_function(kind: str) -> Callable[..., Any]:
     """What 'module:function' or 'file.py:function' names: its code is run. Raises NetworkError."""
     try:
-        return function_named(kind)
+        return load_function(kind)
     except OwnCodeError as error:
         raise NetworkError(str(error)) from error
 
 
-def _own(kind: str, features: int, classes: int) -> nn.Module:
-    build, place = own_function(kind), kind.rpartition(":")[0]
+def _build_own_network(kind: str, features: int, classes: int) -> nn.Module:
+    build, place = load_own_function(kind), kind.rpartition(":")[0]
     try:
         made = build(features, classes)
     except Exception as error:
@@ -62,7 +67,7 @@ def _own(kind: str, features: int, classes: int) -> nn.Module:
         ) from error
     if not isinstance(made, nn.Module):
         raise NetworkError(f"Expected {kind} to give a torch.nn.Module, got {type(made).__name__}.")
-    if _unbuilt(made):
+    if _list_lazy_tensors(made):
         try:
             with torch.no_grad():
                 made(torch.zeros(2, features))  # layers learn their width from a first batch
@@ -71,7 +76,7 @@ def _own(kind: str, features: int, classes: int) -> nn.Module:
                 f"Expected {kind} to take a first batch of {features} features, from which its "
                 f"lazy layers learn their width, got {describe_failure(error, place)}."
             ) from error
-    if unbuilt := _unbuilt(made):
+    if unbuilt := _list_lazy_tensors(made):
         raise NetworkError(
             f"Expected a first batch to build every lazy layer of {kind}, got {unbuilt[0]} "
             "without a width: the forward pass does not use its layer."
@@ -79,18 +84,18 @@ def _own(kind: str, features: int, classes: int) -> nn.Module:
     return made
 
 
-def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+def _list_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     """Return parameters and buffers by name; each once."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def _unbuilt(module: nn.Module) -> list[str]:
+def _list_lazy_tensors(module: nn.Module) -> list[str]:
     """Return the names of parameters and buffers of lazy layers that no batch went through."""
     lazy = (nn.UninitializedParameter, nn.UninitializedBuffer)
-    return [name for name, tensor in _tensors(module).items() if isinstance(tensor, lazy)]
+    return [name for name, tensor in _list_tensors(module).items() if isinstance(tensor, lazy)]
 
 
-def _fixed(module: nn.Module) -> dict[str, torch.Tensor]:
+def _list_fixed_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     """Return what a forward pass uses in addition to θ: frozen parameters and buffers."""
     frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
     return {**frozen, **dict(module.named_buffers())}
@@ -100,7 +105,7 @@ def _check_numbers(kind: str, module: nn.Module) -> None:
     """Refuse parameters that no model file could hold. Raises NetworkError."""
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise NetworkError(f"Expected a model with parameters to train, got none in {kind}.")
-    for name, tensor in _tensors(module).items():
+    for name, tensor in _list_tensors(module).items():
         if tensor.is_complex():
             raise NetworkError(
                 f"Expected real parameters and buffers, got complex numbers in {name} of {kind}. "
@@ -111,26 +116,26 @@ def _check_numbers(kind: str, module: nn.Module) -> None:
             if parameter.requires_grad:
                 raise NetworkError(f"Expected real parameters, got {parameter.dtype} in {name}.")
             continue
-        if not bool((parameter.detach().double().abs() < LARGEST_PARAMETER).all()):
+        if not bool((parameter.detach().double().abs() < MAX_PARAMETER).all()):
             raise NetworkError(
-                f"Expected finite parameters below {LARGEST_PARAMETER:g} at the start, got others "
+                f"Expected finite parameters below {MAX_PARAMETER:g} at the start, got others "
                 f"in {name} of {kind}. Check how it is initialised."
             )
 
 
-def _losses(weights: Sequence[float], classes: int) -> RecordLosses:
+def _build_losses(weights: Sequence[float], classes: int) -> RecordLosses:
     try:
-        return RecordLosses.of_classes(weights, classes)
+        return RecordLosses.from_class_weights(weights, classes)
     except ValueError as error:
         raise NetworkError(str(error)) from error
 
 
-def _flat(module: nn.Module) -> NDArray[np.float64]:
+def _flatten_parameters(module: nn.Module) -> NDArray[np.float64]:
     flat = nn.utils.parameters_to_vector(p for p in module.parameters() if p.requires_grad)
     return np.asarray(flat.detach().cpu().numpy().astype(np.float64))
 
 
-def _named(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     """Return what a forward pass gave, in words."""
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of {len(value)} values"
@@ -179,10 +184,10 @@ class Network:
 
         Raises NetworkError.
         """
-        _begin()
+        _release_start_pages_once()
         if classes < 2:
             raise NetworkError(f"Expected at least 2 classes, got {classes}.")
-        losses = _losses(class_weights, classes)
+        losses = _build_losses(class_weights, classes)
         if device == "cuda" and not torch.cuda.is_available():
             raise NetworkError("Expected a CUDA device for run.device = 'cuda', got none.")
         if device == "auto":
@@ -198,11 +203,11 @@ class Network:
             if kind in BUILT_IN:
                 module = BUILT_IN[kind](features, classes, hidden)
             else:
-                module = _own(kind, features, classes)
-                if _fixed(module):
+                module = _build_own_network(kind, features, classes)
+                if _list_fixed_tensors(module):
                     # Nobody sends frozen layers: a party that draws them must draw the same.
                     torch.manual_seed(0)
-                    module = _own(kind, features, classes)
+                    module = _build_own_network(kind, features, classes)
         check_layers(module)
         _check_numbers(kind, module)
         module = module.to(dtype=DTYPES[precision], device=device)
@@ -212,13 +217,13 @@ class Network:
             classes=classes,
             module=module,
             device=torch.device(device),
-            initial=_flat(module),
+            initial=_flatten_parameters(module),
             hidden=tuple(hidden),
-            digest=own_file_digest(kind),
+            digest=compute_own_file_digest(kind),
             losses=losses,
         )
         try:
-            shape = network._tried()
+            shape = network._find_output_shape()
         except NetworkError:
             raise
         except Exception as error:
@@ -244,18 +249,18 @@ class Network:
         """d, the number of trainable parameters."""
         return len(self.initial)
 
-    def _tried(self) -> tuple[int, ...]:
+    def _find_output_shape(self) -> tuple[int, ...]:
         """The shape of what it gives of two rows, twice the same; or a loss that draws."""
-        wide = self.features + self.draws
+        wide = self.features + self.draws_per_record
         made_up = np.random.default_rng(0).random((2, wide)) / math.sqrt(self.features)
-        if own_losses(self.module) is not None:
-            self._check_finite(self.rows(made_up))
-        if self.draws:
-            check_still(self.module, self.rows(made_up), self._losses_as_of_first)
+        if get_own_losses(self.module) is not None:
+            self._check_finite(self.to_tensor(made_up))
+        if self.draws_per_record:
+            check_repeatable(self.module, self.to_tensor(made_up), self._compute_first_losses)
             return (2, self.classes)
-        scores = self.module(self.rows(np.zeros((2, wide))))
+        scores = self.module(self.to_tensor(np.zeros((2, wide))))
         self._check_scores(scores)
-        check_still(self.module, self.rows(made_up))
+        check_repeatable(self.module, self.to_tensor(made_up))
         return tuple(scores.shape)
 
     def _check_scores(self, scores: Any) -> None:
@@ -263,7 +268,7 @@ class Network:
         if not isinstance(scores, torch.Tensor):
             raise NetworkError(
                 f"Expected one tensor of scores, [rows, {self.classes}], from {self.kind}, got "
-                f"{_named(scores)}. Return the scores only."
+                f"{_describe_value(scores)}. Return the scores only."
             )
         if not scores.is_floating_point():
             raise NetworkError(
@@ -279,7 +284,7 @@ class Network:
 
     def _check_finite(self, rows: torch.Tensor) -> None:
         with torch.no_grad():
-            each = self._losses_as_of_first(rows)
+            each = self._compute_first_losses(rows)
         if not bool(torch.isfinite(each).all()):
             raise NetworkError(
                 f"Expected record_losses of {self.kind} to be finite at the start, got "
@@ -287,22 +292,22 @@ class Network:
                 "zero. Keep logarithms, roots and quotients away from zero."
             )
 
-    def _losses_as_of_first(self, rows: torch.Tensor) -> torch.Tensor:
+    def _compute_first_losses(self, rows: torch.Tensor) -> torch.Tensor:
         """`[b]` losses of `[b, p + D]` rows, were they all of the first class."""
         y = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
         return self.losses(self.module, rows, y)
 
     @property
-    def draws(self) -> int:
+    def draws_per_record(self) -> int:
         """D: random numbers that a record's loss takes, behind the columns of its row; 0: none."""
-        return draws_of(self.module)
+        return get_draw_count(self.module)
 
     def with_draws(self, features: NDArray[Any], draws: NDArray[np.float64] | None) -> torch.Tensor:
         """`[b, p + D]` rows; `draws` `[b, D]`, zeros where None."""
-        if not self.draws:
-            return self.rows(features)
-        drawn = np.zeros((len(features), self.draws)) if draws is None else draws
-        return torch.cat([self.rows(features), self.rows(drawn)], dim=1)
+        if not self.draws_per_record:
+            return self.to_tensor(features)
+        drawn = np.zeros((len(features), self.draws_per_record)) if draws is None else draws
+        return torch.cat([self.to_tensor(features), self.to_tensor(drawn)], dim=1)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -310,12 +315,12 @@ class Network:
         return next(self.module.parameters()).dtype
 
     @property
-    def frozen(self) -> str:
+    def frozen_digest(self) -> str:
         """SHA-256 of what a forward pass uses beside θ, in hex; empty where there is nothing.
 
         Parties whose frozen layers differ would train θ for another network than the server's.
         """
-        fixed = _fixed(self.module)
+        fixed = _list_fixed_tensors(self.module)
         if not fixed:
             return ""
         whole = hashlib.sha256(b"parley/frozen/v1")
@@ -325,7 +330,7 @@ class Network:
             whole.update(values.tobytes())
         return whole.hexdigest()
 
-    def rows(self, features: NDArray[Any]) -> torch.Tensor:
+    def to_tensor(self, features: NDArray[Any]) -> torch.Tensor:
         """Features as a tensor of the network's precision on its device."""
         own = np.require(features, requirements=["C", "W"])  # torch takes none that is read-only
         return torch.as_tensor(own, dtype=self.dtype, device=self.device)
@@ -342,7 +347,7 @@ class Network:
                 f"Expected labels in 0..{self.classes - 1}, got {whole.min()} to {whole.max()}."
             )
 
-    def use(self, theta: torch.Tensor) -> None:
+    def set_parameters(self, theta: torch.Tensor) -> None:
         """Makes the parameters views of `theta` `[d]`: changing it changes the network."""
         at = 0
         for parameter in self.module.parameters():
@@ -352,12 +357,12 @@ class Network:
             parameter.data = theta[at : at + size].view(parameter.shape)
             at += size
 
-    def scores(self, theta: NDArray[np.float64], features: NDArray[Any]) -> torch.Tensor:
+    def compute_scores(self, theta: NDArray[np.float64], features: NDArray[Any]) -> torch.Tensor:
         """`[N, K]` scores of a model `[d]`, in pieces."""
-        self.use(torch.as_tensor(theta, dtype=self.dtype, device=self.device).clone())
+        self.set_parameters(torch.as_tensor(theta, dtype=self.dtype, device=self.device).clone())
         with torch.no_grad():
             pieces = [
-                self.module(self.rows(features[at : at + 4096]))
+                self.module(self.to_tensor(features[at : at + 4096]))
                 for at in range(0, len(features), 4096)
             ]
         return torch.cat(pieces)
@@ -367,34 +372,44 @@ class Network:
         """Of the labels in their order; (): all 1."""
         return self.losses.weights
 
-    def margins(self, theta: NDArray[np.float64], rows: NDArray[Any]) -> NDArray[np.float64]:
+    def compute_margins(
+        self, theta: NDArray[np.float64], rows: NDArray[Any]
+    ) -> NDArray[np.float64]:
         """`[N, K]` as `scores`, as numpy's."""
-        return np.asarray(self.scores(theta, rows).cpu().numpy(), np.float64)
+        return np.asarray(self.compute_scores(theta, rows).cpu().numpy(), np.float64)
 
-    def chances(self, margins: NDArray[np.float64]) -> NDArray[np.float64]:
+    def compute_probabilities(self, margins: NDArray[np.float64]) -> NDArray[np.float64]:
         """`[N, K]` probabilities."""
         return np.asarray(softmax(margins), np.float64)
 
-    def loss(self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any) -> float:
+    def compute_loss(
+        self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any
+    ) -> float:
         """The records' mean loss."""
         wanted = torch.as_tensor(np.asarray(labels, dtype=np.int64), device=self.device)
-        if not self.losses.weights and own_losses(self.module) is None:
-            return float(nn.functional.cross_entropy(self.scores(theta, features), wanted))
-        self.use(torch.as_tensor(theta, dtype=self.dtype, device=self.device).clone())
+        if not self.losses.weights and get_own_losses(self.module) is None:
+            return float(nn.functional.cross_entropy(self.compute_scores(theta, features), wanted))
+        self.set_parameters(torch.as_tensor(theta, dtype=self.dtype, device=self.device).clone())
         total = 0.0
         with torch.no_grad():
             rng = np.random.default_rng(0)  # a figure of a simulation: the same for every model
             for at in range(0, len(features), 4096):
                 own = features[at : at + 4096]
-                drawn = rng.standard_normal((len(own), self.draws)) if self.draws else None
+                drawn = (
+                    rng.standard_normal((len(own), self.draws_per_record))
+                    if self.draws_per_record
+                    else None
+                )
                 rows = self.with_draws(own, drawn)
                 total += float(self.losses(self.module, rows, wanted[at : at + 4096]).sum())
         return total / len(features)
 
     def predict(self, theta: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.int64]:
         """`[N]` classes."""
-        return np.asarray(self.scores(theta, features).argmax(1).cpu().numpy(), np.int64)
+        return np.asarray(self.compute_scores(theta, features).argmax(1).cpu().numpy(), np.int64)
 
-    def metric(self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any) -> float:
+    def compute_metric(
+        self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any
+    ) -> float:
         """Accuracy."""
         return float((self.predict(theta, features) == np.asarray(labels)).mean())

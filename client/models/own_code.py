@@ -15,39 +15,43 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_LONGEST = 200
+_MAX_ERROR_LENGTH = 200
 
 
 class OwnCodeError(ValueError):
     """Your own code that is not there, cannot be imported, or is no function."""
 
 
-def describe_failure(error: BaseException, place: str, *, values: bool = True) -> str:
+def describe_failure(error: BaseException, location: str, *, values: bool = True) -> str:
     """Return one line for what your own code raised, and the line of your file that raised it.
 
     Args:
         place: 'module' or 'file.py', the part of a name before its colon.
         values: whether the exception's text may be shown. It may hold a record's values.
     """
-    said = " ".join(str(error).split())[:_LONGEST].rstrip(".") if values else ""
+    said = " ".join(str(error).split())[:_MAX_ERROR_LENGTH].rstrip(".") if values else ""
     if isinstance(error, OSError) and error.errno is not None:
         said = f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
     shown = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if isinstance(error, SyntaxError):  # its text names file and line
         return shown
-    module = sys.modules.get(place)
-    file = Path(place if place.endswith(".py") else getattr(module, "__file__", None) or place)
+    module = sys.modules.get(location)
+    file = Path(
+        location if location.endswith(".py") else getattr(module, "__file__", None) or location
+    )
     frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if _same(frame.filename, file)
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if _is_same_file(frame.filename, file)
     ]
     return f"{shown} ({file.name}, line {frames[-1].lineno})" if frames else shown
 
 
-def _same(name: str, file: Path) -> bool:
+def _is_same_file(name: str, file: Path) -> bool:
     return Path(name).name == file.name and Path(name).absolute() == file.absolute()
 
 
-def code_named(name: str, *, what: str) -> Any:
+def load_code(name: str, *, what: str) -> Any:
     """Return what 'module:attribute' or 'file.py:attribute' names, or None. Its code is run.
 
     Args:
@@ -93,9 +97,9 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-def function_named(name: str, *, what: str = "model") -> Callable[..., Any]:
+def load_function(name: str, *, what: str = "model") -> Callable[..., Any]:
     """Return the function that `code_named` finds. Raises OwnCodeError."""
-    found = code_named(name, what=what)
+    found = load_code(name, what=what)
     if not callable(found):
         place, _, function = name.rpartition(":")
         got = "none of that name" if found is None else f"an object of type {type(found).__name__}"

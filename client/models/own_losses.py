@@ -7,7 +7,7 @@ its constants follow from it: G = max |s_k|, L_s = max (s_{k+1} − s_k)/h. It t
 no party runs, or trusts, the code that made it.
 
     >>> hinge = [-1.0] * (NODES // 2 + 1) + [0.0] * (NODES // 2)
-    >>> OwnResidualLoss(slopes=(tuple(hinge),), starts=(REACH,)).lipschitz
+    >>> TabledResidualLoss(slopes=(tuple(hinge),), starts=(REACH,)).lipschitz
     1.0
 """
 
@@ -23,15 +23,15 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.strict_decoding import DecodingError, value_from
-from parley.client.models.loss_base import Array, Loss, LossOfSigns, LossOfTargets
+from parley.client.contract.strict_decoding import DecodingError, decode_value
+from parley.client.models.loss_base import Array, Loss, SignLoss, TargetLoss
 
 NODES: Final = 513
 REACH: Final = 16.0
 STEP: Final = 2 * REACH / (NODES - 1)
 """From one point to the next."""
 
-LARGEST: Final = 2.0**20
+MAX_SLOPE: Final = 2.0**20
 """Of a slope or a loss: beyond, a table's numbers are no loss that could be learned from."""
 
 Real = NDArray[np.float64]
@@ -56,15 +56,15 @@ class TabledLoss(Loss):
         if shape != [NODES] * self.rows or len(self.starts) != self.rows:
             raise ValueError(f"Expected {self.rows} x {NODES} slopes, got rows of {shape[:4]}.")
         every = [*self.starts, *(slope for row in self.slopes for slope in row)]
-        if not all(abs(number) <= LARGEST for number in every):  # also refuses NaN
-            raise ValueError(f"Expected slopes and values within {LARGEST:g}, got others.")
+        if not all(abs(number) <= MAX_SLOPE for number in every):  # also refuses NaN
+            raise ValueError(f"Expected slopes and values within {MAX_SLOPE:g}, got others.")
         if any(one > two for row in self.slopes for one, two in pairwise(row)):
             raise ValueError("Expected slopes that never fall: a convex loss. Got others.")
         if not self.lipschitz > 0:
             raise ValueError("Expected a loss that depends on the margin, got none.")
 
     @classmethod
-    def of_settings(cls, settings: Mapping[str, Any]) -> Loss:
+    def from_settings(cls, settings: Mapping[str, Any]) -> Loss:
         """As `Loss.of_settings`; its lists are as long as they have to be."""
         slopes, starts = settings.get("slopes"), settings.get("starts")
         if set(settings) != {"slopes", "starts"} or not isinstance(starts, list):
@@ -75,18 +75,18 @@ class TabledLoss(Loss):
             raise DecodingError(f"Expected {cls.rows} rows of {NODES} slopes, got others.")
         try:
             return cls(
-                slopes=tuple(tuple(value_from(float, s, "slope") for s in row) for row in rows),
-                starts=tuple(value_from(float, value, "start") for value in starts),
+                slopes=tuple(tuple(decode_value(float, s, "slope") for s in row) for row in rows),
+                starts=tuple(decode_value(float, value, "start") for value in starts),
             )
         except ValueError as error:
             raise DecodingError(str(error)) from error
 
     @abstractmethod
-    def _row(self, labels: NDArray[Any]) -> NDArray[np.int64] | int:
+    def _find_row(self, labels: NDArray[Any]) -> NDArray[np.int64] | int:
         """Which row a label reads."""
 
     @abstractmethod
-    def _place(self, margins: Array, labels: NDArray[Any]) -> Real:
+    def _find_position(self, margins: Array, labels: NDArray[Any]) -> Real:
         """Where in its row a record reads: z, or its residual."""
 
     @cached_property
@@ -113,64 +113,66 @@ class TabledLoss(Loss):
         values: Real = np.pad(steps, ((0, 0), (1, 0))) + np.array(self.starts)[:, None]
         return values.ravel()
 
-    def _read(self, margins: Array, labels: NDArray[Any]) -> tuple[Real, Real, NDArray[np.int64]]:
+    def _find_segment(
+        self, margins: Array, labels: NDArray[Any]
+    ) -> tuple[Real, Real, NDArray[np.int64]]:
         """Place u, the share of the way to the next point, and the point before it: each record's
         by arithmetic on that record alone.
         """
-        place = np.asarray(self._place(margins, labels), np.float64)
+        place = np.asarray(self._find_position(margins, labels), np.float64)
         known = np.where(np.isnan(place), 0.0, place)
         at = (np.clip(known, -REACH, REACH) + REACH) / STEP
         before = np.minimum(at.astype(np.int64), NODES - 2)
-        return place, at - before, before + NODES * np.asarray(self._row(labels), np.int64)
+        return place, at - before, before + NODES * np.asarray(self._find_row(labels), np.int64)
 
-    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Read off the table."""
-        place, share, before = self._read(margins, labels)
+        place, share, before = self._find_segment(margins, labels)
         low, high = self._table[before], self._table[before + 1]
         slope = np.clip(low + share * (high - low), -self.lipschitz, self.lipschitz)
         # dropped, as other losses' are
         return np.where(np.isnan(place), np.nan, slope).astype(margins.dtype)
 
-    def value(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
         """The integral of the slopes."""
-        place, share, before = self._read(margins, labels)
+        place, share, before = self._find_segment(margins, labels)
         low, high = self._table[before], self._table[before + 1]
         within = STEP * share * (low + share / 2 * (high - low))
         beyond = np.where(place > REACH, place - REACH, np.minimum(place + REACH, 0.0))
         value = self._values[before] + within + beyond * np.where(place > 0, high, low)
         return np.asarray(value.astype(margins.dtype))
 
-    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+    def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
         """(s_{k+1} − s_k)/h; 0 beyond the table."""
-        place, _, before = self._read(margins, labels)
+        place, _, before = self._find_segment(margins, labels)
         bent = (self._table[before + 1] - self._table[before]) / STEP
         return np.where(np.abs(place) < REACH, bent, 0.0).astype(margins.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnLoss(TabledLoss, LossOfSigns):
+class TabledSignLoss(TabledLoss, SignLoss):
     """Of labels −1 and +1: a table of z for each of them, −1's first."""
 
     rows: ClassVar[int] = 2
 
-    def _row(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+    def _find_row(self, labels: NDArray[Any]) -> NDArray[np.int64]:
         return (np.asarray(labels) > 0).astype(np.int64)
 
-    def _place(self, margins: Array, labels: NDArray[Any]) -> Real:
+    def _find_position(self, margins: Array, labels: NDArray[Any]) -> Real:
         del labels
         return np.asarray(margins, np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnResidualLoss(TabledLoss, LossOfTargets):
+class TabledResidualLoss(TabledLoss, TargetLoss):
     """Of targets in [−1, 1]: a table of the residual z − y."""
 
     rows: ClassVar[int] = 1
     label_bound = 1.0
 
-    def _row(self, labels: NDArray[Any]) -> int:
+    def _find_row(self, labels: NDArray[Any]) -> int:
         del labels
         return 0
 
-    def _place(self, margins: Array, labels: NDArray[Any]) -> Real:
+    def _find_position(self, margins: Array, labels: NDArray[Any]) -> Real:
         return np.asarray(np.subtract(margins, labels, dtype=np.float64))

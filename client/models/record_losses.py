@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from parley.client.models.class_weights import check_weights
 
-MOST_DRAWS = 1 << 20
+MAX_DRAWS = 1 << 20
 """Numbers of one record."""
 
 
@@ -31,19 +31,19 @@ def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     return nn.functional.cross_entropy(by_class, labels[None], reduction="none")[0]
 
 
-def own_losses(module: nn.Module) -> Callable[[Tensor, Tensor, Tensor | None], Tensor] | None:
+def get_own_losses(module: nn.Module) -> Callable[[Tensor, Tensor, Tensor | None], Tensor] | None:
     """The module's own `record_losses(x, y, draws)`, if it brings one."""
     found = getattr(module, "record_losses", None)
     return found if callable(found) else None
 
 
-def draws_of(module: nn.Module) -> int:
+def get_draw_count(module: nn.Module) -> int:
     """D: how many random numbers the loss of one record takes; 0: none."""
     found = getattr(module, "draws", 0)
-    if own_losses(module) is None:
+    if get_own_losses(module) is None:
         return 0
-    if type(found) is not int or not 0 <= found <= MOST_DRAWS:
-        raise ValueError(f"Expected draws from 0 to {MOST_DRAWS}, got {found!r:.80}.")
+    if type(found) is not int or not 0 <= found <= MAX_DRAWS:
+        raise ValueError(f"Expected draws from 0 to {MAX_DRAWS}, got {found!r:.80}.")
     return found
 
 
@@ -58,7 +58,7 @@ class RecordLosses:
     weights: tuple[float, ...] = ()
 
     @classmethod
-    def of_classes(cls, weights: Sequence[float], classes: int) -> RecordLosses:
+    def from_class_weights(cls, weights: Sequence[float], classes: int) -> RecordLosses:
         """With weights for K classes, or none."""
         if weights:
             check_weights(weights, classes)
@@ -66,8 +66,8 @@ class RecordLosses:
 
     def __call__(self, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """`[b]` losses of records `[b, p]` with labels `[b]`; `[b, p + D]` where a loss draws."""
-        own = own_losses(module)
-        drawn = draws_of(module)
+        own = get_own_losses(module)
+        drawn = get_draw_count(module)
         if own is None:
             each = cross_entropy(module(x), y)
         elif drawn:
@@ -79,9 +79,9 @@ class RecordLosses:
                 f"Expected record_losses to give one loss a record, {[len(x)]}, got "
                 f"{list(each.shape)}."
             )
-        return each * self.of(y, each) if self.weights else each
+        return each * self.get_weights(y, each) if self.weights else each
 
-    def of(self, y: Tensor, like: Tensor) -> Tensor:
+    def get_weights(self, y: Tensor, like: Tensor) -> Tensor:
         """`[b]` the weights of labels."""
         return torch.tensor(self.weights, dtype=like.dtype, device=like.device)[y]
 

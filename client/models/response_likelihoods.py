@@ -10,7 +10,8 @@ Where they are won by leaving a record out, that is decided by its covariates al
 outcome, so that no estimate is moved by it. All is one record's arithmetic, in one order
 (`parley.client.models.exact_math`).
 
->>> slope, curvature = logistic(np.zeros(1), np.array([0.0, 2.0]), np.array([1.0, 1.0]))
+>>> margins, labels = np.array([0.0, 2.0]), np.array([1.0, 1.0])
+>>> slope, curvature = compute_logistic_terms(np.zeros(1), margins, labels)
 >>> slope.round(3).tolist(), curvature.round(3).tolist()
 ([[0.5], [0.119]], [[0.25], [0.06]])
 """
@@ -26,17 +27,17 @@ Real = NDArray[np.float64]
 Both = tuple[Real, Real]
 """`[n, K]` slopes, and curvatures."""
 
-MOST_HAZARD = 1.0
+MAX_HAZARD = 1.0
 """Of a record, all intervals together: from there on it counts as censored."""
 
 
-def logistic(base: Real, margins: Real, outcomes: Real) -> Both:
+def compute_logistic_terms(base: Real, margins: Real, outcomes: Real) -> Both:
     """Of outcomes 0 and 1: s = y − p, w = |y − p|/2, whose mean is (p* + p)/2 − p*·p."""
     slopes = outcomes - 1 / (1 + exp(-(base[0] + margins)))
     return slopes[:, None], np.abs(slopes)[:, None] / 2
 
 
-def counts(
+def compute_count_terms(
     base: Real, margins: Real, outcomes: Real, *, exposures: Real, cap: float, dispersion: float
 ) -> Both:
     """Of counts with mean μ = exposure·e^η, in units of the cap; their variance is μ + α·μ².
@@ -52,7 +53,9 @@ def counts(
     return ((y - means) * scale)[:, None], ((y + means) * scale / 2)[:, None]
 
 
-def hazards(base: Real, margins: Real, intervals: NDArray[np.intp], happened: Real) -> Both:
+def compute_hazard_terms(
+    base: Real, margins: Real, intervals: NDArray[np.intp], happened: Real
+) -> Both:
     """Of times in K intervals under proportional hazards: P[event in k] = 1 − exp(−e^η_k).
 
     Complementary log-log: β is Cox's (Prentice & Gloeckler 1978). A record whose hazards have come
@@ -65,9 +68,9 @@ def hazards(base: Real, margins: Real, intervals: NDArray[np.intp], happened: Re
     count, total = len(base), np.zeros(len(margins))
     slopes, curvatures = np.zeros((2, len(margins), count))
     for k in range(count):
-        means = np.minimum(exp(base[k] + margins), 2 * MOST_HAZARD)
+        means = np.minimum(exp(base[k] + margins), 2 * MAX_HAZARD)
         total += means
-        at_risk = (intervals > k) & (total <= MOST_HAZARD)
+        at_risk = (intervals > k) & (total <= MAX_HAZARD)
         event = at_risk & (intervals == k + 1) & (happened > 0)
         grown = exp(means) - 1
         # μ/(e^μ − 1), by its series where the difference has lost its digits.

@@ -48,10 +48,10 @@ def prepare_rows(features: Array, intercept: bool) -> Array:
     if intercept:
         ones = np.ones((len(scaled), 1))
         scaled = np.concatenate([scaled, ones], axis=1) / np.sqrt(2)
-    return cut_rows(scaled).astype(features.dtype, copy=False)
+    return quantize_rows(scaled).astype(features.dtype, copy=False)
 
 
-def cut_rows(rows: Array) -> NDArray[np.float64]:
+def quantize_rows(rows: Array) -> NDArray[np.float64]:
     """`[n, p]` float64: entries cut to multiples of 2^-16; zeros where a row is longer than 1."""
     whole: NDArray[np.float64] = np.trunc(rows * 2.0**ROW_BITS).astype(np.float64, copy=False)
     keep_within(whole, 4**ROW_BITS)

@@ -13,25 +13,25 @@ from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.feature_map import features_from
+from parley.client.contract.feature_map import parse_feature_map
 from parley.client.contract.model_state import State
 from parley.client.contract.party_protocol import Declined, Reason
-from parley.client.party.dataset_loader import Holding
-from parley.client.party.owner_policy import Consent
+from parley.client.party.dataset_loader import LoadedDataset
+from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.plan_verification import check_computation
 from parley.client.party.run_validation import (
-    accepted_kind,
+    build_accepted_algorithm,
     check_components,
     check_plan,
     check_queries,
-    task_of,
+    get_accepted_kind,
 )
-from parley.client.party.tensor_decoding import components_from, state_from
-from parley.privacy.ledger.block_composition import Blocks, checked_blocks
+from parley.client.party.tensor_decoding import decode_components, decode_model_state
+from parley.privacy.ledger.block_composition import Blocks, parse_blocks
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accepted:
+class AcceptedRun:
     """An agreement that this party computes for.
 
     Attributes:
@@ -41,34 +41,34 @@ class Accepted:
 
     agreement: Agreement
     algorithm: FederatedAlgorithm
-    holding: Holding
+    data: LoadedDataset
     state: State
 
 
-def accept(
-    consent: Consent,
+def accept_run(
+    policy: OwnerPolicy,
     agreement: Agreement,
     *,
-    holding_of: Callable[[Agreement, bool], Holding],
-) -> Accepted:
+    load_data: Callable[[Agreement, bool], LoadedDataset],
+) -> AcceptedRun:
     """Policy, then the task, then what only this party's facts can tell.
 
     Args:
         holding_of: reads the records that an agreement names; True: those that are held out.
     """
-    check_plan(consent, agreement)
-    algorithm = task_of(consent, agreement.task)
-    kind = accepted_kind(consent, algorithm.kind)
-    components = components_from(agreement)
-    check_components(agreement.task, given=components is not None)
-    held, blocks = holding_of(agreement, kind.after), agreement.plan.blocks
-    if held.blocks != blocks:  # what is charged is said by the records themselves
-        raise Declined(Reason.DATA_UNREADABLE, f"Expected blocks {blocks}, got {held.blocks}.")
-    holding = held.on(components)
-    facts = holding.facts  # from here on nothing is looked at but what is public
+    check_plan(policy, agreement)
+    algorithm = build_accepted_algorithm(policy, agreement.task)
+    kind = get_accepted_kind(policy, algorithm.kind)
+    components = decode_components(agreement)
+    check_components(agreement.task, has_components=components is not None)
+    full_data, blocks = load_data(agreement, kind.after_rounds), agreement.plan.blocks
+    if full_data.blocks != blocks:  # what is charged is said by the records themselves
+        raise Declined(Reason.DATA_UNREADABLE, f"Expected blocks {blocks}, got {full_data.blocks}.")
+    data = full_data.project_onto(components)
+    facts = data.facts  # from here on nothing is looked at but what is public
     algorithm = kind.bind(algorithm, facts.columns)
-    check_queries(consent, consent.dataset(agreement.dataset), algorithm)
-    check_computation(consent, agreement.plan, algorithm, kind, facts)
+    check_queries(policy, policy.get_dataset(agreement.dataset), algorithm)
+    check_computation(policy, agreement.plan, algorithm, kind, facts)
     if facts.schema != agreement.schema:
         raise Declined(
             Reason.SCHEMA, f"Expected the schema {facts.schema}, got {agreement.schema!r:.80}."
@@ -80,17 +80,17 @@ def accept(
         )
     state: State = {}
     if agreement.serial:
-        state = state_from(agreement.state, algorithm)
+        state = decode_model_state(agreement.state, algorithm)
         kind.check_state(algorithm, state)
-    return Accepted(agreement=agreement, algorithm=algorithm, holding=holding, state=state)
+    return AcceptedRun(agreement=agreement, algorithm=algorithm, data=data, state=state)
 
 
-def public_facts(
-    asked: Mapping[str, Any],
-    consent: Consent,
+def describe_data(
+    request: Mapping[str, Any],
+    policy: OwnerPolicy,
     *,
     clock: float,
-    holding_of: Callable[[str, str, bool, Mapping[str, Any], Blocks], Holding],
+    load_data: Callable[[str, str, bool, Mapping[str, Any], Blocks], LoadedDataset],
 ) -> dict[str, Any]:
     """Columns, classes and, where it is public, the number of records; nothing about a record.
 
@@ -99,29 +99,29 @@ def public_facts(
         holding_of: the data by name, reading of the label, intercept, public map of features, and
             blocks.
     """
-    theirs = asked["clock"]
-    if not abs(theirs - clock) <= consent.clock_skew_s:
+    server_clock = request["clock"]
+    if not abs(server_clock - clock) <= policy.clock_skew_s:
         raise Declined(
             Reason.CLOCK_SKEW,
-            f"Expected clocks within {consent.clock_skew_s:g} s, they are "
-            f"{theirs - clock:+.0f} s apart.",
+            f"Expected clocks within {policy.clock_skew_s:g} s, they are "
+            f"{server_clock - clock:+.0f} s apart.",
         )
-    dataset = consent.dataset(asked["dataset"])
-    if asked["sizes"] and not consent.discloses_size(dataset):
+    dataset = policy.get_dataset(request["dataset"])
+    if request["sizes"] and not policy.is_size_disclosed(dataset):
         raise Declined(Reason.SIZES_NOT_DISCLOSED, "Expected no question about sizes.")
-    features = features_from(asked["features"], agreed=False)
+    features = parse_feature_map(request["features"], agreed=False)
     try:
-        blocks = checked_blocks(asked["blocks"])
+        blocks = parse_blocks(request["blocks"])
     except ValueError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
-    named = asked["dataset"], asked["label"], asked["intercept"]
-    facts = holding_of(*named, features, blocks).facts
+    reading = request["dataset"], request["label"], request["intercept"]
+    facts = load_data(*reading, features, blocks).facts
     return {
         "features": facts.features,
         "classes": facts.classes,
         "schema": facts.schema,
         "map": facts.map,
-        "records": facts.records if asked["sizes"] else None,
+        "records": facts.records if request["sizes"] else None,
         "asks": dataset.approval_above is not None,
         "clock": clock,
     }

@@ -13,17 +13,20 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.data.budget_blocks import Division
 from parley.client.data.data_sources import SqlQuery
-from parley.client.models.integer_gradients import MOST_RECORDS
-from parley.privacy.accounting.account_certificates import Certificate, default_reserved
+from parley.client.models.integer_gradients import MAX_RECORDS
+from parley.privacy.accounting.account_certificates import (
+    AccountCertificate,
+    compute_reserved_delta,
+)
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.budget import DatasetBudget
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+SectionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
 
-class Part(BaseModel):
+class PolicySection(BaseModel):
     """Base of all parts of `party.toml`: frozen, kebab-case keys, unknown keys refused."""
 
     model_config = ConfigDict(
@@ -34,7 +37,7 @@ class Part(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Total:
+class BudgetTotal:
     """What may be spent for one unit of privacy.
 
     Attributes:
@@ -47,7 +50,7 @@ class Total:
     epsilon_per_job: float
 
 
-class DataSet(Part):
+class DatasetConfig(PolicySection):
     """One data set that the party serves, under the name of its section, with its budget."""
 
     path: str = Field(
@@ -95,13 +98,13 @@ class DataSet(Part):
         description="With prepared: the digest of the public map that made its rows, which jobs "
         "must name; empty: none did.",
     )
-    epsilon: Positive = Field(
+    epsilon: PositiveFloat = Field(
         description="Total epsilon of everything ever released from it. Fixed at its first use."
     )
     delta: float = Field(
         ge=0, lt=1, description="Total delta, at which epsilon is counted. Fixed at its first use."
     )
-    epsilon_per_job: Positive | None = Field(
+    epsilon_per_job: PositiveFloat | None = Field(
         None,
         description="Largest epsilon of one job, at the same delta, counted as if its releases "
         "were fixed beforehand; left out: the total.",
@@ -163,7 +166,7 @@ class DataSet(Part):
     most_records: int = Field(
         1_000_000,
         ge=1,
-        le=MOST_RECORDS,
+        le=MAX_RECORDS,
         description="Where its number of records is private (unit party, party-epsilon, or "
         "add-or-remove-one): a public number that it never exceeds. Whether a map of features "
         "fits this machine's memory is decided by it, so that no answer tells the number itself.",
@@ -181,7 +184,7 @@ class DataSet(Part):
         "while another block has an equal one. `parley party DIR --check` counts them: it cannot "
         "tell them from records that changed their block, which must never count here.",
     )
-    party_epsilon: Positive | None = Field(
+    party_epsilon: PositiveFloat | None = Field(
         None,
         description="With unit = record: a second total, for everything that this party holds in "
         "the data set. With it only jobs with privacy.unit = 'both' are accepted, which charge "
@@ -190,25 +193,25 @@ class DataSet(Part):
     party_delta: float | None = Field(
         None, gt=0, lt=1, description="The delta at which party-epsilon is counted."
     )
-    party_epsilon_per_job: Positive | None = Field(
+    party_epsilon_per_job: PositiveFloat | None = Field(
         None, description="Largest epsilon of one job by party-delta; left out: the total."
     )
 
     @model_validator(mode="after")
-    def _check(self) -> DataSet:
+    def _check(self) -> DatasetConfig:
         if [self.path, self.prepared, self.source].count("") != 2:
             raise ValueError("Expected one of path, source and prepared, got several or none.")
         if self.source:
             SqlQuery(database=self.source, query=self.query)
         elif self.query:
             raise ValueError("Expected source, a database, with query, got none.")
-        if self.raw != bool(self.data_schema):
+        if self.is_raw != bool(self.data_schema):
             raise ValueError("Expected a schema with path or source, and only with them.")
-        if self.classes == 1 or (self.classes and self.raw):
+        if self.classes == 1 or (self.classes and self.is_raw):
             raise ValueError("Expected classes >= 2, and only with prepared: a schema lists them.")
         if self.held_out and self.held_out in {self.path, self.prepared, self.query}:
             raise ValueError("Expected other records as held-out than those learned from, got one.")
-        if self.map and self.raw:
+        if self.map and self.is_raw:
             raise ValueError("Expected a map with prepared rows alone: a job names one for others.")
         if (self.party_epsilon is None) != (self.party_delta is None):
             raise ValueError("Expected party-epsilon and party-delta together, got one of them.")
@@ -216,7 +219,9 @@ class DataSet(Part):
             raise ValueError("Expected party-epsilon with party-epsilon-per-job, got none.")
         if self.party_epsilon is not None and self.unit is not Unit.RECORD:
             raise ValueError(f"Expected unit = record with party-epsilon, got {self.unit}.")
-        if self.block_column and (self.prepared or self.private_sizes or self.unit != Unit.RECORD):
+        if self.block_column and (
+            self.prepared or self.has_private_size or self.unit != Unit.RECORD
+        ):
             raise ValueError(
                 "Expected path, unit = record, replace-one and no party-epsilon with block-column: "
                 "a party, or a person, has records in several blocks, and sizes are public."
@@ -224,7 +229,7 @@ class DataSet(Part):
         self._check_persons()
         return self
 
-    def division(self, blocks: Blocks) -> Division | None:
+    def get_division(self, blocks: Blocks) -> Division | None:
         """How its records are divided, and which of them a job reads.
 
         Raises:
@@ -238,21 +243,21 @@ class DataSet(Part):
         return Division(column=self.block_column, read=blocks) if self.block_column else None
 
     def _check_persons(self) -> None:
-        given = bool(self.id), self.records_per_id is not None
-        wanted = self.unit is Unit.PERSON
-        if given != (wanted, wanted):
+        present = bool(self.id), self.records_per_id is not None
+        is_person = self.unit is Unit.PERSON
+        if present != (is_person, is_person):
             raise ValueError(
                 "Expected id and records-per-id with unit = person, both, and with no other unit."
             )
-        if wanted and not self.raw:
+        if is_person and not self.is_raw:
             raise ValueError("Expected path or source with unit = person, got prepared rows.")
 
     @property
-    def raw(self) -> bool:
+    def is_raw(self) -> bool:
         """Whether a schema reads its records; else they were prepared elsewhere."""
         return not self.prepared
 
-    def records(self, folder: Path) -> Path | SqlQuery:
+    def locate_records(self, folder: Path) -> Path | SqlQuery:
         """Where its records are; `folder` is the party's."""
         if self.source:
             return SqlQuery(
@@ -263,31 +268,31 @@ class DataSet(Part):
             )
         return folder / (self.path or self.prepared)
 
-    def of_held_out(self) -> DataSet:
+    def to_held_out(self) -> DatasetConfig:
         """The same with the records that it holds out in place of those it learns from."""
         if not self.held_out:
             raise Declined(
                 Reason.DATA_UNREADABLE, "Expected held-out in the data set's section, got none."
             )
-        place = "path" if self.path else "query" if self.source else "prepared"
-        return self.model_copy(update={place: self.held_out, "held_out": ""})
+        key = "path" if self.path else "query" if self.source else "prepared"
+        return self.model_copy(update={key: self.held_out, "held_out": ""})
 
     @property
-    def private_sizes(self) -> bool:
+    def has_private_size(self) -> bool:
         """Whether its number of records is among what its budgets hide."""
-        added = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-        return added or Unit.PARTY in self.totals
+        can_add_records = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+        return can_add_records or Unit.PARTY in self.totals
 
     @property
-    def private_most(self) -> int:
+    def private_size_bound(self) -> int:
         """What its number of records never exceeds, where that is private; 0: it is public."""
-        return self.most_records if self.private_sizes else 0
+        return self.most_records if self.has_private_size else 0
 
     @property
-    def totals(self) -> dict[Unit, Total]:
+    def totals(self) -> dict[Unit, BudgetTotal]:
         """What everything ever released from it may spend, for each unit that has a total."""
         totals = {
-            self.unit: Total(
+            self.unit: BudgetTotal(
                 neighbouring=self.neighbouring,
                 epsilon=self.epsilon,
                 delta=self.delta,
@@ -295,7 +300,7 @@ class DataSet(Part):
             )
         }
         if self.party_epsilon is not None and self.party_delta is not None:
-            totals[Unit.PARTY] = Total(
+            totals[Unit.PARTY] = BudgetTotal(
                 neighbouring=Neighbouring.REPLACE_ONE,
                 epsilon=self.party_epsilon,
                 delta=self.party_delta,
@@ -303,13 +308,13 @@ class DataSet(Part):
             )
         return totals
 
-    def budgets(
+    def build_budgets(
         self,
         name: str,
         fingerprint: str,
         contents: str = "",
         rows: NDArray[np.uint64] | None = None,
-        reads: Blocks = (),
+        read_blocks: Blocks = (),
         *,
         queries: bool = False,
         sampled: bool = False,
@@ -326,26 +331,26 @@ class DataSet(Part):
                 fingerprint=fingerprint,
                 contents=contents,
                 rows=rows,
-                reads=reads,
+                reads=read_blocks,
                 unit=unit,
                 neighbouring=total.neighbouring,
                 epsilon=total.epsilon,
                 delta=total.delta,
-                certificate=self._certificate(total.delta, queries=queries),
-                reserved_delta=self._reserved(total.delta, sampled=sampled),
+                certificate=self._choose_certificate(total.delta, queries=queries),
+                reserved_delta=self._compute_reserved_delta(total.delta, sampled=sampled),
                 insists=self.certificate != "auto",
             )
             for unit, total in self.totals.items()
         )
 
-    def _certificate(self, delta: float, *, queries: bool) -> Certificate:
+    def _choose_certificate(self, delta: float, *, queries: bool) -> AccountCertificate:
         if self.certificate != "auto":
-            return Certificate(self.certificate)
+            return AccountCertificate(self.certificate)
         if not delta:
-            return Certificate.PURE
-        return Certificate.ZCDP if queries else Certificate.GAUSSIAN
+            return AccountCertificate.PURE
+        return AccountCertificate.ZCDP if queries else AccountCertificate.GAUSSIAN
 
-    def _reserved(self, delta: float, *, sampled: bool) -> float:
+    def _compute_reserved_delta(self, delta: float, *, sampled: bool) -> float:
         if self.reserved_delta is None:
-            return default_reserved(delta, sampled=sampled)
+            return compute_reserved_delta(delta, sampled=sampled)
         return self.reserved_delta * (delta / self.delta) if self.delta else 0.0

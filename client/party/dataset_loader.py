@@ -21,26 +21,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.second_moments import projected
-from parley.client.contract.feature_map import prepared_schema
+from parley.client.algorithms.second_moments import project_rows
+from parley.client.contract.feature_map import compute_prepared_schema
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.data.binary_files import read_arrays
 from parley.client.data.budget_blocks import Division, NoRecords
 from parley.client.data.cell_parsing import LABEL_READERS
-from parley.client.data.content_digest import of_rows, row_digests
-from parley.client.data.data_sources import Source, name_of
-from parley.client.data.memory_limit import room_for
+from parley.client.data.content_digest import digest_rows, get_row_digests
+from parley.client.data.data_sources import Source, get_source_name
+from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.raw_party_block import Persons, TableBlock, of_persons, read_table_block
+from parley.client.data.raw_party_block import (
+    PersonIds,
+    RawPartyBlock,
+    limit_person_records,
+    read_raw_party_block,
+)
 from parley.client.data.raw_table import DataError
-from parley.client.data.records import as_classes, read_records
+from parley.client.data.records import read_records, to_classes
 from parley.client.data.schema import Schema, SchemaError, load_public_schema
-from parley.client.features.base import FeatureError, FeatureMap, Features
-from parley.client.features.row_preparation import mapped, prepared_rows
-from parley.client.models.linear_losses import Softmax
+from parley.client.features.base import BoundFeatureMap, FeatureError, FeatureMap
+from parley.client.features.row_preparation import build_prepared_rows, compute_features
+from parley.client.models.linear_losses import SoftmaxLoss
 from parley.client.models.linear_models import LinearModel
-from parley.client.models.row_quantization import cut_rows
-from parley.client.party.dataset_config import DataSet
+from parley.client.models.row_quantization import quantize_rows
+from parley.client.party.dataset_config import DatasetConfig
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.block_composition import Blocks
 from parley.safe_io.os_errors import describe_cause
@@ -48,12 +53,12 @@ from parley.safe_io.os_errors import describe_cause
 RAW_COLUMNS = "columns"
 """The reading of no label: raw columns, for queries."""
 
-_PIECE = 8192
+_CHUNK_ROWS = 8192
 """Rows prepared at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class DatasetFacts:
     """What is public of a data set: what may be told of it, and all that a refusal may depend on.
 
     Attributes:
@@ -66,14 +71,14 @@ class Facts:
     width: int
     classes: int
     records: int | None
-    most: int
+    max_records: int
     schema: str
     map: str
     columns: Schema | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Holding:
+class LoadedDataset:
     """One data set of the party, ready to learn from.
 
     Attributes:
@@ -102,11 +107,11 @@ class Holding:
     row_digests: NDArray[np.uint64] | None = None
     map: str = ""
     blocks: Blocks = ()
-    table: TableBlock | None = None
+    table: RawPartyBlock | None = None
     most_records: int = 0
     components: NDArray[np.float64] | None = None
 
-    def on(self, components: NDArray[np.float64] | None) -> Holding:
+    def project_onto(self, components: NDArray[np.float64] | None) -> LoadedDataset:
         """The same, learned from on `[p, k]` components, if there are any."""
         if components is None:
             return self
@@ -118,20 +123,20 @@ class Holding:
         return replace(self, components=components)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> DatasetFacts:
         """What is public of it."""
-        return Facts(
+        return DatasetFacts(
             features=self.features,
             width=(self.rows if self.components is None else self.components).shape[1],
             classes=self.classes,
             records=None if self.most_records else len(self.labels),
-            most=self.most_records or len(self.labels),
+            max_records=self.most_records or len(self.labels),
             schema=self.schema,
             map=self.map,
             columns=None if self.table is None else self.table.schema,
         )
 
-    def block(self, algorithm: FederatedAlgorithm) -> Any:
+    def to_block(self, algorithm: FederatedAlgorithm) -> Any:
         """The party as a block of one, labels as the algorithm's model takes them.
 
         A label that the model is not defined for is taken as the nearest that it is: a refusal,
@@ -141,26 +146,26 @@ class Holding:
             return self.table
         model = algorithm.model
         if isinstance(model, LinearModel):
-            labels = model.loss.nearest(self.labels)
+            labels = model.loss.to_nearest_labels(self.labels)
         elif self.classes:
-            labels = Softmax(classes=self.classes).nearest(self.labels)
+            labels = SoftmaxLoss(classes=self.classes).to_nearest_labels(self.labels)
         else:
-            labels = as_classes(self.labels, 0)[0]
-        rows = self.rows if self.components is None else projected(self.rows, self.components)
+            labels = to_classes(self.labels, 0)[0]
+        rows = self.rows if self.components is None else project_rows(self.rows, self.components)
         return PartyBlock(features=rows, labels=labels, offsets=np.array([0, len(labels)]))
 
 
-def file_fingerprint(path: Path) -> str:
+def compute_file_fingerprint(path: Path) -> str:
     """Names the data by their bytes: another schema, model or use does not start a new budget."""
     try:
         with path.open("rb") as file:
             return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise _unreadable(path, describe_cause(error)) from error
+        raise _build_unreadable_error(path, describe_cause(error)) from error
 
 
-def load_holding(
-    dataset: DataSet,
+def load_dataset(
+    dataset: DatasetConfig,
     folder: Path,
     *,
     label: str,
@@ -169,7 +174,7 @@ def load_holding(
     slowest_ms: float = math.inf,
     secret: bytes = b"checked",
     blocks: Blocks = (),
-) -> Holding:
+) -> LoadedDataset:
     """Reads and prepares a data set.
 
     Args:
@@ -188,110 +193,116 @@ def load_holding(
     """
     if label not in (*LABEL_READERS, "network", RAW_COLUMNS):
         raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
-    source, division = dataset.records(folder), dataset.division(blocks)
+    source, division = dataset.locate_records(folder), dataset.get_division(blocks)
     # Rows of a database are named by what they hold.
-    fingerprint = file_fingerprint(source) if isinstance(source, Path) else ""
+    fingerprint = compute_file_fingerprint(source) if isinstance(source, Path) else ""
     if label == RAW_COLUMNS:
-        return replace(_raw(dataset, folder, source, fingerprint, secret, division), blocks=blocks)
+        return replace(
+            _load_raw(dataset, folder, source, fingerprint, secret, division), blocks=blocks
+        )
     if dataset.unit is Unit.PERSON:
         raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
     if dataset.prepared and isinstance(source, Path):
-        return _of_prepared(dataset, source, fingerprint, intercept=intercept)
-    with _declining():
+        return _load_prepared(dataset, source, fingerprint, intercept=intercept)
+    with _decline_data_errors():
         schema = load_public_schema(folder / dataset.data_schema)
         if division is not None:
             division.check(schema)
     if label not in LABEL_READERS:  # a network's: classes where there are some
         label = "softmax" if schema.classes else "logistic"
-    with _declining(of_schema=Reason.MODEL):
-        read = schema if features is None else schema.unscaled
-        records = read_records(source, read, label, division=division)
+    with _decline_data_errors(schema_reason=Reason.MODEL):
+        read_schema = schema if features is None else schema.unscaled
+        records = read_records(source, read_schema, label, division=division)
     raw: NDArray[np.floating] = records.features
     contents = "" if records.contents is None else str(records.contents)
     fingerprint = fingerprint or contents
-    most = _check_size(dataset, len(raw), name_of(source))
+    max_records = _check_size(dataset, len(raw), get_source_name(source))
     if features is not None:
-        raw = _features_of(
+        raw = _compute_features(
             records.features,
             features,
             schema,
-            name_of(source),
+            get_source_name(source),
             folder=folder,
-            slowest=slowest_ms,
-            most=most,
+            max_ms=slowest_ms,
+            max_records=max_records,
             # Files of features are named by it: no name of a file is a digest of records alone.
             fingerprint=hashlib.blake2b(
                 "\0".join([fingerprint, contents, *blocks]).encode(), key=secret
             ).hexdigest(),
         )
-    return Holding(
-        rows=prepared_rows(raw, intercept=intercept),
+    return LoadedDataset(
+        rows=build_prepared_rows(raw, intercept=intercept),
         labels=records.labels,
         features=raw.shape[1],
         classes=schema.classes,
         fingerprint=fingerprint,
         schema=schema.digest,
         contents=contents,
-        row_digests=row_digests(records.contents),
+        row_digests=get_row_digests(records.contents),
         map="" if features is None else features.digest,
         blocks=blocks,
-        most_records=dataset.private_most,
+        most_records=dataset.private_size_bound,
     )
 
 
-def _of_prepared(dataset: DataSet, path: Path, fingerprint: str, *, intercept: bool) -> Holding:
+def _load_prepared(
+    dataset: DatasetConfig, path: Path, fingerprint: str, *, intercept: bool
+) -> LoadedDataset:
     """Rows that their owner prepared; raises as `load_holding`."""
-    rows, labels = _prepared(path, np.float32 if dataset.map else np.float64)
+    rows, labels = _read_prepared(path, np.float32 if dataset.map else np.float64)
     _check_size(dataset, len(rows), path)
-    contents = of_rows(rows, labels)
+    contents = digest_rows(rows, labels)
     width = rows.shape[1] - intercept
-    return Holding(
+    return LoadedDataset(
         rows=rows,
         labels=labels,
         features=width,
         classes=dataset.classes,
         fingerprint=fingerprint,
-        schema=prepared_schema(width, dataset.classes),
+        schema=compute_prepared_schema(width, dataset.classes),
         contents=str(contents),
         row_digests=contents.digests,
         map=dataset.map,
-        most_records=dataset.private_most,
+        most_records=dataset.private_size_bound,
     )
 
 
-def _check_size(dataset: DataSet, records: int, path: str | Path) -> int:
+def _check_size(dataset: DatasetConfig, records: int, path: str | Path) -> int:
     """The most records that it may have by public knowledge: its own number, or its owner's."""
-    most = dataset.private_most or records
-    if records > most:
-        raise _unreadable(path, f"expected at most most-records = {most} records")
-    return most
+    max_records = dataset.private_size_bound or records
+    if records > max_records:
+        raise _build_unreadable_error(
+            path, f"expected at most most-records = {max_records} records"
+        )
+    return max_records
 
 
-def _features_of(
+def _compute_features(
     cells: NDArray[np.float64],
     features: FeatureMap,
     schema: Schema,
     path: str | Path,
     *,
     folder: Path,
-    slowest: float,
-    most: int,
+    max_ms: float,
+    max_records: int,
     fingerprint: str,
 ) -> NDArray[np.float32]:
     """`[N, q]` of `[N, p]` cells, N ≤ `most` as is publicly known; raises as `load_holding`."""
-    room = room_for(schema.file.max_gib)
+    memory = compute_memory_limit(schema.file.max_gib)
 
-    def check(made: Features) -> None:
-        room.check_records(most, features=made.width, path=path)
-        taken = 1e3 * made.seconds_a_record(schema.dimension)
-        if taken > slowest:
+    def check(made: BoundFeatureMap) -> None:
+        memory.check_records(max_records, features=made.width, path=path)
+        taken = 1e3 * made.measure_record_seconds(schema.dimension)
+        if taken > max_ms:
             raise FeatureError(
-                f"Expected a map of at most {slowest:g} ms a record, got {taken:.3g} ms: "
+                f"Expected a map of at most {max_ms:g} ms a record, got {taken:.3g} ms: "
                 "feature-ms-at-most of party.toml allows more."
             )
 
-    with _declining():
-        return mapped(
+    with _decline_data_errors():
+        return compute_features(
             features,
             schema,
             cells,
@@ -301,24 +312,24 @@ def _features_of(
         )
 
 
-def _raw(
-    dataset: DataSet,
+def _load_raw(
+    dataset: DatasetConfig,
     folder: Path,
     source: Source,
     fingerprint: str,
     secret: bytes,
     division: Division | None,
-) -> Holding:
+) -> LoadedDataset:
     """Columns as they are, for queries."""
     if dataset.prepared:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
-    with _declining():
+    with _decline_data_errors():
         schema = load_public_schema(folder / dataset.data_schema)
-        table = _bounded(source, schema, dataset, secret, division)
+        table = _read_bounded_table(source, schema, dataset, secret, division)
         if division is not None and not table.records:
-            raise NoRecords(division.read, path=name_of(source))
-    _check_size(dataset, table.records, name_of(source))
-    return Holding(
+            raise NoRecords(division.read, path=get_source_name(source))
+    _check_size(dataset, table.records, get_source_name(source))
+    return LoadedDataset(
         rows=np.empty((table.records, 0)),
         labels=np.empty(table.records),
         features=max(len(table.columns), 1),
@@ -328,21 +339,21 @@ def _raw(
         contents=str(table.contents),
         row_digests=table.row_digests,
         table=table,
-        most_records=dataset.private_most,
+        most_records=dataset.private_size_bound,
     )
 
 
-def _bounded(
-    source: Source, schema: Schema, dataset: DataSet, secret: bytes, division: Division | None
-) -> TableBlock:
+def _read_bounded_table(
+    source: Source, schema: Schema, dataset: DatasetConfig, secret: bytes, division: Division | None
+) -> RawPartyBlock:
     """Raw columns of at most so many records of each person, where persons count."""
     if dataset.records_per_id is None:
-        return read_table_block([source], schema, division=division)
-    persons = Persons(column=dataset.id, most=dataset.records_per_id, key=secret)
-    return of_persons(read_table_block([source], schema, persons=persons), persons)
+        return read_raw_party_block([source], schema, division=division)
+    persons = PersonIds(column=dataset.id, max_records=dataset.records_per_id, key=secret)
+    return limit_person_records(read_raw_party_block([source], schema, persons=persons), persons)
 
 
-def _prepared(
+def _read_prepared(
     path: Path, precision: type[np.floating]
 ) -> tuple[NDArray[np.floating], NDArray[Any]]:
     def choose(names: list[str]) -> list[str]:
@@ -350,37 +361,39 @@ def _prepared(
             raise DataError("arrays `features` and `labels`", str(names), path=path)
         return ["features", "labels"]
 
-    with _declining():
-        arrays = read_arrays(path, choose, room_for(math.inf))
+    with _decline_data_errors():
+        arrays = read_arrays(path, choose, compute_memory_limit(math.inf))
     rows, labels = arrays["features"], arrays["labels"]
-    shaped = rows.ndim == 2 and labels.shape == rows.shape[:1] and rows.size > 0
-    if not shaped or rows.dtype != precision:
+    has_shape = rows.ndim == 2 and labels.shape == rows.shape[:1] and rows.size > 0
+    if not has_shape or rows.dtype != precision:
         expected = f"expected `features` [n, p] of {precision.__name__} and `labels` [n]"
-        raise _unreadable(path, expected)
+        raise _build_unreadable_error(path, expected)
     if labels.dtype.kind not in "if":
-        raise _unreadable(path, f"expected numbers as labels, got dtype {labels.dtype}")
+        raise _build_unreadable_error(path, f"expected numbers as labels, got dtype {labels.dtype}")
     if len(missing := np.flatnonzero(~np.isfinite(labels))):
-        places = ", ".join(str(row + 1) for row in missing[:10])
+        row_numbers = ", ".join(str(row + 1) for row in missing[:10])
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
-        raise _unreadable(path, f"expected finite numbers as labels; not so in rows {places}{more}")
+        raise _build_unreadable_error(
+            path, f"expected finite numbers as labels; not so in rows {row_numbers}{more}"
+        )
     # A little above 1 by rounding, and no more.
     longest = 1 + (rows.shape[1] + 8) * 2.0**-52
-    whole = np.empty(rows.shape, precision)
-    for begin in range(0, len(rows), _PIECE):
-        piece = np.asarray(rows[begin : begin + _PIECE], np.float64)
-        if not (np.sqrt(np.vecdot(piece, piece)) <= longest).all():  # NaN is not
-            raise _unreadable(path, "expected finite rows of norm at most 1")
-        whole[begin : begin + _PIECE] = cut_rows(piece)
-    return whole, labels
+    quantized = np.empty(rows.shape, precision)
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        chunk = np.asarray(rows[start : start + _CHUNK_ROWS], np.float64)
+        if not (np.sqrt(np.vecdot(chunk, chunk)) <= longest).all():  # NaN is not
+            raise _build_unreadable_error(path, "expected finite rows of norm at most 1")
+        quantized[start : start + _CHUNK_ROWS] = quantize_rows(chunk)
+    return quantized, labels
 
 
 @contextmanager
-def _declining(of_schema: Reason = Reason.DATA_UNREADABLE) -> Iterator[None]:
+def _decline_data_errors(schema_reason: Reason = Reason.DATA_UNREADABLE) -> Iterator[None]:
     """Faults of files, schemas and maps as a party's refusals."""
     try:
         yield
     except SchemaError as error:
-        raise Declined(of_schema, str(error)) from error
+        raise Declined(schema_reason, str(error)) from error
     except FeatureError as error:
         raise Declined(Reason.MODEL, str(error)) from error
     except NoRecords as error:
@@ -389,5 +402,5 @@ def _declining(of_schema: Reason = Reason.DATA_UNREADABLE) -> Iterator[None]:
         raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
 
 
-def _unreadable(path: str | Path, detail: str) -> Declined:
+def _build_unreadable_error(path: str | Path, detail: str) -> Declined:
     return Declined(Reason.DATA_UNREADABLE, f"{path}: {detail}")

@@ -11,48 +11,60 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.party.accepted_run import Accepted
-from parley.client.party.dataset_config import DataSet
-from parley.client.party.release_charge import charged, entries_of, register
+from parley.client.party.accepted_run import AcceptedRun
+from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.release_charge import build_entries, list_charged_entries, register_dataset
 from parley.privacy.accounting.account_certificates import BUDGET_TOLERANCE
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.recorded_entries import RecordedEntry
 
 
-def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party: str) -> None:
+def check_budget(
+    ledger: Ledger, dataset: DatasetConfig, accepted: AcceptedRun, *, party: str
+) -> None:
     """Whether the owner's limits and what is left of the budget hold the whole run.
 
     The data set is registered in the party's ledger.
     """
-    agreed, plan = accepted.agreement, accepted.agreement.plan
-    name = dataset.account or agreed.dataset
-    spent = spent_before(ledger, plan, name=name)
-    check_job(dataset, plan, releases=agreed.rounds, spent=spent)
-    register(ledger, dataset, name=name, holding=accepted.holding, plan=plan)
-    check_room(ledger, dataset, plan, name=name, party=party, rounds=agreed.rounds)
+    agreement, plan = accepted.agreement, accepted.agreement.plan
+    account = dataset.account or agreement.dataset
+    spent = compose_earlier_charges(ledger, plan, account=account)
+    check_job(dataset, plan, releases=agreement.rounds, spent=spent)
+    register_dataset(ledger, dataset, account=account, data=accepted.data, plan=plan)
+    check_remaining_budget(
+        ledger, dataset, plan, account=account, party=party, rounds=agreement.rounds
+    )
 
 
 def check_job(
-    dataset: DataSet, plan: ReleasePlan, *, releases: int, spent: Mapping[Unit, Composition]
+    dataset: DatasetConfig, plan: ReleasePlan, *, releases: int, spent: Mapping[Unit, Composition]
 ) -> None:
     """Refuses a job that would spend more than one job may, for any unit."""
     for unit, total in dataset.totals.items():
-        before = spent.get(unit, Composition.empty())
-        _, epsilon = before.add(plan.event(unit), count=releases).epsilon(total.delta)
+        earlier = spent.get(unit, Composition.create_empty())
+        _, epsilon = earlier.add(plan.compute_event(unit), count=releases).compute_lowest_epsilon(
+            total.delta
+        )
         if not epsilon <= total.epsilon_per_job * (1 + BUDGET_TOLERANCE):
             raise Declined(
                 Reason.BUDGET_EXHAUSTED,
-                f"Expected at most ε = {as_written(total.epsilon_per_job)} of one job (unit "
-                f"{unit}), got {shown_up(epsilon)}.",
+                f"Expected at most ε = {format_exact(total.epsilon_per_job)} of one job (unit "
+                f"{unit}), got {format_rounded_up(epsilon)}.",
             )
 
 
-def check_room(
-    ledger: Ledger, dataset: DataSet, plan: ReleasePlan, *, name: str, party: str, rounds: int
+def check_remaining_budget(
+    ledger: Ledger,
+    dataset: DatasetConfig,
+    plan: ReleasePlan,
+    *,
+    account: str,
+    party: str,
+    rounds: int,
 ) -> None:
     """Refuses a job that the budget does not cover to its end, before its first round; or with
     which a record would be in more releases than the owner allows, however little each costs.
@@ -60,47 +72,61 @@ def check_room(
     Nothing is set aside, since a server that never comes back would hold it for ever. Of two jobs
     at once, the later one may therefore find in a round that the other has spent the budget.
     """
-    entries = entries_of(plan, name, party)
-    left = unpaid(ledger, plan, name=name, rounds=rounds)
-    claims = {entry.key: ((entry.event, left),) for entry in entries}
+    entries = build_entries(plan, account, party)
+    unpaid = count_unpaid_releases(ledger, plan, account=account, rounds=rounds)
+    claims = {entry.key: ((entry.event, unpaid),) for entry in entries}
     try:
-        ledger.check_room(plan.run_id, claims, plan.blocks)
+        ledger.check_hold(plan.run_id, claims, plan.blocks)
     except BudgetExceeded as error:
         raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
     except LedgerConflict as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
-    spent = [own.charged.of(()) for own in ledger.totals() if own.key in claims]
-    made = max(each.releases for blocks in spent for each in blocks.values())
-    if made + left > dataset.most_releases:
+    spent = [
+        budget_account.charged.get_compositions(())
+        for budget_account in ledger.list_accounts()
+        if budget_account.key in claims
+    ]
+    releases_made = max(
+        block_account.releases for blocks in spent for block_account in blocks.values()
+    )
+    if releases_made + unpaid > dataset.most_releases:
         raise Declined(
             Reason.BUDGET_EXHAUSTED,
-            f"Expected at most {dataset.most_releases} releases of data set {name!r} "
-            f"(most-releases), got {made} before this job's {left}.",
+            f"Expected at most {dataset.most_releases} releases of data set {account!r} "
+            f"(most-releases), got {releases_made} before this job's {unpaid}.",
         )
 
 
-def check_round(dataset: DataSet, plan: ReleasePlan, *, known: Sequence[RecordedEntry]) -> None:
+def check_round(
+    dataset: DatasetConfig, plan: ReleasePlan, *, charged: Sequence[RecordedEntry]
+) -> None:
     """Refuses a round that is not among what its run was charged, and would spend more than one
     job may."""
-    if all(each.entry.index != plan.round_number for each in known):
-        check_job(dataset, plan, releases=1, spent=_spent(known))
+    if all(recorded.entry.index != plan.round_number for recorded in charged):
+        check_job(dataset, plan, releases=1, spent=_compose_entries(charged))
 
 
-def unpaid(ledger: Ledger, plan: ReleasePlan, *, name: str, rounds: int) -> int:
+def count_unpaid_releases(ledger: Ledger, plan: ReleasePlan, *, account: str, rounds: int) -> int:
     """How many of a plan's releases are not charged yet: each to all of the data's budgets."""
-    paid = {each.entry.index for each in charged(ledger, plan.run_id, name)}
+    paid = {recorded.entry.index for recorded in list_charged_entries(ledger, plan.run_id, account)}
     return len(set(range(plan.round_number, plan.round_number + rounds)) - paid)
 
 
-def spent_before(ledger: Ledger, plan: ReleasePlan, *, name: str) -> dict[Unit, Composition]:
+def compose_earlier_charges(
+    ledger: Ledger, plan: ReleasePlan, *, account: str
+) -> dict[Unit, Composition]:
     """What a run was charged for the releases before those of a plan; often nothing."""
-    found = charged(ledger, plan.run_id, name)
-    return _spent(each for each in found if each.entry.index < plan.round_number)
+    recorded_entries = list_charged_entries(ledger, plan.run_id, account)
+    return _compose_entries(
+        recorded for recorded in recorded_entries if recorded.entry.index < plan.round_number
+    )
 
 
-def _spent(found: Iterable[RecordedEntry]) -> dict[Unit, Composition]:
+def _compose_entries(recorded_entries: Iterable[RecordedEntry]) -> dict[Unit, Composition]:
     spent: dict[Unit, Composition] = {}
-    counts = Counter((each.entry.key.unit, each.entry.event) for each in found)
+    counts = Counter(
+        (recorded.entry.key.unit, recorded.entry.event) for recorded in recorded_entries
+    )
     for (unit, event), count in counts.items():
-        spent[unit] = spent.get(unit, Composition.empty()).add(event, count=count)
+        spent[unit] = spent.get(unit, Composition.create_empty()).add(event, count=count)
     return spent

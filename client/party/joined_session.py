@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.party_protocol import Declined, Frame, Reason
+from parley.client.contract.party_protocol import Declined, MessageFrame, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.secure_agg.messages import Roster, RoundStart, decode
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joined:
+class JoinedSession:
     """One session of one run.
 
     Attributes:
@@ -34,15 +34,15 @@ class Joined:
         return self.agreement.session
 
     @classmethod
-    def from_request(cls, frame: Frame, *, identities: tuple[bytes, ...]) -> Joined:
+    def from_request(cls, frame: MessageFrame, *, identities: tuple[bytes, ...]) -> JoinedSession:
         """What a join request asks for; see `Agreement.proposed`."""
         components = frame.blobs[0]
         return cls(
-            agreement=Agreement.proposed(frame.head, components=components, identities=identities)
+            agreement=Agreement.from_head(frame.head, components=components, identities=identities)
         )
 
     @classmethod
-    def from_file(cls, frame: Frame, *, identities: tuple[bytes, ...]) -> Joined:
+    def from_file(cls, frame: MessageFrame, *, identities: tuple[bytes, ...]) -> JoinedSession:
         """The session that `to_file` wrote."""
         joined = cls.from_request(frame, identities=identities)
         present = bytes.fromhex(frame.head["present"])
@@ -53,33 +53,36 @@ class Joined:
             state=frame.blobs[1],
         )
 
-    def to_file(self) -> Frame:
+    def to_file(self) -> MessageFrame:
         """Everything, secrets included."""
         head = {
-            **self.agreement.head(),
+            **self.agreement.build_head(),
             "present": self.agreement.present.hex(),
             "release": self.release.hex(),
         }
-        return Frame(kind="join", head=head, blobs=(self.agreement.components, self.state))
+        return MessageFrame(kind="join", head=head, blobs=(self.agreement.components, self.state))
 
-    def with_roster(self, message: bytes) -> Joined:
+    def with_roster(self, message: bytes) -> JoinedSession:
         """The same with the parties of a Roster message present."""
         present = decode(self.agreement.parameters, message, Roster).present
         return replace(self, agreement=replace(self.agreement, present=present))
 
-    def at_round(self, plan: ReleasePlan, *, message: bytes, state: bytes) -> Agreement:
+    def build_round_agreement(
+        self, plan: ReleasePlan, *, message: bytes, state: bytes
+    ) -> Agreement:
         """What is agreed to for one round."""
-        agreed = self.agreement
-        if plan != agreed.plan.at_round(plan.round_number).at_step(plan.step):
-            joined, asked = agreed.plan.to_json(), plan.to_json()
-            parts = [
+        agreement = self.agreement
+        if plan != agreement.plan.with_round(plan.round_number).with_step(plan.step):
+            joined_plan, proposed_plan = agreement.plan.to_json(), plan.to_json()
+            changed_fields = [
                 name
-                for name, value in asked.items()
-                if name not in {"round_number", "step"} and joined[name] != value
+                for name, value in proposed_plan.items()
+                if name not in {"round_number", "step"} and joined_plan[name] != value
             ]
             raise Declined(
                 Reason.PLAN_CHANGED,
-                f"Expected the plan of the join, got one with another {' and '.join(parts)}.",
+                "Expected the plan of the join, got one with another "
+                f"{' and '.join(changed_fields)}.",
             )
-        serial = decode(agreed.parameters, message, RoundStart).round_number
-        return replace(agreed, plan=plan, serial=serial, state=state)
+        serial = decode(agreement.parameters, message, RoundStart).round_number
+        return replace(agreement, plan=plan, serial=serial, state=state)

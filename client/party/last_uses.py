@@ -17,7 +17,7 @@ the machine was off is not counted.
     ...     at[0] = Uptime(boot="b", seconds=5.0)
     ...     uses.note("session-3")
     ...     at[0] = Uptime(boot="b", seconds=8.0)
-    ...     uses.ages()
+    ...     uses.compute_ages()
     {'session-1': 63.0, 'session-2': 3.0, 'session-3': 3.0}
 """
 
@@ -43,7 +43,7 @@ class Uptime:
 
 
 @cache
-def _boot() -> str:
+def _read_boot_id() -> str:
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -52,7 +52,7 @@ def _boot() -> str:
 
 def read_uptime() -> Uptime:
     """Return the present moment; processes of one machine agree on it."""
-    return Uptime(boot=_boot(), seconds=time.clock_gettime(_CLOCK))
+    return Uptime(boot=_read_boot_id(), seconds=time.clock_gettime(_CLOCK))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class LastUses:
     path: Path
     uptime: Callable[[], Uptime]
 
-    def ages(self) -> dict[str, float]:
+    def compute_ages(self) -> dict[str, float]:
         """Return the seconds since each file was last written, of all files that were noted."""
         now, (last, noted) = self.uptime(), self._read()
         # Of another start of the machine, or of a clock that began again: only what had passed.
@@ -77,11 +77,11 @@ class LastUses:
 
     def note(self, *names: str) -> None:
         """Note that these files are written now; the others grow older."""
-        self._write(self.ages() | dict.fromkeys(names, 0.0))
+        self._write(self.compute_ages() | dict.fromkeys(names, 0.0))
 
-    def keep(self, names: Iterable[str]) -> None:
+    def keep_only(self, names: Iterable[str]) -> None:
         """Forget every file but these; those that were not noted before count as new."""
-        ages, kept = self.ages(), list(names)
+        ages, kept = self.compute_ages(), list(names)
         boot = self._read()[0].boot
         if ages.keys() != set(kept) or boot != self.uptime().boot:
             self._write({name: ages.get(name, 0.0) for name in kept})

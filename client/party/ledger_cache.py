@@ -9,7 +9,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import LedgerUnavailable
 
 
-def is_made(path: Path) -> bool:
+def has_ledger(path: Path) -> bool:
     """Whether there is a ledger already; one that was begun and never made is none.
 
     Raises:
@@ -27,7 +27,7 @@ def is_made(path: Path) -> bool:
     return False
 
 
-class KeptLedger:
+class LedgerCache:
     """The ledger at a path. Not for two threads at once: a service handles one request at a time.
 
     To open one is more work than a round's two transactions. It is opened again where the file is
@@ -36,8 +36,8 @@ class KeptLedger:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     kept = KeptLedger(Path(folder) / "ledger.sqlite")
-    ...     same = kept.opened() is kept.opened()
+    ...     kept = LedgerCache(Path(folder) / "ledger.sqlite")
+    ...     same = kept.get_ledger() is kept.get_ledger()
     ...     kept.close()
     >>> same
     True
@@ -46,24 +46,24 @@ class KeptLedger:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._ledger: Ledger | None = None
-        self._is: tuple[int, int, int] | None = None
+        self._opened_file: tuple[int, int, int] | None = None
 
-    def opened(self) -> Ledger:
+    def get_ledger(self) -> Ledger:
         """The ledger, made if there is none."""
-        if self._ledger is None or self._is != self._identity():
+        if self._ledger is None or self._opened_file != self._identify_file():
             self.close()
-            if not is_made(self._path):
-                self._make()
+            if not has_ledger(self._path):
+                self._create_ledger()
             self._path.chmod(0o600)
             self._ledger = Ledger.open(self._path)
-            self._is = self._identity()
+            self._opened_file = self._identify_file()
         return self._ledger
 
-    def _make(self) -> None:
+    def _create_ledger(self) -> None:
         """An empty ledger, there as a whole or not at all, whenever this process is killed."""
         draft = self._path.with_name(f".{self._path.name}.part")
-        for left in self._path.parent.glob(f"{draft.name}*"):
-            left.unlink()
+        for leftover in self._path.parent.glob(f"{draft.name}*"):
+            leftover.unlink()
         # Before it is opened: SQLite gives the files beside it the mode that it has. Not by
         # opening it, whose end would end every lock that this process has on the file.
         draft.touch(mode=0o600)
@@ -73,12 +73,12 @@ class KeptLedger:
     def close(self) -> None:
         """Closes the ledger; `opened` opens it again."""
         ledger, self._ledger = self._ledger, None
-        if ledger is not None and self._is is not None:
-            ledger.close(forked=self._is[-1] != os.getpid())
+        if ledger is not None and self._opened_file is not None:
+            ledger.close(forked=self._opened_file[-1] != os.getpid())
 
-    def _identity(self) -> tuple[int, int, int] | None:
+    def _identify_file(self) -> tuple[int, int, int] | None:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
             return None
-        return found.st_dev, found.st_ino, os.getpid()
+        return status.st_dev, status.st_ino, os.getpid()

@@ -7,7 +7,7 @@ party insists on in any run. Whatever a server proposes is held against it
 `Declined` with one reason class.
 
     >>> from parley.privacy.accounting.threat_model import Unit
-    >>> consent = Consent.model_validate(
+    >>> consent = OwnerPolicy.model_validate(
     ...     {"data": {"ward": {"prepared": "ward.npz", "epsilon": 2.0, "delta": 1e-5}}}
     ... )
     >>> consent.data["ward"].totals[Unit.RECORD].epsilon_per_job, consent.min_survivors
@@ -28,19 +28,19 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from parley.client.algorithms.algorithm_spec import NETWORKS
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.client.contract.guarantee import LAWS
+from parley.client.contract.guarantee import MECHANISM_CLASSES
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.removed_options import ConfirmSurvivors, KeyExchange
-from parley.client.data.schema_messages import toml_value
+from parley.client.data.schema_messages import format_toml_value
 from parley.client.features.registry import FEATURES
 from parley.client.models.linear_losses import LOSSES
-from parley.client.party.dataset_config import DataSet, Name, Part
+from parley.client.party.dataset_config import DatasetConfig, PolicySection, SectionName
 from parley.client.queries import QUERIES
 from parley.privacy.accounting.threat_model import NOISE_POINTS
 from parley.safe_io import toml_writing
-from parley.safe_io.file_reading import text_of
+from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_cause
-from parley.safe_io.path_names import beside, is_own, public_name
+from parley.safe_io.path_names import get_public_name, is_own_code, resolve_path
 from parley.safe_io.toml_reading import parse_toml
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     PointName = str
 else:
     PointName = Literal[tuple(NOISE_POINTS)]
-    LawName = Literal[tuple(LAWS)]
+    LawName = Literal[tuple(MECHANISM_CLASSES)]
 
 
-class Consent(Part):
+class OwnerPolicy(PolicySection):
     """Everything the owner decides. The defaults are those of a real party, not of a simulation."""
 
     version: Literal[1] = Field(1, description="Of this file's format.")
@@ -197,22 +197,22 @@ class Consent(Part):
         30.0, ge=0, le=3600, description="How long a request waits for another one to be done."
     )
     device: str = Field("cpu", description="Where networks train: cpu, or a torch device.")
-    data: dict[Name, DataSet] = Field({}, description="Data sets, by name.")
+    data: dict[SectionName, DatasetConfig] = Field({}, description="Data sets, by name.")
 
-    def discloses_size(self, dataset: DataSet) -> bool:
+    def is_size_disclosed(self, dataset: DatasetConfig) -> bool:
         """Whether a server is told how many records there are."""
-        return self.disclose_size and not dataset.private_sizes
+        return self.disclose_size and not dataset.has_private_size
 
-    def accepted(self, kinds: Literal["models", "features", "algorithms"]) -> dict[str, str]:
+    def get_accepted(self, kinds: Literal["models", "features", "algorithms"]) -> dict[str, str]:
         """What is accepted of a kind: the name that a server may say → what is built here."""
-        return {public_name(name): name for name in getattr(self, kinds)}
+        return {get_public_name(name): name for name in getattr(self, kinds)}
 
-    def own(self, kinds: Literal["models", "algorithms"]) -> dict[str, str]:
+    def get_own_code(self, kinds: Literal["models", "algorithms"]) -> dict[str, str]:
         """Of these, the party's own code."""
-        return {name: place for name, place in self.accepted(kinds).items() if ":" in name}
+        return {name: place for name, place in self.get_accepted(kinds).items() if ":" in name}
 
     @model_validator(mode="after")
-    def _check(self) -> Consent:
+    def _check(self) -> OwnerPolicy:
         if self.seed is not None and not self.allow_seeded_noise:
             raise ValueError("Expected allow-seeded-noise = true with a seed, got false.")
         for name, dataset in self.data.items():
@@ -221,108 +221,108 @@ class Consent(Part):
                     f"Expected no block-column of data set {name!r}, which is charged to another "
                     "one's account: a record of both would be in two blocks of it."
                 )
-            of = self.data.get(dataset.account) if dataset.account else dataset
-            alike = of and (of.totals, of.approval_above)
-            own = dataset.totals, dataset.approval_above
-            if of is None or of.account not in ("", name) or alike != own:
+            account = self.data.get(dataset.account) if dataset.account else dataset
+            account_limits = account and (account.totals, account.approval_above)
+            limits = dataset.totals, dataset.approval_above
+            if account is None or account.account not in ("", name) or account_limits != limits:
                 raise ValueError(
                     f"Expected account of data set {name!r} to be a data set of the same totals "
                     f"and approval-above, which is charged itself, got {dataset.account!r}."
                 )
-        if len(self.accepted("models")) != len(set(self.models)):
+        if len(self.get_accepted("models")) != len(set(self.models)):
             raise ValueError("Expected models of different names, got two files of one name.")
         return self
 
     @field_validator("algorithms", "features")
     @classmethod
-    def _known(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        table: Collection[str] = ALGORITHMS if info.field_name == "algorithms" else FEATURES
+    def _check_names(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        registry: Collection[str] = ALGORITHMS if info.field_name == "algorithms" else FEATURES
         for name in names:
-            if name not in table and not is_own(name):
+            if name not in registry and not is_own_code(name):
                 raise ValueError(
-                    f"Expected {', '.join(table)}, or your own, file.py:NAME, got {name!r}."
+                    f"Expected {', '.join(registry)}, or your own, file.py:NAME, got {name!r}."
                 )
-        if len({public_name(name) for name in names}) != len(names):
+        if len({get_public_name(name) for name in names}) != len(names):
             raise ValueError(f"Expected {info.field_name} of different names, got two of one name.")
         return names
 
-    def dataset(self, name: object) -> DataSet:
+    def get_dataset(self, name: object) -> DatasetConfig:
         """The data set of that name."""
-        found = self.data.get(name) if isinstance(name, str) else None
-        if found is None:
+        dataset = self.data.get(name) if isinstance(name, str) else None
+        if dataset is None:
             raise Declined(Reason.UNKNOWN_DATASET, f"Expected one of {sorted(self.data)}.")
-        return found
+        return dataset
 
 
-class ConsentError(ValueError):
+class PolicyError(ValueError):
     """A `party.toml` that cannot be used: the key, what was expected, what came."""
 
 
-def load_consent(path: Path) -> Consent:
+def load_policy(path: Path) -> OwnerPolicy:
     """The consent in the file at `path`.
 
     Raises:
         ConsentError: not there, not TOML, an unknown key (the nearest is named), a wrong value.
     """
     try:
-        text = text_of(path)
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConsentError(
+        raise PolicyError(
             f"Expected the party's policy at {path}, got: {describe_cause(error)}."
         ) from error
-    consent = parse_consent(text, source=str(path))
+    policy = parse_policy(text, source=str(path))
     # Files of models and algorithms are beside the policy, wherever the party was started.
     folder = path.resolve().parent
-    own = {
-        "models": tuple(beside(name, folder) for name in consent.models),
-        "algorithms": tuple(beside(name, folder) for name in consent.algorithms),
-        "features": tuple(beside(name, folder) for name in consent.features),
+    resolved = {
+        "models": tuple(resolve_path(name, folder) for name in policy.models),
+        "algorithms": tuple(resolve_path(name, folder) for name in policy.algorithms),
+        "features": tuple(resolve_path(name, folder) for name in policy.features),
     }
-    return consent.model_copy(update=own)
+    return policy.model_copy(update=resolved)
 
 
-def parse_consent(text: str, *, source: str) -> Consent:
+def parse_policy(text: str, *, source: str) -> OwnerPolicy:
     """The consent in `text`; see `load_consent`."""
     try:
-        return Consent.model_validate(parse_toml(text))
+        return OwnerPolicy.model_validate(parse_toml(text))
     except tomllib.TOMLDecodeError as error:
-        raise ConsentError(f"{source}: Expected TOML, got an error: {error}.") from error
+        raise PolicyError(f"{source}: Expected TOML, got an error: {error}.") from error
     except ValidationError as error:
-        lines = [f"{source}: {_explained(fault['loc'], fault)}" for fault in error.errors()]
-        raise ConsentError("\n".join(dict.fromkeys(lines))) from None
+        lines = [f"{source}: {_format_fault(fault['loc'], fault)}" for fault in error.errors()]
+        raise PolicyError("\n".join(dict.fromkeys(lines))) from None
 
 
-def _explained(place: tuple[int | str, ...], fault: object) -> str:
+def _format_fault(key_path: tuple[int | str, ...], fault: object) -> str:
     details = fault if isinstance(fault, dict) else {}
-    where = ".".join(str(part) for part in place)
+    where = ".".join(str(section) for section in key_path)
     if details["type"] == "extra_forbidden":
-        part: type[Part] = DataSet if place[0] == "data" else Consent
-        keys = [info.alias or name for name, info in part.model_fields.items()]
-        near = difflib.get_close_matches(str(place[-1]), keys, n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]}?" if near else f" Expected one of {', '.join(keys)}."
+        section: type[PolicySection] = DatasetConfig if key_path[0] == "data" else OwnerPolicy
+        keys = [info.alias or name for name, info in section.model_fields.items()]
+        matches = difflib.get_close_matches(str(key_path[-1]), keys, n=1, cutoff=0.5)
+        hint = f" Did you mean {matches[0]}?" if matches else f" Expected one of {', '.join(keys)}."
         return f"Unknown key {where}.{hint}"
-    said = str(details["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    message = str(details["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
     if details["type"] == "value_error":
-        return f"{where}: {said}"
-    return f"Expected {where} to be {said[0].lower()}{said[1:]}, got {details['input']!r}."
+        return f"{where}: {message}"
+    return f"Expected {where} to be {message[0].lower()}{message[1:]}, got {details['input']!r}."
 
 
-def render_consent(consent: Consent) -> str:
+def format_policy(policy: OwnerPolicy) -> str:
     """The file's text, every key with its meaning; `parse_consent` gives the same back."""
     lines = ["# What this party agrees to. Only its owner writes here; no server can change it."]
-    lines += _keys(consent)
-    for name, dataset in consent.data.items():
-        lines += ["", f"[data.{toml_writing.key(name)}]", *_keys(dataset)]
+    lines += _format_keys(policy)
+    for name, dataset in policy.data.items():
+        lines += ["", f"[data.{toml_writing.format_toml_key(name)}]", *_format_keys(dataset)]
     return "\n".join(lines) + "\n"
 
 
-def _keys(part: Part) -> list[str]:
+def _format_keys(section: PolicySection) -> list[str]:
     lines = []
-    for name, info in type(part).model_fields.items():
-        value = getattr(part, name)
+    for name, info in type(section).model_fields.items():
+        value = getattr(section, name)
         if name == "data":
             continue
         lines += ["", f"# {info.description}"]
         key = info.alias or name
-        lines.append(f"# {key} =" if value is None else f"{key} = {toml_value(value)}")
+        lines.append(f"# {key} =" if value is None else f"{key} = {format_toml_value(value)}")
     return lines

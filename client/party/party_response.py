@@ -3,7 +3,8 @@
 Whatever a party says, to a server or in its log, is one of two things:
 
 - `Public`: a function of the request, the policy, the ledger and public facts
-  (`parley.client.party.dataset_loader.Facts`). The code that makes one is never given a record;
+  (`parley.client.party.dataset_loader.DatasetFacts`). The code that makes one is never given a
+  record;
   data that cannot be read are one reason and one line, whatever is wrong, and a computation never
   fails.
 - `Released`: masked bytes that a contribution is in, and the `Receipt` that its charge is on the
@@ -22,65 +23,69 @@ from typing import Any, ClassVar
 
 from parley.client.contract.party_protocol import (
     Declined,
-    Frame,
+    MessageFrame,
     Reason,
-    answer,
+    build_refusal,
+    build_response,
     encode_frame,
-    refusal,
 )
 from parley.client.contract.roster import with_names
-from parley.client.party.party_folder import Keeper
+from parley.client.party.party_folder import PartyFolder
 from parley.client.party.release_charge import Receipt
 
 
 @dataclass(frozen=True, kw_only=True)
-class Public:
+class PublicResponse:
     """An answer that no record had a part in."""
 
-    frame: Frame
-    said: str = "ok"
+    frame: MessageFrame
+    log_text: str = "ok"
 
     @classmethod
-    def answer(cls, head: Mapping[str, Any] | None = None, blobs: tuple[bytes, ...] = ()) -> Public:
+    def build_ok(
+        cls, head: Mapping[str, Any] | None = None, blobs: tuple[bytes, ...] = ()
+    ) -> PublicResponse:
         """An ok answer."""
-        return cls(frame=answer(head, blobs))
+        return cls(frame=build_response(head, blobs))
 
     @classmethod
-    def declined(cls, declined: Declined) -> Public:
+    def build_refusal(cls, declined: Declined) -> PublicResponse:
         """A refusal: its reason leaves the machine, its detail is for the log."""
-        return cls(frame=refusal(declined.reason), said=f"refused {declined}")
+        return cls(frame=build_refusal(declined.reason), log_text=f"refused {declined}")
 
     @classmethod
-    def error(cls, what: str) -> Public:
+    def build_error(cls, detail: str) -> PublicResponse:
         """A refusal for what went wrong where there was no record."""
-        return cls.declined(Declined(Reason.ERROR, what))
+        return cls.build_refusal(Declined(Reason.ERROR, detail))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Released:
+class ReleaseResponse:
     """An answer with a masked contribution."""
 
-    said: ClassVar[str] = "ok"  # in the log
+    log_text: ClassVar[str] = "ok"  # in the log
 
     receipt: Receipt
     blobs: tuple[bytes, ...]
 
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> MessageFrame:
         """What is sent: of a length that plan and protocol decide."""
-        return answer(blobs=self.blobs)
+        return build_response(blobs=self.blobs)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlet:
+class ResponseSender:
     """Where a party's answers and lines leave."""
 
-    keeper: Keeper
+    party_folder: PartyFolder
     name: str
-    names: list[str]
+    party_names: list[str]
 
-    def send(self, kind: str, leaving: Public | Released) -> bytes:
+    def send(self, kind: str, response: PublicResponse | ReleaseResponse) -> bytes:
         """The bytes of an answer to a request of a kind, with its line in the log."""
         with suppress(OSError):  # a full disk must not keep an answer back
-            self.keeper.log(f"{self.name}: {kind} {with_names(leaving.said, self.names)}")
-        return encode_frame(leaving.frame)
+            self.party_folder.append_log(
+                f"{self.name}: {kind} {with_names(response.log_text, self.party_names)}"
+            )
+        return encode_frame(response.frame)

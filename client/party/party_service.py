@@ -32,34 +32,39 @@ from pathlib import Path
 
 import numpy as np
 
-from parley.client.contract.agreement import Agreement, plan_from, session_of
-from parley.client.contract.party_protocol import Declined, Frame, Reason, request_from
+from parley.client.contract.agreement import Agreement, get_session, parse_plan
+from parley.client.contract.party_protocol import Declined, MessageFrame, Reason, parse_request
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.party import accepted_run, job_limits, owner_approval, session_limits
-from parley.client.party.accepted_run import Accepted, accept
-from parley.client.party.joined_session import Joined
+from parley.client.party.accepted_run import AcceptedRun, accept_run
+from parley.client.party.joined_session import JoinedSession
 from parley.client.party.last_uses import Uptime, read_uptime
-from parley.client.party.ledger_cache import KeptLedger
-from parley.client.party.owner_policy import Consent, load_consent
-from parley.client.party.party_folder import Keeper, PartyFolderError
-from parley.client.party.party_response import Outlet, Public, Released
-from parley.client.party.record_cache import KeptRecords
-from parley.client.party.request_lock import alone
-from parley.client.party.round_contribution import contribution
+from parley.client.party.ledger_cache import LedgerCache
+from parley.client.party.owner_policy import OwnerPolicy, load_policy
+from parley.client.party.party_folder import PartyFolder, PartyFolderError
+from parley.client.party.party_response import PublicResponse, ReleaseResponse, ResponseSender
+from parley.client.party.record_cache import RecordCache
+from parley.client.party.request_lock import hold_request_lock
+from parley.client.party.round_contribution import compute_contribution
 from parley.client.party.run_validation import check_run
-from parley.client.party.unmasking_log import OpenedOtherwise, Openings, listed_parties
+from parley.client.party.unmasking_log import OtherSurvivorsUnmasked, UnmaskingLog, hash_survivors
 from parley.privacy.ledger.ledger_errors import LedgerError
 from parley.safe_io.os_errors import describe_error
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
-from parley.secure_agg.mask_graph import commitment
+from parley.secure_agg.mask_graph import compute_nonce_commitment
 from parley.secure_agg.messages import Survivors, decode
-from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.pairwise_party import MaskingParty
 from parley.secure_agg.party_state import MaskingState
-from parley.secure_agg.primitives import AlgorithmMissing, Entropy, derive, signing_public
-from parley.secure_agg.protocol_parameters import Policy
+from parley.secure_agg.primitives import (
+    AlgorithmMissing,
+    Entropy,
+    derive,
+    derive_signing_public_key,
+)
+from parley.secure_agg.protocol_parameters import ProtocolRequirements
 
 
-def records_secret(identity: bytes) -> bytes:
+def derive_records_secret(identity: bytes) -> bytes:
     """By which a party names and chooses records: uniform, and nobody else's, as an identity is."""
     return derive(identity, b"parley/records")
 
@@ -70,8 +75,8 @@ class PartyService:
     def __init__(
         self,
         *,
-        keeper: Keeper,
-        consent: Consent,
+        party_folder: PartyFolder,
+        policy: OwnerPolicy,
         deployment: Deployment,
         identity: bytes,
         entropy: Entropy,
@@ -82,25 +87,25 @@ class PartyService:
         Raises:
             PartyFolderError: the identity is none of the deployment's.
         """
-        public = signing_public(identity)
+        public = derive_signing_public_key(identity)
         if public not in deployment.identities:
             raise PartyFolderError(
-                f"Expected the identity in {keeper.folder} to be a party of deployment "
+                f"Expected the identity in {party_folder.path} to be a party of deployment "
                 f"{deployment.id}, its public key {public.hex()} is not in the roster: "
                 "deployment.toml or identity.key belongs to another deployment."
             )
         self.index = deployment.identities.index(public)
         names = [party.name for party in deployment.parties]
         self.name = names[self.index]
-        self._outlet = Outlet(keeper=keeper, name=self.name, names=names)
-        self._keeper, self._consent, self._deployment = keeper, consent, deployment
+        self._sender = ResponseSender(party_folder=party_folder, name=self.name, party_names=names)
+        self._party_folder, self._policy, self._deployment = party_folder, policy, deployment
         self._identity, self._entropy, self._clock = identity, entropy, clock
-        self._ledger = KeptLedger(keeper.ledger)
-        self._records = KeptRecords(
-            consent,
-            keeper.folder,
-            secret=records_secret(identity),
-            sessions=keeper.sessions,
+        self._ledger = LedgerCache(party_folder.ledger_path)
+        self._records = RecordCache(
+            policy,
+            party_folder.path,
+            secret=derive_records_secret(identity),
+            sessions=party_folder.list_sessions,
         )
 
     def __repr__(self) -> str:
@@ -120,12 +125,12 @@ class PartyService:
         Raises:
             PartyFolderError, ConsentError, RosterError: a folder or file that its owner must mend.
         """
-        keeper = Keeper.open(folder, uptime=uptime)
+        party_folder = PartyFolder.open(folder, uptime=uptime)
         return cls(
-            keeper=keeper,
-            consent=load_consent(folder / "party.toml"),
+            party_folder=party_folder,
+            policy=load_policy(folder / "party.toml"),
             deployment=load_deployment(folder / "deployment.toml"),
-            identity=keeper.identity(),
+            identity=party_folder.load_identity(),
             entropy=entropy,
             clock=clock,
         )
@@ -137,249 +142,271 @@ class PartyService:
     def handle(self, request: bytes) -> bytes:
         """The answer to a request: an `answer` frame, whatever came."""
         kind = "?"
-        leaving: Public | Released
+        response: PublicResponse | ReleaseResponse
         try:
-            frame = request_from(request)
+            frame = parse_request(request)
             kind = frame.kind
             # Warnings of libraries may depend on a record, and go where the log does.
-            with warnings.catch_warnings(action="ignore"), self._alone():
-                leaving = getattr(self, f"_{kind}")(frame)  # a key of `REQUESTS`
+            with warnings.catch_warnings(action="ignore"), self._lock_folder():
+                response = getattr(self, f"_handle_{kind}")(frame)  # a key of `REQUESTS`
         except Declined as declined:
-            leaving = Public.declined(declined)
+            response = PublicResponse.build_refusal(declined)
         except (LedgerError, PartyFolderError, OSError) as error:
-            leaving = Public.error(describe_error(error))
+            response = PublicResponse.build_error(describe_error(error))
         except Exception as error:
             # A bug, perhaps in what was sent: what computes with records raises none. Neither its
             # text nor its trace leaves the machine; the log has no text either.
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            leaving = Public.error(
-                f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
+            position = traceback.extract_tb(error.__traceback__)[-1]
+            response = PublicResponse.build_error(
+                f"{type(error).__name__} at {Path(position.filename).name}:{position.lineno}"
             )
-        return self._outlet.send(kind, leaving)
+        return self._sender.send(kind, response)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with alone(self._keeper.folder, wait_s=self._consent.lock_wait_s):
-            self._keeper.tidy()
+    def _lock_folder(self) -> Iterator[None]:
+        with hold_request_lock(self._party_folder.path, wait_s=self._policy.lock_wait_s):
+            self._party_folder.remove_stale_files()
             yield
 
     # What a run would learn from.
 
-    def _inspect(self, frame: Frame) -> Public:
-        return Public.answer(
+    def _handle_inspect(self, frame: MessageFrame) -> PublicResponse:
+        return PublicResponse.build_ok(
             {
                 "party": self.index,
-                **accepted_run.public_facts(
-                    frame.head, self._consent, clock=self._clock(), holding_of=self._records.of
+                **accepted_run.describe_data(
+                    frame.head, self._policy, clock=self._clock(), load_data=self._records.load
                 ),
             }
         )
 
     # A run from its first message to its last.
 
-    def _propose(self, frame: Frame) -> Public:
-        self._admitted(Joined.from_request(frame, identities=self._deployment.identities))
-        return Public.answer()
-
-    def _commit(self, frame: Frame) -> Public:
-        session_of(frame.head)
-        return Public.answer(blobs=(commitment(self.index, self._next_nonce()),))
-
-    def _next_nonce(self) -> bytes:
-        return session_limits.nonce(self._keeper, self._identity, self._deployment)
-
-    def _join(self, frame: Frame) -> Public:
-        joined = Joined.from_request(frame, identities=self._deployment.identities)
-        agreed, policy = joined.agreement, self._admitted(joined)
-        session_limits.make_room(
-            self._keeper, joined, most=self._consent.max_sessions, read=self._joined
+    def _handle_propose(self, frame: MessageFrame) -> PublicResponse:
+        self._check_admission(
+            JoinedSession.from_request(frame, identities=self._deployment.identities)
         )
-        sparse = agreed.parameters.sparse
-        party = Party(
-            run=agreed.parameters,
-            policy=policy,
+        return PublicResponse.build_ok()
+
+    def _handle_commit(self, frame: MessageFrame) -> PublicResponse:
+        get_session(frame.head)
+        return PublicResponse.build_ok(
+            blobs=(compute_nonce_commitment(self.index, self._derive_next_nonce()),)
+        )
+
+    def _derive_next_nonce(self) -> bytes:
+        return session_limits.derive_setup_nonce(
+            self._party_folder, self._identity, self._deployment
+        )
+
+    def _handle_join(self, frame: MessageFrame) -> PublicResponse:
+        joined = JoinedSession.from_request(frame, identities=self._deployment.identities)
+        agreement, requirements = joined.agreement, self._check_admission(joined)
+        session_limits.free_session_slot(
+            self._party_folder,
+            joined,
+            max_sessions=self._policy.max_sessions,
+            load_session=self._load_session,
+        )
+        sparse = agreement.parameters.sparse
+        party = MaskingParty(
+            run=agreement.parameters,
+            policy=requirements,
             index=self.index,
             identity=self._identity,
             entropy=self._entropy,
-            nonce=self._next_nonce() if sparse else b"",
+            nonce=self._derive_next_nonce() if sparse else b"",
         )
         try:
             advertised = party.advertise()
         except AlgorithmMissing as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
         if sparse:  # before the nonce leaves: it is for this set-up alone
-            self._keeper.count_setup(policy.roster)
-        self._keep(joined, party)
-        return Public.answer(blobs=(advertised,))
+            self._party_folder.increment_setups(requirements.roster)
+        self._save_session(joined, party)
+        return PublicResponse.build_ok(blobs=(advertised,))
 
-    def _admitted(self, joined: Joined) -> Policy:
+    def _check_admission(self, joined: JoinedSession) -> ProtocolRequirements:
         """What a run has to pass before there is a key: policy, task, budget, the owner's yes."""
-        agreed = joined.agreement
-        policy = check_run(self._consent, self._deployment, agreed.parameters)
-        accepted, ledger = self._accepted(agreed), self._ledger.opened()
-        ledger.check(anchor=self._keeper.newest_ledger_head())
-        dataset = self._consent.dataset(agreed.dataset)
+        agreement = joined.agreement
+        requirements = check_run(self._policy, self._deployment, agreement.parameters)
+        accepted, ledger = self._accept_agreement(agreement), self._ledger.get_ledger()
+        ledger.check(anchor=self._party_folder.find_newest_ledger_head())
+        dataset = self._policy.get_dataset(agreement.dataset)
         job_limits.check_budget(ledger, dataset, accepted, party=self.name)
-        self._keeper.keep_ledger_head(ledger.head())
-        owner_approval.check(self._keeper, ledger, self._consent, agreed, clock=self._clock())
-        return policy
+        self._party_folder.save_ledger_head(ledger.get_head())
+        owner_approval.require_approval(
+            self._party_folder, ledger, self._policy, agreement, clock=self._clock()
+        )
+        return requirements
 
-    def _accepted(self, agreement: Agreement) -> Accepted:
+    def _accept_agreement(self, agreement: Agreement) -> AcceptedRun:
         """Gate 2."""
-        return accept(self._consent, agreement, holding_of=self._records.of_agreement)
+        return accept_run(self._policy, agreement, load_data=self._records.load_for_agreement)
 
-    def _joined(self, session: str) -> Joined:
-        return Joined.from_file(
-            self._keeper.session(session), identities=self._deployment.identities
+    def _load_session(self, session: str) -> JoinedSession:
+        return JoinedSession.from_file(
+            self._party_folder.load_session(session), identities=self._deployment.identities
         )
 
-    def _opened(self, frame: Frame) -> tuple[Joined, Party]:
-        joined = self._joined(session_of(frame.head))
-        self._ledger.opened().check_contains(self._keeper.ledger_head())
-        return joined, self._party(joined)
+    def _open_session(self, frame: MessageFrame) -> tuple[JoinedSession, MaskingParty]:
+        joined = self._load_session(get_session(frame.head))
+        self._ledger.get_ledger().check_contains(self._party_folder.load_ledger_head())
+        return joined, self._restore_protocol(joined)
 
-    def _party(self, joined: Joined) -> Party:
+    def _restore_protocol(self, joined: JoinedSession) -> MaskingParty:
         run = joined.agreement.parameters
-        return Party(
+        return MaskingParty(
             run=run,
-            policy=check_run(self._consent, self._deployment, run),
+            policy=check_run(self._policy, self._deployment, run),
             index=self.index,
             identity=self._identity,
             entropy=self._entropy,
             state=MaskingState.from_bytes(joined.state),
         )
 
-    def _keep(self, joined: Joined, party: Party) -> None:
-        kept = replace(joined, state=party.state.to_bytes())
-        self._keeper.keep_session(joined.session, kept.to_file())
+    def _save_session(self, joined: JoinedSession, party: MaskingParty) -> None:
+        updated = replace(joined, state=party.state.to_bytes())
+        self._party_folder.save_session(joined.session, updated.to_file())
 
-    def _stepped(
+    def _run_step(
         self,
-        frame: Frame,
-        step: Callable[[Joined, Party], tuple[bytes, ...]],
+        frame: MessageFrame,
+        step: Callable[[JoinedSession, MaskingParty], tuple[bytes, ...]],
         *,
-        learned: Callable[[Joined], Joined] = lambda joined: joined,
-    ) -> Public:
+        update_session: Callable[[JoinedSession], JoinedSession] = lambda joined: joined,
+    ) -> PublicResponse:
         """One step of the protocol; its state is kept whether it answered or refused."""
-        joined, party = self._opened(frame)
+        joined, party = self._open_session(frame)
         try:
             blobs = step(joined, party)
-            joined = learned(joined)
+            joined = update_session(joined)
         except TooFewSurvivors as error:
             raise Declined(Reason.COHORT_TOO_SMALL, str(error)) from error
         except ProtocolError as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
         finally:
-            self._keep(joined, party)
-        return Public.answer(blobs=blobs)
+            self._save_session(joined, party)
+        return PublicResponse.build_ok(blobs=blobs)
 
-    def _roster(self, frame: Frame) -> Public:
+    def _handle_roster(self, frame: MessageFrame) -> PublicResponse:
         number, message = frame.head["prepare"], frame.blobs[0]
 
-        def step(_: Joined, party: Party) -> tuple[bytes, ...]:
-            return party.on_roster(*frame.blobs), party.prepare(number)
+        def step(_: JoinedSession, party: MaskingParty) -> tuple[bytes, ...]:
+            return party.handle_roster(*frame.blobs), party.prepare(number)
 
-        return self._stepped(frame, step, learned=lambda joined: joined.with_roster(message))
+        return self._run_step(
+            frame, step, update_session=lambda joined: joined.with_roster(message)
+        )
 
-    def _prepare(self, frame: Frame) -> Public:
+    def _handle_prepare(self, frame: MessageFrame) -> PublicResponse:
         number = frame.head["prepare"]
 
-        def step(_: Joined, party: Party) -> tuple[bytes, ...]:
-            complaint = party.on_ciphertexts(frame.blobs[0]) if frame.blobs[0] else b""
+        def step(_: JoinedSession, party: MaskingParty) -> tuple[bytes, ...]:
+            complaint = party.handle_ciphertexts(frame.blobs[0]) if frame.blobs[0] else b""
             return (complaint,) if complaint else (party.prepare(number),)
 
-        return self._stepped(frame, step)
+        return self._run_step(frame, step)
 
-    def _prove(self, frame: Frame) -> Public:
-        return self._stepped(frame, lambda _, party: (party.prove(*frame.blobs),))
+    def _handle_prove(self, frame: MessageFrame) -> PublicResponse:
+        return self._run_step(frame, lambda _, party: (party.prove(*frame.blobs),))
 
-    def _finish(self, frame: Frame) -> Public:
-        session = session_of(frame.head)
-        self._keeper.session(session)
-        ledger = self._ledger.opened()
-        ledger.check_contains(self._keeper.newest_ledger_head())
-        self._keeper.end_session(session)
-        self._keeper.keep_ledger_head(ledger.head())
+    def _handle_finish(self, frame: MessageFrame) -> PublicResponse:
+        session = get_session(frame.head)
+        self._party_folder.load_session(session)
+        ledger = self._ledger.get_ledger()
+        ledger.check_contains(self._party_folder.find_newest_ledger_head())
+        self._party_folder.erase_session(session)
+        self._party_folder.save_ledger_head(ledger.get_head())
         # Between runs the ledger is one whole file, which its owner may copy.
         self._ledger.close()
-        return Public.answer()
+        return PublicResponse.build_ok()
 
     # One round.
 
-    def _round(self, frame: Frame) -> Public | Released:
-        joined, party = self._opened(frame)
+    def _handle_round(self, frame: MessageFrame) -> PublicResponse | ReleaseResponse:
+        joined, party = self._open_session(frame)
         number = frame.head["prepare"]
         message, blob, ciphertexts = frame.blobs
         try:
             if ciphertexts:
-                complaint = party.on_ciphertexts(ciphertexts)
+                complaint = party.handle_ciphertexts(ciphertexts)
                 if complaint:  # nothing is computed for a round whose masks would not cancel
-                    self._keep(joined, party)
-                    return Public.answer(blobs=(complaint,))
+                    self._save_session(joined, party)
+                    return PublicResponse.build_ok(blobs=(complaint,))
                 joined = replace(joined, state=party.state.to_bytes())  # kept with the answer
-            agreement = joined.at_round(plan_from(frame.head["plan"]), message=message, state=blob)
+            agreement = joined.build_round_agreement(
+                parse_plan(frame.head["plan"]), message=message, state=blob
+            )
         except ProtocolError as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
-        accepted, plan, context = self._accepted(agreement), agreement.plan, agreement.binding()
+        accepted, plan, context = (
+            self._accept_agreement(agreement),
+            agreement.plan,
+            agreement.compute_binding(),
+        )
         try:
             # On a copy: what the protocol would refuse is refused before anything is charged.
-            copy, nothing = self._party(joined), np.zeros(plan.dimension, plan.encoding.dtype)
-            copy.start_round(message, nothing, context=context)
+            copy, zeros = (
+                self._restore_protocol(joined),
+                np.zeros(plan.dimension, plan.encoding.dtype),
+            )
+            copy.start_round(message, zeros, context=context)
             copy.prepare(number)
         except ProtocolError as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
-        ledger = self._ledger.opened()
+        ledger = self._ledger.get_ledger()
         # Again: runs that began together add up, and a no may have followed a yes.
-        owner_approval.check(
-            self._keeper, ledger, self._consent, joined.agreement, clock=self._clock()
+        owner_approval.require_approval(
+            self._party_folder, ledger, self._policy, joined.agreement, clock=self._clock()
         )
-        given = contribution(
-            self._keeper,
+        contribution = compute_contribution(
+            self._party_folder,
             ledger,
-            self._consent,
+            self._policy,
             party=self.name,
             index=self.index,
             accepted=accepted,
         )
-        masked = bytes(party.on_plan(message, given.encoded, context=context))
+        masked = bytes(party.handle_plan(message, contribution.encoded, context=context))
         shares = party.prepare(number)
-        name = agreement.release() if plan.on_sum else b""
-        self._keep(replace(joined, release=name), party)
-        return Released(receipt=given.receipt, blobs=(masked, shares))
+        name = agreement.compute_release_digest() if plan.sum_guarantees else b""
+        self._save_session(replace(joined, release=name), party)
+        return ReleaseResponse(receipt=contribution.receipt, blobs=(masked, shares))
 
-    def _survivors(self, frame: Frame) -> Public:
-        def step(joined: Joined, party: Party) -> tuple[bytes, ...]:
+    def _handle_survivors(self, frame: MessageFrame) -> PublicResponse:
+        def step(joined: JoinedSession, party: MaskingParty) -> tuple[bytes, ...]:
             run = joined.agreement.parameters
             listed = decode(run, frame.blobs[0], Survivors).survivors
-            self._in_one_sum(Openings.check, joined, party, listed)
-            return (party.on_survivors(frame.blobs[0]),)
+            self._check_unmasking(UnmaskingLog.check, joined, party, listed)
+            return (party.handle_survivors(frame.blobs[0]),)
 
-        return self._stepped(frame, step)
+        return self._run_step(frame, step)
 
-    def _confirmations(self, frame: Frame) -> Public:
-        def step(joined: Joined, party: Party) -> tuple[bytes, ...]:
+    def _handle_confirmations(self, frame: MessageFrame) -> PublicResponse:
+        def step(joined: JoinedSession, party: MaskingParty) -> tuple[bytes, ...]:
             current = party.state.current
             listed = b"" if current is None else current.survivors
-            reply = party.on_confirmations(frame.blobs[0])
+            reply = party.handle_confirmations(frame.blobs[0])
             # Once more: another session may have opened the same release since.
-            self._in_one_sum(Openings.keep, joined, party, listed)
+            self._check_unmasking(UnmaskingLog.record, joined, party, listed)
             return (reply,)
 
-        return self._stepped(frame, step)
+        return self._run_step(frame, step)
 
-    def _in_one_sum(
+    def _check_unmasking(
         self,
-        remember: Callable[[Openings, bytes, bytes], None],
-        joined: Joined,
-        party: Party,
-        listed: bytes,
+        action: Callable[[UnmaskingLog, bytes, bytes], None],
+        joined: JoinedSession,
+        party: MaskingParty,
+        survivors: bytes,
     ) -> None:
         if not joined.release:
             return
-        parties = listed_parties(self._deployment.identities, listed)
+        parties = hash_survivors(self._deployment.identities, survivors)
         try:
-            remember(self._keeper.openings, joined.release, parties)
-        except OpenedOtherwise as error:
-            if self._consent.insist_on_one_list:
-                party.abandon()
+            action(self._party_folder.unmasking_log, joined.release, parties)
+        except OtherSurvivorsUnmasked as error:
+            if self._policy.insist_on_one_list:
+                party.abort_round()
                 raise Declined(Reason.OTHER_SURVIVORS, str(error)) from error

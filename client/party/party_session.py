@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import FederatedAlgorithm, SummedAtOnce
+from parley.client.algorithms.base import DirectlySummable, FederatedAlgorithm
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.party.plan_policy import PartyPolicy
+from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.sampling.random_stream import Randomness
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ReleaseAnswer:
     """What a block of parties answers to one plan.
 
     Attributes:
@@ -40,14 +40,14 @@ class Answer:
 
 
 @dataclass
-class _Given:
+class _PartialRelease:
     """What a block gave to one release so far: `parties` [B] did.
 
     Attributes:
         to: the plan, and whether shares of noise were left to a dealer.
     """
 
-    to: tuple[ReleasePlan, bool]
+    plan_key: tuple[ReleasePlan, bool]
     encoded: NDArray[np.unsignedinteger[Any]]
     parties: NDArray[np.bool_]
     failed: set[int] = field(default_factory=set)
@@ -65,16 +65,18 @@ class PartySession:
 
     block: PartyBlock
     algorithm: FederatedAlgorithm
-    policy: PartyPolicy
+    rules: RefusalRules
     randomness: Randomness
-    before: Composition = field(default_factory=Composition.empty)
-    answered: NDArray[np.int64] = field(init=False)
+    spent_before: Composition = field(default_factory=Composition.create_empty)
+    answered_releases: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
         self.algorithm.model.check_labels(self.block.labels)
-        self.answered = np.zeros(self.block.parties, dtype=np.int64)
-        self._at_once = self.algorithm if isinstance(self.algorithm, SummedAtOnce) else None
-        self._given: _Given | None = None
+        self.answered_releases = np.zeros(self.block.parties, dtype=np.int64)
+        self._summing_algorithm = (
+            self.algorithm if isinstance(self.algorithm, DirectlySummable) else None
+        )
+        self._partial: _PartialRelease | None = None
         self._round, self._charged = -1, np.zeros(self.block.parties, dtype=np.bool_)
 
     def answer(
@@ -83,8 +85,8 @@ class PartySession:
         state: State,
         *,
         declining: NDArray[np.int64] | None = None,
-        dealt: bool = False,
-    ) -> Answer:
+        without_noise: bool = False,
+    ) -> ReleaseAnswer:
         """Checks the plan for every party, computes for those that accept it, and encodes.
 
         With noise in shares a round that is asked for again gets the very same vectors: the same
@@ -100,97 +102,107 @@ class PartySession:
             ValueError: a seed, for a plan that is not seeded.
         """
         self.randomness.check(seeded=plan.seeded)
-        given = self._given_so_far(plan, dealt)
-        refused = self.refusals(plan, declining)
-        weights = self.weights(plan)
+        partial = self._get_partial_release(plan, without_noise)
+        refused = self.find_refusals(plan, declining)
+        weights = self.compute_weights(plan)
         accepts = np.ones(self.block.parties, dtype=bool)
         accepts[list(refused)] = False
-        willing = np.flatnonzero(accepts & ~given.parties)
+        willing = np.flatnonzero(accepts & ~partial.parties)
         if willing.size:
-            everyone = willing.size == self.block.parties
-            block = self.block if everyone else self.block.take(willing)
+            all_willing = willing.size == self.block.parties
+            block = self.block if all_willing else self.block.take(willing)
             contribution = self.algorithm.local(state, block, plan, self.randomness)
-            given.failed.update(int(willing[row]) for row in contribution.failed)
-            given.parties[willing] = True
+            partial.failed.update(int(willing[row]) for row in contribution.failed)
+            partial.parties[willing] = True
             self.charge(plan, willing)
-            values = contribution.weighed(plan, block.sizes)
-            given.encoded[willing] = self.encoded(plan, values, willing, dealt)
-        return Answer(
-            encoded=given.encoded,
+            values = contribution.apply_weights(plan, block.sizes)
+            partial.encoded[willing] = self.encode_values(plan, values, willing, without_noise)
+        return ReleaseAnswer(
+            encoded=partial.encoded,
             weights=weights,
             refused=refused,
-            failed=tuple(sorted(given.failed - set(refused))),
+            failed=tuple(sorted(partial.failed - set(refused))),
         )
 
-    def whole(self, plan: ReleasePlan, state: State) -> NDArray[np.unsignedinteger[Any]] | None:
+    def compute_sum(
+        self, plan: ReleasePlan, state: State
+    ) -> NDArray[np.unsignedinteger[Any]] | None:
         """`[d]` the sum of all parties' contributions, without any of them; None where not all do.
 
         For a simulation that deals the noise, whose law is that of the sum alone: Σ is rounded to
         the grid once, where every contribution would be.
         """
-        if self._at_once is None or self.refusals(plan):
+        if self._summing_algorithm is None or self.find_refusals(plan):
             return None
         self.randomness.check(seeded=plan.seeded)
-        values = self._at_once.whole(state, self.block, plan, self.randomness)
+        values = self._summing_algorithm.compute_sum(state, self.block, plan, self.randomness)
         if values is None:
             return None
         self.charge(plan, slice(None))
         encoding = replace(plan.encoding, bound=plan.encoding.bound * plan.parties)
-        whole: NDArray[np.unsignedinteger[Any]] = encoding.encode(values[None])[0]
-        return whole
+        total: NDArray[np.unsignedinteger[Any]] = encoding.encode(values[None])[0]
+        return total
 
     def charge(self, plan: ReleasePlan, parties: NDArray[np.int64] | slice) -> None:
         """Counts this release for parties that compute for it, once whatever it is asked for."""
         if plan.round_number != self._round:
             self._round = plan.round_number
             self._charged[:] = False
-        self.answered[parties] += ~self._charged[parties]
+        self.answered_releases[parties] += ~self._charged[parties]
         self._charged[parties] = True
 
-    def _given_so_far(self, plan: ReleasePlan, dealt: bool) -> _Given:
+    def _get_partial_release(self, plan: ReleasePlan, without_noise: bool) -> _PartialRelease:
         """What a round with noise in shares was answered with already; else nothing."""
-        kept = self._given
-        if kept is None or plan.shared is None or kept.to != (plan, dealt):
-            self._given = None  # what was given before is let go of before more is made
+        partial = self._partial
+        if (
+            partial is None
+            or plan.shared_guarantee is None
+            or partial.plan_key != (plan, without_noise)
+        ):
+            self._partial = None  # what was given before is let go of before more is made
             shape = (self.block.parties, plan.dimension)
-            kept = self._given = _Given(
-                to=(plan, dealt),
+            partial = self._partial = _PartialRelease(
+                plan_key=(plan, without_noise),
                 encoded=np.zeros(shape, dtype=plan.encoding.dtype),
                 parties=np.zeros(self.block.parties, dtype=bool),
             )
-        return kept
+        return partial
 
-    def encoded(
+    def encode_values(
         self,
         plan: ReleasePlan,
         values: NDArray[np.floating],
         parties: NDArray[np.int64],
-        dealt: bool,
+        without_noise: bool,
     ) -> NDArray[np.unsignedinteger[Any]]:
         """Ring elements of these parties' values, with a share of the noise if the plan has any."""
-        if plan.shared is None or dealt:
+        if plan.shared_guarantee is None or without_noise:
             return plan.encoding.encode(values)
         number, step = plan.round_number, plan.step
         if self.randomness.seeded:  # by party: as each of them would draw by itself
-            places = self.block.placed()[parties].tolist()
-            streams = [self.randomness.share(number, place, step) for place in places]
+            places = self.block.get_positions()[parties].tolist()
+            streams = [self.randomness.open_noise_share(number, place, step) for place in places]
         else:
-            streams = [self.randomness.share(number)] * len(parties)
+            streams = [self.randomness.open_noise_share(number)] * len(parties)
         return plan.encode(values, streams)
 
-    def weights(self, plan: ReleasePlan) -> NDArray[np.float64]:
+    def compute_weights(self, plan: ReleasePlan) -> NDArray[np.float64]:
         """`[B]` public weights."""
         if plan.weights == "size":
             return self.block.sizes / plan.mean_records
         return np.ones(self.block.parties)
 
-    def refusals(
+    def find_refusals(
         self, plan: ReleasePlan, declining: NDArray[np.int64] | None = None
     ) -> dict[int, str]:
         """Party → why not: by the plan and public facts, or because it is in `declining`."""
         # What this very release is charged already is not charged again.
-        before = self.answered - (self._charged if plan.round_number == self._round else 0)
-        refused = self.policy.refused(plan, self.block.sizes, answered=before, spent=self.before)
+        answered_before = self.answered_releases - (
+            self._charged if plan.round_number == self._round else 0
+        )
+        refusals = self.rules.find_refusals(
+            plan, self.block.sizes, answered=answered_before, spent=self.spent_before
+        )
         if declining is not None:
-            refused |= dict.fromkeys(declining.tolist(), "declined")
-        return refused
+            refusals |= dict.fromkeys(declining.tolist(), "declined")
+        return refusals

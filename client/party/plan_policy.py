@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.largest_count import find_largest_count
-from parley.privacy.accounting.privacy_events import Event
+from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 
-_MOST = 2**40
+_MAX_RELEASES = 2**40
 """Releases: more than any run makes."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartyPolicy:
+class RefusalRules:
     """What a party accepts, fixed by its owner.
 
     Attributes:
@@ -36,7 +36,7 @@ class PartyPolicy:
     min_survivors: int = 1
     neighbouring: frozenset[Neighbouring] = frozenset({Neighbouring.REPLACE_ONE})
 
-    def refused(
+    def find_refusals(
         self,
         plan: ReleasePlan,
         sizes: NDArray[np.int64],
@@ -51,39 +51,45 @@ class PartyPolicy:
             answered: `[B]` releases under such a plan that each has paid for.
             spent: what the plan's primary unit was charged before the first of them.
         """
-        own, whole = plan.primary, ""
-        if own.unit not in self.budgets or own.neighbouring not in self.neighbouring:
-            whole = f"unit {own.unit} with {own.neighbouring} neighbours is not accepted"
+        primary, reason = plan.primary, ""
+        if primary.unit not in self.budgets or primary.neighbouring not in self.neighbouring:
+            reason = f"unit {primary.unit} with {primary.neighbouring} neighbours is not accepted"
         elif not self.budgets.keys() >= set(plan.units):
-            whole = "a budget for the whole party is not accepted"
+            reason = "a budget for the whole party is not accepted"
         elif plan.min_survivors < self.min_survivors:
-            whole = f"cohort of {plan.min_survivors} is below the least, {self.min_survivors}"
-        if whole:
-            return dict.fromkeys(range(len(sizes)), whole)
-        refused: dict[int, str] = {}
+            reason = f"cohort of {plan.min_survivors} is below the least, {self.min_survivors}"
+        if reason:
+            return dict.fromkeys(range(len(sizes)), reason)
+        refusals: dict[int, str] = {}
         if not plan.private_sizes:
             for party in np.flatnonzero(sizes < plan.min_records):
-                refused[int(party)] = f"fewer than {plan.min_records} records"
-        for party in np.flatnonzero(answered >= self._affordable(plan, spent)):
-            refused.setdefault(int(party), "budget exhausted")
-        return refused
+                refusals[int(party)] = f"fewer than {plan.min_records} records"
+        for party in np.flatnonzero(answered >= self._count_affordable(plan, spent)):
+            refusals.setdefault(int(party), "budget exhausted")
+        return refusals
 
-    def _affordable(self, plan: ReleasePlan, spent: Composition) -> int:
+    def _count_affordable(self, plan: ReleasePlan, spent: Composition) -> int:
         """How many releases like this one the budgets pay for."""
-        counts = [_MOST]
+        counts = [_MAX_RELEASES]
         for unit in plan.units:
-            before = spent if unit is plan.primary.unit else Composition.empty()
-            counts.append(_affordable(before, plan.event(unit), *self.budgets[unit]))
+            before = spent if unit is plan.primary.unit else Composition.create_empty()
+            counts.append(
+                _count_affordable_events(before, plan.compute_event(unit), *self.budgets[unit])
+            )
         return min(counts)
 
 
 @lru_cache(maxsize=64)  # a run asks for the same in every round
-def _affordable(before: Composition, event: Event, epsilon: float, delta: float) -> int:
+def _count_affordable_events(
+    before: Composition, event: PrivacyEvent, epsilon: float, delta: float
+) -> int:
     """The most `event`s after `before` within (ε, δ)."""
     if math.isinf(epsilon):  # the budget is kept elsewhere
-        return _MOST
+        return _MAX_RELEASES
 
     def fits(count: int) -> bool:
-        return before.add(event, count=count).epsilon(delta)[1] <= epsilon * (1 + 1e-9)
+        return before.add(event, count=count).compute_lowest_epsilon(delta)[1] <= epsilon * (
+            1 + 1e-9
+        )
 
-    return find_largest_count(fits, most=_MOST)
+    return find_largest_count(fits, maximum=_MAX_RELEASES)

@@ -18,30 +18,30 @@ from typing import Any
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.party_protocol import Declined, Reason
-from parley.client.party.dataset_config import DataSet
-from parley.client.party.dataset_loader import Holding, load_holding
-from parley.client.party.owner_policy import Consent
-from parley.client.party.run_validation import map_of
+from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.dataset_loader import LoadedDataset, load_dataset
+from parley.client.party.owner_policy import OwnerPolicy
+from parley.client.party.run_validation import build_feature_map
 from parley.privacy.ledger.block_composition import Blocks
 
 
-class KeptRecords:
+class RecordCache:
     """The data set that was asked for last, and those that runs hold; how each was read."""
 
     def __init__(
         self,
-        consent: Consent,
+        policy: OwnerPolicy,
         folder: Path,
         *,
         secret: bytes,
         sessions: Callable[[], Collection[str]],
     ) -> None:
         """Nothing is read yet; `folder`, `secret` and open `sessions` are the party's."""
-        self._consent, self._folder, self._secret = consent, folder, secret
+        self._policy, self._folder, self._secret = policy, folder, secret
         self._sessions = sessions
-        self._loaded: dict[str, tuple[object, Holding]] = {}
+        self._loaded: dict[str, tuple[object, LoadedDataset]] = {}
 
-    def of(
+    def load(
         self,
         name: str,
         label: str,
@@ -49,63 +49,67 @@ class KeptRecords:
         features: Mapping[str, Any],
         blocks: Blocks = (),
         session: str = "",
-    ) -> Holding:
+    ) -> LoadedDataset:
         """A data set by its name, how its label is read, intercept, public map, and blocks.
 
         Args:
             session: that asks; empty: one that is to come.
         """
-        dataset, stamps = self._consent.dataset(name), self._stamps(name)
-        named = {key: features[key] for key in ("name", "settings") if features}
-        key = (name, label, intercept, json.dumps(named, allow_nan=False), blocks, stamps)
-        whose = session if dataset.source else ""
-        known = self._loaded.get(whose)
-        if known and known[0] == key and (whose or not dataset.source):
-            return known[1]
-        asked = self._loaded.get("") if whose else None
+        dataset, stamps = self._policy.get_dataset(name), self._read_file_stamps(name)
+        map_request = {key: features[key] for key in ("name", "settings") if features}
+        key = (name, label, intercept, json.dumps(map_request, allow_nan=False), blocks, stamps)
+        holder = session if dataset.source else ""
+        cached = self._loaded.get(holder)
+        if cached and cached[0] == key and (holder or not dataset.source):
+            return cached[1]
+        inspected = self._loaded.get("") if holder else None
         open_now = set(self._sessions())
         # What no run will ask for is let go of before more is read.
-        self._loaded = {each: own for each, own in self._loaded.items() if each in open_now}
-        if asked and asked[0] == key:
-            found = asked[1]
+        self._loaded = {
+            session_id: entry
+            for session_id, entry in self._loaded.items()
+            if session_id in open_now
+        }
+        if inspected and inspected[0] == key:
+            data = inspected[1]
         else:
-            read = self._read(dataset, label, intercept, features, blocks)
-            if stamps != self._stamps(name):  # the file was digested, then read
+            fresh = self._read_dataset(dataset, label, intercept, features, blocks)
+            if stamps != self._read_file_stamps(name):  # the file was digested, then read
                 raise Declined(
                     Reason.DATA_UNREADABLE, "Expected files that stay while they are read."
                 )
             # Runs that were given the same rows hold them once. In which blocks they are is no part
             # of their contents.
-            same = () if dataset.block_column else self._loaded.values()
-            held = (own for its, own in same if its == key)
-            found = next((own for own in held if own.contents == read.contents), read)
-        self._loaded |= {"": (key, found), whose: (key, found)}
-        return found
+            candidates = () if dataset.block_column else self._loaded.values()
+            loaded = (entry for loaded_key, entry in candidates if loaded_key == key)
+            data = next((entry for entry in loaded if entry.contents == fresh.contents), fresh)
+        self._loaded |= {"": (key, data), holder: (key, data)}
+        return data
 
-    def _stamps(self, name: str) -> list[tuple[int, int]]:
+    def _read_file_stamps(self, name: str) -> list[tuple[int, int]]:
         """What tells that a data set's files are others than before."""
-        dataset = self._consent.dataset(name)
-        parts = (dataset.path, dataset.prepared, dataset.data_schema)
-        files = [self._folder / part for part in parts]
-        return [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
+        dataset = self._policy.get_dataset(name)
+        paths = (dataset.path, dataset.prepared, dataset.data_schema)
+        files = [self._folder / path for path in paths]
+        return [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.is_file()]
 
-    def _read(
+    def _read_dataset(
         self,
-        dataset: DataSet,
+        dataset: DatasetConfig,
         label: str,
         intercept: bool,
         features: Mapping[str, Any],
         blocks: Blocks,
-    ) -> Holding:
-        made = map_of(self._consent, dataset, features)
+    ) -> LoadedDataset:
+        feature_map = build_feature_map(self._policy, dataset, features)
         try:
-            return load_holding(
+            return load_dataset(
                 dataset,
                 self._folder,
                 label=label,
                 intercept=intercept,
-                features=made,
-                slowest_ms=self._consent.feature_ms_at_most,
+                features=feature_map,
+                slowest_ms=self._policy.feature_ms_at_most,
                 secret=self._secret,
                 blocks=blocks,
             )
@@ -117,16 +121,19 @@ class KeptRecords:
                 Reason.DATA_UNREADABLE, "`parley party DIR --check` says what could not be read."
             ) from error
 
-    def of_agreement(self, agreed: Agreement, held_out: bool) -> Holding:
+    def load_for_agreement(self, agreement: Agreement, held_out: bool) -> LoadedDataset:
         """The records that an agreement names: those of its data set, or those that it holds out.
 
         Held-out records are charged to the budget of the data set that holds them out, and known
         by it; the run is one of the records that it learns from.
         """
-        named, blocks = (agreed.label, agreed.intercept, agreed.features), agreed.plan.blocks
-        holding = self.of(agreed.dataset, *named, blocks, agreed.session)
+        reading, blocks = (
+            (agreement.label, agreement.intercept, agreement.features),
+            agreement.plan.blocks,
+        )
+        data = self.load(agreement.dataset, *reading, blocks, agreement.session)
         if not held_out:
-            return holding
-        dataset = self._consent.dataset(agreed.dataset)
-        own = self._read(dataset.of_held_out(), *named, blocks)
-        return replace(own, contents=holding.contents)
+            return data
+        dataset = self._policy.get_dataset(agreement.dataset)
+        held_out_data = self._read_dataset(dataset.to_held_out(), *reading, blocks)
+        return replace(held_out_data, contents=data.contents)

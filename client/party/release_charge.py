@@ -13,26 +13,26 @@ from typing import Final
 
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.party.dataset_config import DataSet
-from parley.client.party.dataset_loader import Holding
+from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.dataset_loader import LoadedDataset
 from parley.privacy.accounting.account_certificates import (
-    Certificate,
+    AccountCertificate,
     is_gaussian,
     is_planned,
 )
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.recorded_entries import EntryState, RecordedEntry
 
-_MINT: Final = object()
+_RECEIPT_KEY: Final = object()
 
 QUERIES: Final = "query"
 """The algorithm of a release that answers queries, as a plan names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Charge:
+class ReleaseCharge:
     """A round's charge.
 
     Attributes:
@@ -50,15 +50,15 @@ class Receipt:
     """What may leave the party: a release whose charge is on the disk. `settle` alone makes one."""
 
     release: bytes
-    mint: InitVar[object]
+    key: InitVar[object]
 
-    def __post_init__(self, mint: object) -> None:
-        if mint is not _MINT:
+    def __post_init__(self, key: object) -> None:
+        if key is not _RECEIPT_KEY:
             raise TypeError("Expected a receipt that the settling of a charge made, got another.")
 
 
-def register(
-    ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding, plan: ReleasePlan
+def register_dataset(
+    ledger: Ledger, dataset: DatasetConfig, *, account: str, data: LoadedDataset, plan: ReleasePlan
 ) -> None:
     """Fixes the data set's budget in the ledger, or finds it fixed to the same.
 
@@ -70,64 +70,65 @@ def register(
             those of another data set, one and all, saved in another way.
     """
     try:
-        rows, reads = holding.row_digests, holding.blocks
-        own = dataset.budgets(
-            name,
-            holding.fingerprint,
-            holding.contents,
+        rows, read_blocks = data.row_digests, data.blocks
+        budgets = dataset.build_budgets(
+            account,
+            data.fingerprint,
+            data.contents,
             rows,
-            reads,
+            read_blocks,
             queries=plan.algorithm == QUERIES and not _adds_up_mu(plan),
             sampled=any(is_planned(each.event) for each in plan.guarantees),
         )
-        known = ledger.register(*own, among=False)[0].name
+        registered = ledger.register(*budgets, among=False)[0].name
     except LedgerConflict as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
-    if known != name:
+    if registered != account:
         raise Declined(
             Reason.DATA_UNREADABLE,
-            f"Expected other records in data set {name!r} than in {known!r}, got the same, saved "
-            f"in another way: they have one budget. Serve them as {known!r} alone, or with "
-            f"account = {known!r}.",
+            f"Expected other records in data set {account!r} than in {registered!r}, got the "
+            "same, saved "
+            f"in another way: they have one budget. Serve them as {registered!r} alone, or with "
+            f"account = {registered!r}.",
         )
 
 
 def _adds_up_mu(plan: ReleasePlan) -> bool:
     """Return whether the noise of queries is that of a session whose account adds up μ²."""
-    calibration, own = Certificate.GAUSSIAN.calibration, plan.guarantees
+    calibration, own = AccountCertificate.GAUSSIAN.calibration, plan.guarantees
     return all(each.calibration == calibration and is_gaussian(each.event) for each in own)
 
 
-def entries_of(
-    plan: ReleasePlan, name: str, party: str, assumed: Sequence[str] = ()
-) -> tuple[Entry, ...]:
+def build_entries(
+    plan: ReleasePlan, account: str, party: str, assumptions: Sequence[str] = ()
+) -> tuple[LedgerEntry, ...]:
     """What a round of a plan is charged as."""
     try:
-        return plan.entries(name, party=party, assumed=assumed)
+        return plan.build_entries(account, party=party, assumptions=assumptions)
     except ValueError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
 
 
-def charged(ledger: Ledger, run_id: str, name: str) -> list[RecordedEntry]:
+def list_charged_entries(ledger: Ledger, run_id: str, account: str) -> list[RecordedEntry]:
     """What a run was charged on a data set, in all its budgets."""
     return [
-        each
-        for each in ledger.entries(run_id)
-        if each.entry.dataset == name and each.state is not EntryState.VOIDED
+        recorded
+        for recorded in ledger.list_entries(run_id)
+        if recorded.entry.dataset == account and recorded.state is not EntryState.VOIDED
     ]
 
 
-def reserve(
+def reserve_charge(
     ledger: Ledger,
     plan: ReleasePlan,
     *,
-    name: str,
+    account: str,
     party: str,
-    known: Sequence[RecordedEntry],
+    charged: Sequence[RecordedEntry],
     release: bytes,
     rounds: int = 1,
-    assumed: Sequence[str] = (),
-) -> Charge:
+    assumptions: Sequence[str] = (),
+) -> ReleaseCharge:
     """Charges a round, for every unit that it guarantees something, or finds it charged.
 
     Args:
@@ -140,34 +141,34 @@ def reserve(
         Declined: plan-changed, where this round was charged or answered for another release;
             budget-exhausted.
     """
-    entries = entries_of(plan, name, party, assumed)
-    before = [r for r in known if r.entry.index == plan.round_number]
+    entries = build_entries(plan, account, party, assumptions)
+    same_round = [recorded for recorded in charged if recorded.entry.index == plan.round_number]
     try:
-        _plan_steps(ledger, entries, known, rounds)
-        reserved = ledger.reserve(entries)
+        _plan_steps(ledger, entries, charged, rounds)
+        reservations = ledger.reserve(entries)
     except BudgetExceeded as error:
         raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
     except LedgerConflict as error:
         raise Declined(Reason.PLAN_CHANGED, str(error)) from error
-    return Charge(
-        reservations=tuple(each.id for each in reserved),
+    return ReleaseCharge(
+        reservations=tuple(entry.id for entry in reservations),
         release=release,
-        answered=bool(before) and _answered(before[0], release),
+        answered=bool(same_round) and _is_answered(same_round[0], release),
     )
 
 
 def _plan_steps(
-    ledger: Ledger, entries: Sequence[Entry], known: Sequence[RecordedEntry], rounds: int
+    ledger: Ledger, entries: Sequence[LedgerEntry], charged: Sequence[RecordedEntry], rounds: int
 ) -> None:
     """Charge all rounds of a plan of sampled steps at once, when its first one is.
 
     The release's other entries are held in the same step: what one budget refuses stays charged
     to none.
     """
-    accounts = {each.key: each for each in ledger.totals()}
-    planned = {e.key for e in entries if e.key in accounts and accounts[e.key].plans(e.event)}
-    made = {each.entry.event for each in known}
-    if any(each.key in planned and each.event not in made for each in entries):
+    accounts = {each.key: each for each in ledger.list_accounts()}
+    planned = {e.key for e in entries if e.key in accounts and accounts[e.key].must_plan(e.event)}
+    same_event = {each.entry.event for each in charged}
+    if any(each.key in planned and each.event not in same_event for each in entries):
         ledger.hold(
             entries[0].run_id,
             {e.key: ((e.event, rounds if e.key in planned else 1),) for e in entries},
@@ -175,7 +176,7 @@ def _plan_steps(
         )
 
 
-def _answered(recorded: RecordedEntry, release: bytes) -> bool:
+def _is_answered(recorded: RecordedEntry, release: bytes) -> bool:
     if recorded.outcome is None:
         return False
     if recorded.outcome.get("release") != release.hex():
@@ -188,9 +189,9 @@ def _answered(recorded: RecordedEntry, release: bytes) -> bool:
     return True
 
 
-def settle(ledger: Ledger, charge: Charge) -> Receipt:
+def commit_charge(ledger: Ledger, charge: ReleaseCharge) -> Receipt:
     """Commits a charge, with what it was for; on the disk when this returns."""
     if not charge.answered:
         outcome = {"answered": True, "release": charge.release.hex()}
         ledger.commit(charge.reservations, outcome=outcome)
-    return Receipt(release=charge.release, mint=_MINT)
+    return Receipt(release=charge.release, key=_RECEIPT_KEY)

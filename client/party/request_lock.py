@@ -14,7 +14,7 @@ _POLL_S = 0.02
 
 
 @contextmanager
-def alone(folder: Path, *, wait_s: float) -> Iterator[None]:
+def hold_request_lock(folder: Path, *, wait_s: float) -> Iterator[None]:
     """Holds the folder's lock: no other request is handled meanwhile, in any process.
 
     Raises:
@@ -29,8 +29,8 @@ def alone(folder: Path, *, wait_s: float) -> Iterator[None]:
         preserve_lock_file=True,
     )
     try:
-        held = lock.acquire(timeout=wait_s)
+        acquired = lock.acquire(timeout=wait_s)
     except Timeout:
         raise Declined(Reason.BUSY, "Another request is being handled.") from None
-    with held:
+    with acquired:
         yield

@@ -20,137 +20,151 @@ from pathlib import Path
 
 import numpy as np
 
-from parley.client.algorithms.registry import assumptions_of
-from parley.client.contract.party_protocol import Declined, Frame, Reason
+from parley.client.algorithms.registry import list_release_assumptions
+from parley.client.contract.party_protocol import Declined, MessageFrame, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.party import job_limits, release_charge
-from parley.client.party.accepted_run import Accepted
-from parley.client.party.owner_policy import Consent
-from parley.client.party.party_folder import Keeper, contribution_head
+from parley.client.party.accepted_run import AcceptedRun
+from parley.client.party.owner_policy import OwnerPolicy
+from parley.client.party.party_folder import PartyFolder, get_contribution_head
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
+from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.primitives import digest
 
-_NOTE = 200
+_NOTE_BYTES = 200
 """Bytes of what went wrong, or of nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contribution:
+class RoundContribution:
     """What a party gives to one round."""
 
     encoded: Ring
     receipt: release_charge.Receipt
 
 
-def contribution(
-    keeper: Keeper,
+def compute_contribution(
+    party_folder: PartyFolder,
     ledger: Ledger,
-    consent: Consent,
+    policy: OwnerPolicy,
     *,
     party: str,
     index: int,
-    accepted: Accepted,
-) -> Contribution:
+    accepted: AcceptedRun,
+) -> RoundContribution:
     """What a party gives to one round."""
     agreement = accepted.agreement
-    plan, name, content = agreement.plan, agreement.dataset, agreement.content()
+    plan, dataset_name, content = (
+        agreement.plan,
+        agreement.dataset,
+        agreement.compute_content_digest(),
+    )
     # A block of sums is charged once, for all of them: what it is for is named without a model.
-    charged = content if plan.steps == 1 else replace(agreement, state=b"").content()
+    charge_name = (
+        content if plan.steps == 1 else replace(agreement, state=b"").compute_content_digest()
+    )
     # And with its roster: two that share a ledger share no charge.
-    charged = digest(b"parley/charged", charged, *agreement.identities)
-    dataset = consent.dataset(name)
-    account = dataset.account or name
-    holding = accepted.holding
-    kept, records = keeper.contribution(agreement.run_id, name), holding.contents
-    if keeper.ledger_head() is not None:  # without it the owner took an older copy for all
-        for known_head in (*contribution_head(kept), keeper.openings.marked()):
+    charge_name = digest(b"parley/charged", charge_name, *agreement.identities)
+    dataset = policy.get_dataset(dataset_name)
+    account = dataset.account or dataset_name
+    data = accepted.data
+    stored, records = party_folder.load_contribution(agreement.run_id, dataset_name), data.contents
+    # Without a stored head the owner has accepted an older copy of the ledger.
+    if party_folder.load_ledger_head() is not None:
+        unmasked_head = party_folder.unmasking_log.load_ledger_head()
+        for known_head in (*get_contribution_head(stored), unmasked_head):
             ledger.check_contains(known_head)
-    is_of = {"release": agreement.release().hex(), "content": content.hex()}
-    again = kept is not None and is_of.items() <= kept.head.items()
-    if kept is not None and not again and kept.head.get("records", records) != records:
+    identity = {"release": agreement.compute_release_digest().hex(), "content": content.hex()}
+    is_repeat = stored is not None and identity.items() <= stored.head.items()
+    if stored is not None and not is_repeat and stored.head.get("records", records) != records:
         raise Declined(
             Reason.DATA_UNREADABLE,
             f"Expected the records that run {agreement.run_id!r} was given before, got others: a "
             "run learns from one state of them. Begin another run; a query whose rows stay while "
             "the table grows (WHERE admitted < '2026-01-01') lets this one be resumed.",
         )
-    release_charge.register(ledger, dataset, name=account, holding=holding, plan=plan)
-    known = release_charge.charged(ledger, plan.run_id, account)
-    job_limits.check_round(dataset, plan, known=known)
-    assumed = assumptions_of(accepted.algorithm, agreement.features.get("name", ""))
-    charge = release_charge.reserve(
+    release_charge.register_dataset(ledger, dataset, account=account, data=data, plan=plan)
+    charged = release_charge.list_charged_entries(ledger, plan.run_id, account)
+    job_limits.check_round(dataset, plan, charged=charged)
+    assumptions = list_release_assumptions(accepted.algorithm, agreement.features.get("name", ""))
+    charge = release_charge.reserve_charge(
         ledger,
         plan,
-        name=account,
+        account=account,
         party=party,
-        known=known,
-        release=charged,
+        charged=charged,
+        release=charge_name,
         rounds=agreement.rounds,
-        assumed=assumed,
+        assumptions=assumptions,
     )
     encoded: Ring
-    if kept is not None and again:
-        encoded = np.frombuffer(kept.blobs[-1], plan.encoding.dtype)
-    elif charge.answered and not _before(kept, plan):
+    if stored is not None and is_repeat:
+        encoded = np.frombuffer(stored.blobs[-1], plan.encoding.dtype)
+    elif charge.answered and not _is_earlier_sum(stored, plan):
         raise Declined(Reason.PROTOCOL, f"Round {plan.round_number} was answered and is over.")
     else:
         # The plan alone says whether a seed may be used, and the seed is this party's own.
-        seed = consent.seed if plan.seeded else None
-        encoded, wrong = _computed(consent, accepted, Randomness(seed=seed, party=index))
+        seed = policy.seed if plan.seeded else None
+        encoded, failure = _compute_encoded(policy, accepted, Randomness(seed=seed, party=index))
         head = {
-            **is_of,
+            **identity,
             "round": plan.round_number,
             "step": plan.step,
             "records": records,
-            "ledger": ledger.head().to_json(),
+            "ledger": ledger.get_head().to_json(),
         }
-        note = wrong.encode("ascii", "replace")[:_NOTE].ljust(_NOTE)
-        own = Frame(kind="round", head=head, blobs=(note, encoded.tobytes()))
-        keeper.keep_contribution(agreement.run_id, name, own, most=consent.max_sessions)
-    receipt = release_charge.settle(ledger, charge)
+        note = failure.encode("ascii", "replace")[:_NOTE_BYTES].ljust(_NOTE_BYTES)
+        frame = MessageFrame(kind="round", head=head, blobs=(note, encoded.tobytes()))
+        party_folder.save_contribution(
+            agreement.run_id, dataset_name, frame, max_files=policy.max_sessions
+        )
+    receipt = release_charge.commit_charge(ledger, charge)
     # Before the answer leaves: an older ledger is then known as one at the next request.
-    keeper.keep_ledger_head(ledger.head())
-    return Contribution(encoded=encoded, receipt=receipt)
+    party_folder.save_ledger_head(ledger.get_head())
+    return RoundContribution(encoded=encoded, receipt=receipt)
 
 
-def _before(kept: Frame | None, plan: ReleasePlan) -> bool:
+def _is_earlier_sum(stored: MessageFrame | None, plan: ReleasePlan) -> bool:
     """Whether what was contributed last is an earlier sum of the same release.
 
     Each of its sums is contributed to once, in order, and paid for with the first.
     """
-    if kept is None or kept.head["round"] != plan.round_number:
+    if stored is None or stored.head["round"] != plan.round_number:
         return False
-    return bool(kept.head.get("step", 1) < plan.step)
+    return bool(stored.head.get("step", 1) < plan.step)
 
 
-def _computed(consent: Consent, accepted: Accepted, randomness: Randomness) -> tuple[Ring, str]:
+def _compute_encoded(
+    policy: OwnerPolicy, accepted: AcceptedRun, randomness: Randomness
+) -> tuple[Ring, str]:
     """`[d]`, and what went wrong; nothing that is wrong with records, or with them, is raised."""
     plan = accepted.agreement.plan
-    dataset = consent.dataset(accepted.agreement.dataset)
+    dataset = policy.get_dataset(accepted.agreement.dataset)
     try:
         session = PartySession(
-            block=accepted.holding.block(accepted.algorithm),
+            block=accepted.data.to_block(accepted.algorithm),
             algorithm=accepted.algorithm,
-            policy=PartyPolicy(
+            rules=RefusalRules(
                 # The ledger has charged it already.
                 budgets={unit: (math.inf, total.delta) for unit, total in dataset.totals.items()},
-                min_survivors=consent.min_survivors,
+                min_survivors=policy.min_survivors,
                 neighbouring=frozenset({dataset.neighbouring}),
             ),
             randomness=randomness,
         )
-        given = session.answer(plan, accepted.state)
-        if not given.refused:  # of a plan that was accepted, none is
-            return given.encoded[0], "not certified" if given.failed else ""
-        wrong = given.refused[0]
+        answer = session.answer(plan, accepted.state)
+        if not answer.refused:  # of a plan that was accepted, none is
+            return answer.encoded[0], "not certified" if answer.failed else ""
+        failure = answer.refused[0]
     except Exception as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
-        wrong = f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
+        failure = f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
     zeros = np.zeros((1, plan.dimension))
-    if plan.shared is None:
-        return plan.encoding.encode(zeros)[0], wrong
-    return plan.encode(zeros, [randomness.share(plan.round_number, step=plan.step)])[0], wrong
+    if plan.shared_guarantee is None:
+        return plan.encoding.encode(zeros)[0], failure
+    return plan.encode(zeros, [randomness.open_noise_share(plan.round_number, step=plan.step)])[
+        0
+    ], failure

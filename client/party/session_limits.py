@@ -9,45 +9,51 @@ from collections.abc import Callable
 
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.roster import Deployment
-from parley.client.party.joined_session import Joined
-from parley.client.party.party_folder import Keeper
-from parley.secure_agg.mask_graph import MOST_SETUPS, next_nonce, roster_digest
+from parley.client.party.joined_session import JoinedSession
+from parley.client.party.party_folder import PartyFolder
+from parley.secure_agg.mask_graph import MAX_SETUPS, compute_roster_digest, derive_nonce
 
 
-def make_room(keeper: Keeper, joined: Joined, *, most: int, read: Callable[[str], Joined]) -> None:
+def free_session_slot(
+    party_folder: PartyFolder,
+    joined: JoinedSession,
+    *,
+    max_sessions: int,
+    load_session: Callable[[str], JoinedSession],
+) -> None:
     """Erases what the new session supersedes, and the longest idle beyond `most`."""
-    open_sessions = keeper.sessions()
+    open_sessions = party_folder.list_sessions()
     if joined.session in open_sessions:
         raise Declined(Reason.PROTOCOL, "Expected a session that was not joined before.")
     others = []
     for session in open_sessions:
         try:
-            known = read(session).agreement
+            agreement = load_session(session).agreement
         except (Declined, LookupError, ValueError):  # of a version before this one
-            keeper.end_session(session)
+            party_folder.erase_session(session)
             continue
-        same = (joined.agreement.run_id, joined.agreement.dataset)
-        if (known.run_id, known.dataset) == same:
-            keeper.end_session(session)
+        key = (joined.agreement.run_id, joined.agreement.dataset)
+        if (agreement.run_id, agreement.dataset) == key:
+            party_folder.erase_session(session)
         else:
             others.append(session)
-    for session in others[: max(0, len(others) - most + 1)]:
-        keeper.end_session(session)
+    for session in others[: max(0, len(others) - max_sessions + 1)]:
+        party_folder.erase_session(session)
 
 
-def nonce(keeper: Keeper, identity: bytes, deployment: Deployment) -> bytes:
+def derive_setup_nonce(party_folder: PartyFolder, identity: bytes, deployment: Deployment) -> bytes:
     """The nonce of the next set-up of a graph that is not complete.
 
     Raises:
         Declined: protocol: as many set-ups as the bounds allow for were made with this roster.
     """
-    roster = roster_digest(deployment.identities, bytes.fromhex(deployment.id))
-    count = keeper.setups(roster)
-    if count >= MOST_SETUPS:
+    roster = compute_roster_digest(deployment.identities, bytes.fromhex(deployment.id))
+    count = party_folder.count_setups(roster)
+    if count >= MAX_SETUPS:
         raise Declined(
             Reason.PROTOCOL,
-            f"Expected at most {MOST_SETUPS} set-ups with one roster, got one more: each gives a "
+            f"Expected at most {MAX_SETUPS} set-ups with one roster, got one more: each gives a "
             "server another graph to choose from. Go on under a new deployment, with new "
             "identities.",
         )
-    return next_nonce(identity, roster=roster, count=count)
+    return derive_nonce(identity, roster=roster, count=count)

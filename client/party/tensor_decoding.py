@@ -18,14 +18,14 @@ from parley.client.contract.agreement import Agreement
 from parley.client.contract.model_state import State
 from parley.client.contract.party_protocol import Declined, Reason
 
-_HEADER = 1 << 16
+_HEADER_BYTES = 1 << 16
 
 
-def components_from(agreement: Agreement) -> NDArray[np.float64] | None:
+def decode_components(agreement: Agreement) -> NDArray[np.float64] | None:
     """`[p, k]` what rows are projected on, if they are."""
     if not agreement.components:
         return None
-    tensors = _tensors(agreement.components)
+    tensors = _decode_tensors(agreement.components)
     if set(tensors) != {"components"}:
         raise Declined(Reason.PROTOCOL, f"Expected components alone, got {sorted(tensors)!s:.200}.")
     try:
@@ -35,15 +35,15 @@ def components_from(agreement: Agreement) -> NDArray[np.float64] | None:
     return np.asarray(tensors["components"])
 
 
-def state_from(blob: bytes, algorithm: FederatedAlgorithm) -> State:
+def decode_model_state(blob: bytes, algorithm: FederatedAlgorithm) -> State:
     """The model that a round starts from: safetensors of `theta` and what else there is."""
     expected = {name: array.shape for name, array in algorithm.init().items()}
-    most = sum(8 * int(np.prod(shape)) for shape in expected.values()) + _HEADER
-    if len(blob) > most:
+    max_bytes = sum(8 * int(np.prod(shape)) for shape in expected.values()) + _HEADER_BYTES
+    if len(blob) > max_bytes:
         raise Declined(
-            Reason.PROTOCOL, f"Expected a state of at most {most} bytes, got {len(blob)}."
+            Reason.PROTOCOL, f"Expected a state of at most {max_bytes} bytes, got {len(blob)}."
         )
-    state = _tensors(blob)
+    state = _decode_tensors(blob)
     if "theta" not in state or not set(state) <= set(expected):
         raise Declined(
             Reason.PROTOCOL, f"Expected theta among {sorted(expected)}, got {sorted(state)!s:.200}."
@@ -59,7 +59,7 @@ def state_from(blob: bytes, algorithm: FederatedAlgorithm) -> State:
     return state
 
 
-def _tensors(blob: bytes) -> dict[str, NDArray[Any]]:
+def _decode_tensors(blob: bytes) -> dict[str, NDArray[Any]]:
     try:
         return dict(load(blob))
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:

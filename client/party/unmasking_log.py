@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parley.privacy.ledger.hash_chain import Head
+from parley.privacy.ledger.hash_chain import ChainHead
 from parley.secure_agg.primitives import KEY_BYTES, digest
 from parley.secure_agg.round_outcome import unpack_mask
 
@@ -44,47 +44,47 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-class OpenedOtherwise(Exception):
+class OtherSurvivorsUnmasked(Exception):
     """The contribution was opened in a sum over other parties."""
 
 
-def listed_parties(identities: Sequence[bytes], mask: bytes) -> bytes:
+def hash_survivors(identities: Sequence[bytes], mask: bytes) -> bytes:
     """32 bytes that name the parties of a survivors' list, whatever their order in a roster."""
-    places = np.flatnonzero(unpack_mask(mask, len(identities))).tolist()
-    return digest(b"parley/listed", *sorted(identities[place] for place in places))
+    positions = np.flatnonzero(unpack_mask(mask, len(identities))).tolist()
+    return digest(b"parley/listed", *sorted(identities[position] for position in positions))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Openings:
+class UnmaskingLog:
     """The file of one party; its folder's lock is held around every call."""
 
     path: Path
 
-    def check(self, release: bytes, listed: bytes) -> None:
+    def check(self, release: bytes, survivors: bytes) -> None:
         """Refuses a list for a release that was opened in a sum over another."""
-        if self._list(release) not in (None, listed):
-            raise OpenedOtherwise(
+        if self._find_survivors(release) not in (None, survivors):
+            raise OtherSurvivorsUnmasked(
                 "Expected the parties that this release was summed with before, got others: the "
                 "difference of the two sums would be the contributions of a few. A new run of the "
                 "job, or its next round, is another release and is charged by itself."
             )
 
-    def keep(self, release: bytes, listed: bytes) -> None:
+    def record(self, release: bytes, survivors: bytes) -> None:
         """Checks, then remembers; on disk when it returns, and the reveal may be sent."""
-        self.check(release, listed)
-        if self._list(release) is not None:
+        self.check(release, survivors)
+        if self._find_survivors(release) is not None:
             return
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "r+b") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(end - end % _RECORD)
             file.truncate()
-            file.write(release + listed)
+            file.write(release + survivors)
             file.flush()
             os.fsync(file.fileno())
         sync_folder(self.path.parent)
 
-    def mark(self, head: Head) -> None:
+    def record_ledger_head(self, head: ChainHead) -> None:
         """Append the end of the ledger: an older copy of the ledger is then known as one.
 
         It is not fsynced: without it a witness is missing, and nothing else.
@@ -96,7 +96,7 @@ class Openings:
             file.truncate()
             file.write(_HEAD_MARK + head.records.to_bytes(8, "big") + bytes.fromhex(head.hash))
 
-    def marked(self) -> Head | None:
+    def load_ledger_head(self) -> ChainHead | None:
         """Return the last end of the ledger that was appended."""
         content = self.path.read_bytes() if self.path.exists() else b""
         at = content.rfind(_HEAD_MARK)
@@ -105,13 +105,13 @@ class Openings:
         if not 0 <= at <= len(content) - _RECORD:
             return None
         found = content[at + len(_HEAD_MARK) : at + _RECORD]
-        return Head(records=int.from_bytes(found[:8], "big"), hash=found[8:].hex())
+        return ChainHead(records=int.from_bytes(found[:8], "big"), hash=found[8:].hex())
 
-    def _list(self, release: bytes) -> bytes | None:
+    def _find_survivors(self, release: bytes) -> bytes | None:
         """The list that is remembered."""
         content = self.path.read_bytes() if self.path.exists() else b""
-        at = content.find(release)
-        while at % _RECORD and at >= 0:  # within another record: no name starts there
-            at = content.find(release, at + 1)
-        known = 0 <= at <= len(content) - _RECORD
-        return content[at + KEY_BYTES : at + _RECORD] if known else None
+        position = content.find(release)
+        while position % _RECORD and position >= 0:  # within another record: no name starts there
+            position = content.find(release, position + 1)
+        is_recorded = 0 <= position <= len(content) - _RECORD
+        return content[position + KEY_BYTES : position + _RECORD] if is_recorded else None

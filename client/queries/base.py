@@ -23,14 +23,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.raw_party_block import Range, TableBlock, Texts, field_of
+from parley.client.data.raw_party_block import CategoryField, RangeField, RawPartyBlock, get_field
 from parley.client.data.schema import Schema
 from parley.client.queries.filters import Expression
-from parley.client.queries.group_cells import Adds, Axis, Cells
+from parley.client.queries.group_cells import Axis, CellGrid, Summand
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.independence_test import MOST_CELLS, independence
-from parley.privacy.estimation.noise_intervals import Reach, outward
-from parley.privacy.estimation.sampling_error import counted_deviation
+from parley.privacy.estimation.independence_test import MAX_CELLS, run_independence_test
+from parley.privacy.estimation.noise_intervals import CellNoise, widen_by_rounding
+from parley.privacy.estimation.sampling_error import estimate_count_deviation
 from parley.privacy.sensitivity.bounded_sets import Set
 
 Integers = NDArray[np.int64]
@@ -38,13 +38,13 @@ Numbers = NDArray[np.float64]
 Table = dict[str, Sequence[Any] | NDArray[Any]]
 """Columns of an answer: the keys of its cells, then `value`, `low` and `high`."""
 
-_ANSWERS_OWN = frozenset(
+_RESERVED_NAMES = frozenset(
     ("value", "low", "high", "quantile", "lead", "winner", "cluster", "table", "party")
 ) | frozenset(("column", "with", "p", "term", "regression"))
 
-LARGEST_WEIGHT = 2**40
+MAX_WEIGHT = 2**40
 """Of a query, or of a part of it: sums of such integers stay below 2⁶²."""
-MOST_FINE = 2**46
+MAX_FINE_SUM = 2**46
 """Largest sum of a party for which doubles, and its records' fine grid, are off by less than ½."""
 
 
@@ -53,7 +53,7 @@ class QueryError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class QueryFacts:
     """What is public about the records that a sum is of; `records`: N, None where it is private."""
 
     schema: Schema
@@ -62,7 +62,7 @@ class Facts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class CellSums:
     """Sums of what records add, in every cell.
 
     Attributes:
@@ -71,15 +71,15 @@ class Part:
         within: the set of these integers; None: any between the ends of `adds`.
     """
 
-    cells: Cells
-    adds: tuple[Adds, ...]
-    within: Set | None = None
+    cells: CellGrid
+    summands: tuple[Summand, ...]
+    record_set: Set | None = None
 
     @property
     def set(self) -> Set:
         """Of what one record adds to all cells."""
-        ends = (Set.interval(each.low, each.high) for each in self.adds)
-        return (self.within or Set.product(*ends)).in_one_of(self.cells.count)
+        ends = (Set.interval(each.low, each.high) for each in self.summands)
+        return (self.record_set or Set.product(*ends)).spread_over_cells(self.cells.count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,15 +102,15 @@ class Query(ABC):
 
     kind: ClassVar[str]
     law: ClassVar[str] = ""
-    whole: ClassVar[bool] = True
-    counts: ClassVar[bool] = False
+    integral: ClassVar[bool] = True
+    nonnegative: ClassVar[bool] = False
     shared: ClassVar[bool] = False
     simultaneous: ClassVar[bool] = True
     sampling: ClassVar[bool] = False
-    agrees: ClassVar[bool] = False
-    grouped: ClassVar[bool] = True
-    free: ClassVar[frozenset[str]] = frozenset()
-    derived: ClassVar[frozenset[str]] = frozenset()
+    consistent: ClassVar[bool] = False
+    allows_groups: ClassVar[bool] = True
+    free_fields: ClassVar[frozenset[str]] = frozenset()
+    derived_fields: ClassVar[frozenset[str]] = frozenset()
     curve: ClassVar[bool] = False
     inference: ClassVar[bool] = False
 
@@ -120,7 +120,7 @@ class Query(ABC):
     def __post_init__(self) -> None:
         if len(set(self.by)) < len(self.by):
             raise QueryError(f"Expected columns to group by once each, got {', '.join(self.by)}.")
-        if self.by and not self.grouped:
+        if self.by and not self.allows_groups:
             raise QueryError(f"Expected {self.kind} without groups, got some: use where.")
 
     @property
@@ -129,27 +129,27 @@ class Query(ABC):
         return frozenset(self.by) | (frozenset() if self.where is None else self.where.columns)
 
     @property
-    def reports(self) -> float:
+    def report_epsilon(self) -> float:
         """ε at which each record answers for itself before anything is summed; 0: none does."""
         return 0.0
 
     @property
-    def shares(self) -> tuple[int, ...]:
+    def step_shares(self) -> tuple[int, ...]:
         """Percent of the budget, of a query that is asked in steps, of each; empty: it is one."""
         return ()
 
-    def after(self, steps: Sequence[Asked], schema: Schema) -> Query:
+    def build_next_step(self, steps: Sequence[AnsweredQuery], schema: Schema) -> Query:
         """The step that follows those that were answered; what is asked once is itself."""
         del steps, schema
         return self
 
-    def follows(self, other: Query) -> bool:
+    def is_step_after(self, other: Query) -> bool:
         """Whether it is the step after `other`, of one query."""
         del other
         return False
 
     @property
-    def interim(self) -> str:
+    def interim_text(self) -> str:
         """Which of its steps it is, in words; empty: its answer is what was asked for."""
         return ""
 
@@ -161,41 +161,45 @@ class Query(ABC):
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """Refuses a query that cannot be asked of such a table, by a QueryError or SchemaError."""
         del neighbouring
-        groups_of(schema, self.by)
+        build_group_cells(schema, self.by)
         if self.where is not None:
             self.where.check(schema)
 
-    def tuned(self, law: str, facts: Facts) -> Self:
+    def tune(self, law: str, facts: QueryFacts) -> Self:
         """The same query with the parts of its vector balanced for a noise law."""
         del law, facts
         return self
 
     @abstractmethod
-    def parts(self, schema: Schema, weight: int) -> Sequence[Part]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> Sequence[CellSums]:
         """What records add, at this weight: the vector is one part's sums after the other's."""
 
-    def cells(self, schema: Schema) -> int:
+    def count_cells(self, schema: Schema) -> int:
         """d: length of its vector."""
-        return sum(len(part.adds) * part.cells.count for part in self.parts(schema, 1))
+        return sum(len(part.summands) * part.cells.count for part in self.list_cell_sums(schema, 1))
 
-    def set(self, schema: Schema, weight: int) -> Set:
+    def build_record_set(self, schema: Schema, weight: int) -> Set:
         """Of the vectors that one record adds; where all are the same, it may be missing too."""
-        every = self.added(schema, weight)
-        return every.or_nothing() if self.selects or not every.diameter.l1 else every
+        every = self.build_counted_set(schema, weight)
+        return every.add_zero() if self.selects or not every.diameter.l1 else every
 
-    def added(self, schema: Schema, weight: int) -> Set:
+    def build_counted_set(self, schema: Schema, weight: int) -> Set:
         """Of the vectors that a record adds which counts."""
-        return Set.product(*(part.set for part in self.parts(schema, weight)))
+        return Set.product(*(part.set for part in self.list_cell_sums(schema, weight)))
 
-    def vectors(self, block: TableBlock, weight: int) -> Iterator[Integers]:
+    def compute_party_vectors(self, block: RawPartyBlock, weight: int) -> Iterator[Integers]:
         """`[d]` for every party in turn: the sum over its records that count."""
         parts = [
-            (part.cells.count, part.cells.codes(block), [each.sums(block) for each in part.adds])
-            for part in self.parts(block.schema, weight)
+            (
+                part.cells.count,
+                part.cells.compute_codes(block),
+                [each.build_cell_adder(block) for each in part.summands],
+            )
+            for part in self.list_cell_sums(block.schema, weight)
         ]
         mask = None if self.where is None else self.where.mask(block)
         for party in range(block.parties):
-            rows = block.rows(party)
+            rows = block.get_rows(party)
             places = np.arange(rows.start, rows.stop)
             if mask is not None:
                 places = places[mask[rows]]
@@ -203,55 +207,65 @@ class Query(ABC):
                 [add(places, codes[places], count) for count, codes, sums in parts for add in sums]
             )
 
-    def rounding(self, parties: int) -> float:
+    def bound_rounding_error(self, parties: int) -> float:
         """Return the most that rounding moves a sum over so many parties by, in its integers.
 
         A party rounds its sum once, by ½ at most. The other ½ covers its arithmetic in doubles, as
         long as its sum is below `MOST_FINE`.
         """
-        return 0.0 if self.whole else float(parties)
+        return 0.0 if self.integral else float(parties)
 
-    def steps(self, weight: int) -> int:
+    def get_steps_per_unit(self, weight: int) -> int:
         """What 1 is in its integers."""
         return weight
 
-    def unit(self, schema: Schema) -> float:
+    def get_answer_unit(self, schema: Schema) -> float:
         """What that 1 is in an answer."""
         del schema
         return 1.0
 
-    def keys(self, schema: Schema) -> Table:
+    def build_key_columns(self, schema: Schema) -> Table:
         """What an answer's rows are of."""
-        return dict(self.parts(schema, 1)[0].cells.keys())
+        return dict(self.list_cell_sums(schema, 1)[0].cells.build_key_columns())
 
-    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """What the noisy sum `[d]` says: columns of the same length; here its cells."""
-        steps, unit = self.steps(weight), self.unit(facts.schema)
+        steps, unit = self.get_steps_per_unit(weight), self.get_answer_unit(facts.schema)
         values: Numbers = noisy / steps * unit
-        half = np.full(len(values), noise.half_width() / steps * unit)
-        return self.told(values, half, noise, facts)
+        half = np.full(len(values), noise.compute_half_width() / steps * unit)
+        return self.build_table(values, half, noise, facts)
 
-    def told(self, values: Numbers, half: Numbers, noise: Reach, facts: Facts) -> Table:
+    def build_table(
+        self, values: Numbers, half: Numbers, noise: CellNoise, facts: QueryFacts
+    ) -> Table:
         """What its cells `[d]` say, with the half-widths `[d]` of their noise."""
-        if self.samples(facts):
-            half = noise.widened(half, self.deviations(values, facts))
+        if self.supports_sampling(facts):
+            half = noise.add_sampling_error(half, self.compute_sampling_errors(values, facts))
         low, high = values - half, values + half
-        if not self.whole:
-            low, high = outward(low, high, np.maximum(np.abs(low), np.abs(high)))
-        return {**self.keys(facts.schema), "value": values, "low": low, "high": high}
+        if not self.integral:
+            low, high = widen_by_rounding(low, high, np.maximum(np.abs(low), np.abs(high)))
+        return {**self.build_key_columns(facts.schema), "value": values, "low": low, "high": high}
 
-    def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
+    def derive_tables(
+        self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
+    ) -> dict[str, Table]:
         """Further tables that the same noisy sum says, by their names.
 
         Of counts by two columns, whether those are independent.
         """
-        first, *others = self.parts(facts.schema, weight)
+        first, *others = self.list_cell_sums(facts.schema, weight)
         shape = [axis.size for axis in first.cells.axes]
-        if others or not self.counts or len(shape) != 2 or 1 in shape or noisy.size > MOST_CELLS:
+        if (
+            others
+            or not self.nonnegative
+            or len(shape) != 2
+            or 1 in shape
+            or noisy.size > MAX_CELLS
+        ):
             return {}
         if noisy.size != first.cells.count:
             return {}  # a tree has more than its leaves
-        found = independence(noisy.reshape(shape) / weight, noise, unit=weight)
+        found = run_independence_test(noisy.reshape(shape) / weight, noise, unit=weight)
         return {
             "test of independence": {
                 "chi-squared, noise in its variance": [found.statistic],
@@ -259,25 +273,27 @@ class Query(ABC):
             }
         }
 
-    def samples(self, facts: Facts) -> bool:
+    def supports_sampling(self, facts: QueryFacts) -> bool:
         """Whether its intervals can be widened by sampling error: `Reach.widened` is asked."""
         del facts
         return self.sampling
 
-    def deviations(self, values: Numbers, facts: Facts) -> Numbers:
+    def compute_sampling_errors(self, values: Numbers, facts: QueryFacts) -> Numbers:
         """Standard deviations of the values over other samples of records; of counts."""
-        return counted_deviation(values, facts.records)
+        return estimate_count_deviation(values, facts.records)
 
-    def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
+    def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
         """About how far a value of the answer will be off by noise, before anything is asked."""
-        return noise.deviation / self.steps(weight) * self.unit(facts.schema)
+        return (
+            noise.deviation / self.get_steps_per_unit(weight) * self.get_answer_unit(facts.schema)
+        )
 
-    def relative(self, facts: Facts) -> float:
+    def get_error_scale(self, facts: QueryFacts) -> float:
         """What such an error of 1 is of what is read: of a group's records, if all are alike."""
-        return groups_of(facts.schema, self.by).count / (facts.records or 1)
+        return build_group_cells(facts.schema, self.by).count / (facts.records or 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values that travel; `parley.client.queries.query_from` reads them back."""
+        """Plain values that travel; `parley.client.queries.decode_query` reads them back."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in own.items()}
         where = None if self.where is None else self.where.to_json()
@@ -285,20 +301,20 @@ class Query(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class AnsweredQuery:
     """A query as it was answered: the noisy sum, at this weight and with this noise."""
 
     query: Any
     noisy: Integers
     weight: int
-    noise: Reach
+    noise: CellNoise
 
 
-class Shown(ABC):
+class NonAdditiveQuery(ABC):
     """Of a query: what is shown where something else is done in the place of noise on its sum."""
 
     @abstractmethod
-    def answer_shown(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
+    def answer_from_output(self, shown: Integers, epsilon: float, facts: QueryFacts) -> Table:
         """The answer, from all that leaves the server."""
 
 
@@ -323,7 +339,7 @@ class ColumnQuery(Query):
 class ColumnsQuery(Query):
     """A query about several columns together."""
 
-    grouped: ClassVar[bool] = False
+    allows_groups: ClassVar[bool] = False
 
     of: tuple[str, ...]
 
@@ -333,13 +349,13 @@ class ColumnsQuery(Query):
         return super().columns | set(self.of)
 
 
-def key_of(column: str) -> str:
+def get_answer_key(column: str) -> str:
     """What a column is called in an answer, which has its own parts.
 
-    >>> key_of("ward"), key_of("value")
+    >>> get_answer_key("ward"), get_answer_key("value")
     ('ward', 'value (column)')
     """
-    return f"{column} (column)" if column in _ANSWERS_OWN else column
+    return f"{column} (column)" if column in _RESERVED_NAMES else column
 
 
 def to_four_digits(values: Sequence[float] | Numbers) -> list[float]:
@@ -347,30 +363,30 @@ def to_four_digits(values: Sequence[float] | Numbers) -> list[float]:
     return [float(f"{value:.4g}") for value in values]
 
 
-def groups_of(schema: Schema, by: Sequence[str]) -> Cells:
+def build_group_cells(schema: Schema, by: Sequence[str]) -> CellGrid:
     """The combinations of columns of categories."""
-    return Cells(axes=tuple(_categories(schema, name) for name in by))
+    return CellGrid(axes=tuple(_build_category_axis(schema, name) for name in by))
 
 
-def counts_in(cells: Cells, weight: int) -> Part:
+def build_cell_counts(cells: CellGrid, weight: int) -> CellSums:
     """How many records are in every cell."""
-    return Part(cells=cells, adds=(Adds.always(weight),))
+    return CellSums(cells=cells, summands=(Summand.from_constant(weight),))
 
 
-def _categories(schema: Schema, name: str) -> Axis:
-    texts = texts_of(schema, name)
+def _build_category_axis(schema: Schema, name: str) -> Axis:
+    texts = get_categories(schema, name)
     return Axis(
         size=len(texts),
         codes=lambda block: block.columns[name],
-        keys=lambda: {key_of(name): texts},
+        keys=lambda: {get_answer_key(name): texts},
         name=name,
     )
 
 
-def texts_of(schema: Schema, name: str) -> tuple[str, ...]:
+def get_categories(schema: Schema, name: str) -> tuple[str, ...]:
     """The cells of a column of categories."""
-    field = field_of(schema, name)
-    if not isinstance(field, Texts):
+    field = get_field(schema, name)
+    if not isinstance(field, CategoryField):
         raise QueryError(
             f"Expected a column of categories, got {name!r}, a number in "
             f"[{field.low:g}, {field.high:g}]: histogram({name!r}, bins=…) has cells of numbers."
@@ -378,10 +394,10 @@ def texts_of(schema: Schema, name: str) -> tuple[str, ...]:
     return field.texts
 
 
-def numeric(schema: Schema, name: str) -> Range:
+def get_range(schema: Schema, name: str) -> RangeField:
     """The range of a column of numbers."""
-    field = field_of(schema, name)
-    if not isinstance(field, Range):
+    field = get_field(schema, name)
+    if not isinstance(field, RangeField):
         raise QueryError(
             f"Expected a column of numbers, with a range, got {name!r}, of categories."
         )

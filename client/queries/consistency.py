@@ -16,27 +16,27 @@ from functools import cached_property
 
 import numpy as np
 
-from parley.client.queries.base import Facts, Integers, Numbers
-from parley.client.queries.query_batch import Batch
-from parley.privacy.estimation.marginals import Overlaps
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.client.queries.base import Integers, Numbers, QueryFacts
+from parley.client.queries.query_batch import QueryBatch
+from parley.privacy.estimation.marginals import TableOverlaps
+from parley.privacy.estimation.noise_intervals import CellNoise
 
-LEAST_DEVIATION = 2.0
+MIN_DEVIATION = 2.0
 """Of noise, in the steps of its whole numbers: of less, a sum of cells is hardly any nearer."""
-_TURNS = 200
-_STEADY = 1e-5
-_LEAST = 1e-6
+_MAX_ITERATIONS = 200
+_TOLERANCE = 1e-5
+_MIN_SHARE = 1e-6
 """Of a query's part: what it was for, the others' cells say."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreed:
+class ConsistentCounts:
     """Counts `[cells]` of one answer, and their noise's deviation over that of its cells alone."""
 
     values: Numbers
     factors: Numbers
 
-    def half_widths(self, noise: Reach, weight: int) -> Numbers:
+    def compute_half_widths(self, noise: CellNoise, weight: int) -> Numbers:
         """`[cells]` of intervals, of a query whose integers have this noise.
 
         Counted in deviations they are those of one cell: what few Laplace draws make up is beyond
@@ -45,10 +45,10 @@ class Agreed:
         Laplace noise, which is normal of a variance that is drawn; whatever is near then is so in
         all sums together).
         """
-        return self.factors * (noise.half_width() + 0.5) / weight
+        return self.factors * (noise.compute_half_width() + 0.5) / weight
 
 
-def rms(factors: Numbers) -> float:
+def compute_rms(factors: Numbers) -> float:
     """Of an answer's cells together."""
     return float(np.sqrt(np.mean(np.square(factors))))
 
@@ -64,11 +64,11 @@ class _Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Family:
+class _TableFamily:
     """Tables of the same records."""
 
     tables: Sequence[_Table]
-    overlaps: Overlaps
+    overlaps: TableOverlaps
 
     @property
     def queries(self) -> Integers:
@@ -80,13 +80,13 @@ class _Family:
         """`[T]` cells."""
         return np.array([table.place.stop - table.place.start for table in self.tables], float)
 
-    def precisions(self, steps: Numbers) -> Numbers:
+    def compute_precisions(self, steps: Numbers) -> Numbers:
         """`[T]` of counts, where an integer of query q has noise of deviation 1/steps_q."""
         return np.square(np.array([table.height for table in self.tables]) * steps[self.queries])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement:
+class BatchConsistency:
     """Of a batch's answers.
 
     Attributes:
@@ -94,61 +94,63 @@ class Agreement:
         cut: whether parties' sums are clipped: they count no records then, and nothing agrees.
     """
 
-    batch: Batch
-    facts: Facts
-    noise: Reach | None = None
-    cut: bool = False
+    batch: QueryBatch
+    facts: QueryFacts
+    noise: CellNoise | None = None
+    clipped: bool = False
 
     @cached_property
-    def families(self) -> tuple[_Family, ...]:
+    def families(self) -> tuple[_TableFamily, ...]:
         """Tables that say something of each other."""
-        fine = self.noise is not None and self.noise.deviation < LEAST_DEVIATION
-        if self.cut or fine:
+        fine = self.noise is not None and self.noise.deviation < MIN_DEVIATION
+        if self.clipped or fine:
             return ()
         found = dict[str, list[_Table]]()
-        for population, table in self._tables():
+        for population, table in self._list_tables():
             found.setdefault(population, []).append(table)
-        made = list[_Family]()
+        made = list[_TableFamily]()
         for population, tables in found.items():
             public = population == str(None) and self.facts.records is not None
-            overlaps = Overlaps(shapes=tuple(each.shape for each in tables), public=public)
+            overlaps = TableOverlaps(shapes=tuple(each.shape for each in tables), public=public)
             if overlaps.residuals:
-                made.append(_Family(tables=tables, overlaps=overlaps))
+                made.append(_TableFamily(tables=tables, overlaps=overlaps))
         return tuple(made)
 
-    def _tables(self) -> Iterator[tuple[str, _Table]]:
+    def _list_tables(self) -> Iterator[tuple[str, _Table]]:
         """Every table, with what says whose records it counts."""
         schema = self.facts.schema
         queries = zip(
-            self.batch.queries, self.batch.weights, self.batch.slices(schema), strict=True
+            self.batch.queries, self.batch.weights, self.batch.list_slices(schema), strict=True
         )
         for number, (query, weight, place) in enumerate(queries):
-            parts, begin = query.parts(schema, weight), place.start
-            if query.cells(schema) != sum(len(each.adds) * each.cells.count for each in parts):
+            parts, begin = query.list_cell_sums(schema, weight), place.start
+            if query.count_cells(schema) != sum(
+                len(each.summands) * each.cells.count for each in parts
+            ):
                 continue  # a tree has more than its leaves
             for part in parts:
                 shape = {axis.name: axis.size for axis in part.cells.axes}
-                first, end = part.adds[0], begin + part.cells.count
-                if first.of is None and None not in shape:
+                first, end = part.summands[0], begin + part.cells.count
+                if first.compute is None and None not in shape:
                     counted = _Table(
                         query=number, place=slice(begin, end), shape=shape, height=first.high
                     )
                     yield str(query.where), counted
-                begin += part.cells.count * len(part.adds)
+                begin += part.cells.count * len(part.summands)
 
     @cached_property
     def factors(self) -> Numbers:
         """`[d]` deviation of each cell's noise once they agree, over that of its cells alone."""
-        found = np.ones(self.batch.cells(self.facts.schema))
+        found = np.ones(self.batch.count_cells(self.facts.schema))
         for family in self.families:
-            own = family.precisions(np.ones(len(self.batch.queries)))
-            spread = np.sqrt(family.overlaps.variances(own) * own)
+            own = family.compute_precisions(np.ones(len(self.batch.queries)))
+            spread = np.sqrt(family.overlaps.compute_variances(own) * own)
             for table, factor in zip(family.tables, spread, strict=True):
-                if self.batch.queries[table.query].agrees:
+                if self.batch.queries[table.query].consistent:
                     found[table.place] = factor
         return found
 
-    def counts(self, noisy: Integers) -> list[Agreed | None]:
+    def make_consistent(self, noisy: Integers) -> list[ConsistentCounts | None]:
         """Of the batch's noisy sum `[d]`; None of a query that is answered by itself."""
         values = noisy.astype(np.float64)
         total = None if self.facts.records is None else float(self.facts.records)
@@ -157,21 +159,27 @@ class Agreement:
                 noisy[table.place].reshape(list(table.shape.values())) / table.height
                 for table in family.tables
             ]
-            own = family.precisions(np.ones(len(self.batch.queries)))
+            own = family.compute_precisions(np.ones(len(self.batch.queries)))
             known = total if family.overlaps.public else None
-            both = zip(family.tables, family.overlaps.agreed(tables, own, total=known), strict=True)
+            both = zip(
+                family.tables,
+                family.overlaps.make_consistent(tables, own, total=known),
+                strict=True,
+            )
             for table, agreed in both:
                 values[table.place] = agreed.ravel()
         return [
-            Agreed(values=values[place], factors=self.factors[place])
-            if query.agrees and (self.factors[place] < 1).all()
+            ConsistentCounts(values=values[place], factors=self.factors[place])
+            if query.consistent and (self.factors[place] < 1).all()
             else None
             for query, place in zip(
-                self.batch.queries, self.batch.slices(self.facts.schema), strict=True
+                self.batch.queries, self.batch.list_slices(self.facts.schema), strict=True
             )
         ]
 
-    def shared_out(self, shares: Sequence[float], steps: Callable[[Numbers], Numbers]) -> Numbers:
+    def allocate_budget(
+        self, shares: Sequence[float], steps: Callable[[Numbers], Numbers]
+    ) -> Numbers:
         """`[Q]` parts of the budget, Σ = 1, from shares of what answers gain by them.
 
         Args:
@@ -182,24 +190,32 @@ class Agreement:
         if not families:
             return asked
         parts = asked
-        for _ in range(_TURNS):
+        for _ in range(_MAX_ITERATIONS):
             before, parts = parts, asked.copy()
             for family in families:
-                parts += self._credit(family, asked, family.precisions(steps(before)))
-            parts = np.maximum(parts, _LEAST)
-            if np.abs(parts - before).max() < _STEADY:
+                parts += self._compute_credit(
+                    family, asked, family.compute_precisions(steps(before))
+                )
+            parts = np.maximum(parts, _MIN_SHARE)
+            if np.abs(parts - before).max() < _TOLERANCE:
                 break
         rounded: Numbers = np.round(parts, 6)
         return rounded
 
-    def _credit(self, family: _Family, asked: Numbers, own: Numbers) -> Numbers:
+    def _compute_credit(
+        self, family: _TableFamily, shares: Numbers, precisions: Numbers
+    ) -> Numbers:
         """`[Q]` what a family's cells of each query do for all answers, less what it asked for."""
         queries, sizes = family.queries, family.sizes
-        reads = np.array([query.agrees for query in self.batch.queries])
-        errors = np.bincount(queries, sizes * family.overlaps.variances(own), len(asked))
-        wanted = asked[queries] * sizes / np.maximum(errors[queries], 1e-300)
+        reads = np.array([query.consistent for query in self.batch.queries])
+        errors = np.bincount(
+            queries, sizes * family.overlaps.compute_variances(precisions), len(shares)
+        )
+        wanted = shares[queries] * sizes / np.maximum(errors[queries], 1e-300)
         wanted[~reads[queries]] = 0
-        found = np.bincount(queries, family.overlaps.gains(own, wanted), len(asked)).astype(float)
+        found = np.bincount(
+            queries, family.overlaps.compute_gains(precisions, wanted), len(shares)
+        ).astype(float)
         read = [q for q in set(queries) if reads[q]]
-        found[read] -= asked[read]
+        found[read] -= shares[read]
         return found

@@ -20,32 +20,32 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.queries.base import (
+    CellSums,
     ColumnsQuery,
-    Facts,
     Integers,
     Numbers,
-    Part,
     QueryError,
+    QueryFacts,
     Table,
-    groups_of,
-    numeric,
+    build_group_cells,
+    get_range,
     to_four_digits,
 )
-from parley.client.queries.group_cells import Adds
-from parley.client.queries.moments import public_size
+from parley.client.queries.group_cells import Summand
+from parley.client.queries.moments import is_size_public
 from parley.client.queries.regression.design_matrix import Design
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.noise_intervals import Reach
-from parley.privacy.estimation.second_moments import SecondMoments
-from parley.privacy.sensitivity.bounded_sets import BESIDE, INDICATED, ON_DIAGONAL, Set
-from parley.privacy.sensitivity.exact_rows import FINE, fine_outer_sum, keep_in_cube
+from parley.privacy.estimation.noise_intervals import CellNoise
+from parley.privacy.estimation.second_moments import NoisySecondMoments
+from parley.privacy.sensitivity.bounded_sets import INDICATED, OFF_DIAGONAL, ON_DIAGONAL, Set
+from parley.privacy.sensitivity.exact_rows import FINE, keep_in_cube, sum_fine_outer
 
-MOST_COLUMNS = 32
-MOST_COVARIATES = 64
-MOST_GROUPS = 100
+MAX_COLUMNS = 32
+MAX_COVARIATES = 64
+MAX_GROUPS = 100
 WITHIN = 0.05
 """Half-width of a correlation's noise interval that is thought usable."""
 _NAME = r"(`[^`]+`|[^\s`~+]+)"
@@ -79,7 +79,7 @@ class Formula:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Correlations(ColumnsQuery):
+class CorrelationsQuery(ColumnsQuery):
     """Correlations of columns, and regressions of one on others.
 
     Attributes:
@@ -88,25 +88,25 @@ class Correlations(ColumnsQuery):
     """
 
     kind: ClassVar[str] = "correlations"
-    whole: ClassVar[bool] = False
+    integral: ClassVar[bool] = False
     shared: ClassVar[bool] = True
     sampling: ClassVar[bool] = True
-    grouped: ClassVar[bool] = True
-    free: ClassVar[frozenset[str]] = frozenset({"regressions"})
+    allows_groups: ClassVar[bool] = True
+    free_fields: ClassVar[frozenset[str]] = frozenset({"regressions"})
 
     regressions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 2 <= len(set(self.of)) == len(self.of) <= MOST_COLUMNS or set(self.of) & {*self.by}:
+        if not 2 <= len(set(self.of)) == len(self.of) <= MAX_COLUMNS or set(self.of) & {*self.by}:
             raise QueryError(
-                f"Expected 2 to {MOST_COLUMNS} distinct columns, none that is grouped by, got "
+                f"Expected 2 to {MAX_COLUMNS} distinct columns, none that is grouped by, got "
                 f"{', '.join(self.of[:8]) or 'none'}."
             )
         if len(set(self.regressions)) < len(self.regressions):
             raise QueryError(f"Expected every regression once, got {', '.join(self.regressions)}.")
         for text in self.regressions:
-            named = self._formula(text)
+            named = self._parse_formula(text)
             if unknown := {named.target, *named.on} - {*self.of}:
                 raise QueryError(
                     f"Expected columns of {', '.join(self.of)} in {text!r}, got {min(unknown)!r}."
@@ -114,7 +114,7 @@ class Correlations(ColumnsQuery):
             if named.target in named.on or len(set(named.on)) < len(named.on):
                 raise QueryError(f"Expected every column once in a regression, got {text!r}.")
 
-    def _formula(self, text: str) -> Formula:
+    def _parse_formula(self, text: str) -> Formula:
         found = Formula.parse(text)
         others = tuple(name for name in self.of if name != found.target)
         return Formula(target=found.target, on=found.on or others)
@@ -122,58 +122,59 @@ class Correlations(ColumnsQuery):
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        count = len(Design.of(schema, self.of).covariates)
-        if not 2 <= count <= MOST_COVARIATES:
+        count = len(Design.from_schema(schema, self.of).covariates)
+        if not 2 <= count <= MAX_COVARIATES:
             raise QueryError(
-                f"Expected 2 to {MOST_COVARIATES} numbers and indicators of categories, got "
-                f"{count}."
+                f"Expected 2 to {MAX_COVARIATES} numbers and indicators of categories, got {count}."
             )
-        if (groups := groups_of(schema, self.by).count) > MOST_GROUPS:
-            raise QueryError(f"Expected at most {MOST_GROUPS} groups, got {groups}.")
+        if (groups := build_group_cells(schema, self.by).count) > MAX_GROUPS:
+            raise QueryError(f"Expected at most {MAX_GROUPS} groups, got {groups}.")
         for text in self.regressions:
-            numeric(schema, self._formula(text).target)
+            get_range(schema, self._parse_formula(text).target)
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """The triangle's entries, which `vectors` has all at once."""
-        design = Design.of(schema, self.of)
+        design = Design.from_schema(schema, self.of)
         indicators = Counter(each.column for each in design.covariates if each.code is not None)
         numbers = len(self.of) - len(indicators)
-        sizes = [factor * weight for _, factor in _entries(design)]
+        sizes = [factor * weight for _, factor in _list_entries(design)]
         triangle = Set.triangle(numbers, tuple(indicators.values()), unit=weight)
-        within = triangle.rounded(len(sizes))
-        adds = tuple(Adds(low=-size, high=size) for size in sizes)
-        return (Part(cells=groups_of(schema, self.by), adds=adds, within=within),)
+        within = triangle.add_rounding(len(sizes))
+        adds = tuple(Summand(low=-size, high=size) for size in sizes)
+        return (
+            CellSums(cells=build_group_cells(schema, self.by), summands=adds, record_set=within),
+        )
 
-    def vectors(self, block: TableBlock, weight: int) -> Iterator[Integers]:
+    def compute_party_vectors(self, block: RawPartyBlock, weight: int) -> Iterator[Integers]:
         """Yield `[d]` for every party: exact sums of products of whole rows, each rounded once."""
-        design = Design.of(block.schema, self.of)
-        pairs, factors = zip(*_entries(design), strict=True)
+        design = Design.from_schema(block.schema, self.of)
+        pairs, factors = zip(*_list_entries(design), strict=True)
         units = np.array(factors, dtype=object) * weight
-        counted = design.known(block)
+        counted = design.find_complete_records(block)
         if self.where is not None:
             counted &= self.where.mask(block)
-        cells = groups_of(block.schema, self.by)
-        codes = np.where(counted, cells.codes(block), -1)
-        whole = np.rint(FINE * np.insert(design.rows(block), 0, 1.0, axis=1))
+        cells = build_group_cells(block.schema, self.by)
+        codes = np.where(counted, cells.compute_codes(block), -1)
+        whole = np.rint(FINE * np.insert(design.build_rows(block), 0, 1.0, axis=1))
         keep_in_cube(whole, FINE)
         for party in range(block.parties):
-            rows, own = whole[block.rows(party)], codes[block.rows(party)]
+            rows, own = whole[block.get_rows(party)], codes[block.get_rows(party)]
             chosen = (rows[own == cell] for cell in range(cells.count))
-            sums = np.stack([fine_outer_sum(each) for each in chosen])
+            sums = np.stack([sum_fine_outer(each) for each in chosen])
             fine = sums[:, *np.transpose(pairs)] * units
             yield ((fine + FINE**2 // 2) // FINE**2).astype(np.int64).T.ravel()
 
-    def _moments(
-        self, noisy: Integers, weight: int, noise: Reach, facts: Facts
-    ) -> tuple[Design, list[SecondMoments]]:
+    def _compute_moments(
+        self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
+    ) -> tuple[Design, list[NoisySecondMoments]]:
         """Of every group."""
-        design = Design.of(facts.schema, self.of)
-        pairs, factors = zip(*_entries(design), strict=True)
+        design = Design.from_schema(facts.schema, self.of)
+        pairs, factors = zip(*_list_entries(design), strict=True)
         unit = np.array(factors, dtype=np.float64) * weight
-        public = public_size(self, facts.neighbouring) and not design.missing
+        public = is_size_public(self, facts.neighbouring) and not design.missing
         groups = noisy.reshape(len(pairs), -1).T
         return design, [
-            SecondMoments(
+            NoisySecondMoments(
                 values=each / unit,
                 pairs=pairs,
                 tied=tuple(factor == INDICATED for factor in factors),
@@ -183,21 +184,21 @@ class Correlations(ColumnsQuery):
             for each in groups
         ]
 
-    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """The correlation of every two columns, or indicators of different ones."""
-        design, groups = self._moments(noisy, weight, noise, facts)
-        first, second = _both(design)
-        found = [each.correlations() for each in groups]
-        value, moved, sampling, of_none = (
+        design, groups = self._compute_moments(noisy, weight, noise, facts)
+        first, second = _list_column_pairs(design)
+        found = [each.estimate_correlations() for each in groups]
+        value, shifts, sampling, null_noise = (
             np.concatenate([getattr(each, part)[first, second] for each in found])
-            for part in ("value", "moved", "sampling", "of_none")
+            for part in ("value", "noise_shifts", "sampling", "null_noise")
         )
         counts = np.repeat([max(each.count, 1.0) for each in groups], len(first))
-        p = noise.beyond(value, of_none, 1 / np.sqrt(counts))
-        half = noise.widened(noise.half_width_of(moved), sampling)
+        p = noise.compute_p_value(value, null_noise, 1 / np.sqrt(counts))
+        half = noise.add_sampling_error(noise.compute_half_widths(shifts), sampling)
         names = np.array(design.names)
         return {
-            **self._repeated(facts.schema, len(first)),
+            **self._repeat_groups(facts.schema, len(first)),
             "column": np.tile(names[first], len(groups)),
             "with": np.tile(names[second], len(groups)),
             "p": to_four_digits(p),
@@ -206,47 +207,52 @@ class Correlations(ColumnsQuery):
             "high": np.clip(value + half, -1, 1),
         }
 
-    def _repeated(self, schema: Schema, times: int) -> Table:
+    def _repeat_groups(self, schema: Schema, times: int) -> Table:
         """The groups, each so many times."""
-        keys = groups_of(schema, self.by).keys()
+        keys = build_group_cells(schema, self.by).build_key_columns()
         return {name: np.repeat(part, times) for name, part in keys.items()}
 
-    def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
+    def derive_tables(
+        self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
+    ) -> dict[str, Table]:
         """The regressions, how well they fit, means and deviations, and how precise it all is."""
-        design, groups = self._moments(noisy, weight, noise, facts)
+        design, groups = self._compute_moments(noisy, weight, noise, facts)
         tables, fits = dict[str, Table](), list[Table]()
         for text in self.regressions:
-            made = [_regression(self._formula(text), design, each, noise) for each in groups]
-            terms, fit = (_below([each[k] for each in made]) for k in (0, 1))
-            own = self._repeated(facts.schema, len(terms["term"]) // len(groups))
+            made = [
+                _compute_regression(self._parse_formula(text), design, each, noise)
+                for each in groups
+            ]
+            terms, fit = (_stack_tables([each[k] for each in made]) for k in (0, 1))
+            own = self._repeat_groups(facts.schema, len(terms["term"]) // len(groups))
             tables[text] = {**own, **terms}
             regression = np.repeat(text, len(groups))
-            fits.append({**self._repeated(facts.schema, 1), "regression": regression, **fit})
+            fits.append({**self._repeat_groups(facts.schema, 1), "regression": regression, **fit})
         if fits:
-            tables["fit of regressions"] = _below(fits)
-        means = _below([_means(design, each) for each in groups])
-        tables["means"] = {**self._repeated(facts.schema, len(design.names)), **means}
-        rows = _below([_precision(each, noise, design) for each in groups])
-        tables["precision of correlations"] = {**self._repeated(facts.schema, 1), **rows}
+            tables["fit of regressions"] = _stack_tables(fits)
+        means = _stack_tables([_build_means_table(design, each) for each in groups])
+        tables["means"] = {**self._repeat_groups(facts.schema, len(design.names)), **means}
+        rows = _stack_tables([_build_precision_table(each, noise, design) for each in groups])
+        tables["precision of correlations"] = {**self._repeat_groups(facts.schema, 1), **rows}
         return tables
 
-    def steps(self, weight: int) -> int:
+    def get_steps_per_unit(self, weight: int) -> int:
         """Of a square."""
         return ON_DIAGONAL * weight
 
-    def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
+    def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
         """Of two columns with mean 0 and a variance of ¼, of as many records as a group has."""
-        unit = BESIDE * weight
-        groups = groups_of(facts.schema, self.by).count
+        unit = OFF_DIAGONAL * weight
+        groups = build_group_cells(facts.schema, self.by).count
         return 4 * noise.deviation / unit * groups / (facts.records or 1)
 
-    def relative(self, facts: Facts) -> float:
+    def get_error_scale(self, facts: QueryFacts) -> float:
         """A correlation is read as it is."""
         del facts
         return 1.0
 
 
-def _entries(design: Design) -> Iterator[tuple[tuple[int, int], int]]:
+def _list_entries(design: Design) -> Iterator[tuple[tuple[int, int], int]]:
     """Pairs (i, j) of z's coordinates, i ≤ j, with their weights; of 1 they begin.
 
     Two indicators of one column are never both 1, and an indicator's square is itself.
@@ -257,10 +263,10 @@ def _entries(design: Design) -> Iterator[tuple[tuple[int, int], int]]:
             if code is not None and own[j][0] == column:
                 continue
             indicated = i == 0 and own[j][1] is not None
-            yield (i, j), INDICATED if indicated else ON_DIAGONAL if i == j else BESIDE
+            yield (i, j), INDICATED if indicated else ON_DIAGONAL if i == j else OFF_DIAGONAL
 
 
-def _both(design: Design) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _list_column_pairs(design: Design) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Every two covariates of different columns, by number."""
     first, second = np.triu_indices(len(design.names), 1)
     columns = np.array([each.column for each in design.covariates])
@@ -268,8 +274,8 @@ def _both(design: Design) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return first[apart], second[apart]
 
 
-def _regression(
-    formula: Formula, design: Design, moments: SecondMoments, noise: Reach
+def _compute_regression(
+    formula: Formula, design: Design, moments: NoisySecondMoments, noise: CellNoise
 ) -> tuple[Table, Table]:
     """Coefficients in the columns' units, and the fit; of a category too rare for ε there is none.
 
@@ -279,20 +285,25 @@ def _regression(
     asked = [k for k, each in enumerate(design.covariates) if each.column in formula.on]
     told = np.isfinite(moments.spread)
     on = [k for k in asked if told[k] or design.covariates[k].code is None]
-    found = moments.regression(1 + target, [1 + k for k in on])
-    scale = design.half[target] / design.half[on]
-    units = np.diag([design.half[target], *scale])
-    units[0, 1:] = -scale * design.centre[on]
+    found = moments.estimate_regression(1 + target, [1 + k for k in on])
+    scale = design.half_widths[target] / design.half_widths[on]
+    units = np.diag([design.half_widths[target], *scale])
+    units[0, 1:] = -scale * design.centres[on]
     values = units @ found.coefficients
-    values[0] += design.centre[target]
-    moved, by_sampling = units @ found.moved, np.sqrt(np.diag(units @ found.sampling @ units.T))
+    values[0] += design.centres[target]
+    shifts, by_sampling = (
+        units @ found.noise_shifts,
+        np.sqrt(np.diag(units @ found.sampling @ units.T)),
+    )
     reach = replace(noise, sampling=True, together=1)
-    half = reach.widened(reach.half_width_of(moved), by_sampling)
+    half = reach.add_sampling_error(reach.compute_half_widths(shifts), by_sampling)
     columns = {
-        "coefficient": _to_width(values, half),
-        "from": _to_width(values - half, half),
-        "to": _to_width(values + half, half),
-        "p": to_four_digits(reach.beyond(values, np.linalg.norm(moved, axis=1), by_sampling)),
+        "coefficient": _round_to_width(values, half),
+        "from": _round_to_width(values - half, half),
+        "to": _round_to_width(values + half, half),
+        "p": to_four_digits(
+            reach.compute_p_value(values, np.linalg.norm(shifts, axis=1), by_sampling)
+        ),
     }
     terms: Table = {"term": ["1", *(design.names[k] for k in asked)]}
     for name, part in columns.items():
@@ -300,25 +311,27 @@ def _regression(
         whole[[0, *(1 + asked.index(k) for k in on)]] = part
         terms[name] = whole
     share, spread = np.array(found.r_squared)
-    apart = reach.widened(reach.half_width_of(found.r_squared_moved), spread)
+    apart = reach.add_sampling_error(reach.compute_half_widths(found.r_squared_shifts), spread)
     low, high = np.clip([[share - apart], [share + apart]], 0, 1)
     return terms, {
         "R²": to_four_digits([share]),
         "from": to_four_digits(low),
         "to": to_four_digits(high),
-        "residual deviation": to_four_digits([design.half[target] * found.residual]),
+        "residual deviation": to_four_digits([design.half_widths[target] * found.residual]),
         "records it takes": [math.ceil(found.needed)],
     }
 
 
-def _precision(moments: SecondMoments, noise: Reach, design: Design) -> Table:
+def _build_precision_table(moments: NoisySecondMoments, noise: CellNoise, design: Design) -> Table:
     """How far noise moves a correlation at most, and how many records would make that .05."""
-    found = noise.half_width_of(moments.correlations().moved[_both(design)])
+    found = noise.compute_half_widths(
+        moments.estimate_correlations().noise_shifts[_list_column_pairs(design)]
+    )
     lost = not np.isfinite(found).all()
     count = float(moments.count)
     most = math.nan if lost else float(found.max())
     # A variance of ¼ where the real one is lost.
-    usual = noise.half_width() / noise.deviation * 4 * float(moments.deviations.max())
+    usual = noise.compute_half_width() / noise.deviation * 4 * float(moments.deviations.max())
     needed = math.ceil((usual if lost else most * count) / WITHIN)
     return {
         "records": [round(count)],
@@ -328,22 +341,22 @@ def _precision(moments: SecondMoments, noise: Reach, design: Design) -> Table:
     }
 
 
-def _means(design: Design, moments: SecondMoments) -> Table:
+def _build_means_table(design: Design, moments: NoisySecondMoments) -> Table:
     """In the columns' units; of an indicator its share."""
-    mean = design.centre + design.half * moments.mean[1:]
+    mean = design.centres + design.half_widths * moments.mean[1:]
     return {
         "column": list(design.names),
         "mean": to_four_digits(mean),
-        "standard deviation": to_four_digits(design.half * moments.spread),
+        "standard deviation": to_four_digits(design.half_widths * moments.spread),
     }
 
 
-def _below(tables: Sequence[Table]) -> Table:
+def _stack_tables(tables: Sequence[Table]) -> Table:
     """One below the other."""
     return {name: np.concatenate([np.asarray(t[name]) for t in tables]) for name in tables[0]}
 
 
-def _to_width(values: Numbers, half: Numbers) -> list[float]:
+def _round_to_width(values: Numbers, half: Numbers) -> list[float]:
     """To four digits of an interval's half-width."""
     return [
         round(float(value), 3 - math.floor(math.log10(width))) if width > 0 else float(value)

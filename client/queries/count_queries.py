@@ -20,28 +20,28 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.raw_party_block import Range, TableBlock, Texts, field_of
+from parley.client.data.raw_party_block import CategoryField, RangeField, RawPartyBlock, get_field
 from parley.client.data.schema import Schema
 from parley.client.queries.base import (
+    CellSums,
     ColumnQuery,
     ColumnsQuery,
-    Facts,
     Integers,
     Numbers,
-    Part,
     Query,
     QueryError,
+    QueryFacts,
     Table,
-    counts_in,
-    groups_of,
-    key_of,
-    numeric,
-    texts_of,
+    build_cell_counts,
+    build_group_cells,
+    get_answer_key,
+    get_categories,
+    get_range,
 )
-from parley.client.queries.group_cells import Axis, Cells
+from parley.client.queries.group_cells import Axis, CellGrid
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.marginals import simplex
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.marginals import project_onto_simplex
+from parley.privacy.estimation.noise_intervals import CellNoise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +49,9 @@ class Count(Query):
     """How many records."""
 
     kind: ClassVar[str] = "count"
-    counts: ClassVar[bool] = True
+    nonnegative: ClassVar[bool] = True
     sampling: ClassVar[bool] = True
-    agrees: ClassVar[bool] = True
+    consistent: ClassVar[bool] = True
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
@@ -62,12 +62,12 @@ class Count(Query):
                 "of records is public, and costs nothing (Answer.records, Session.records)."
             )
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """G counts."""
-        return (counts_in(groups_of(schema, self.by), weight),)
+        return (build_cell_counts(build_group_cells(schema, self.by), weight),)
 
 
-MOST_CELLS = 10**7
+MAX_CELLS = 10**7
 """Of any query: a vector of them has 80 MB."""
 
 
@@ -82,17 +82,17 @@ class Histogram(ColumnQuery):
     """
 
     kind: ClassVar[str] = "histogram"
-    counts: ClassVar[bool] = True
+    nonnegative: ClassVar[bool] = True
     sampling: ClassVar[bool] = True
-    agrees: ClassVar[bool] = True
+    consistent: ClassVar[bool] = True
 
     bins: int = 0
     edges: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.bins <= MOST_CELLS:
-            raise QueryError(f"Expected 1 to {MOST_CELLS} bins, got {self.bins}.")
+        if not 0 <= self.bins <= MAX_CELLS:
+            raise QueryError(f"Expected 1 to {MAX_CELLS} bins, got {self.bins}.")
         if self.edges and self.bins:
             raise QueryError("Expected either bins or edges, got both.")
         rising = all(a < b for a, b in pairwise(self.edges))
@@ -102,13 +102,13 @@ class Histogram(ColumnQuery):
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        if isinstance(field_of(schema, self.column), Texts):
+        if isinstance(get_field(schema, self.column), CategoryField):
             if self.bins or self.edges:
                 raise QueryError(
                     f"Expected no bins with {self.column!r}, a column of categories, got some."
                 )
             return
-        known = numeric(schema, self.column)
+        known = get_range(schema, self.column)
         if not self.bins and not self.edges:
             raise QueryError(
                 f"Expected bins (how many) or edges with {self.column!r}, a column of numbers, got "
@@ -120,29 +120,35 @@ class Histogram(ColumnQuery):
                 f"{self.column!r}, got {self.edges[0]:g} to {self.edges[-1]:g}."
             )
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """A count for every group and value."""
-        field = field_of(schema, self.column)
-        if isinstance(field, Texts):
-            cells = groups_of(schema, (*self.by, self.column))
+        field = get_field(schema, self.column)
+        if isinstance(field, CategoryField):
+            cells = build_group_cells(schema, (*self.by, self.column))
         else:
-            cells = Cells(axes=(*groups_of(schema, self.by).axes, self._intervals(field)))
-        return (counts_in(cells, weight),)
+            cells = CellGrid(
+                axes=(*build_group_cells(schema, self.by).axes, self._build_interval_axis(field))
+            )
+        return (build_cell_counts(cells, weight),)
 
-    def _intervals(self, known: Range) -> Axis:
+    def _build_interval_axis(self, value_range: RangeField) -> Axis:
         size = self.bins or len(self.edges) - 1
 
-        def codes(block: TableBlock) -> NDArray[np.intp]:
+        def codes(block: RawPartyBlock) -> NDArray[np.intp]:
             values = block.columns[self.column]
             if self.edges:
                 found = np.searchsorted(self.edges, values, side="right") - 1
             else:
-                found = np.floor((values - known.low) * (size / (known.high - known.low)))
+                found = np.floor(
+                    (values - value_range.low) * (size / (value_range.high - value_range.low))
+                )
             return np.fmin(np.fmax(found, 0), size - 1).astype(np.intp)
 
         def keys() -> dict[str, NDArray[np.float64]]:
-            inner = (self.edges or np.linspace(known.low, known.high, size + 1))[1:-1]
-            edges = np.array([known.low, *inner, known.high])  # what is beyond them is counted
+            inner = (self.edges or np.linspace(value_range.low, value_range.high, size + 1))[1:-1]
+            edges = np.array(
+                [value_range.low, *inner, value_range.high]
+            )  # what is beyond them is counted
             return {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
 
         return Axis(size=size, codes=codes, keys=keys, name=(self.column, size, self.edges))
@@ -157,27 +163,27 @@ class Choose(ColumnQuery):
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        if len(texts_of(schema, self.column)) < 2:
+        if len(get_categories(schema, self.column)) < 2:
             raise QueryError(f"Expected two candidates or more in {self.column!r}, got one.")
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """Votes for every candidate, in every group."""
-        cells = groups_of(schema, (*self.by, self.column))
-        return (counts_in(cells, weight),)
+        cells = build_group_cells(schema, (*self.by, self.column))
+        return (build_cell_counts(cells, weight),)
 
-    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """The winner with its noisy votes, and by how many it leads the second."""
-        candidates = np.array(texts_of(facts.schema, self.column))
-        groups = groups_of(facts.schema, self.by)
+        candidates = np.array(get_categories(facts.schema, self.column))
+        groups = build_group_cells(facts.schema, self.by)
         votes = noisy.reshape(groups.count, len(candidates)) / weight
         order = np.argsort(votes, axis=1)
         rows = np.arange(groups.count)
         value, second = votes[rows, order[:, -1]], votes[rows, order[:, -2]]
         # The winner is the largest of so many: its interval holds for all of them at once.
-        half = noise.half_width(cells=len(candidates)) / weight
+        half = noise.compute_half_width(cells=len(candidates)) / weight
         return {
-            **groups.keys(),
-            key_of(self.column): candidates[order[:, -1]],
+            **groups.build_key_columns(),
+            get_answer_key(self.column): candidates[order[:, -1]],
             "lead": value - second,
             "value": value,
             "low": value - half,
@@ -185,19 +191,19 @@ class Choose(ColumnQuery):
         }
 
 
-MOST_TABLES = 4096
+MAX_TABLES = 4096
 """Of one query; 90 columns in pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Marginals(ColumnsQuery):
+class MarginalsQuery(ColumnsQuery):
     """Records by the categories of every `ways` of several columns."""
 
     kind: ClassVar[str] = "marginals"
-    counts: ClassVar[bool] = True
+    nonnegative: ClassVar[bool] = True
     shared: ClassVar[bool] = True
     sampling: ClassVar[bool] = True
-    agrees: ClassVar[bool] = True
+    consistent: ClassVar[bool] = True
 
     ways: int = 2
 
@@ -209,40 +215,47 @@ class Marginals(ColumnsQuery):
             raise QueryError(
                 f"Expected ways from 1 to {len(self.of)}, the number of columns, got {self.ways}."
             )
-        if (tables := math.comb(len(self.of), self.ways)) > MOST_TABLES:
-            raise QueryError(f"Expected at most {MOST_TABLES} tables, got {tables:.3g}.")
+        if (tables := math.comb(len(self.of), self.ways)) > MAX_TABLES:
+            raise QueryError(f"Expected at most {MAX_TABLES} tables, got {tables:.3g}.")
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        groups_of(schema, self.of)
+        build_group_cells(schema, self.of)
 
-    def _tables(self, schema: Schema) -> dict[tuple[str, ...], Cells]:
-        axes = dict(zip(self.of, groups_of(schema, self.of).axes, strict=True))
+    def _build_tables(self, schema: Schema) -> dict[tuple[str, ...], CellGrid]:
+        axes = dict(zip(self.of, build_group_cells(schema, self.of).axes, strict=True))
         every = combinations(self.of, self.ways)
-        return {names: Cells(axes=tuple(axes[name] for name in names)) for names in every}
+        return {names: CellGrid(axes=tuple(axes[name] for name in names)) for names in every}
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """Counts in every table."""
-        return tuple(counts_in(cells, weight) for cells in self._tables(schema).values())
+        return tuple(
+            build_cell_counts(cells, weight) for cells in self._build_tables(schema).values()
+        )
 
-    def told(self, values: Numbers, half: Numbers, noise: Reach, facts: Facts) -> Table:
+    def build_table(
+        self, values: Numbers, half: Numbers, noise: CellNoise, facts: QueryFacts
+    ) -> Table:
         """The tables, one below the other; a column that a table lacks is empty there.
 
         None has a negative count: each is the nearest table without, and no interval begins below.
         """
-        tables = self._tables(facts.schema)
-        keys: dict[str, list[Any]] = {name: [] for name in ("table", *map(key_of, self.of))}
+        tables = self._build_tables(facts.schema)
+        keys: dict[str, list[Any]] = {name: [] for name in ("table", *map(get_answer_key, self.of))}
         for names, cells in tables.items():
-            own = cells.keys()
+            own = cells.build_key_columns()
             keys["table"] += [", ".join(names)] * cells.count
-            for name in map(key_of, self.of):
+            for name in map(get_answer_key, self.of):
                 keys[name] += own[name].tolist() if name in own else [None] * cells.count
         ends = np.cumsum([cells.count for cells in tables.values()])
         counts = np.concatenate(
-            [simplex(part, total=max(part.sum(), 0.0)) for part in np.split(values, ends[:-1])]
+            [
+                project_onto_simplex(part, total=max(part.sum(), 0.0))
+                for part in np.split(values, ends[:-1])
+            ]
         )
-        half = noise.widened(half, self.deviations(values, facts))
+        half = noise.add_sampling_error(half, self.compute_sampling_errors(values, facts))
         return {
             **keys,
             "value": counts,

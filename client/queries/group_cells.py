@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 
 Codes = NDArray[np.intp]
 Integers = NDArray[np.int64]
@@ -31,13 +31,13 @@ class Axis:
     """
 
     size: int
-    codes: Callable[[TableBlock], Codes]
+    codes: Callable[[RawPartyBlock], Codes]
     keys: Callable[[], Keys] = dict
     name: Hashable = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cells:
+class CellGrid:
     """Every combination of some axes' cells, the last axis first to change."""
 
     axes: tuple[Axis, ...] = ()
@@ -47,7 +47,7 @@ class Cells:
         """1 without axes."""
         return math.prod(axis.size for axis in self.axes)
 
-    def codes(self, block: TableBlock) -> Codes:
+    def compute_codes(self, block: RawPartyBlock) -> Codes:
         """`[N]` the cell of each record: one of them, whatever an axis makes of it."""
         codes = np.zeros(block.records, dtype=np.intp)
         for axis in self.axes:
@@ -55,7 +55,7 @@ class Cells:
             codes += np.clip(axis.codes(block), 0, axis.size - 1)
         return codes
 
-    def keys(self) -> Keys:
+    def build_key_columns(self) -> Keys:
         """`[count]` each."""
         found: Keys = {}
         before, after = 1, self.count
@@ -68,7 +68,7 @@ class Cells:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adds:
+class Summand:
     """A number from `low` to `high` that a record adds: `of` it; None: `high`.
 
     A record's number is rounded far below 1, and a party's sum of them once to a whole number
@@ -77,19 +77,19 @@ class Adds:
 
     low: int
     high: int
-    of: Callable[[TableBlock], NDArray[Any]] | None = None
+    compute: Callable[[RawPartyBlock], NDArray[Any]] | None = None
 
     @classmethod
-    def always(cls, number: int) -> Adds:
+    def from_constant(cls, number: int) -> Summand:
         """The same of every record."""
         return cls(low=number, high=number)
 
-    def sums(self, block: TableBlock) -> Callable[[Codes, Codes, int], Integers]:
+    def build_cell_adder(self, block: RawPartyBlock) -> Callable[[Codes, Codes, int], Integers]:
         """Return what adds it up by cell, of the records at some places of the block."""
-        if self.of is None:
+        if self.compute is None:
             return lambda places, codes, cells: np.bincount(codes, minlength=cells) * self.high
         # Within the ends, whatever a product rounds to; NaN is `low`.
-        values = np.fmin(np.fmax(self.of(block), self.low), self.high)
+        values = np.fmin(np.fmax(self.compute(block), self.low), self.high)
         bits = max(FINE_BITS - max(abs(self.low), abs(self.high)).bit_length(), 0)
         return lambda places, codes, cells: round_sums(codes, values[places], cells, bits)
 

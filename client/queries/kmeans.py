@@ -14,47 +14,47 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.queries.base import (
+    CellSums,
     ColumnsQuery,
-    Facts,
     Integers,
     Numbers,
-    Part,
     QueryError,
+    QueryFacts,
     Table,
-    counts_in,
-    key_of,
-    numeric,
+    build_cell_counts,
+    get_answer_key,
+    get_range,
 )
-from parley.client.queries.group_cells import Adds, Axis, Cells
-from parley.client.queries.moments import UNIT_BALANCE, balanced, check_balance
+from parley.client.queries.group_cells import Axis, CellGrid, Summand
+from parley.client.queries.moments import UNIT_BALANCE, check_balance, compute_unit_weights
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.marginals import simplex
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.marginals import project_onto_simplex
+from parley.privacy.estimation.noise_intervals import CellNoise
 
-MOST_CLUSTERS = 64
+MAX_CLUSTERS = 64
 
 _PIECE = 8192
 """Points at a time."""
 
 
-def check_points(schema: Schema, columns: Sequence[str], clusters: int, most: int) -> None:
+def check_points(schema: Schema, columns: Sequence[str], clusters: int, max_columns: int) -> None:
     """Refuses clusters of what are no points."""
-    if not 1 <= len(columns) <= most or len(set(columns)) < len(columns):
+    if not 1 <= len(columns) <= max_columns or len(set(columns)) < len(columns):
         raise QueryError(
-            f"Expected 1 to {most} distinct columns, got {', '.join(columns) or 'none'}."
+            f"Expected 1 to {max_columns} distinct columns, got {', '.join(columns) or 'none'}."
         )
     for name in columns:
-        numeric(schema, name)
-    if not 1 <= clusters <= MOST_CLUSTERS:
-        raise QueryError(f"Expected 1 to {MOST_CLUSTERS} clusters, got {clusters}.")
+        get_range(schema, name)
+    if not 1 <= clusters <= MAX_CLUSTERS:
+        raise QueryError(f"Expected 1 to {MAX_CLUSTERS} clusters, got {clusters}.")
 
 
-def points_of(block: TableBlock, columns: Sequence[str]) -> NDArray[np.float64]:
+def scale_points(block: RawPartyBlock, columns: Sequence[str]) -> NDArray[np.float64]:
     """`[N, D]` of the block's records."""
-    ranges = [numeric(block.schema, name) for name in columns]
+    ranges = [get_range(block.schema, name) for name in columns]
     parts = [
         (2 * block.columns[name] - known.low - known.high) / (known.high - known.low)
         for name, known in zip(columns, ranges, strict=True)
@@ -62,14 +62,16 @@ def points_of(block: TableBlock, columns: Sequence[str]) -> NDArray[np.float64]:
     return np.clip(np.stack(parts, axis=1), -1, 1)
 
 
-def nearest(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_squared_distances(
+    points: NDArray[np.float64], centres: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """`[n, k]` squared distances, |p|² − 2p·c + |c|²: for points that are public."""
     lengths = np.square(points).sum(axis=1)[:, None] + np.square(centres).sum(axis=1)
     squares: NDArray[np.float64] = np.maximum(lengths - 2 * points @ centres.T, 0)
     return squares
 
 
-def clusters_of(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.intp]:
+def assign_clusters(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.intp]:
     """`[n]` the nearest centre of each point, by arithmetic on that point alone.
 
     No product of matrices: its last digits depend on how many points there are, and centres that
@@ -85,7 +87,7 @@ def clusters_of(points: NDArray[np.float64], centres: NDArray[np.float64]) -> ND
     return labels
 
 
-def centre_table(
+def build_centre_table(
     schema: Schema,
     columns: Sequence[str],
     centres: NDArray[np.float64],
@@ -96,14 +98,14 @@ def centre_table(
     order = np.argsort(-counts, kind="stable")
     found: Table = {"cluster": (np.arange(len(counts)) + 1).tolist()}
     for axis, name in enumerate(columns):
-        known = numeric(schema, name)
+        known = get_range(schema, name)
         middle, width = (known.low + known.high) / 2, (known.high - known.low) / 2
-        found[key_of(name)] = middle + width * centres[order, axis]
+        found[get_answer_key(name)] = middle + width * centres[order, axis]
     value, reach = counts[order], half[order]
     return {**found, "value": value, "low": value - reach, "high": value + reach}
 
 
-_MOST_COLUMNS = 3
+_MAX_COLUMNS = 3
 _STARTS = 10
 _STEPS = 100
 
@@ -113,7 +115,7 @@ class KMeansGrid(ColumnsQuery):
     """Centres of k clusters, of at most three columns cut into g cells each."""
 
     kind: ClassVar[str] = "kmeans-grid"
-    counts: ClassVar[bool] = True
+    nonnegative: ClassVar[bool] = True
     simultaneous: ClassVar[bool] = False
 
     clusters: int
@@ -127,47 +129,50 @@ class KMeansGrid(ColumnsQuery):
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        check_points(schema, self.of, self.clusters, _MOST_COLUMNS)
-        if self.clusters > self.cells(schema):
+        check_points(schema, self.of, self.clusters, _MAX_COLUMNS)
+        if self.clusters > self.count_cells(schema):
             raise QueryError(
-                f"Expected at most {self.cells(schema)} clusters, the cells, got {self.clusters}."
+                f"Expected at most {self.count_cells(schema)} clusters, the cells, got "
+                f"{self.clusters}."
             )
 
-    def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
+    def derive_tables(
+        self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
+    ) -> dict[str, Table]:
         """Nothing: a test of a thousand cells takes longer than the clusters."""
         del noisy, weight, noise, facts
         return {}
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """A count in each of g^D cells."""
         del schema
-        return (counts_in(Cells(axes=tuple(map(self._axis, self.of))), weight),)
+        return (build_cell_counts(CellGrid(axes=tuple(map(self._build_axis, self.of))), weight),)
 
-    def _axis(self, name: str) -> Axis:
-        def codes(block: TableBlock) -> NDArray[np.intp]:
-            place = np.floor((points_of(block, (name,))[:, 0] + 1) * (self.grid / 2))
+    def _build_axis(self, name: str) -> Axis:
+        def codes(block: RawPartyBlock) -> NDArray[np.intp]:
+            place = np.floor((scale_points(block, (name,))[:, 0] + 1) * (self.grid / 2))
             return np.fmin(np.fmax(place, 0), self.grid - 1).astype(np.intp)
 
         return Axis(size=self.grid, codes=codes)
 
-    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """Clusters by size; the interval is about that of a sum over as many cells."""
         counts = noisy / weight
         public = None if self.selects else facts.records
         total = max(float(counts.sum()), 0.0) if public is None else float(public)
-        weights = simplex(counts, total=total)
+        weights = project_onto_simplex(counts, total=total)
         middles = (2 * np.arange(self.grid) + 1) / self.grid - 1
         axes = np.meshgrid(*[middles] * len(self.of), indexing="ij")
         points = np.stack([axis.ravel() for axis in axes], axis=1)
-        centres, labels = weighted_kmeans(points, weights, self.clusters)
+        centres, labels = fit_weighted_kmeans(points, weights, self.clusters)
         sums: Numbers = np.zeros(self.clusters)
         np.add.at(sums, labels, weights)
         cells = np.bincount(labels, minlength=self.clusters)
-        half = noise.half_width() / weight * np.sqrt(cells)
-        return centre_table(facts.schema, self.of, centres, sums, half)
+        half = noise.compute_half_width() / weight * np.sqrt(cells)
+        return build_centre_table(facts.schema, self.of, centres, sums, half)
 
 
-def weighted_kmeans(
+def fit_weighted_kmeans(
     points: Numbers, weights: Numbers, clusters: int
 ) -> tuple[Numbers, NDArray[np.intp]]:
     """`[k, D]` centres and `[n]` labels of weighted points: the best of several starts.
@@ -178,15 +183,15 @@ def weighted_kmeans(
         weights = np.ones(len(points))
     best: tuple[float, Numbers, NDArray[np.intp]] | None = None
     for start in range(_STARTS):
-        centres = _spread(points, weights, clusters, np.random.default_rng(start))
-        labels = nearest(points, centres).argmin(axis=1)
+        centres = _choose_starting_centres(points, weights, clusters, np.random.default_rng(start))
+        labels = compute_squared_distances(points, centres).argmin(axis=1)
         for _ in range(_STEPS):
             for axis in range(points.shape[1]):
                 sums = np.bincount(labels, weights=weights * points[:, axis], minlength=clusters)
                 mass = np.bincount(labels, weights=weights, minlength=clusters)
                 # A cluster without weight stays where it is.
                 np.divide(sums, mass, out=centres[:, axis], where=mass > 0)
-            distances = nearest(points, centres)
+            distances = compute_squared_distances(points, centres)
             moved, labels = labels, distances.argmin(axis=1)
             if (moved == labels).all():
                 break
@@ -198,7 +203,7 @@ def weighted_kmeans(
     return best[1], best[2]
 
 
-def _spread(
+def _choose_starting_centres(
     points: Numbers,
     weights: Numbers,
     clusters: int,
@@ -208,13 +213,13 @@ def _spread(
     likely = weights / weights.sum()
     centres = [points[rng.choice(len(points), p=likely)]]
     while len(centres) < clusters:
-        gaps = weights * nearest(points, np.array(centres)).min(axis=1)
+        gaps = weights * compute_squared_distances(points, np.array(centres)).min(axis=1)
         likely = gaps / gaps.sum() if gaps.sum() > 0 else np.full(len(points), 1 / len(points))
         centres.append(points[rng.choice(len(points), p=likely)])
     return np.array(centres)
 
 
-MOST_COORDINATES = 64
+MAX_COORDINATES = 64
 """Of all centres together."""
 
 
@@ -228,8 +233,8 @@ class KMeansStep(ColumnsQuery):
     """
 
     kind: ClassVar[str] = "kmeans-step"
-    whole: ClassVar[bool] = False
-    derived: ClassVar[frozenset[str]] = frozenset({"balance"})
+    integral: ClassVar[bool] = False
+    derived_fields: ClassVar[frozenset[str]] = frozenset({"balance"})
 
     centres: tuple[float, ...]
     balance: int = UNIT_BALANCE
@@ -238,9 +243,9 @@ class KMeansStep(ColumnsQuery):
         super().__post_init__()
         check_balance(self.balance)
         size = len(self.centres)
-        if not self.of or not size or size % len(self.of) or size > MOST_COORDINATES:
+        if not self.of or not size or size % len(self.of) or size > MAX_COORDINATES:
             raise QueryError(
-                f"Expected 1 to {MOST_COORDINATES} coordinates of centres in {len(self.of)} "
+                f"Expected 1 to {MAX_COORDINATES} coordinates of centres in {len(self.of)} "
                 f"columns, got {size}."
             )
         if not all(-1 <= each <= 1 for each in self.centres):
@@ -251,40 +256,45 @@ class KMeansStep(ColumnsQuery):
         """k."""
         return len(self.centres) // len(self.of)
 
-    def _centres(self) -> Numbers:
+    def _get_centres(self) -> Numbers:
         return np.array(self.centres, dtype=np.float64).reshape(self.clusters, len(self.of))
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        check_points(schema, self.of, self.clusters, MOST_COORDINATES)
+        check_points(schema, self.of, self.clusters, MAX_COORDINATES)
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """k counts, and k sums a column."""
         del schema
-        a, s = balanced(weight, self.balance)
-        centres = self._centres()
+        a, s = compute_unit_weights(weight, self.balance)
+        centres = self._get_centres()
 
-        def along(name: str) -> Adds:
-            return Adds(low=-s, high=s, of=lambda block: s * points_of(block, (name,))[:, 0])
+        def along(name: str) -> Summand:
+            return Summand(
+                low=-s, high=s, compute=lambda block: s * scale_points(block, (name,))[:, 0]
+            )
 
         labels = Axis(
-            size=self.clusters, codes=lambda block: clusters_of(points_of(block, self.of), centres)
+            size=self.clusters,
+            codes=lambda block: assign_clusters(scale_points(block, self.of), centres),
         )
         sums = tuple(map(along, self.of))
-        return (Part(cells=Cells(axes=(labels,)), adds=(Adds.always(a), *sums)),)
+        return (
+            CellSums(cells=CellGrid(axes=(labels,)), summands=(Summand.from_constant(a), *sums)),
+        )
 
-    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """The centres in the order of those given; a cluster without records keeps its own."""
-        (a, s), k = balanced(weight, self.balance), self.clusters
+        (a, s), k = compute_unit_weights(weight, self.balance), self.clusters
         counts, sums = noisy[:k] / a, noisy[k:].reshape(len(self.of), k).T / s
-        centres = self._centres()
+        centres = self._get_centres()
         held = counts >= 1
         centres[held] = np.clip(sums[held] / counts[held, None], -1, 1)
         found: Table = {"cluster": list(range(1, k + 1))}
         for axis, name in enumerate(self.of):
-            known = numeric(facts.schema, name)
+            known = get_range(facts.schema, name)
             middle, width = (known.low + known.high) / 2, (known.high - known.low) / 2
-            found[key_of(name)] = middle + width * centres[:, axis]
-        half = noise.half_width() / a
+            found[get_answer_key(name)] = middle + width * centres[:, axis]
+        half = noise.compute_half_width() / a
         return {**found, "value": counts, "low": counts - half, "high": counts + half}

@@ -14,26 +14,33 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.queries.base import (
+    CellSums,
     ColumnQuery,
-    Facts,
     Integers,
     Numbers,
-    Part,
     Query,
     QueryError,
+    QueryFacts,
     Table,
-    groups_of,
-    numeric,
+    build_group_cells,
+    get_range,
     to_four_digits,
 )
-from parley.client.queries.group_cells import Adds
+from parley.client.queries.group_cells import Summand
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.mean_differences import differences
-from parley.privacy.estimation.noise_intervals import Reach, outward, ratio_interval
-from parley.privacy.estimation.sampling_error import mean_deviation, variance_deviation
+from parley.privacy.estimation.mean_differences import compute_differences
+from parley.privacy.estimation.noise_intervals import (
+    CellNoise,
+    compute_ratio_interval,
+    widen_by_rounding,
+)
+from parley.privacy.estimation.sampling_error import (
+    estimate_mean_deviation,
+    estimate_variance_deviation,
+)
 from parley.privacy.sensitivity.bounded_sets import Set
 
 UNIT_BALANCE = 4096
@@ -51,9 +58,9 @@ class Moments(ColumnQuery):
         counted: whether the number of records is asked for too.
     """
 
-    whole: ClassVar[bool] = False
+    integral: ClassVar[bool] = False
     sampling: ClassVar[bool] = True
-    derived: ClassVar[frozenset[str]] = frozenset({"balance", "counted"})
+    derived_fields: ClassVar[frozenset[str]] = frozenset({"balance", "counted"})
     polynomials: ClassVar[tuple[Callable[[Numbers], Numbers], ...]]
     spread: ClassVar[tuple[float, float]]
 
@@ -67,72 +74,78 @@ class Moments(ColumnQuery):
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        numeric(schema, self.column)
-        if not self.counted and not public_size(self, neighbouring):
+        get_range(schema, self.column)
+        if not self.counted and not is_size_public(self, neighbouring):
             raise QueryError(
                 f"Expected a {self.kind} that counts its records, under add-or-remove-one, with "
                 "where or in groups: how many there are is not public. Got counted = false."
             )
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """How many records where they are counted, and a sum a polynomial."""
-        a, s = balanced(weight, self.balance)
-        sums = tuple(self._sum(schema, p, s) for p in self.polynomials)
-        counts = (Adds.always(a),) if self.counted else ()
-        return (Part(cells=groups_of(schema, self.by), adds=(*counts, *sums)),)
+        a, s = compute_unit_weights(weight, self.balance)
+        sums = tuple(self._build_sum(schema, p, s) for p in self.polynomials)
+        counts = (Summand.from_constant(a),) if self.counted else ()
+        return (CellSums(cells=build_group_cells(schema, self.by), summands=(*counts, *sums)),)
 
-    def _sum(self, schema: Schema, polynomial: Callable[[Numbers], Numbers], s: int) -> Adds:
-        centre, half = self.scale(schema)
+    def _build_sum(
+        self, schema: Schema, polynomial: Callable[[Numbers], Numbers], s: int
+    ) -> Summand:
+        centre, half = self.get_centre_and_half_width(schema)
 
-        def of(block: TableBlock) -> Numbers:
+        def of(block: RawPartyBlock) -> Numbers:
             t = (block.columns[self.column] - centre) / half
             return s * polynomial(np.fmin(np.fmax(t, -1), 1))  # of NaN, too
 
-        return Adds(low=-s, high=s, of=of)
+        return Summand(low=-s, high=s, compute=of)
 
-    def scale(self, schema: Schema) -> tuple[float, float]:
+    def get_centre_and_half_width(self, schema: Schema) -> tuple[float, float]:
         """Centre and half-width."""
-        known = numeric(schema, self.column)
+        known = get_range(schema, self.column)
         return known.low / 2 + known.high / 2, known.high / 2 - known.low / 2
 
-    def averages(
-        self, noisy: Integers, weight: int, noise: Reach, facts: Facts
+    def compute_averages(
+        self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> list[tuple[Numbers, Numbers, Numbers]]:
         """`[G]` the average of each polynomial, in [−1, 1], and the ends of its noise interval."""
-        a, s = balanced(weight, self.balance)
-        groups = groups_of(facts.schema, self.by)
+        a, s = compute_unit_weights(weight, self.balance)
+        groups = build_group_cells(facts.schema, self.by)
         cells = noisy.reshape(-1, groups.count)
         if self.counted:
             counts, sums = cells[0] / a, cells[1:] / s
-            found = [_fieller(counts, each, 1 / a, 1 / s, noise) for each in sums]
+            found = [_compute_fieller_interval(counts, each, 1 / a, 1 / s, noise) for each in sums]
         else:
             counts = np.full(groups.count, float(facts.records or 1))
-            half = noise.half_width() / s / counts
+            half = noise.compute_half_width() / s / counts
             means = cells / s / counts
             found = [(np.clip(m, -1, 1), m - half, m + half) for m in means]
-        return [_with_sampling(*each, counts, noise) for each in found]
+        return [_add_sampling_error(*each, counts, noise) for each in found]
 
-    def means(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+    def build_means_table(
+        self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
+    ) -> Table:
         """The mean of every group, and its noise interval."""
-        mean = self.averages(noisy, weight, noise, facts)[0]
-        centre, width = self.scale(facts.schema)
+        mean = self.compute_averages(noisy, weight, noise, facts)[0]
+        centre, width = self.get_centre_and_half_width(facts.schema)
         value, low, high = (centre + width * part for part in mean)
-        low, high = outward(low, high, abs(centre) + width)
-        keys = groups_of(facts.schema, self.by).keys()
+        low, high = widen_by_rounding(low, high, abs(centre) + width)
+        keys = build_group_cells(facts.schema, self.by).build_key_columns()
         return {**keys, "value": value, "low": low, "high": high}
 
-    def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
+    def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
         """Half-width^k/N·deviation·√(…), of all records, for want of a number of each group's."""
-        a, s = balanced(weight, self.balance)
-        each = noise.deviation / (facts.records or 1) * groups_of(facts.schema, self.by).count
+        a, s = compute_unit_weights(weight, self.balance)
+        each = (
+            noise.deviation / (facts.records or 1) * build_group_cells(facts.schema, self.by).count
+        )
         of_sum, of_count = self.spread
         error = math.hypot(of_sum / s, of_count / a if self.counted else 0.0)
-        width: float = self.scale(facts.schema)[1] ** len(self.polynomials)
+        width: float = self.get_centre_and_half_width(facts.schema)[1] ** len(self.polynomials)
         return width * each * error
 
-    def relative(self, facts: Facts) -> float:
+    def get_error_scale(self, facts: QueryFacts) -> float:
         """Of the column's range."""
-        return 1 / (2 * self.scale(facts.schema)[1])
+        return 1 / (2 * self.get_centre_and_half_width(facts.schema)[1])
 
 
 def check_balance(balance: int) -> None:
@@ -141,40 +154,40 @@ def check_balance(balance: int) -> None:
         raise QueryError(f"Expected a balance of 1 to 2^16, got {balance}.")
 
 
-def balanced(weight: int, balance: int) -> tuple[int, int]:
+def compute_unit_weights(weight: int, balance: int) -> tuple[int, int]:
     """a and s."""
     return weight, max(1, round(weight * balance / UNIT_BALANCE))
 
 
-def public_size(query: Query, neighbouring: Neighbouring) -> bool:
+def is_size_public(query: Query, neighbouring: Neighbouring) -> bool:
     """Whether the number of records that it is about is public."""
     return not query.selects and not query.by and neighbouring is Neighbouring.REPLACE_ONE
 
 
-def _with_sampling(
-    value: Numbers, low: Numbers, high: Numbers, counts: Numbers, noise: Reach
+def _add_sampling_error(
+    value: Numbers, low: Numbers, high: Numbers, counts: Numbers, noise: CellNoise
 ) -> tuple[Numbers, Numbers, Numbers]:
     """`[G]` both errors together, each side by itself (Zou & Donner 2008), within [−1, 1]."""
-    sampled = mean_deviation(value, counts)
-    low = value - noise.widened(value - low, sampled)
-    high = value + noise.widened(high - value, sampled)
+    sampled = estimate_mean_deviation(value, counts)
+    low = value - noise.add_sampling_error(value - low, sampled)
+    high = value + noise.add_sampling_error(high - value, sampled)
     return value, np.clip(low, -1, 1), np.clip(high, -1, 1)
 
 
-def _fieller(
+def _compute_fieller_interval(
     counts: Numbers,
     sums: Numbers,
     count_unit: float,
     sum_unit: float,
-    noise: Reach,
+    noise: CellNoise,
 ) -> tuple[Numbers, Numbers, Numbers]:
     """`[G]` sums/counts in [−1, 1], and the ends of its noise interval (Fieller 1954).
 
     Where it has no end, value and interval are NaN: too few records for this ε.
     """
-    tail, off = noise.ratio_tail(sum_unit, count_unit), noise.rounding * sum_unit
+    tail, off = noise.build_ratio_tail(sum_unit, count_unit), noise.rounding * sum_unit
     ratio = np.clip(np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0), -1, 1)
-    ends = ratio_interval(sums, counts, tail, noise.alpha(), rounding=off)
+    ends = compute_ratio_interval(sums, counts, tail, noise.compute_alpha(), rounding=off)
     lows, highs = np.clip(ends, -1, 1)
     return np.where(np.isnan(lows), math.nan, ratio), lows, highs
 
@@ -190,18 +203,18 @@ class Mean(Moments):
     polynomials = (lambda t: t,)
     spread: ClassVar[tuple[float, float]] = (1.0, 0.5)  # at t = ½
 
-    def tuned(self, law: str, facts: Facts) -> Self:
+    def tune(self, law: str, facts: QueryFacts) -> Self:
         """w² = ⅓ for Gaussian noise under replace-one, else w = 1; counted where N is private."""
         third = law == "gaussian" and facts.neighbouring is Neighbouring.REPLACE_ONE
         return replace(
             self,
             balance=_GAUSSIAN_BALANCE if third else UNIT_BALANCE,
-            counted=not public_size(self, facts.neighbouring),
+            counted=not is_size_public(self, facts.neighbouring),
         )
 
-    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """See `Query.answer`."""
-        return self.means(noisy, weight, noise, facts)
+        return self.build_means_table(noisy, weight, noise, facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,33 +230,37 @@ class Variance(Moments):
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        if not self.scale(schema)[1] <= _WIDEST:
+        if not self.get_centre_and_half_width(schema)[1] <= _MAX_HALF_WIDTH:
             raise QueryError(
-                f"Expected a range of {self.column!r} at most {2 * _WIDEST:g} wide for a variance, "
+                f"Expected a range of {self.column!r} at most {2 * _MAX_HALF_WIDTH:g} wide for a "
+                "variance, "
                 "the square of which is no number: take the column in a larger unit."
             )
 
-    def tuned(self, law: str, facts: Facts) -> Self:
+    def tune(self, law: str, facts: QueryFacts) -> Self:
         """Counted where N is private; w² = ⅓, near the best of either law."""
         del law
-        return replace(self, counted=not public_size(self, facts.neighbouring))
+        return replace(self, counted=not is_size_public(self, facts.neighbouring))
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """t and 2t² − 1 lie on a parabola."""
-        (part,) = super().parts(schema, weight)
-        a, s = balanced(weight, self.balance)
+        (part,) = super().list_cell_sums(schema, weight)
+        a, s = compute_unit_weights(weight, self.balance)
         count = (Set.interval(a, a),) if self.counted else ()
-        return (replace(part, within=Set.product(*count, Set.parabola(s))),)
+        return (replace(part, record_set=Set.product(*count, Set.parabola(s))),)
 
-    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """v = (q + 1)/2 − m²; the interval is Fieller's of (Q + C)/2 − M²/C − v·C.
 
         That is 0 without noise, and with it a sum of the noises of M, Q and C. M's counts by how
         far m² is from the square of an end of m's own interval, each side by itself (Zou & Donner
         2008).
         """
-        groups, (_, width) = groups_of(facts.schema, self.by), self.scale(facts.schema)
-        a, s = balanced(weight, self.balance)
+        groups, (_, width) = (
+            build_group_cells(facts.schema, self.by),
+            self.get_centre_and_half_width(facts.schema),
+        )
+        a, s = compute_unit_weights(weight, self.balance)
         cells = noisy.reshape(-1, groups.count)
         sums, squares = cells[-2:] / s
         counts = cells[0] / a if self.counted else np.full(groups.count, facts.records or 1.0)
@@ -251,7 +268,7 @@ class Variance(Moments):
         count = np.where(usable, counts, 1.0)
         mean = np.clip(sums / count, -1, 1)
         value = (squares / count + 1) / 2 - mean**2
-        unit, wide = noise.deviation / s, float(noise.deviations_within(np.ones(())))
+        unit, wide = noise.deviation / s, float(noise.compute_deviations_within(np.ones(())))
         farthest = wide * unit / count  # of m's own interval
         of_count = noise.deviation / a if self.counted else 0.0
 
@@ -262,45 +279,47 @@ class Variance(Moments):
             def half(v: Numbers) -> Numbers:
                 of_v = (0.5 + mean**2 - v) * of_count
                 parts = [np.full_like(mean, unit / 2), of_mean, of_v]
-                return noise.half_width_of(np.stack(parts, axis=-1)) / count
+                return noise.compute_half_widths(np.stack(parts, axis=-1)) / count
 
-            return _end(half, value, side)
+            return _find_interval_end(half, value, side)
 
         ends = [end(-1.0), end(1.0)]
         usable &= np.isfinite(ends[0]) & np.isfinite(ends[1])
-        sampled = variance_deviation(value, mean, counts)
+        sampled = estimate_variance_deviation(value, mean, counts)
         low, high = (
-            value + side * noise.widened(np.maximum(side * (end - value), 0), sampled)
+            value + side * noise.add_sampling_error(np.maximum(side * (end - value), 0), sampled)
             for side, end in zip((-1.0, 1.0), ends, strict=True)
         )
         found = {"value": value, "low": low, "high": high}
         return {
-            **groups.keys(),
+            **groups.build_key_columns(),
             **{
                 name: np.where(usable, width**2 * np.clip(part, 0, 1), math.nan)
                 for name, part in found.items()
             },
         }
 
-    def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
+    def derive_tables(
+        self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
+    ) -> dict[str, Table]:
         """The mean, from the same noisy sums; of groups the differences of their means, too."""
-        means = self.means(noisy, weight, noise, facts)
-        return {"mean": means, **self._differences(noisy, weight, noise, facts)}
+        means = self.build_means_table(noisy, weight, noise, facts)
+        return {"mean": means, **self._compare_group_means(noisy, weight, noise, facts)}
 
-    def relative(self, facts: Facts) -> float:
+    def get_error_scale(self, facts: QueryFacts) -> float:
         """Of the column's range, of its mean: with t in [−1, 1] that is off twice as far."""
-        return 1 / self.scale(facts.schema)[1] ** 2
+        return 1 / self.get_centre_and_half_width(facts.schema)[1] ** 2
 
-    def _differences(
-        self, noisy: Integers, weight: int, noise: Reach, facts: Facts
+    def _compare_group_means(
+        self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> dict[str, Table]:
         """Of every two groups, with a test of each: see `_MOST_GROUPS`."""
-        groups = groups_of(facts.schema, self.by)
-        if not 2 <= groups.count <= _MOST_GROUPS:
+        groups = build_group_cells(facts.schema, self.by)
+        if not 2 <= groups.count <= _MAX_COMPARED_GROUPS:
             return {}
-        a, s = balanced(weight, self.balance)
+        a, s = compute_unit_weights(weight, self.balance)
         counts, sums, squares = noisy.reshape(3, -1)
-        every = differences(
+        every = compute_differences(
             counts / a,
             sums / s,
             squares / s,
@@ -308,8 +327,14 @@ class Variance(Moments):
             sum_noise=noise.deviation / s,
         )
         each = [found for found in every if not math.isnan(found.p)]  # enough records for this ε
-        names = [" · ".join(map(str, key)) for key in zip(*groups.keys().values(), strict=True)]
-        (_, width), columns = self.scale(facts.schema), ("difference", "low", "high")
+        names = [
+            " · ".join(map(str, key))
+            for key in zip(*groups.build_key_columns().values(), strict=True)
+        ]
+        (_, width), columns = (
+            self.get_centre_and_half_width(facts.schema),
+            ("difference", "low", "high"),
+        )
         apart = {
             name: to_four_digits([width * getattr(found, name) for found in each])
             for name in columns
@@ -326,7 +351,7 @@ class Variance(Moments):
         }
 
 
-def _end(half: Callable[[Numbers], Numbers], middle: Numbers, side: float) -> Numbers:
+def _find_interval_end(half: Callable[[Numbers], Numbers], middle: Numbers, side: float) -> Numbers:
     """`[G]` where |v − middle| = half(v) on one side of the middle; ±∞ if it is nowhere near."""
     low, high = np.zeros_like(middle), half(middle)
     if (half(middle + side * high) == high).all():
@@ -343,7 +368,7 @@ def _end(half: Callable[[Numbers], Numbers], middle: Numbers, side: float) -> Nu
     return np.where(half(middle + side * high) <= high, middle + side * high, side * math.inf)
 
 
-_WIDEST = 1e150
+_MAX_HALF_WIDTH = 1e150
 """Half-width of a range whose square, and that times a few thousand, are doubles."""
-_MOST_GROUPS = 12
+_MAX_COMPARED_GROUPS = 12
 """Of which every two are compared."""

@@ -15,51 +15,56 @@ from typing import Any, Literal
 
 import numpy as np
 
-from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from, value_from
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.contract.strict_decoding import (
+    DecodingError,
+    decode_dataclass,
+    decode_value,
+    format_received,
+)
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
-from parley.client.queries import query_from
-from parley.client.queries.base import LARGEST_WEIGHT, Integers, Query, QueryError
-from parley.client.queries.count_queries import MOST_CELLS
+from parley.client.queries import decode_query
+from parley.client.queries.base import MAX_WEIGHT, Integers, Query, QueryError
+from parley.client.queries.count_queries import MAX_CELLS
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sensitivity.bounded_sets import (
-    Lengths,
+    NormBounds,
     Set,
-    moved_by,
+    compute_sensitivity,
 )
 
-MOST_QUERIES = 64
-LARGEST_PRIVATE = 2**31
+MAX_QUERIES = 64
+MAX_PRIVATE_ENTRY = 2**31
 """Of an entry, where nothing says how many records a party has: fewer than 2³² add up to less
 than 2⁶³, before the sum is cut to the plan's bound. If it wrapped around, all of it would move."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class QueryBatch:
     """At least one query, and at most `MOST_QUERIES`, each with its weight a_q."""
 
     queries: tuple[Query, ...]
     weights: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.queries) <= MOST_QUERIES:
+        if not 1 <= len(self.queries) <= MAX_QUERIES:
             raise QueryError(
-                f"Expected 1 to {MOST_QUERIES} queries in a batch, got {len(self.queries)}."
+                f"Expected 1 to {MAX_QUERIES} queries in a batch, got {len(self.queries)}."
             )
         if len(self.weights) != len(self.queries):
             raise QueryError(
                 f"Expected a weight for each of {len(self.queries)} queries, got "
                 f"{len(self.weights)}."
             )
-        if not all(1 <= weight <= LARGEST_WEIGHT for weight in self.weights):
+        if not all(1 <= weight <= MAX_WEIGHT for weight in self.weights):
             raise QueryError(f"Expected weights from 1 to 2^40, got {self.weights}.")
-        if self.reports is not None and (len(self.queries) > 1 or self.weights != (1,)):
+        if self.reporting_query is not None and (len(self.queries) > 1 or self.weights != (1,)):
             raise QueryError("Expected records' own reports alone, of weight 1, got a batch.")
 
     @property
-    def reports(self) -> Query | None:
+    def reporting_query(self) -> Query | None:
         """The query whose records answer for themselves: it is alone."""
-        return next((query for query in self.queries if query.reports), None)
+        return next((query for query in self.queries if query.report_epsilon), None)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -72,24 +77,24 @@ class Batch:
             query.check(schema, neighbouring)
         check_cells(self.queries, schema)
 
-    def slices(self, schema: Schema) -> tuple[slice, ...]:
+    def list_slices(self, schema: Schema) -> tuple[slice, ...]:
         """Where each query's vector lies in the batch's."""
-        ends = np.cumsum([0, *(query.cells(schema) for query in self.queries)]).tolist()
+        ends = np.cumsum([0, *(query.count_cells(schema) for query in self.queries)]).tolist()
         return tuple(slice(begin, end) for begin, end in pairwise(ends))
 
-    def cells(self, schema: Schema) -> int:
+    def count_cells(self, schema: Schema) -> int:
         """d."""
-        return sum(query.cells(schema) for query in self.queries)
+        return sum(query.count_cells(schema) for query in self.queries)
 
-    def sets(self, schema: Schema) -> tuple[Set, ...]:
+    def build_record_sets(self, schema: Schema) -> tuple[Set, ...]:
         """Of what one record adds to each query's vector."""
         both = zip(self.queries, self.weights, strict=True)
-        return tuple(query.set(schema, weight) for query, weight in both)
+        return tuple(query.build_record_set(schema, weight) for query, weight in both)
 
-    def vectors(self, block: TableBlock) -> Iterator[Integers]:
+    def compute_party_vectors(self, block: RawPartyBlock) -> Iterator[Integers]:
         """`[d]` for every party in turn."""
         parts = [
-            query.vectors(block, weight)
+            query.compute_party_vectors(block, weight)
             for query, weight in zip(self.queries, self.weights, strict=True)
         ]
         for pieces in zip(*parts, strict=True):
@@ -105,36 +110,36 @@ class Batch:
 
 def check_cells(queries: Sequence[Query], schema: Schema) -> None:
     """Refuses more cells than any vector may have; nothing of that size is made to see it."""
-    cells = sum(query.cells(schema) for query in queries)
-    if cells > MOST_CELLS:
-        raise QueryError(f"Expected at most {MOST_CELLS:,} cells in a sum, got {cells:,}.")
+    cells = sum(query.count_cells(schema) for query in queries)
+    if cells > MAX_CELLS:
+        raise QueryError(f"Expected at most {MAX_CELLS:,} cells in a sum, got {cells:,}.")
 
 
-def batch_from(value: Any) -> Batch:
+def decode_batch(value: Any) -> QueryBatch:
     """The inverse of `Batch.to_json`, for what a peer sent."""
-    if not isinstance(value, list) or not 1 <= len(value) <= MOST_QUERIES:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_QUERIES:
         raise DecodingError(
-            f"Expected a list of 1 to {MOST_QUERIES} queries, got {as_came(value)}."
+            f"Expected a list of 1 to {MAX_QUERIES} queries, got {format_received(value)}."
         )
     queries, weights = [], []
     for each in value:
         if not isinstance(each, Mapping) or "weight" not in each:
             raise DecodingError(
-                f"Expected a query with its weight, got {as_came(each)} without one."
+                f"Expected a query with its weight, got {format_received(each)} without one."
             )
-        weights.append(value_from(int, each["weight"], "weight"))
-        queries.append(query_from({key: part for key, part in each.items() if key != "weight"}))
+        weights.append(decode_value(int, each["weight"], "weight"))
+        queries.append(decode_query({key: part for key, part in each.items() if key != "weight"}))
     try:
-        return Batch(queries=tuple(queries), weights=tuple(weights))
+        return QueryBatch(queries=tuple(queries), weights=tuple(weights))
     except QueryError as error:
         raise DecodingError(str(error)) from error
 
 
 Clip = Literal["", "l1", "l2"]
 
-MOST_RECORDS = 2**31
+MAX_RECORDS = 2**31
 """Of a person, or that a party counts for."""
-_MOST_PARTIES = 2**20
+_MAX_PARTIES = 2**20
 _SLACK = 2.0**-20
 
 
@@ -155,7 +160,7 @@ class Counting:
     parties: int = 0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.most <= MOST_RECORDS or (self.unit is Unit.RECORD and self.most > 1):
+        if not 1 <= self.most <= MAX_RECORDS or (self.unit is Unit.RECORD and self.most > 1):
             raise QueryError(
                 f"Expected 1 to 2^31 records of a {self.unit}, and 1 of a record, got {self.most}."
             )
@@ -164,24 +169,24 @@ class Counting:
                 f"Expected clipping in l1 or l2 with unit party, and with no other, got "
                 f"{self.clip!r} with unit {self.unit}."
             )
-        if not 0 <= self.parties <= _MOST_PARTIES:
+        if not 0 <= self.parties <= _MAX_PARTIES:
             raise QueryError(f"Expected up to 2^20 parties, got {self.parties}.")
 
-    def relation(self, neighbouring: Neighbouring) -> Neighbouring:
+    def get_relation(self, neighbouring: Neighbouring) -> Neighbouring:
         """What queries take their records to be under: sizes are private within a party."""
         inside = self.unit is Unit.PARTY
         return Neighbouring.ADD_OR_REMOVE_ONE if inside else neighbouring
 
-    def private(self, neighbouring: Neighbouring) -> bool:
+    def is_size_private(self, neighbouring: Neighbouring) -> bool:
         """Whether the number of records is private."""
-        return self.relation(neighbouring) is Neighbouring.ADD_OR_REMOVE_ONE
+        return self.get_relation(neighbouring) is Neighbouring.ADD_OR_REMOVE_ONE
 
-    def cells(self, batch: Batch, schema: Schema) -> int:
+    def count_cells(self, batch: QueryBatch, schema: Schema) -> int:
         """d, of all parties' cells: no more than any vector may have."""
-        cells = batch.cells(schema) * max(self.parties, 1)
-        if cells > MOST_CELLS:
+        cells = batch.count_cells(schema) * max(self.parties, 1)
+        if cells > MAX_CELLS:
             raise QueryError(
-                f"Expected at most {MOST_CELLS:,} cells in a sum, got {cells:,} of "
+                f"Expected at most {MAX_CELLS:,} cells in a sum, got {cells:,} of "
                 f"{self.parties} parties together: ask fewer cells, or all parties in the same."
             )
         return cells
@@ -191,47 +196,57 @@ class Counting:
         """How many vectors of `set` one neighbour moves."""
         return 1 if self.unit is Unit.PARTY else self.most
 
-    def set(self, batch: Batch, schema: Schema) -> Set:
+    def build_unit_set(self, batch: QueryBatch, schema: Schema) -> Set:
         """Of what one record adds; of unit party, of a party's whole vector."""
         if self.unit is not Unit.PARTY:
-            return Set.product(*batch.sets(schema))
-        every = zip(batch.queries, self._bounds(batch, schema), strict=True)
-        return Set.product(*(self._clipped(query, schema, bound) for query, bound in every))
+            return Set.product(*batch.build_record_sets(schema))
+        every = zip(batch.queries, self._compute_clip_bounds(batch, schema), strict=True)
+        return Set.product(
+            *(self._build_clipped_set(query, schema, bound) for query, bound in every)
+        )
 
-    def _clipped(self, query: Query, schema: Schema, bound: int) -> Set:
+    def _build_clipped_set(self, query: Query, schema: Schema, bound: int) -> Set:
         """Of a party's vectors of one query."""
-        cells = query.cells(schema)
-        if query.counts and cells == 1:
+        cells = query.count_cells(schema)
+        if query.nonnegative and cells == 1:
             return Set.interval(0, bound if self.clip == "l1" else math.isqrt(bound))
         ball = Set.l1_ball(bound) if self.clip == "l1" else Set.ball(cells, squared=bound)
-        return ball.acute() if query.counts else ball
+        return ball.restrict_to_acute() if query.nonnegative else ball
 
-    def moved(self, batch: Batch, schema: Schema, neighbouring: Neighbouring) -> Lengths:
+    def compute_sensitivity(
+        self, batch: QueryBatch, schema: Schema, neighbouring: Neighbouring
+    ) -> NormBounds:
         """How far a neighbour moves the integer sum. Raises QueryError."""
-        alone = max(each.largest for each in batch.sets(schema))
-        if self.private(neighbouring) and alone > LARGEST_PRIVATE:
+        alone = max(each.largest for each in batch.build_record_sets(schema))
+        if self.is_size_private(neighbouring) and alone > MAX_PRIVATE_ENTRY:
             raise QueryError(
                 f"Expected entries of at most 2^31 where a party's size is private, got {alone}: "
                 "more equal shares of the budget help."
             )
-        moved = moved_by(self.set(batch, schema), neighbouring, records=self.records)
-        return moved.in_coordinates(self.cells(batch, schema))
+        moved = compute_sensitivity(
+            self.build_unit_set(batch, schema), neighbouring, records=self.records
+        )
+        return moved.limit_to_dimension(self.count_cells(batch, schema))
 
-    def _bounds(self, batch: Batch, schema: Schema) -> list[int]:
+    def _compute_clip_bounds(self, batch: QueryBatch, schema: Schema) -> list[int]:
         """Each query's C, in L2 C², of so many records."""
-        most = [each.radius.times(self.most) for each in batch.sets(schema)]
+        most = [each.radius.multiply(self.most) for each in batch.build_record_sets(schema)]
         return [each.l1 if self.clip == "l1" else each.l2_squared for each in most]
 
-    def vectors(self, batch: Batch, block: TableBlock, places: Sequence[int]) -> Iterator[Integers]:
+    def compute_party_vectors(
+        self, batch: QueryBatch, block: RawPartyBlock, positions: Sequence[int]
+    ) -> Iterator[Integers]:
         """`[d]` for every party in turn, `places` its own among all: clipped, in its cells."""
-        bounds = self._bounds(batch, block.schema) if self.unit is Unit.PARTY else []
-        cells = self.cells(batch, block.schema)
-        slices = batch.slices(block.schema)
-        for place, vector in zip(places, batch.vectors(block), strict=True):
+        bounds = self._compute_clip_bounds(batch, block.schema) if self.unit is Unit.PARTY else []
+        cells = self.count_cells(batch, block.schema)
+        slices = batch.list_slices(block.schema)
+        for place, vector in zip(positions, batch.compute_party_vectors(block), strict=True):
             given = vector
             if bounds:
                 own = zip(batch.queries, bounds, slices, strict=True)
-                given = np.concatenate([self._bounded(vector[at], q, most) for q, most, at in own])
+                given = np.concatenate(
+                    [self._bound_vector(vector[at], q, most) for q, most, at in own]
+                )
             if self.parties:
                 if not 0 <= place < self.parties:
                     raise ValueError(f"Expected a party below {self.parties}, got {place}.")
@@ -240,22 +255,22 @@ class Counting:
                 given = wide
             yield given
 
-    def _bounded(self, vector: Integers, query: Query, bound: int) -> Integers:
+    def _bound_vector(self, vector: Integers, query: Query, bound: int) -> Integers:
         """Clipped; of counts nothing is below 0."""
-        return self.clipped(np.maximum(vector, 0) if query.counts else vector, bound)
+        return self.clip_vector(np.maximum(vector, 0) if query.nonnegative else vector, bound)
 
-    def clipped(self, vector: Integers, bound: int) -> Integers:
+    def clip_vector(self, vector: Integers, bound: int) -> Integers:
         """A party's integers of one query, scaled towards 0 until Σ|v| ≤ C, or Σv² ≤ C².
 
         Scaled as a whole, so that its ratios stay.
         """
         power = 1 if self.clip == "l1" else 2
-        total, fits = _held(vector, bound, power)
+        total, fits = _compute_norm(vector, bound, power)
         factor = 1.0 if fits else (bound / total) ** (1 / power) * (1 + 2.0**-45)
         given = vector
         while not fits:
             given = np.trunc(vector * factor).astype(np.int64)
-            fits = _held(given, bound, power)[1]
+            fits = _compute_norm(given, bound, power)[1]
             factor *= 1 - _SLACK / 4
         return given
 
@@ -264,7 +279,7 @@ class Counting:
         return {**asdict(self), "unit": str(self.unit)}
 
 
-def _held(vector: Integers, bound: int, power: int) -> tuple[float, bool]:
+def _compute_norm(vector: Integers, bound: int, power: int) -> tuple[float, bool]:
     """Σ|v|^power, and whether it is at most the bound for certain."""
     size = np.abs(vector.astype(np.float64))
     total = float(size.sum() if power == 1 else size @ size)
@@ -272,8 +287,10 @@ def _held(vector: Integers, bound: int, power: int) -> tuple[float, bool]:
     return total, total <= bound if total < 2.0**52 else total * (1 + _SLACK) <= bound
 
 
-def counting_from(value: Any) -> Counting:
+def decode_counting(value: Any) -> Counting:
     """The inverse of `Counting.to_json`, for what a peer sent."""
     if not isinstance(value, dict):
-        raise DecodingError(f"Expected how records count as an object, got {as_came(value)}.")
-    return facts_from(Counting, value)
+        raise DecodingError(
+            f"Expected how records count as an object, got {format_received(value)}."
+        )
+    return decode_dataclass(Counting, value)

@@ -15,40 +15,40 @@ from typing import ClassVar
 
 import numpy as np
 
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.queries.base import (
+    CellSums,
     ColumnQuery,
-    Facts,
     Integers,
-    Part,
+    NonAdditiveQuery,
     QueryError,
-    Shown,
+    QueryFacts,
     Table,
-    counts_in,
-    groups_of,
-    texts_of,
+    build_cell_counts,
+    build_group_cells,
+    get_categories,
 )
 from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.noise_intervals import normal_quantile
+from parley.privacy.estimation.noise_intervals import compute_normal_quantile
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse, Reports
 from parley.privacy.sampling.random_stream import NoiseStream
 
 
 @dataclass(frozen=True, kw_only=True)
-class Response(ColumnQuery, Shown):
+class ResponseQuery(ColumnQuery, NonAdditiveQuery):
     """How many records have each category, by what they say at ε = `local` (0: not planned yet)."""
 
     kind: ClassVar[str] = "response"
-    derived: ClassVar[frozenset[str]] = frozenset({"local"})
-    counts: ClassVar[bool] = True
+    derived_fields: ClassVar[frozenset[str]] = frozenset({"local"})
+    nonnegative: ClassVar[bool] = True
     law: ClassVar[str] = RandomisedResponse.law
 
     local: float = 0.0
 
     @property
-    def reports(self) -> float:
+    def report_epsilon(self) -> float:
         """See `Query.reports`."""
         return self.local
 
@@ -65,7 +65,7 @@ class Response(ColumnQuery, Shown):
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        if len(texts_of(schema, self.column)) < 2:
+        if len(get_categories(schema, self.column)) < 2:
             raise QueryError(f"Expected two answers or more in {self.column!r}, got one.")
         if neighbouring is not Neighbouring.REPLACE_ONE:
             raise QueryError(
@@ -73,30 +73,32 @@ class Response(ColumnQuery, Shown):
                 "answers, so that their number shows."
             )
 
-    def said(self, block: TableBlock, fresh: Callable[[int], NoiseStream]) -> TableBlock:
+    def randomise_block(
+        self, block: RawPartyBlock, fresh: Callable[[int], NoiseStream]
+    ) -> RawPartyBlock:
         """The block in whose column stands what the records say, by fresh coins of each party."""
-        response = self.mechanism(block.schema).response
+        response = self.build_mechanism(block.schema).response
         codes, said = block.columns[self.column], []
         for party in range(block.parties):
-            said.append(response.reports(codes[block.rows(party)], fresh(party)))
+            said.append(response.draw_reports(codes[block.get_rows(party)], fresh(party)))
         own = {self.column: np.concatenate(said).astype(np.intp)}
         return replace(block, columns={**block.columns, **own})
 
-    def mechanism(self, schema: Schema) -> Reports:
+    def build_mechanism(self, schema: Schema) -> Reports:
         """What the reports are to a plan."""
-        return Reports.of(self.local, self.cells(schema))
+        return Reports.from_answers(self.local, self.count_cells(schema))
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """Of what the records say, or of what they have where noise covers it: a histogram."""
-        return (counts_in(groups_of(schema, (self.column,)), weight),)
+        return (build_cell_counts(build_group_cells(schema, (self.column,)), weight),)
 
-    def answer_shown(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
+    def answer_from_output(self, shown: Integers, epsilon: float, facts: QueryFacts) -> Table:
         """Unbiased counts from the reports; the interval is normal, of the coins alone."""
-        texts = texts_of(facts.schema, self.column)
+        texts = get_categories(facts.schema, self.column)
         response = RandomisedResponse(epsilon=epsilon, answers=len(texts))
         records = int(shown.sum())
-        value = response.counts(shown, records=records)
-        spread = response.deviation(np.clip(value, 0, records), records=records)
-        half = normal_quantile(0.05) * spread
-        keys = groups_of(facts.schema, (self.column,)).keys()
+        value = response.estimate_counts(shown, records=records)
+        spread = response.compute_deviation(np.clip(value, 0, records), records=records)
+        half = compute_normal_quantile(0.05) * spread
+        keys = build_group_cells(facts.schema, (self.column,)).build_key_columns()
         return {**keys, "value": value, "low": value - half, "high": value + half}

@@ -22,27 +22,27 @@ import numpy as np
 
 from parley.client.data.schema import Schema
 from parley.client.queries.base import (
+    CellSums,
     ColumnQuery,
     ColumnsQuery,
-    Facts,
     Integers,
+    NonAdditiveQuery,
     Numbers,
-    Part,
     QueryError,
-    Shown,
+    QueryFacts,
     Table,
-    groups_of,
-    numeric,
+    build_group_cells,
+    get_range,
 )
-from parley.client.queries.group_cells import Adds, Cells
-from parley.privacy.accounting.rounding import exact
+from parley.client.queries.group_cells import CellGrid, Summand
+from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.noise_intervals import Reach
-from parley.privacy.estimation.sampling_error import summed_deviation
+from parley.privacy.estimation.noise_intervals import CellNoise
+from parley.privacy.estimation.sampling_error import estimate_sum_deviation
 from parley.privacy.sensitivity.bounded_sets import Set
 
 
-class Choosable(Shown):
+class SelectionQuery(NonAdditiveQuery):
     """Of a query: its candidates' scores, and what the winner says."""
 
     @abstractmethod
@@ -50,48 +50,48 @@ class Choosable(Shown):
         """Raises QueryError where several winners would be shown."""
 
     @abstractmethod
-    def candidates(self, schema: Schema) -> int:
+    def count_candidates(self, schema: Schema) -> int:
         """k."""
 
     @abstractmethod
-    def score_unit(self, weight: int) -> int:
+    def get_score_unit(self, weight: int) -> int:
         """What a score of 1 is in `scores`."""
 
     @abstractmethod
-    def scores(self, total: Integers, weight: int, facts: Facts) -> Integers:
+    def compute_scores(self, total: Integers, weight: int, facts: QueryFacts) -> Integers:
         """`[k]` of the candidates, from the exact sum `[d]`: the largest is best."""
 
     @abstractmethod
-    def score_set(self, weight: int) -> Set:
+    def build_score_set(self, weight: int) -> Set:
         """Of what one record adds to a score; to −max of sums, of what it adds to each of them."""
 
-    def answer_shown(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
+    def answer_from_output(self, shown: Integers, epsilon: float, facts: QueryFacts) -> Table:
         """The answer of a choice: of the winner's place, all that is shown."""
         del epsilon
-        return self.chosen(int(shown[0]), facts)
+        return self.build_winner_table(int(shown[0]), facts)
 
     @abstractmethod
-    def chosen(self, place: int, facts: Facts) -> Table:
+    def build_winner_table(self, winner: int, facts: QueryFacts) -> Table:
         """What candidate number `place` says: no interval, its score stays hidden."""
 
 
-_MOST = 1024
+_MAX_CANDIDATES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChooseBest(ColumnsQuery, Choosable):
+class ChooseBest(ColumnsQuery, SelectionQuery):
     """The column of scores of the largest sum; of the `least`, where scores are errors."""
 
     kind: ClassVar[str] = "choose-best"
-    whole: ClassVar[bool] = False
+    integral: ClassVar[bool] = False
 
     least: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 2 <= len(set(self.of)) == len(self.of) <= _MOST:
+        if not 2 <= len(set(self.of)) == len(self.of) <= _MAX_CANDIDATES:
             raise QueryError(
-                f"Expected 2 to {_MOST} distinct candidates, columns of scores, got "
+                f"Expected 2 to {_MAX_CANDIDATES} distinct candidates, columns of scores, got "
                 f"{', '.join(self.of[:8]) or 'none'}."
             )
 
@@ -99,29 +99,29 @@ class ChooseBest(ColumnsQuery, Choosable):
         """See `Query.check`."""
         super().check(schema, neighbouring)
         for name in self.of:
-            known = numeric(schema, name)
+            known = get_range(schema, name)
             if not 0 <= known.low < known.high <= 1:
                 raise QueryError(
                     f"Expected scores in [0, 1], got {name!r} in [{known.low:g}, {known.high:g}]."
                 )
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """k sums."""
         del schema
 
-        def score(name: str) -> Adds:
-            return Adds(low=0, high=weight, of=lambda block: weight * block.columns[name])
+        def score(name: str) -> Summand:
+            return Summand(low=0, high=weight, compute=lambda block: weight * block.columns[name])
 
-        return (Part(cells=Cells(), adds=tuple(map(score, self.of))),)
+        return (CellSums(cells=CellGrid(), summands=tuple(map(score, self.of))),)
 
-    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """The winner with its noisy sum, and by how much it leads the second."""
         del facts
         sums = noisy / weight
         order = np.argsort(sums if self.least else -sums, kind="stable")
         value, second = sums[order[:1]], sums[order[1:2]]
         # The winner is one of so many: its interval holds for all of them at once.
-        half = noise.half_width(cells=len(self.of)) / weight
+        half = noise.compute_half_width(cells=len(self.of)) / weight
         return {
             "winner": [self.of[order[0]]],
             "lead": np.abs(value - second),
@@ -133,76 +133,78 @@ class ChooseBest(ColumnsQuery, Choosable):
     def check_choice(self, schema: Schema) -> None:
         """There is one winner."""
 
-    def candidates(self, schema: Schema) -> int:
+    def count_candidates(self, schema: Schema) -> int:
         """k."""
-        return self.cells(schema)
+        return self.count_cells(schema)
 
-    def score_unit(self, weight: int) -> int:
+    def get_score_unit(self, weight: int) -> int:
         """a."""
         return weight
 
-    def scores(self, total: Integers, weight: int, facts: Facts) -> Integers:
+    def compute_scores(self, total: Integers, weight: int, facts: QueryFacts) -> Integers:
         """The sums, or what is smallest first."""
         del weight, facts
         return -total if self.least else total
 
-    def score_set(self, weight: int) -> Set:
+    def build_score_set(self, weight: int) -> Set:
         """0 to a."""
         return Set.interval(0, weight)
 
-    def chosen(self, place: int, facts: Facts) -> Table:
+    def build_winner_table(self, winner: int, facts: QueryFacts) -> Table:
         """See `Choosable.chosen`."""
         del facts
         hidden = np.array([np.nan])
-        return {"winner": [self.of[place]], "value": hidden, "low": hidden, "high": hidden}
+        return {"winner": [self.of[winner]], "value": hidden, "low": hidden, "high": hidden}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Total(ColumnQuery):
+class ColumnSum(ColumnQuery):
     """The sum of a column of numbers."""
 
     kind: ClassVar[str] = "sum"
-    whole: ClassVar[bool] = False
+    integral: ClassVar[bool] = False
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        if not self.unit(schema) > 0:
+        if not self.get_answer_unit(schema) > 0:
             raise QueryError(f"Expected a range of {self.column!r} that is not 0 alone, got 0.")
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """G sums."""
-        known, most = numeric(schema, self.column), self.unit(schema)
+        known, most = get_range(schema, self.column), self.get_answer_unit(schema)
         low, high = math.floor(weight * (known.low / most)), math.ceil(weight * (known.high / most))
-        scaled = Adds(low=low, high=high, of=lambda b: b.columns[self.column] / most * weight)
-        return (Part(cells=groups_of(schema, self.by), adds=(scaled,)),)
+        scaled = Summand(
+            low=low, high=high, compute=lambda b: b.columns[self.column] / most * weight
+        )
+        return (CellSums(cells=build_group_cells(schema, self.by), summands=(scaled,)),)
 
-    def unit(self, schema: Schema) -> float:
+    def get_answer_unit(self, schema: Schema) -> float:
         """X."""
-        known = numeric(schema, self.column)
+        known = get_range(schema, self.column)
         return max(abs(known.low), abs(known.high))
 
-    def samples(self, facts: Facts) -> bool:
+    def supports_sampling(self, facts: QueryFacts) -> bool:
         """Where N is public, or the range has one sign."""
-        known = numeric(facts.schema, self.column)
+        known = get_range(facts.schema, self.column)
         return facts.records is not None or known.low >= 0 or known.high <= 0
 
-    def deviations(self, values: Numbers, facts: Facts) -> Numbers:
+    def compute_sampling_errors(self, values: Numbers, facts: QueryFacts) -> Numbers:
         """Who is not selected adds 0.
 
         Where N is private it is taken as Poisson's: Var = E Σx² ≤ X·E Σ|x|.
         """
         if facts.records is None:
-            found: Numbers = np.sqrt(self.unit(facts.schema) * np.abs(values))
+            found: Numbers = np.sqrt(self.get_answer_unit(facts.schema) * np.abs(values))
             return found
-        known = numeric(facts.schema, self.column)
+        known = get_range(facts.schema, self.column)
         low, high = known.low, known.high
         if self.selects or self.by:
             low, high = min(low, 0.0), max(high, 0.0)
-        return summed_deviation(values, low, high, facts.records)
+        return estimate_sum_deviation(values, low, high, facts.records)
 
 
-FINEST = 10**6
+MAX_DENOMINATOR = 10**6
 """d at most: six digits of q."""
 
 
@@ -211,14 +213,14 @@ class Balance(ColumnQuery):
     """(1 − q)·(records below the border) − q·(records at or above it), q = `share`."""
 
     kind: ClassVar[str] = "balance"
-    grouped: ClassVar[bool] = False
+    allows_groups: ClassVar[bool] = False
 
     border: float
     share: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.share < 1 or self.fraction.denominator > FINEST:
+        if not 0 < self.share < 1 or self.fraction.denominator > MAX_DENOMINATOR:
             raise QueryError(
                 f"Expected a share between 0 and 1 of at most six digits, got {self.share!r}."
             )
@@ -226,29 +228,29 @@ class Balance(ColumnQuery):
     @property
     def fraction(self) -> Fraction:
         """q = n/d."""
-        return exact(self.share)
+        return to_fraction(self.share)
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        known = numeric(schema, self.column)
+        known = get_range(schema, self.column)
         if not known.low < self.border <= known.high:
             raise QueryError(
                 f"Expected a border within [{known.low:g}, {known.high:g}], the range of "
                 f"{self.column!r}, got {self.border:g}."
             )
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """One sum."""
         del schema
-        low, high = -self.fraction.numerator * weight, self.steps(weight)
-        signed = Adds(
+        low, high = -self.fraction.numerator * weight, self.get_steps_per_unit(weight)
+        signed = Summand(
             low=low,
             high=low + high,
-            of=lambda b: np.where(b.columns[self.column] < self.border, low + high, low),
+            compute=lambda b: np.where(b.columns[self.column] < self.border, low + high, low),
         )
-        return (Part(cells=Cells(), adds=(signed,)),)
+        return (CellSums(cells=CellGrid(), summands=(signed,)),)
 
-    def steps(self, weight: int) -> int:
+    def get_steps_per_unit(self, weight: int) -> int:
         """Of a record, d."""
         return weight * self.fraction.denominator

@@ -14,28 +14,33 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.raw_party_block import TableBlock, Texts, field_of
+from parley.client.data.raw_party_block import CategoryField, RawPartyBlock, get_field
 from parley.client.data.schema import Schema
 from parley.client.queries.base import (
+    CellSums,
     ColumnQuery,
-    Facts,
     Integers,
     Numbers,
-    Part,
     QueryError,
+    QueryFacts,
     Table,
-    counts_in,
-    groups_of,
-    numeric,
-    texts_of,
+    build_cell_counts,
+    build_group_cells,
+    get_categories,
+    get_range,
 )
-from parley.client.queries.group_cells import Axis, Cells
+from parley.client.queries.group_cells import Axis, CellGrid
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.noise_intervals import Reach
-from parley.privacy.estimation.survival import Estimate, LifeTable, falling, usual_noise
+from parley.privacy.estimation.noise_intervals import CellNoise
+from parley.privacy.estimation.survival import (
+    CurveEstimate,
+    LifeTable,
+    compute_usual_noise,
+    fit_decreasing,
+)
 
-MOST_INTERVALS = 128
-MOST_GROUPS = 100
+MAX_INTERVALS = 128
+MAX_GROUPS = 100
 WITHIN = 0.05
 """Half-width of the noise interval that is thought usable, for how many records it takes."""
 
@@ -54,7 +59,7 @@ class Survival(ColumnQuery):
     """
 
     kind: ClassVar[str] = "survival"
-    counts: ClassVar[bool] = True
+    nonnegative: ClassVar[bool] = True
     shared: ClassVar[bool] = True
     sampling: ClassVar[bool] = True
     curve: ClassVar[bool] = True
@@ -69,9 +74,9 @@ class Survival(ColumnQuery):
         super().__post_init__()
         if bool(self.edges) == bool(self.bins) or (self.edges and self.end):
             raise QueryError("Expected either bins (how many), with or without an end, or edges.")
-        if not 1 <= (len(self.edges) - 1 if self.edges else self.bins) <= MOST_INTERVALS:
+        if not 1 <= (len(self.edges) - 1 if self.edges else self.bins) <= MAX_INTERVALS:
             raise QueryError(
-                f"Expected 1 to {MOST_INTERVALS} intervals, got {self.bins or len(self.edges) - 1}."
+                f"Expected 1 to {MAX_INTERVALS} intervals, got {self.bins or len(self.edges) - 1}."
             )
         if self.edges and not (self.edges[0] == 0 and all(a < b for a, b in pairwise(self.edges))):
             raise QueryError(f"Expected increasing edges from 0 on, got {list(self.edges)}.")
@@ -86,7 +91,7 @@ class Survival(ColumnQuery):
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        known = numeric(schema, self.column)
+        known = get_range(schema, self.column)
         if known.low < 0:
             raise QueryError(
                 f"Expected a time from 0 on, got {self.column!r} in [{known.low:g}, "
@@ -102,126 +107,144 @@ class Survival(ColumnQuery):
                 f"Expected an end within (0, {known.high:g}], the range of {self.column!r}, got "
                 f"{self.edges[-1] if self.edges else self.end:g}."
             )
-        if (groups := groups_of(schema, self.by).count) > MOST_GROUPS:
-            raise QueryError(f"Expected at most {MOST_GROUPS} groups, got {groups}.")
+        if (groups := build_group_cells(schema, self.by).count) > MAX_GROUPS:
+            raise QueryError(f"Expected at most {MAX_GROUPS} groups, got {groups}.")
         check_event(schema, self.event, self.occurred)
 
-    def ends(self, schema: Schema) -> Numbers:
+    def list_interval_ends(self, schema: Schema) -> Numbers:
         """`[K + 1]`."""
-        end = self.end or numeric(schema, self.column).high
+        end = self.end or get_range(schema, self.column).high
         return np.array(self.edges or np.linspace(0, end, self.bins + 1), dtype=np.float64)
 
-    def axis(self, schema: Schema) -> Axis:
+    def build_axis(self, schema: Schema) -> Axis:
         """K cells of events, K + 1 of censored."""
-        edges = self.ends(schema)
+        edges = self.list_interval_ends(schema)
         middles, intervals = (edges[1:] + edges[:-1]) / 2, len(edges) - 1
 
-        def codes(block: TableBlock) -> NDArray[np.intp]:
+        def codes(block: RawPartyBlock) -> NDArray[np.intp]:
             times = block.columns[self.column]
             ends = np.searchsorted(edges[1:], times, side="left")
             passed = np.searchsorted(middles, times, side="right")
-            found = happened(block, self.event, self.occurred) & (ends < intervals)
+            found = find_events(block, self.event, self.occurred) & (ends < intervals)
             return np.where(found, ends, intervals + passed).astype(np.intp)
 
         return Axis(size=2 * intervals + 1, codes=codes)
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """A count for every group, and interval of an event or number of intervals without."""
-        groups = groups_of(schema, self.by)
-        return (counts_in(Cells(axes=(*groups.axes, self.axis(schema))), weight),)
+        groups = build_group_cells(schema, self.by)
+        return (build_cell_counts(CellGrid(axes=(*groups.axes, self.build_axis(schema))), weight),)
 
-    def _table(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> LifeTable:
-        groups = groups_of(facts.schema, self.by).count
+    def _build_life_table(
+        self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
+    ) -> LifeTable:
+        groups = build_group_cells(facts.schema, self.by).count
         return LifeTable(
             noisy.reshape(groups, -1) / weight,
             deviation=noise.deviation / weight,
             total=None if self.selects else facts.records,
         )
 
-    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """The curve at each interval's end, beside events and numbers at risk."""
-        table = self._table(noisy, weight, noise, facts)
-        risk = np.maximum(falling(table.at_risk), 0)
+        table = self._build_life_table(noisy, weight, noise, facts)
+        risk = np.maximum(fit_decreasing(table.at_risk), 0)
         events = np.clip(table.events, 0, risk)
         numbers = {"at risk": risk, "events": events}
         return {
-            **self._along(facts.schema),
+            **self._build_row_keys(facts.schema),
             **{name: np.rint(part).astype(np.int64).ravel() for name, part in numbers.items()},
-            **_ends(table.survival, weight, noise, most=1.0),
+            **_build_curve_columns(table.survival, weight, noise, upper_limit=1.0),
         }
 
-    def _along(self, schema: Schema) -> Table:
+    def _build_row_keys(self, schema: Schema) -> Table:
         """A row for every group and interval."""
-        edges, groups = self.ends(schema), groups_of(schema, self.by)
-        keys: Table = {n: np.repeat(k, len(edges) - 1) for n, k in groups.keys().items()}
+        edges, groups = self.list_interval_ends(schema), build_group_cells(schema, self.by)
+        keys: Table = {
+            n: np.repeat(k, len(edges) - 1) for n, k in groups.build_key_columns().items()
+        }
         own = {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
         return keys | {name: np.tile(part, groups.count) for name, part in own.items()}
 
-    def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
+    def derive_tables(
+        self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
+    ) -> dict[str, Table]:
         """Cumulative hazards, medians, the log-rank test, and how many records it would take."""
-        table = self._table(noisy, weight, noise, facts)
-        groups = dict(groups_of(facts.schema, self.by).keys())
-        curve = _ends(table.survival, weight, noise, most=1.0)
-        edges = self.ends(facts.schema)
+        table = self._build_life_table(noisy, weight, noise, facts)
+        groups = dict(build_group_cells(facts.schema, self.by).build_key_columns())
+        curve = _build_curve_columns(table.survival, weight, noise, upper_limit=1.0)
+        edges = self.list_interval_ends(facts.schema)
         found: dict[str, Table] = {}
         if self.by:
-            test = table.log_rank()
+            test = table.run_log_rank_test()
             found["log-rank test"] = {
                 "chi-squared": [test.chi_squared],
                 "degrees of freedom": [test.degrees],
                 "p": [test.p],
             }
         shaped = {name: np.reshape(part, (-1, table.intervals)) for name, part in curve.items()}
-        found["median survival"] = groups | {n: _reached(part, edges) for n, part in shaped.items()}
-        found["precision of the curve"] = groups | _precision(table, weight, noise)
-        hazards = _ends(table.hazard, weight, noise, most=np.inf)
-        found["cumulative hazard"] = {**self._along(facts.schema), **hazards}
+        found["median survival"] = groups | {
+            n: _find_medians(part, edges) for n, part in shaped.items()
+        }
+        found["precision of the curve"] = groups | _build_precision_table(table, weight, noise)
+        hazards = _build_curve_columns(table.hazard, weight, noise, upper_limit=np.inf)
+        found["cumulative hazard"] = {**self._build_row_keys(facts.schema), **hazards}
         return found
 
-    def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
+    def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
         """Of a curve that falls to a half, of as many records as a group has on average."""
-        intervals = len(self.ends(facts.schema)) - 1
-        groups = groups_of(facts.schema, self.by).count
-        return noise.deviation / weight * usual_noise(intervals) * groups / (facts.records or 1)
+        intervals = len(self.list_interval_ends(facts.schema)) - 1
+        groups = build_group_cells(facts.schema, self.by).count
+        return (
+            noise.deviation
+            / weight
+            * compute_usual_noise(intervals)
+            * groups
+            / (facts.records or 1)
+        )
 
 
 def check_event(schema: Schema, event: str, occurred: str) -> None:
     """Refuses a column that does not say whether an event happened. Raises QueryError."""
-    if not isinstance(field_of(schema, event), Texts):
-        known = numeric(schema, event)
+    if not isinstance(get_field(schema, event), CategoryField):
+        known = get_range(schema, event)
         if (known.low, known.high) != (0, 1) or occurred:
             raise QueryError(
                 f"Expected an event of categories with occurred, or a number in [0, 1] without "
                 f"it, got {event!r} in [{known.low:g}, {known.high:g}]"
                 f"{f' with {occurred!r}' if occurred else ''}."
             )
-    elif occurred not in (texts := texts_of(schema, event)):
+    elif occurred not in (texts := get_categories(schema, event)):
         raise QueryError(
             f"Expected occurred, which of {', '.join(map(repr, texts))} of {event!r} is "
             f"the event, got {occurred!r}."
         )
 
 
-def happened(block: TableBlock, event: str, occurred: str) -> NDArray[np.bool_]:
+def find_events(block: RawPartyBlock, event: str, occurred: str) -> NDArray[np.bool_]:
     """`[N]` whether it did: the category that says so, or a number from ½ on."""
-    known, values = field_of(block.schema, event), block.columns[event]
-    if isinstance(known, Texts):
+    known, values = get_field(block.schema, event), block.columns[event]
+    if isinstance(known, CategoryField):
         found: NDArray[np.bool_] = values == known.texts.index(occurred)
         return found
     return np.asarray(values >= 0.5)
 
 
-def _ends(curve: Estimate, weight: int, noise: Reach, *, most: float) -> Table:
+def _build_curve_columns(
+    curve: CurveEstimate, weight: int, noise: CellNoise, *, upper_limit: float
+) -> Table:
     """`[G·K]` value, low and high of a curve that falls from 1, or of one that rises from 0."""
-    shape = falling if most <= 1 else lambda values: -falling(-values)
-    half = noise.widened(noise.half_width() / weight * curve.noise, curve.sampling)
-    value = np.clip(shape(curve.value), 0, most)
-    low, high = (np.clip(curve.value + side * half, 0, most) for side in (-1, 1))
+    shape = fit_decreasing if upper_limit <= 1 else lambda values: -fit_decreasing(-values)
+    half = noise.add_sampling_error(
+        noise.compute_half_width() / weight * curve.noise, curve.sampling
+    )
+    value = np.clip(shape(curve.value), 0, upper_limit)
+    low, high = (np.clip(curve.value + side * half, 0, upper_limit) for side in (-1, 1))
     ends = {"value": value, "low": np.fmin(low, value), "high": np.fmax(high, value)}
     return {name: part.ravel() for name, part in ends.items()}
 
 
-def _reached(curves: Numbers, edges: Numbers) -> Numbers:
+def _find_medians(curves: Numbers, edges: Numbers) -> Numbers:
     """`[G]` the end of the first interval at which a curve is at ½ or below.
 
     ∞: it is above to the end; NaN: too few are at risk to know.
@@ -232,13 +255,13 @@ def _reached(curves: Numbers, edges: Numbers) -> Numbers:
     return found
 
 
-def _precision(table: LifeTable, weight: int, noise: Reach) -> Table:
+def _build_precision_table(table: LifeTable, weight: int, noise: CellNoise) -> Table:
     """Records of every group, how far noise moves its curve at most, and what would do."""
-    half = noise.half_width() / weight
+    half = noise.compute_half_width() / weight
     records = table.counts.sum(axis=1)
-    reach = half * table.spread(np.ones(table.cells.shape[1]))
+    reach = half * table.compute_deviation(np.ones(table.cells.shape[1]))
     found = np.where(table.known, table.survival.noise, -np.inf).max(axis=1) * half
-    usual = half * usual_noise(table.intervals)
+    usual = half * compute_usual_noise(table.intervals)
     known = table.known[:, 0]
     needed = np.ceil(np.where(known, records * found, usual) / WITHIN)
     return {

@@ -9,11 +9,11 @@ the distance from −∇J to the ball's normal cone, in double precision, which 
     >>> import numpy as np
     >>> from parley.client.data.party_block import PartyBlock
     >>> from parley.client.models.linear_models import LinearModel
-    >>> from parley.client.models.linear_losses import Logistic
+    >>> from parley.client.models.linear_losses import LogisticLoss
     >>> block = PartyBlock(
     ...     features=np.eye(2), labels=np.array([1.0, -1.0]), offsets=np.array([0, 1, 2])
     ... )
-    >>> optima = local_optima(LinearModel(loss=Logistic(), features=2), block, 0.1, 1e-9)
+    >>> optima = solve_local_optima(LinearModel(loss=LogisticLoss(), features=2), block, 0.1, 1e-9)
     >>> optima.theta.round(4).tolist(), optima.certified.tolist()
     ([[1.6335, 0.0], [0.0, -1.6335]], [True, True])
 """
@@ -27,16 +27,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.record_chunks import for_each_chunk
+from parley.client.data.record_chunks import map_chunks
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Array
-from parley.client.solvers.newton import ConjugateGradients, Dual, Primal, System, minimise
-from parley.client.solvers.optimum_certificate import certificates, on_grid
+from parley.client.solvers.newton import (
+    ConjugateGradients,
+    DualSystem,
+    NewtonSystem,
+    PrimalSystem,
+    solve_by_newton,
+)
+from parley.client.solvers.optimum_certificate import bound_gradient_norms, round_to_grid
 
-_MOST_BALL_STEPS = 100
+_MAX_BALL_STEPS = 100
 
 
-def constrained_ridge(
+def solve_constrained_ridge(
     rows: Array, labels: Array, weights: Array, lambda_: float, *, radius: float
 ) -> Array:
     """Minimisers on the sphere, for problems whose free minimiser lies outside the ball.
@@ -54,12 +60,12 @@ def constrained_ridge(
     if rows.shape[1] < rows.shape[2]:
         values, vectors = np.linalg.eigh(np.matmul(x, x.swapaxes(-1, -2)))
         target = _apply(vectors.swapaxes(-1, -2), y)
-        shift = _shift(values, np.maximum(values, 0) * target**2, lambda_, radius)
+        shift = _find_shift(values, np.maximum(values, 0) * target**2, lambda_, radius)
         theta = _apply(x.swapaxes(-1, -2), _apply(vectors, target / (values + shift[:, None])))
     else:
         values, vectors = np.linalg.eigh(np.matmul(x.swapaxes(-1, -2), x))
         target = _apply(vectors.swapaxes(-1, -2), _apply(x.swapaxes(-1, -2), y))
-        shift = _shift(values, target**2, lambda_, radius)
+        shift = _find_shift(values, target**2, lambda_, radius)
         theta = _apply(vectors, target / (values + shift[:, None]))
     norm = np.sqrt(np.vecdot(theta, theta))[:, None]
     return np.asarray(theta * np.minimum(1, radius / norm * (1 - 2.0**-52)))
@@ -69,10 +75,10 @@ def _apply(matrices: Array, vectors: Array) -> Array:
     return np.asarray(np.matmul(matrices, vectors[..., None])[..., 0])
 
 
-def _shift(values: Array, squares: Array, lambda_: float, radius: float) -> Array:
+def _find_shift(values: Array, squares: Array, lambda_: float, radius: float) -> Array:
     """The s `[c]` with Σ q/(e + s)² = R² for eigenvalues e and q = squares, `[c, k]`."""
     shift = np.full(len(values), lambda_)
-    for _ in range(_MOST_BALL_STEPS):
+    for _ in range(_MAX_BALL_STEPS):
         ratio = squares / (values + shift[:, None]) ** 2
         square = ratio.sum(axis=1)
         fall = (ratio / (values + shift[:, None])).sum(axis=1)  # −½ d‖θ‖²/ds
@@ -83,9 +89,9 @@ def _shift(values: Array, squares: Array, lambda_: float, radius: float) -> Arra
     return shift
 
 
-_MOST_STEPS = 3000
+_MAX_STEPS = 3000
 _CHUNK_BYTES = 2 << 20  # of rows and matrices a worker holds at once
-_LARGEST_MATRIX = 1000  # beyond this size of Hessian and Gram matrix conjugate gradients win
+_MAX_MATRIX_SIZE = 1000  # beyond this size of Hessian and Gram matrix conjugate gradients win
 _MARGIN = 0.25  # the loop stops at this share of the tolerance, so that the certificate holds
 
 
@@ -107,7 +113,7 @@ class LocalOptima:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimum:
+class PooledOptimum:
     """The pooled optimum: theta `[d]`, its certificate and its objective value."""
 
     theta: NDArray[np.float64]
@@ -117,7 +123,7 @@ class Optimum:
     loss: float
 
 
-def local_optima(
+def solve_local_optima(
     model: LinearModel,
     block: PartyBlock,
     lambda_: float,
@@ -146,7 +152,7 @@ def local_optima(
         iterations=np.zeros(block.parties, np.int64),
     )
     sizes = block.sizes
-    padded = _padded(sizes)
+    padded = _pad_sizes(sizes)
     order = np.argsort(padded, kind="stable")
 
     def solve(first: int, last: int) -> None:
@@ -156,10 +162,10 @@ def local_optima(
         real = position < sizes[parties, None]
         # Padding is rows of zeros with a label of the party's own, and weight 0.
         source = block.offsets[parties, None] + np.where(real, position, 0)
-        rows = on_grid(block.features[source])
+        rows = round_to_grid(block.features[source])
         rows[~real] = 0
         weights = real / sizes[parties, None]
-        labels = _labels(model, block.labels[source])
+        labels = _convert_labels(model, block.labels[source])
         own = None if tilt is None else tilt[parties]
         theta, norm, steps = _solve(
             model,
@@ -171,16 +177,18 @@ def local_optima(
             tilt=own,
         )
         if np.isinf(model.loss.theta_radius):
-            theta, norm = certificates(model, rows, labels, real, theta, lambda_=lambda_, tilt=own)
+            theta, norm = bound_gradient_norms(
+                model, rows, labels, real, theta, lambda_=lambda_, tilt=own
+            )
         result.theta[parties], result.gradient_norm[parties] = theta, norm
         result.certified[parties], result.iterations[parties] = norm <= targets[parties], steps
 
     with np.errstate(all="ignore"):  # a party's overflow ends up as its missing certificate
-        for_each_chunk(solve, _batches(model, padded[order]))
+        map_chunks(solve, _split_batches(model, padded[order]))
     return result
 
 
-def optimum(
+def solve_pooled_optimum(
     model: LinearModel,
     features: Array,
     labels: NDArray[Any],
@@ -188,7 +196,7 @@ def optimum(
     *,
     gradient_tolerance: float = 1e-10,
     weights: Array | None = None,
-) -> Optimum:
+) -> PooledOptimum:
     """The optimum over all records together: the non-private baseline of a simulation.
 
     Args:
@@ -211,9 +219,9 @@ def optimum(
             lambda_=lambda_,
             gradient_tolerance=np.array([gradient_tolerance]),
         )
-    margins = model.margins(theta[0], rows[0])
-    loss = float(np.vdot(weights, model.loss.value(margins, labels)))
-    return Optimum(
+    margins = model.compute_margins(theta[0], rows[0])
+    loss = float(np.vdot(weights, model.loss.compute_values(margins, labels)))
+    return PooledOptimum(
         theta=theta[0],
         gradient_norm=float(norm[0]),
         certified=bool(norm[0] <= gradient_tolerance),
@@ -233,45 +241,45 @@ def _solve(
     tilt: Array | None = None,
 ) -> tuple[Array, Array, NDArray[np.int64]]:
     """Optima of c problems `[c, n, p]`: theta `[c, d]`, certificates `[c]`, steps `[c]`."""
-    labels = _labels(model, labels)
-    method = _method(model, rows.shape[1])
-    if tilt is not None and method is Dual:  # its unknown spans the rows alone
-        method = Primal
+    labels = _convert_labels(model, labels)
+    method = _choose_method(model, rows.shape[1])
+    if tilt is not None and method is DualSystem:  # its unknown spans the rows alone
+        method = PrimalSystem
     aim = _MARGIN * gradient_tolerance
-    if method is Dual:
+    if method is DualSystem:
         gram = np.matmul(rows, rows.swapaxes(-1, -2))
-        dual = Dual(model=model, rows=gram, labels=labels, weights=weights, lambda_=lambda_)
-        unknown, steps = minimise(dual, np.zeros(rows.shape[:2]), aim, _MOST_STEPS)
-        theta = model.pull_back(unknown, rows)
+        dual = DualSystem(model=model, rows=gram, labels=labels, weights=weights, lambda_=lambda_)
+        unknown, steps = solve_by_newton(dual, np.zeros(rows.shape[:2]), aim, _MAX_STEPS)
+        theta = model.sum_gradients(unknown, rows)
     else:
         start = np.zeros((len(rows), model.dimension))
         primal = method(
             model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_, tilt=tilt
         )
-        theta, steps = minimise(primal, start, aim, _MOST_STEPS)
+        theta, steps = solve_by_newton(primal, start, aim, _MAX_STEPS)
     system = ConjugateGradients(
         model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_, tilt=tilt
     )
-    norm = _certificate(system, theta)
+    norm = _compute_gradient_norms(system, theta)
     # A Gram matrix squares the condition of its rows; a few steps from there mend what that cost.
-    if method is Dual and (weak := np.flatnonzero(~(norm <= gradient_tolerance))).size:
-        mended, more = minimise(system.take(weak), theta[weak], aim[weak], _MOST_STEPS)
-        theta[weak], norm[weak] = mended, _certificate(system.take(weak), mended)
+    if method is DualSystem and (weak := np.flatnonzero(~(norm <= gradient_tolerance))).size:
+        mended, more = solve_by_newton(system.take(weak), theta[weak], aim[weak], _MAX_STEPS)
+        theta[weak], norm[weak] = mended, _compute_gradient_norms(system.take(weak), mended)
         steps[weak] += more
     radius = model.loss.theta_radius
     outside = np.flatnonzero(np.vecdot(theta, theta) > radius**2)
     if outside.size:
         own = system.take(outside)
-        theta[outside] = constrained_ridge(
+        theta[outside] = solve_constrained_ridge(
             own.rows, own.labels, own.weights, lambda_, radius=radius
         )
-        norm[outside] = _certificate(own, theta[outside])
+        norm[outside] = _compute_gradient_norms(own, theta[outside])
     return theta, norm, steps
 
 
-def _certificate(system: System, theta: Array) -> Array:
+def _compute_gradient_norms(system: NewtonSystem, theta: Array) -> Array:
     """‖∇J(θ)‖₂ from the records; on the sphere ‖θ‖₂ = R the distance to its normal cone."""
-    gradient, norm = system.gradient(system.margins(theta), theta)
+    gradient, norm = system.compute_gradient(system.compute_margins(theta), theta)
     radius = system.model.loss.theta_radius
     if np.isinf(radius):
         return norm
@@ -282,26 +290,26 @@ def _certificate(system: System, theta: Array) -> Array:
     return np.asarray(np.sqrt(np.vecdot(outward, outward)))
 
 
-def _labels(model: LinearModel, labels: NDArray[Any]) -> NDArray[Any]:
+def _convert_labels(model: LinearModel, labels: NDArray[Any]) -> NDArray[Any]:
     return labels.astype(np.int64 if model.loss.outputs > 1 else np.float64, copy=False)
 
 
-def _method(model: LinearModel, records: int) -> type[Primal] | type[Dual]:
+def _choose_method(model: LinearModel, records: int) -> type[PrimalSystem] | type[DualSystem]:
     """The fastest way to a Newton direction for n records and d parameters, as measured."""
     dimension = model.dimension
-    if model.loss.outputs > 1 or min(records, dimension) > _LARGEST_MATRIX:
+    if model.loss.outputs > 1 or min(records, dimension) > _MAX_MATRIX_SIZE:
         return ConjugateGradients
-    return Dual if 4 * records <= 5 * dimension else Primal
+    return DualSystem if 4 * records <= 5 * dimension else PrimalSystem
 
 
-def _padded(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _pad_sizes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Sizes rounded up to multiples of a power of two that is at most 1/16 of them."""
     grain = 2 ** np.maximum(np.frexp(sizes)[1] - 5, 0).astype(np.int64)
     rounded: NDArray[np.int64] = -(-sizes // grain) * grain
     return rounded
 
 
-def _batches(model: LinearModel, padded: NDArray[np.int64]) -> list[tuple[int, int]]:
+def _split_batches(model: LinearModel, padded: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Ranges of consecutive parties of one padded size, as many as stay in cache."""
     cuts = np.flatnonzero(np.diff(padded, prepend=-1))
     ranges: list[tuple[int, int]] = []

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Array
 
-_SLACK = 0.1  # φ′ at the step taken, as a share of φ′(0)
+_SLOPE_TOLERANCE = 0.1  # φ′ at the step taken, as a share of φ′(0)
 _ROWS = 4096  # rows of a Hessian added up at once
 _STALLED = 400  # steps without a smaller gradient after which a problem is given up
 
 
 @dataclass(frozen=True, kw_only=True)
-class System(ABC):
+class NewtonSystem(ABC):
     """c problems of one shape, and how to find their Newton directions.
 
     Attributes:
@@ -62,50 +62,50 @@ class System(ABC):
         """Slopes (or curvatures) `[c, n]` or `[c, n, K]` times the record weights."""
         return slopes * (self.weights if slopes.ndim == 2 else self.weights[..., None])
 
-    def slope(self, margins: Array) -> Array:
+    def compute_slopes(self, margins: Array) -> Array:
         """Weighted slopes of the loss, shape of the margins."""
-        return self.weigh(self.model.loss.slope(margins, self.labels))
+        return self.weigh(self.model.loss.compute_slopes(margins, self.labels))
 
-    def curvature(self, margins: Array) -> Array:
+    def compute_curvatures(self, margins: Array) -> Array:
         """Weighted curvature `[c, n]` (one output)."""
-        return self.weigh(self.model.loss.curvature(margins, self.labels))
+        return self.weigh(self.model.loss.compute_curvatures(margins, self.labels))
 
     @abstractmethod
-    def margins(self, unknown: Array) -> Array:
+    def compute_margins(self, unknown: Array) -> Array:
         """Margins `[c, n]` or `[c, n, K]` of the unknown (linear in it)."""
 
     @abstractmethod
-    def gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
+    def compute_gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
         """The gradient in the unknown's coordinates and its L2 norm `[c]` in those of θ."""
 
     @abstractmethod
-    def direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
+    def compute_direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
         """The Newton direction in the unknown's coordinates."""
 
     @abstractmethod
-    def inner(self, unknown: Array, step: Array, step_margins: Array) -> Array:
+    def compute_inner_product(self, unknown: Array, step: Array, step_margins: Array) -> Array:
         """`[c]` inner product in θ's coordinates of an unknown with a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Primal(System):
+class PrimalSystem(NewtonSystem):
     """Unknown θ `[c, d]`; solves with (Xᵀ D X + λI), one output."""
 
-    def margins(self, unknown: Array) -> Array:
+    def compute_margins(self, unknown: Array) -> Array:
         """X θ."""
-        return self.model.margins(unknown, self.rows)
+        return self.model.compute_margins(unknown, self.rows)
 
-    def gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
+    def compute_gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
         """Xᵀ r + λθ."""
-        gradient = self.model.pull_back(self.slope(margins), self.rows)
+        gradient = self.model.sum_gradients(self.compute_slopes(margins), self.rows)
         gradient += self.lambda_ * unknown
         if self.tilt is not None:
             gradient += self.tilt
         return gradient, np.sqrt(np.vecdot(gradient, gradient))
 
-    def direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
+    def compute_direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
         """−(Xᵀ D X + λI)⁻¹ g."""
-        curvature = self.curvature(margins)
+        curvature = self.compute_curvatures(margins)
         hessian = np.zeros((len(gradient), gradient.shape[1], gradient.shape[1]))
         for begin in range(0, self.rows.shape[1], _ROWS):
             x = self.rows[:, begin : begin + _ROWS]
@@ -113,27 +113,27 @@ class Primal(System):
             hessian += np.matmul(weighted.swapaxes(-1, -2), x)
         return _solve_shifted(hessian, self.lambda_, -gradient)
 
-    def inner(self, unknown: Array, step: Array, step_margins: Array) -> Array:
+    def compute_inner_product(self, unknown: Array, step: Array, step_margins: Array) -> Array:
         """θ·s."""
         return np.asarray(np.vecdot(unknown, step))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConjugateGradients(Primal):
+class ConjugateGradients(PrimalSystem):
     """Unknown θ `[c, d]`; the direction by conjugate gradients, any number of outputs."""
 
-    def direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
+    def compute_direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
         """−H⁻¹ g to a residual of min(.1, √‖g‖)·‖g‖: superlinear (Dembo et al. 1982)."""
-        curvature = self.model.loss.curvature(margins, self.labels)
+        curvature = self.model.loss.compute_curvatures(margins, self.labels)
         step, residual = np.zeros_like(gradient), -gradient
         target = norm * np.minimum(0.1, np.sqrt(norm))
         size, active = np.square(norm), np.arange(len(norm))
         heading, rows, lambda_ = residual.copy(), self.rows, self.lambda_
         own = self
         for _ in range(2 * gradient.shape[1]):
-            change = own.model.margins(heading, rows)
-            product = own.weigh(own.model.loss.curvature_times(curvature, change))
-            image = own.model.pull_back(product, rows) + lambda_ * heading
+            change = own.model.compute_margins(heading, rows)
+            product = own.weigh(own.model.loss.apply_curvature(curvature, change))
+            image = own.model.sum_gradients(product, rows) + lambda_ * heading
             along = size / np.vecdot(heading, image)
             step[active] += along[:, None] * heading
             residual -= along[:, None] * image
@@ -152,32 +152,32 @@ class ConjugateGradients(Primal):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dual(System):
+class DualSystem(NewtonSystem):
     """Unknown a `[c, n]` with θ = Xᵀa; `rows` holds the Gram matrices K = X Xᵀ; one output."""
 
-    def margins(self, unknown: Array) -> Array:
+    def compute_margins(self, unknown: Array) -> Array:
         """K a."""
         return np.asarray(np.matmul(self.rows, unknown[..., None])[..., 0])
 
-    def gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
+    def compute_gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
         """v = r + λa: the gradient in θ is Xᵀv, its squared norm vᵀ K v."""
-        gradient = self.slope(margins) + self.lambda_ * unknown
-        square = np.vecdot(gradient, self.margins(gradient))
+        gradient = self.compute_slopes(margins) + self.lambda_ * unknown
+        square = np.vecdot(gradient, self.compute_margins(gradient))
         return gradient, np.sqrt(np.maximum(square, 0))
 
-    def direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
+    def compute_direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
         """−(D K + λI)⁻¹ v, of which Xᵀ gives −(Xᵀ D X + λI)⁻¹ Xᵀ v."""
         return _solve_shifted(
-            self.curvature(margins)[..., None] * self.rows, self.lambda_, -gradient
+            self.compute_curvatures(margins)[..., None] * self.rows, self.lambda_, -gradient
         )
 
-    def inner(self, unknown: Array, step: Array, step_margins: Array) -> Array:
+    def compute_inner_product(self, unknown: Array, step: Array, step_margins: Array) -> Array:
         """The inner product aᵀ K s."""
         return np.asarray(np.vecdot(unknown, step_margins))
 
 
-def minimise(
-    system: System, start: Array, gradient_tolerance: NDArray[np.float64], most_steps: int
+def solve_by_newton(
+    system: NewtonSystem, start: Array, gradient_tolerance: NDArray[np.float64], max_steps: int
 ) -> tuple[Array, NDArray[np.int64]]:
     """Newton steps until ‖∇J‖₂ ≤ gradient_tolerance, for each problem by itself.
 
@@ -193,14 +193,14 @@ def minimise(
     steps, since = np.zeros(len(start), np.int64), np.zeros(len(start), np.int64)
     active, unknown = np.arange(len(start)), start.copy()
     while len(active):
-        margins = system.margins(unknown)
-        gradient, norm = system.gradient(margins, unknown)
+        margins = system.compute_margins(unknown)
+        gradient, norm = system.compute_gradient(margins, unknown)
         better = norm < best_norm[active]
         best[active[better]], best_norm[active[better]] = unknown[better], norm[better]
         since[active] = np.where(better, 0, since[active] + 1)
         # NaN compares false: a problem that overflowed ends here.
         going = norm > gradient_tolerance[active]
-        going &= (steps[active] < most_steps) & (since[active] < _STALLED)
+        going &= (steps[active] < max_steps) & (since[active] < _STALLED)
         if not going.all():
             left = np.flatnonzero(going)
             system, active = system.take(left), active[left]
@@ -208,31 +208,31 @@ def minimise(
                 break
             unknown, margins = unknown[left], margins[left]
             gradient, norm = gradient[left], norm[left]
-        step = system.direction(margins, gradient, norm)
-        unknown += _length(system, unknown, margins, step)[:, None] * step
+        step = system.compute_direction(margins, gradient, norm)
+        unknown += _search_step_length(system, unknown, margins, step)[:, None] * step
         steps[active] += 1
     return best, steps
 
 
-def _length(system: System, unknown: Array, margins: Array, step: Array) -> Array:
+def _search_step_length(system: NewtonSystem, unknown: Array, margins: Array, step: Array) -> Array:
     """A step length `[c]` with |φ′(t)| ≤ _SLACK·|φ′(0)|, by bracketing and the Illinois rule."""
-    change = system.margins(step)
-    bend = system.lambda_ * system.inner(step, step, change)
-    pull = system.lambda_ * system.inner(unknown, step, change)
+    change = system.compute_margins(step)
+    bend = system.lambda_ * system.compute_inner_product(step, step, change)
+    pull = system.lambda_ * system.compute_inner_product(unknown, step, change)
     if system.tilt is not None:
         pull = pull + np.vecdot(system.tilt, step)
 
     def tilt(length: Array) -> Array:
         if margins.ndim == 3:
-            slopes = system.slope(margins + length[:, None, None] * change)
+            slopes = system.compute_slopes(margins + length[:, None, None] * change)
             along = np.vecdot(slopes, change).sum(axis=-1)
         else:
-            along = np.vecdot(system.slope(margins + length[:, None] * change), change)
+            along = np.vecdot(system.compute_slopes(margins + length[:, None] * change), change)
         return np.asarray(along + pull + length * bend)
 
     low, high = np.zeros(len(step)), np.full(len(step), np.inf)
     at_low = tilt(low)
-    goal = np.abs(at_low) * _SLACK
+    goal = np.abs(at_low) * _SLOPE_TOLERANCE
     at_high, length = np.zeros(len(step)), np.ones(len(step))
     for trial in range(60):
         now = tilt(length)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Array
-from parley.privacy.sensitivity.exact_rows import squares
+from parley.privacy.sensitivity.exact_rows import compute_squares
 
 _ROW: Final = 2.0**16
 _PIECES: Final = 3
@@ -41,20 +41,22 @@ _SMALLEST: Final = -200
 _EXACT_ROWS: Final = 1 << 16
 """Of a sum of products below 2^36, so that it stays below 2^53."""
 
-_MOST_ROWS: Final = 1 << 26
-_WIDEST: Final = 1 << 22
+_MAX_ROWS: Final = 1 << 26
+_MAX_FEATURES: Final = 1 << 22
 """p: √p·2^26·2^16 < 2^53 bounds every part of a margin."""
 
 
-def on_grid(rows: Array) -> Array:
+def round_to_grid(rows: Array) -> Array:
     """Rows `[…, n, p]` cut towards zero to multiples of 2^-16; zeros for what is longer than 1."""
     whole = np.trunc(np.multiply(rows, _ROW, dtype=np.float64))
-    whole[~(squares(whole.reshape(-1, whole.shape[-1])) <= _ROW**2).reshape(whole.shape[:-1])] = 0
+    whole[
+        ~(compute_squares(whole.reshape(-1, whole.shape[-1])) <= _ROW**2).reshape(whole.shape[:-1])
+    ] = 0
     whole /= _ROW
     return whole
 
 
-def cut(values: Array, bits: int) -> tuple[list[Array], Array]:
+def split_into_integers(values: Array, bits: int) -> tuple[list[Array], Array]:
     """Whole numbers T_k `[c, …]` of so many bits, and units u_k `[c]`, with values ≈ Σ T_k·u_k.
 
     Each problem's are cut by its largest entry; what is left is below the last unit.
@@ -72,16 +74,16 @@ def cut(values: Array, bits: int) -> tuple[list[Array], Array]:
     return parts, np.asarray(units)
 
 
-def put_together(parts: list[Array], units: Array) -> Array:
+def combine_integers(pieces: list[Array], units: Array) -> Array:
     """Σ T_k·u_k, from the largest to the smallest."""
-    shape = (-1,) + (1,) * (parts[0].ndim - 1)
-    total: Array = parts[0] * units[0].reshape(shape)
-    for part, unit in zip(parts[1:], units[1:], strict=True):
+    shape = (-1,) + (1,) * (pieces[0].ndim - 1)
+    total: Array = pieces[0] * units[0].reshape(shape)
+    for part, unit in zip(pieces[1:], units[1:], strict=True):
         total = total + part * unit.reshape(shape)
     return total
 
 
-def certificates(
+def bound_gradient_norms(
     model: LinearModel,
     rows: Array,
     labels: NDArray[Any],
@@ -101,48 +103,49 @@ def certificates(
         tilt: `[c, d]` a.
     """
     loss, count = model.loss, real.sum(axis=1)
-    if rows.shape[1] > _MOST_ROWS or rows.shape[2] > _WIDEST:
+    if rows.shape[1] > _MAX_ROWS or rows.shape[2] > _MAX_FEATURES:
         raise ValueError(
-            f"Expected at most {_MOST_ROWS} records of {_WIDEST} features, got {rows.shape[1:]}."
+            f"Expected at most {_MAX_ROWS} records of {_MAX_FEATURES} features, got "
+            f"{rows.shape[1:]}."
         )
     whole = rows * _ROW
-    thetas, units = cut(theta, _THETA_BITS)
-    theta = put_together(thetas, units)
-    products = [model.margins(part, whole) for part in thetas]
-    margins = put_together(products, units / _ROW)
-    rounded = put_together([np.abs(part) for part in products], units / _ROW) * 2.0**-51
-    slopes = loss.slope(margins, labels)
+    thetas, units = split_into_integers(theta, _THETA_BITS)
+    theta = combine_integers(thetas, units)
+    products = [model.compute_margins(part, whole) for part in thetas]
+    margins = combine_integers(products, units / _ROW)
+    rounded = combine_integers([np.abs(part) for part in products], units / _ROW) * 2.0**-51
+    slopes = loss.compute_slopes(margins, labels)
     exact_at = real if loss.outputs == 1 else real[..., None]
     slopes = np.where(exact_at, slopes, 0.0)
-    parts, steps = cut(slopes, _SLOPE_BITS)
-    sums = [_summed(model, part, whole) for part in parts]
+    parts, steps = split_into_integers(slopes, _SLOPE_BITS)
+    sums = [_sum_gradients(model, part, whole) for part in parts]
     means = [s * (u / _ROW / count)[:, None] for s, u in zip(sums, steps, strict=True)]
     pull = lambda_ * theta
     gradient = means[0] + means[1] + means[2] + pull
-    sizes = sum(map(_length, means)) + _length(pull)
+    sizes = sum(map(_compute_norms, means)) + _compute_norms(pull)
     if tilt is not None:
         gradient = gradient + tilt
-        sizes = sizes + _length(tilt)
-    off = rounded if loss.outputs == 1 else _length(rounded)
+        sizes = sizes + _compute_norms(tilt)
+    off = rounded if loss.outputs == 1 else _compute_norms(rounded)
     off = np.where(real, off, 0.0).max(axis=1) * loss.smoothness  # of a mean: of the largest
     off = off + loss.lipschitz * 2.0**-43 * (1 + loss.outputs / 2**9) + loss.smoothness * 2.0**-46
     off = off + np.abs(slopes).reshape(len(slopes), -1).max(axis=1) * (
         math.sqrt(loss.outputs) * 2.0**-58
     )
-    bound = (_length(gradient) + sizes * 2.0**-48 + off) * (1 + 2.0**-40) + 1e-100
+    bound = (_compute_norms(gradient) + sizes * 2.0**-48 + off) * (1 + 2.0**-40) + 1e-100
     return theta, np.where(np.isfinite(bound), bound, np.inf)
 
 
-def _length(vectors: Array) -> Array:
+def _compute_norms(vectors: Array) -> Array:
     """`[…]` L2 norms of `[…, d]`, none too small by more than the callers' 2^-40 allows."""
     length: Array = np.sqrt(np.vecdot(vectors, vectors)) * (1 + vectors.shape[-1] * 2.0**-52)
     return length
 
 
-def _summed(model: LinearModel, slopes: Array, whole: Array) -> Array:
+def _sum_gradients(model: LinearModel, slopes: Array, integer_rows: Array) -> Array:
     """`[c, d]` Σ_i s_i x_iᵀ of whole numbers, exactly; and as the nearest float64."""
-    total = np.zeros((len(whole), model.dimension), np.int64)
-    for begin in range(0, whole.shape[1], _EXACT_ROWS):
+    total = np.zeros((len(integer_rows), model.dimension), np.int64)
+    for begin in range(0, integer_rows.shape[1], _EXACT_ROWS):
         own = slice(begin, begin + _EXACT_ROWS)
-        total += model.pull_back(slopes[:, own], whole[:, own]).astype(np.int64)
+        total += model.sum_gradients(slopes[:, own], integer_rows[:, own]).astype(np.int64)
     return total.astype(np.float64)

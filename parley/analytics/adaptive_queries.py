@@ -13,31 +13,31 @@ from dataclasses import replace
 from fractions import Fraction
 
 from parley.analytics.answer import Answer
-from parley.analytics.query_api import Whole
-from parley.client.queries.base import Asked, Query, QueryError
+from parley.analytics.query_api import ReleaseSession
+from parley.client.queries.base import AnsweredQuery, Query, QueryError
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
-from parley.privacy.accounting.rounding import exact
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.accounting.gaussian_curve import compute_gaussian_epsilon
+from parley.privacy.accounting.rounding import to_fraction
+from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.server.planning.query_planner import PlannedBatch
 
 
 def check_alone(queries: Sequence[Query], *, by_party: bool) -> None:
     """Refuses steps within a batch, or of each party. Raises QueryError."""
-    stepped = next((each for each in queries if each.shares), None)
+    stepped = next((each for each in queries if each.step_shares), None)
     if stepped is not None and (len(queries) > 1 or by_party):
         got = "each party's own answer" if by_party else f"{len(queries)} queries together"
         raise QueryError(
             f"Expected {stepped.kind} by itself, of all parties together, got {got}: it is asked "
-            f"in {len(stepped.shares)} steps, each where the one before points."
+            f"in {len(stepped.step_shares)} steps, each where the one before points."
         )
 
 
-def in_steps(
-    released: Callable[..., list[Answer]],
-    session: Whole,
+def release_in_steps(
+    release: Callable[..., list[Answer]],
+    session: ReleaseSession,
     query: Query,
-    whole: PlannedBatch,
+    total_plan: PlannedBatch,
     *,
     epsilon: float,
 ) -> Answer:
@@ -47,36 +47,38 @@ def in_steps(
         released: asks queries, by their plan and price.
         whole: the first step, as if it had all of the budget.
     """
-    steps, answers, count = list[Asked](), list[Answer](), len(query.shares)
-    for price in prices(whole, query.shares, epsilon=epsilon, delta=session.terms.delta):
-        planned = session.plan([query], epsilon=price, law=whole.law)
-        (answer,) = released([query], planned, epsilon=price)
+    steps, answers, count = list[AnsweredQuery](), list[Answer](), len(query.step_shares)
+    for price in split_price(
+        total_plan, query.step_shares, epsilon=epsilon, delta=session.terms.delta
+    ):
+        planned = session.plan([query], epsilon=price, law=total_plan.law)
+        (answer,) = release([query], planned, epsilon=price)
         answers.append(answer)
-        if (made := answer.made) is None:
+        if (made := answer.source) is None:
             raise TypeError("Expected steps with noise on a sum.")
-        noise = Reach.of(made.law, scale=made.scale)
+        noise = CellNoise.from_law(made.law, scale=made.scale)
         noisy, weight = made.parts[0].noisy, made.weight
-        steps.append(Asked(query=query, noisy=noisy, weight=weight, noise=noise))
+        steps.append(AnsweredQuery(query=query, noisy=noisy, weight=weight, noise=noise))
         if len(steps) < count:
-            query = query.after(steps, session.schema)
+            query = query.build_next_step(steps, session.schema)
     return with_earlier(answers)[-1]
 
 
-def prices(
-    whole: PlannedBatch, shares: Sequence[int], *, epsilon: float, delta: float
+def split_price(
+    total_plan: PlannedBatch, shares: Sequence[int], *, epsilon: float, delta: float
 ) -> list[float]:
     """What each step costs by itself, of shares in percent, so that all cost ε together."""
-    mu = Composition.of([whole.event]).mu
+    mu = Composition.from_events([total_plan.event]).mu
     if mu is not None:
         below = mu * (1 - 2.0**-30)  # each is calibrated anew
-        each = [gaussian_epsilon(below * math.sqrt(share / 100), delta) for share in shares]
+        each = [compute_gaussian_epsilon(below * math.sqrt(share / 100), delta) for share in shares]
         return [float(f"{one * (1 - 5e-7):.7g}") for one in each]  # less, and not seventeen digits
-    return [_below(exact(epsilon) * share / 100) for share in shares]
+    return [_round_down(to_fraction(epsilon) * share / 100) for share in shares]
 
 
-def _below(price: Fraction) -> float:
+def _round_down(price: Fraction) -> float:
     found = float(price)
-    return found if exact(found) <= price else math.nextafter(found, 0)
+    return found if to_fraction(found) <= price else math.nextafter(found, 0)
 
 
 def with_earlier(answers: Sequence[Answer]) -> tuple[Answer, ...]:
@@ -84,7 +86,7 @@ def with_earlier(answers: Sequence[Answer]) -> tuple[Answer, ...]:
     found = list[Answer]()
     for each in answers:
         own = each
-        if found and each.query.follows(found[-1].query):
+        if found and each.query.is_step_after(found[-1].query):
             own = replace(each, earlier=(*found[-1].earlier, found[-1].ledger))
         found.append(own)
     return tuple(found)

@@ -10,37 +10,37 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.analytics.answer_intervals import Intervals, Made
+from parley.analytics.answer_intervals import AnswerSource, Intervals
 from parley.client.contract.strict_decoding import DecodingError
-from parley.client.queries import query_from
+from parley.client.queries import decode_query
 from parley.client.queries.base import Query, QueryError, Table
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.privacy_events import Event
-from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
+from parley.privacy.accounting.privacy_events import PrivacyEvent
+from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
 from parley.privacy.accounting.threat_model import Adversary, Unit
-from parley.privacy.accounting.tradeoff import ALARMS, found
-from parley.privacy.estimation.noise_intervals import possible
+from parley.privacy.accounting.tradeoff import FALSE_ALARM_RATE, compute_attack_power
+from parley.privacy.estimation.noise_intervals import clip_to_possible
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.records import attacker_text
-from parley.server.records.guarantee_facts import FoundOf
+from parley.server.records.guarantee_facts import AttackerRate
 
-BEYOND = {
+UNIT_LIMITS = {
     Unit.PERSON: "a person is hidden in one party alone: who is known to several is a group of as "
     "many"
 }
 """What a unit's promise does not reach, beside every answer."""
-GROUP = 5
+GROUP_SIZE = 5
 """Units whose group privacy is said beside that of one."""
 ENDS = ("value", "low", "high")
 """Columns of a table that are no keys."""
-_LEAST_P = 0.0001
+_MIN_P = 0.0001
 """Below it only that is said of a p."""
-_SHOWN = 24
+_MAX_PRINTED_ROWS = 24
 """Rows of a table that are printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Charge:
+class AnswerCharge:
     """What a release cost.
 
     Attributes:
@@ -53,7 +53,7 @@ class Charge:
 
     run: str
     index: int
-    event: Event
+    event: PrivacyEvent
     epsilon: float
     queries: int
     spent: float
@@ -85,29 +85,29 @@ class Answer:
     survivors: int
     parties: int
     records: int | None
-    ledger: Charge
+    ledger: AnswerCharge
     intervals: Intervals = field(default_factory=Intervals)
-    made: Made | None = field(default=None, repr=False, compare=False)
+    source: AnswerSource | None = field(default=None, repr=False, compare=False)
 
     by_party: bool = False
-    earlier: tuple[Charge, ...] = ()
+    earlier: tuple[AnswerCharge, ...] = ()
 
     @property
     def epsilon(self) -> float:
         """What was asked for it; of all of its steps together."""
         if not self.earlier:
             return self.ledger.epsilon
-        return self.ledger.budget.epsilon_of(self._spent)
+        return self.ledger.budget.compute_epsilon(self._spent)
 
     @property
     def asked(self) -> str:
         """The same as it is written: of several steps rounded up."""
-        return shown_up(self.epsilon) if self.earlier else as_written(self.epsilon)
+        return format_rounded_up(self.epsilon) if self.earlier else format_exact(self.epsilon)
 
     @property
     def title(self) -> str:
         """What was asked, in words."""
-        return title(self.query) + (" by party" if self.by_party else "")
+        return format_title(self.query) + (" by party" if self.by_party else "")
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -117,15 +117,15 @@ class Answer:
     @cached_property
     def beside(self) -> dict[str, Table]:
         """Further tables of the same noisy numbers, by name: a log-rank test, medians; or none."""
-        return {} if self.made is None else self.made.beside(self.intervals)
+        return {} if self.source is None else self.source.derive_tables(self.intervals)
 
     @property
-    def alone(self) -> bool:
+    def is_scalar(self) -> bool:
         """Whether it is one number, without a key."""
         return len(self.table["value"]) == 1 and len(self.table) == 3
 
-    def _of_one_cell(self, part: str) -> float:
-        cells = self.table[part]
+    def _get_single_cell(self, column: str) -> float:
+        cells = self.table[column]
         if len(cells) != 1:
             raise QueryError(
                 f"Expected an answer of one cell, got {len(cells)} cells: .frame has them all."
@@ -135,12 +135,12 @@ class Answer:
     @property
     def value(self) -> float:
         """The noisy value, of an answer of one cell: the winner's votes, where one was chosen."""
-        return self._of_one_cell("value")
+        return self._get_single_cell("value")
 
     @property
     def interval(self) -> tuple[float, float]:
         """Its interval, 95 %: of the noise, or of what `intervals` says."""
-        return self._of_one_cell("low"), self._of_one_cell("high")
+        return self._get_single_cell("low"), self._get_single_cell("high")
 
     def with_intervals(self, *, simultaneous: bool = False, sampling: bool = False) -> Answer:
         """The same answer with other intervals of 95 %: post-processing, at no cost.
@@ -153,14 +153,14 @@ class Answer:
             QueryError: a kind that has no such intervals, or an answer that was changed since.
         """
         wanted = Intervals(simultaneous=simultaneous, sampling=sampling)
-        if self.made is None:
+        if self.source is None:
             raise QueryError(
                 "Expected an answer of noise on a sum, as it was released, got one that was chosen "
                 "or reported, or changed since: ask for intervals before nonnegative() or "
                 "suppress_below()."
             )
-        self.made.check(wanted)
-        table, intervals = self.made.table(wanted)
+        self.source.check(wanted)
+        table, intervals = self.source.build_table(wanted)
         return replace(self, table=table, intervals=intervals)
 
     def reread(self, **changes: Any) -> Answer:
@@ -171,30 +171,30 @@ class Answer:
         Raises:
             QueryError: a setting that is none of these, or an answer that was changed since.
         """
-        free = self.query.free
-        if self.made is None or not changes.keys() <= free:
+        free = self.query.free_fields
+        if self.source is None or not changes.keys() <= free:
             raise QueryError(
                 f"Expected {' or '.join(sorted(free)) or 'no settings'} of {self.query.kind}, as "
                 f"it was released, got {', '.join(changes)}."
             )
         try:
             asked, summed = (
-                query_from({**query.to_json(), **changes})
-                for query in (self.query, self.made.query)
+                decode_query({**query.to_json(), **changes})
+                for query in (self.query, self.source.query)
             )
         except DecodingError as error:
             raise QueryError(str(error)) from error
-        facts = self.made.parts[0].facts
+        facts = self.source.parts[0].facts
         asked.check(facts.schema, facts.neighbouring)
-        made = replace(self.made, query=summed)
-        table, _ = made.table(self.intervals)
-        return replace(self, query=asked, made=made, table=table)
+        made = replace(self.source, query=summed)
+        table, _ = made.build_table(self.intervals)
+        return replace(self, query=asked, source=made, table=table)
 
     def nonnegative(self) -> Answer:
         """Values cut off at 0, and intervals that reach it: post-processing."""
-        value, *ends = possible(*(np.asarray(self.table[name]) for name in ENDS))
+        value, *ends = clip_to_possible(*(np.asarray(self.table[name]) for name in ENDS))
         parts = dict(zip(ENDS, (np.maximum(value, 0.0), *ends), strict=True))
-        return replace(self, table={**self.table, **parts}, made=None)
+        return replace(self, table={**self.table, **parts}, source=None)
 
     def suppress_below(self, least: float) -> Answer:
         """Noisy values below `least` are left out (null), and shown as "< least".
@@ -206,19 +206,19 @@ class Answer:
             name: np.where(small, np.nan, np.asarray(self.table[name], dtype=np.float64))
             for name in ENDS
         }
-        return replace(self, table={**self.table, **parts}, made=None)
+        return replace(self, table={**self.table, **parts}, source=None)
 
-    def tradeoff(self, alpha: float = ALARMS, *, members: int = 1) -> float:
+    def tradeoff(self, alpha: float = FALSE_ALARM_RATE, *, members: int = 1) -> float:
         """How often an attacker with a rate α of false alarms finds out, at most.
 
         Whether one record (person, party: the unit) is there, or is another, from the release that
         this answer is of: the power of any test. `members`: of so many together.
         """
-        return found(self._spent, members=members, alpha=alpha)
+        return compute_attack_power(self._spent, members=members, alpha=alpha)
 
     @cached_property
     def _spent(self) -> Composition:
-        return Composition.of([each.event for each in (*self.earlier, self.ledger)])
+        return Composition.from_events([each.event for each in (*self.earlier, self.ledger)])
 
     @property
     def mu(self) -> float | None:
@@ -232,7 +232,7 @@ class Answer:
             "query": self.query.to_json(),
             "title": self.title,
             "by_party": self.by_party,
-            "table": _plain(self.table),
+            "table": _to_plain_lists(self.table),
             "level": 0.95,
             "simultaneous": self.intervals.simultaneous,
             "sampling": self.intervals.sampling,
@@ -252,7 +252,7 @@ class Answer:
             "seeded": charge.seeded,
             "assumptions": list(charge.assumptions),
             **(
-                {"beside": {k: _plain(table) for k, table in self.beside.items()}}
+                {"beside": {k: _to_plain_lists(table) for k, table in self.beside.items()}}
                 if self.beside
                 else {}
             ),
@@ -261,42 +261,43 @@ class Answer:
     def __str__(self) -> str:
         charge, table = self.ledger, self.table
         lines = []
-        if self.alone:
+        if self.is_scalar:
             low, high = self.interval
-            shown = [shown_number(x, high - low) for x in (self.value, low, high)]
+            shown = [format_to_width(x, high - low) for x in (self.value, low, high)]
             value = f"{shown[0]}   {self.intervals}: {shown[1]} … {shown[2]}"
             value = value if np.isfinite(self.value) else "too few records for this ε"
             lines.append(f"{self.title}: {value}")
         else:
-            lines += [f"{self.title}   ({self.intervals.several})", *_rows(table)]
+            lines += [f"{self.title}   ({self.intervals.plural})", *_format_table(table)]
             for name, each in self.beside.items():
-                lines += [f"{name}:", *_rows(each)]
+                lines += [f"{name}:", *_format_table(each)]
         together = f" for {charge.queries} queries together" if charge.queries > 1 else ""
         together += f" in {len(self.earlier) + 1} steps" if self.earlier else ""
         lines.append(
             f"{self.survivors} of {self.parties} parties; {self.law}, scale {self.scale:.6g}; "
             f"charged ε = {self.asked}{together} of "
-            f"{as_written(charge.budget.epsilon)}, left {shown_down(charge.left)} "
+            f"{format_exact(charge.budget.epsilon)}, left {format_rounded_down(charge.left)} "
             f"({charge.budget.unit}, {charge.budget.neighbouring}; against "
             f"{charge.against.short})"
         )
         rates = [
-            FoundOf(members=k, alarms=ALARMS, rate=self.tradeoff(members=k)) for k in (1, GROUP)
+            AttackerRate(members=k, alarms=FALSE_ALARM_RATE, rate=self.tradeoff(members=k))
+            for k in (1, GROUP_SIZE)
         ]
-        gaussian = "" if self.mu is None else f" (μ = {shown_up(self.mu)})"
-        told = attacker_text.sentence(rates, charge.budget.unit)
+        gaussian = "" if self.mu is None else f" (μ = {format_rounded_up(self.mu)})"
+        told = attacker_text.format_attack(rates, charge.budget.unit)
         these = "these releases" if self.earlier else "this release"
         lines.append(f"by {these}{gaussian} an attacker {told}")
         if charge.assumptions:
             lines.append(f"assuming: {'; '.join(charge.assumptions)}")
-        if charge.budget.unit in BEYOND:
-            lines.append(BEYOND[charge.budget.unit])
+        if charge.budget.unit in UNIT_LIMITS:
+            lines.append(UNIT_LIMITS[charge.budget.unit])
         if charge.seeded:
             lines.append("the noise is seeded: repeatable, and it protects nobody")
         return "\n".join(lines)
 
 
-def title(query: Query) -> str:
+def format_title(query: Query) -> str:
     """A query in words: what, of which column, where, by what."""
     own = query.to_json()
     column = f" {own['column']}" if "column" in own else ""
@@ -304,11 +305,11 @@ def title(query: Query) -> str:
     several = f" {', '.join(columns)}" if isinstance(columns, list) else ""
     where = "" if query.where is None else f" where {query.where}"
     by = f" by {', '.join(query.by)}" if query.by else ""
-    by += f", {query.interim}" if query.interim else ""
+    by += f", {query.interim_text}" if query.interim_text else ""
     return f"{query.kind}{column}{several}{where}{by}"
 
 
-def shown_number(value: float, width: float) -> str:
+def format_to_width(value: float, width: float) -> str:
     """To about two digits of the interval's width."""
     if not np.isfinite(value):
         return "–" if np.isnan(value) else "∞"
@@ -316,11 +317,11 @@ def shown_number(value: float, width: float) -> str:
     return f"{value + 0.0:,.{digits}f}"
 
 
-def _plain(table: Table) -> dict[str, list[Any]]:
+def _to_plain_lists(table: Table) -> dict[str, list[Any]]:
     return {name: np.asarray(part).tolist() for name, part in table.items()}
 
 
-def _widths(table: Table) -> NDArray[np.float64]:
+def _compute_widths(table: Table) -> NDArray[np.float64]:
     """`[rows]` of intervals by which numbers are rounded: the median; far narrower ones their own.
 
     Those of coefficients are in units apart.
@@ -332,31 +333,31 @@ def _widths(table: Table) -> NDArray[np.float64]:
     return np.where((widths > 0) & (widths < usual / 20), widths, usual)
 
 
-def head_of(table: Table) -> list[str]:
+def list_columns(table: Table) -> list[str]:
     """Its columns, with value, low and high at the end where it has them."""
     return [*(name for name in table if name not in ENDS), *(end for end in ENDS if end in table)]
 
 
-def shown_rows(table: Table, most: int) -> list[list[str]]:
+def format_rows(table: Table, max_rows: int) -> list[list[str]]:
     """Of the first `most` cells keys, value, low and high."""
     keys = [name for name in table if name not in ENDS]
     ends = [name for name in ENDS if name in table]
-    widths = _widths(table) if ends else np.zeros(0)
+    widths = _compute_widths(table) if ends else np.zeros(0)
     return [
-        [_shown_cell(name, table[name][k]) for name in keys]
-        + [shown_number(float(table[name][k]), widths[k]) for name in ends]
-        for k in range(min(rows_of(table), most))
+        [_format_key(name, table[name][k]) for name in keys]
+        + [format_to_width(float(table[name][k]), widths[k]) for name in ends]
+        for k in range(min(count_rows(table), max_rows))
     ]
 
 
-def rows_of(table: Table) -> int:
+def count_rows(table: Table) -> int:
     """How many rows it has."""
     return len(next(iter(table.values())))
 
 
-def _rows(table: Table) -> list[str]:
-    head, count = head_of(table), rows_of(table)
-    cells = [head, *shown_rows(table, _SHOWN)]
+def _format_table(table: Table) -> list[str]:
+    head, count = list_columns(table), count_rows(table)
+    cells = [head, *format_rows(table, _MAX_PRINTED_ROWS)]
     sizes = [max(len(row[k]) for row in cells) for k in range(len(head))]
     lines = [
         "  "
@@ -368,20 +369,20 @@ def _rows(table: Table) -> list[str]:
     ]
     if np.isnan(np.asarray(table.get("value", ()), dtype=np.float64)).any():
         lines.append("  –: too few records for this ε, or suppressed")
-    more = [f"  … and {count - _SHOWN} more cells"] if count > _SHOWN else []
+    more = [f"  … and {count - _MAX_PRINTED_ROWS} more cells"] if count > _MAX_PRINTED_ROWS else []
     return [*lines, *more]
 
 
-def _shown_cell(name: str, value: Any) -> str:
+def _format_key(name: str, value: Any) -> str:
     """A cell's key: a category, the end of an interval, a quantile, p; empty where there is none.
 
-    >>> _shown_cell("p", 1e-400), _shown_cell("p", 0.0312), _shown_cell("age from", 1e-05)
+    >>> _format_key("p", 1e-400), _format_key("p", 0.0312), _format_key("age from", 1e-05)
     ('< 0.0001', '0.0312', '1e-05')
     """
     if value is None:
         return ""
-    if name == "p" and value < _LEAST_P:
-        return f"< {_LEAST_P}"
+    if name == "p" and value < _MIN_P:
+        return f"< {_MIN_P}"
     if isinstance(value, float):
         return "–" if np.isnan(value) else f"{value:g}"
     return str(value)

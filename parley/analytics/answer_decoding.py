@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from parley.analytics.answer import Answer, Charge
-from parley.analytics.answer_intervals import Intervals, Made, Part
-from parley.client.contract.assumptions import of_queries
-from parley.client.queries.base import Query, Shown
-from parley.client.queries.consistency import Agreed, Agreement
-from parley.client.queries.query_batch import batch_from
-from parley.privacy.accounting.privacy_events import Event
-from parley.privacy.accounting.threat_model import INSIDE
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.analytics.answer import Answer, AnswerCharge
+from parley.analytics.answer_intervals import AnswerSource, Intervals, NoisyCounts
+from parley.client.contract.assumptions import list_query_assumptions
+from parley.client.queries.base import NonAdditiveQuery, Query
+from parley.client.queries.consistency import BatchConsistency, ConsistentCounts
+from parley.client.queries.query_batch import decode_batch
+from parley.privacy.accounting.privacy_events import PrivacyEvent
+from parley.privacy.accounting.threat_model import PARTY_NOISE_POINT
+from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.mechanisms.selection import SELECTIONS
-from parley.server.planning.query_planner import INSTEAD
-from parley.server.planning.session_terms import Terms
-from parley.server.rounds.query_session import Released
+from parley.server.planning.query_planner import NOISE_REPLACEMENTS
+from parley.server.planning.session_terms import SessionTerms
+from parley.server.rounds.query_session import ReleasedBatch
 
 
-def answers_of(
-    released: Released,
-    terms: Terms,
+def decode_answers(
+    released: ReleasedBatch,
+    terms: SessionTerms,
     *,
-    event: Event,
+    event: PrivacyEvent,
     run: str,
     budget: DatasetBudget,
-    asked: Sequence[Query] | None = None,
+    queries: Sequence[Query] | None = None,
     intervals: Intervals,
 ) -> list[Answer]:
     """The answers of one release.
@@ -37,9 +37,9 @@ def answers_of(
         event: that was charged, under the name `run`, to `budget`.
         asked: the queries as a person put them; None: as they were released.
     """
-    batch = batch_from(released.batch)
-    point = terms.noise_point if batch.reports is None else INSIDE
-    charge = Charge(
+    batch = decode_batch(released.batch)
+    point = terms.noise_point if batch.reporting_query is None else PARTY_NOISE_POINT
+    charge = AnswerCharge(
         run=run,
         index=released.number,
         event=event,
@@ -50,40 +50,40 @@ def answers_of(
         budget=budget,
         against=point.adversary,
         seeded=terms.seeded,
-        assumptions=of_queries(
+        assumptions=list_query_assumptions(
             budget.unit,
-            reported=batch.reports is not None,
+            reported=batch.reporting_query is not None,
             chosen=released.law in SELECTIONS,
             draft=terms.facts.schema.assumption,
         ),
     )
-    whole = _parts(released, terms, batch.cells(terms.facts.schema))
-    instead = released.law in INSTEAD
-    places = (slice(None),) if instead else batch.slices(terms.facts.schema)
-    agreed = [_agreed(released, terms, part) for part in whole]
+    whole = _split_release(released, terms, batch.count_cells(terms.facts.schema))
+    instead = released.law in NOISE_REPLACEMENTS
+    places = (slice(None),) if instead else batch.list_slices(terms.facts.schema)
+    agreed = [_make_consistent(released, terms, part) for part in whole]
     answers = []
     for number, (own, query, weight, place) in enumerate(
-        zip(asked or batch.queries, batch.queries, batch.weights, places, strict=True)
+        zip(queries or batch.queries, batch.queries, batch.weights, places, strict=True)
     ):
         parts = tuple(
-            replace(part, noisy=part.noisy[place], agreed=counts[number])
+            replace(part, noisy=part.noisy[place], consistent=counts[number])
             for part, counts in zip(whole, agreed, strict=True)
         )
-        made, applied, scale = None, Intervals(), released.scale / query.steps(weight)
-        if instead and isinstance(query, Shown):
-            table = query.answer_shown(parts[0].noisy, released.epsilon, parts[0].facts)
+        made, applied, scale = None, Intervals(), released.scale / query.get_steps_per_unit(weight)
+        if instead and isinstance(query, NonAdditiveQuery):
+            table = query.answer_from_output(parts[0].noisy, released.epsilon, parts[0].facts)
         else:
-            made = Made(
+            made = AnswerSource(
                 query=query,
                 parts=parts,
                 weight=weight,
                 law=released.law,
                 scale=released.scale,
                 parties=1 if released.by_party else released.survivors,
-                cut=terms.counting.clip != "",
+                clipped=terms.counting.clip != "",
             )
-            table, applied = made.table(intervals)
-            scale *= made.nearer
+            table, applied = made.build_table(intervals)
+            scale *= made.error_ratio
         answers.append(
             Answer(
                 query=own,
@@ -95,34 +95,36 @@ def answers_of(
                 records=released.records,
                 ledger=charge,
                 intervals=applied,
-                made=made,
+                source=made,
                 by_party=released.by_party,
             )
         )
     return answers
 
 
-def _agreed(released: Released, terms: Terms, part: Part) -> list[Agreed | None]:
+def _make_consistent(
+    released: ReleasedBatch, terms: SessionTerms, part: NoisyCounts
+) -> list[ConsistentCounts | None]:
     """Each query's counts, made to agree with the others'."""
-    batch = batch_from(released.batch)
-    if released.law in INSTEAD:
+    batch = decode_batch(released.batch)
+    if released.law in NOISE_REPLACEMENTS:
         return [None] * len(batch.queries)
-    return Agreement(
+    return BatchConsistency(
         batch=batch,
         facts=part.facts,
-        noise=Reach.of(released.law, scale=released.scale),
-        cut=terms.counting.clip != "",
-    ).counts(part.noisy)
+        noise=CellNoise.from_law(released.law, scale=released.scale),
+        clipped=terms.counting.clip != "",
+    ).make_consistent(part.noisy)
 
 
-def _parts(released: Released, terms: Terms, cells: int) -> list[Part]:
+def _split_release(released: ReleasedBatch, terms: SessionTerms, cells: int) -> list[NoisyCounts]:
     """All integers of a release; by party every survivor's `cells`, and what is public of them."""
-    vector = released.vector()
+    vector = released.to_vector()
     if not released.by_party:
         facts = replace(terms.facts, records=released.records)
-        return [Part(party="", noisy=vector, facts=facts)]
+        return [NoisyCounts(party="", noisy=vector, facts=facts)]
     return [
-        Part(
+        NoisyCounts(
             party=terms.names[place],
             noisy=vector[place * cells : (place + 1) * cells],
             facts=replace(terms.facts, records=terms.sizes[place] if terms.sizes else None),

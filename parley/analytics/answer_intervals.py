@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parley.client.queries.base import Facts, Integers, Query, QueryError, Table
-from parley.client.queries.consistency import Agreed, rms
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.client.queries.base import Integers, Query, QueryError, QueryFacts, Table
+from parley.client.queries.consistency import ConsistentCounts, compute_rms
+from parley.privacy.estimation.noise_intervals import CellNoise
 
 PARTY_COLUMN = "party"
 """Of an answer by party: whose row it is."""
-CUT = (
+NO_SAMPLING_REASON = (
     "Expected no sampling with unit party, got it: each party's sum is cut to what "
     "records_per_party reach, by how much is private, so that no interval of another sample "
     "follows from it. Intervals of the noise hold; with unit record or person sampling can be had."
@@ -41,13 +41,13 @@ class Intervals:
         return f"{covered} 95 %{' for all cells at once' if self.simultaneous else ''}"
 
     @property
-    def several(self) -> str:
+    def plural(self) -> str:
         """The same words of several."""
         return str(self).replace("interval", "intervals", 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class NoisyCounts:
     """Noisy integers of one query, of all parties together or of one of them.
 
     Attributes:
@@ -57,12 +57,12 @@ class Part:
 
     party: str
     noisy: Integers
-    facts: Facts
-    agreed: Agreed | None = None
+    facts: QueryFacts
+    consistent: ConsistentCounts | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class AnswerSource:
     """What a table was made of.
 
     Attributes:
@@ -73,33 +73,34 @@ class Made:
     """
 
     query: Query
-    parts: tuple[Part, ...]
+    parts: tuple[NoisyCounts, ...]
     weight: int
     law: str
     scale: float
     parties: int = 1
-    cut: bool = False
+    clipped: bool = False
 
-    def table(self, wanted: Intervals) -> tuple[Table, Intervals]:
+    def build_table(self, requested: Intervals) -> tuple[Table, Intervals]:
         """The answer's table, and what its intervals hold for: as wanted, where the query can."""
-        made = [self._of(part, wanted) for part in self.parts]
-        return self._joined([table for table, _ in made]), made[0][1]
+        made = [self._build_part(part, requested) for part in self.parts]
+        return self._join_parties([table for table, _ in made]), made[0][1]
 
-    def beside(self, applied: Intervals) -> dict[str, Table]:
+    def derive_tables(self, applied: Intervals) -> dict[str, Table]:
         """The further tables of the same integers, with intervals as they were applied.
 
         None where parties' vectors were cut: what is left of them are no counts.
         """
-        if self.cut:
+        if self.clipped:
             return {}
-        rows = sum(len(self._of(part, applied)[0]["value"]) for part in self.parts)
-        noise = self._noise(applied, rows)
+        rows = sum(len(self._build_part(part, applied)[0]["value"]) for part in self.parts)
+        noise = self._build_noise(applied, rows)
         made = [
-            self.query.beside(part.noisy, self.weight, noise, part.facts) for part in self.parts
+            self.query.derive_tables(part.noisy, self.weight, noise, part.facts)
+            for part in self.parts
         ]
-        return {name: self._joined([each[name] for each in made]) for name in made[0]}
+        return {name: self._join_parties([each[name] for each in made]) for name in made[0]}
 
-    def _joined(self, tables: Sequence[Table]) -> Table:
+    def _join_parties(self, tables: Sequence[Table]) -> Table:
         """One table of all parties, whose rows each is."""
         if not self.parts[0].party:
             return tables[0]
@@ -109,59 +110,59 @@ class Made:
             whole[column] = np.concatenate([np.asarray(table[column]) for table in tables])
         return whole
 
-    def _noise(self, applied: Intervals, rows: int) -> Reach:
-        return Reach.of(
+    def _build_noise(self, applied: Intervals, rows: int) -> CellNoise:
+        return CellNoise.from_law(
             self.law,
             scale=self.scale,
-            rounding=self.query.rounding(self.parties),
+            rounding=self.query.bound_rounding_error(self.parties),
             sampling=applied.sampling,
             together=rows if applied.simultaneous else 1,
             shared=applied.simultaneous and self.query.shared,
         )
 
-    def _of(self, part: Part, wanted: Intervals) -> tuple[Table, Intervals]:
-        sampling = (wanted.sampling or self.query.inference) and not self.cut
-        sampling = sampling and self.query.samples(part.facts)
+    def _build_part(self, part: NoisyCounts, requested: Intervals) -> tuple[Table, Intervals]:
+        sampling = (requested.sampling or self.query.inference) and not self.clipped
+        sampling = sampling and self.query.supports_sampling(part.facts)
         applied = Intervals(sampling=sampling)
-        table = self._table(part, self._noise(applied, 1))
+        table = self._build_part_table(part, self._build_noise(applied, 1))
         rows = len(table["value"]) * len(self.parts)
-        if wanted.simultaneous and self.query.simultaneous and rows > 1:
+        if requested.simultaneous and self.query.simultaneous and rows > 1:
             applied = replace(applied, simultaneous=True)
-            table = self._table(part, self._noise(applied, rows))
+            table = self._build_part_table(part, self._build_noise(applied, rows))
         return table, applied
 
-    def _table(self, part: Part, noise: Reach) -> Table:
-        if part.agreed is None:
+    def _build_part_table(self, part: NoisyCounts, noise: CellNoise) -> Table:
+        if part.consistent is None:
             return self.query.answer(part.noisy, self.weight, noise, part.facts)
-        half = part.agreed.half_widths(noise, self.weight)
-        return self.query.told(part.agreed.values, half, noise, part.facts)
+        half = part.consistent.compute_half_widths(noise, self.weight)
+        return self.query.build_table(part.consistent.values, half, noise, part.facts)
 
     @property
-    def nearer(self) -> float:
+    def error_ratio(self) -> float:
         """The deviation of its noise over that of its cells alone, together."""
-        agreed = self.parts[0].agreed
-        return 1.0 if agreed is None else rms(agreed.factors)
+        agreed = self.parts[0].consistent
+        return 1.0 if agreed is None else compute_rms(agreed.factors)
 
     @property
-    def samples(self) -> bool:
+    def supports_sampling(self) -> bool:
         """Whether its intervals can be widened by sampling error."""
-        return not self.cut and self.query.samples(self.parts[0].facts)
+        return not self.clipped and self.query.supports_sampling(self.parts[0].facts)
 
-    def check(self, wanted: Intervals) -> None:
+    def check(self, requested: Intervals) -> None:
         """Refuses intervals that the query has none of.
 
         Raises:
             QueryError: what was expected, what came.
         """
         kind = self.query.kind
-        if wanted.simultaneous and not self.query.simultaneous:
+        if requested.simultaneous and not self.query.simultaneous:
             raise QueryError(
                 f"Expected simultaneous with a query whose rows have an interval each, got {kind}: "
                 "all its clusters share one noise."
             )
-        if wanted.sampling and self.cut:
-            raise QueryError(CUT)
-        if wanted.sampling and not self.samples:
+        if requested.sampling and self.clipped:
+            raise QueryError(NO_SAMPLING_REASON)
+        if requested.sampling and not self.supports_sampling:
             raise QueryError(
                 "Expected a count, histogram, sum, mean, variance, marginals, quantiles, survival, "
                 "correlations or regression for sampling (a sum under add-or-remove-one of a range "

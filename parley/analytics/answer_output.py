@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from parley.analytics.table_one_output import TableOne
-from parley.safe_io.csv_writing import csv_text
+from parley.safe_io.csv_writing import format_csv
 from parley.safe_io.file_writing import make_folder, write_file
 from parley.safe_io.os_errors import describe_cause
 from parley.server.records.run_folder import RunFolderError
 
 
-def told(answers: Sequence[dict[str, Any]], folder: Path, *, whole: str, table: bool) -> str:
+def format_answers(
+    answers: Sequence[dict[str, Any]], folder: Path, *, cost_text: str, table: bool
+) -> str:
     """One batch's answers as text; writes their CSV files.
 
     Args:
@@ -31,11 +33,11 @@ def told(answers: Sequence[dict[str, Any]], folder: Path, *, whole: str, table: 
         RunFolderError: the folder can't be written to.
     """
     if table:
-        shown = TableOne.of(answers)
+        shown = TableOne.from_answers(answers)
         files = {Path("table-one.csv"): shown.to_csv()}
         text = f"{shown}\n\nCSV: {folder / 'table-one.csv'}"
     else:
-        files = dict(found for each in answers for found in _tables(each, whole))
+        files = dict(found for each in answers for found in _list_tables(each, cost_text))
         text = "\n\n".join(each["text"] for each in answers)
     try:
         for name, content in files.items():
@@ -48,28 +50,30 @@ def told(answers: Sequence[dict[str, Any]], folder: Path, *, whole: str, table: 
     return text
 
 
-def _tables(answer: dict[str, Any], whole: str) -> list[tuple[Path, str]]:
+def _list_tables(answer: dict[str, Any], cost_text: str) -> list[tuple[Path, str]]:
     """Its own table and those beside it, each a CSV."""
     tables = {"": answer["table"], **answer.get("beside", {})}
     return [
-        (file_of(answer["name"], beside), _csv(table, whole)) for beside, table in tables.items()
+        (build_file_path(answer["name"], beside), _format_csv(table, cost_text))
+        for beside, table in tables.items()
     ]
 
 
-def file_of(name: str, beside: str = "") -> Path:
+def build_file_path(name: str, table_name: str = "") -> Path:
     """A file's name of somebody's words, and of a table's beside it: no longer than a disk takes.
 
-    >>> file_of("curves", "log-rank test").name, len(file_of("血" * 200, "medians").name.encode())
+    >>> (build_file_path("curves", "log-rank test").name,
+    ... len(build_file_path("血" * 200, "medians").name.encode()))
     ('curves-log-rank-test.csv', 111)
     """
-    own, other = (re.sub(r"\W+", "-", each).strip("-").lower() for each in (name, beside))
+    own, other = (re.sub(r"\W+", "-", each).strip("-").lower() for each in (name, table_name))
     cut = own.encode()[:100].decode(errors="ignore")
     return Path("tables", "-".join(each for each in (cut, other) if each) + ".csv")
 
 
-def _csv(table: dict[str, list[Any]], whole: str) -> str:
+def _format_csv(table: dict[str, list[Any]], cost_text: str) -> str:
     rows = (
         ["" if isinstance(x, float) and math.isnan(x) else x for x in row]
         for row in zip(*table.values(), strict=True)
     )
-    return csv_text(table, rows, note=whole)
+    return format_csv(table, rows, note=cost_text)

@@ -13,41 +13,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.analytics.session_settings import Settings, counting_of
+from parley.analytics.session_settings import Settings, build_counting
 from parley.client.algorithms.query_release import QueryRelease
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
-from parley.client.queries.base import Facts, QueryError
+from parley.client.party.plan_policy import RefusalRules
+from parley.client.queries.base import QueryError, QueryFacts
 from parley.deploy.deployment_folders import check_server
-from parley.deploy.stream.grpc_server import Port, StreamTransport
+from parley.deploy.stream.grpc_server import GrpcServer, StreamTransport
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
 from parley.privacy.sampling.random_stream import Randomness
-from parley.secure_agg.ideal_sum import IdealSum, simulated_parameters
+from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters
 from parley.secure_agg.in_process import MaskedSum
 from parley.secure_agg.interface import SecureSum
-from parley.secure_agg.protocol_parameters import assumed_corrupt, choose_min_survivors
-from parley.server.planning.session_terms import Terms
+from parley.secure_agg.protocol_parameters import choose_min_survivors, compute_assumed_corrupt
+from parley.server.planning.session_terms import SessionTerms
 from parley.server.records.session_folder import SessionFolder
 from parley.server.rounds.cohort import Cohort
-from parley.server.rounds.party_inspection import fewest_present
-from parley.server.rounds.party_status import PartyBoard
-from parley.server.rounds.remote_parties import RAW_COLUMNS, AskedParties, Parties
+from parley.server.rounds.party_inspection import compute_min_present
+from parley.server.rounds.party_status import PartyStates
+from parley.server.rounds.remote_parties import RAW_COLUMNS, ConnectedParties, QueryParties
 from parley.server.rounds.transport import Transport
 from parley.simulations.engine.fault_script import parse_faults
 from parley.simulations.engine.in_process_cohort import BlockCohort
-from parley.simulations.engine.sharding import Dealt, TableShard
-from parley.simulations.engine.streamed_sum import Adding, summed
+from parley.simulations.engine.sharding import TableShard, WorkerSum
+from parley.simulations.engine.streamed_sum import SumFunction, sum_parties
 
-_COME_S = 120.0
+_ARRIVAL_TIMEOUT_S = 120.0
 """So long a session waits for parties before it goes on with enough of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whom:
+class SessionParties:
     """The parties of a session.
 
     Attributes:
@@ -56,20 +56,20 @@ class Whom:
         trusting: the server may see a bare sum: in a simulation alone.
     """
 
-    cohort_of: Callable[[ReleasePlan, QueryRelease], Cohort]
-    terms: Terms
+    build_cohort: Callable[[ReleasePlan, QueryRelease], Cohort]
+    terms: SessionTerms
     data: str
     contents: str = ""
     rows: NDArray[np.uint64] | None = None
     trusting: bool = False
 
 
-def simulated_parties(
+def build_simulated_parties(
     stack: ExitStack,
     settings: Settings,
-    block: TableBlock,
-    dealt: Callable[[int], list[TableShard]],
-) -> Whom:
+    block: RawPartyBlock,
+    shard: Callable[[int], list[TableShard]],
+) -> SessionParties:
     """All parties in this process, or dealt to workers.
 
     Args:
@@ -79,7 +79,7 @@ def simulated_parties(
         QueryError: settings that do not go with so many parties.
         JobError: no such cluster, or a node without the records.
     """
-    terms = terms_of(
+    terms = build_terms(
         settings,
         schema=block.schema,
         sizes=block.sizes.tolist(),
@@ -87,14 +87,14 @@ def simulated_parties(
         noise_point=settings.noise_point or "server",
     )
     faults = parse_faults(settings.faults, seed=settings.seed or 0)
-    policy = PartyPolicy(
+    policy = RefusalRules(
         budgets={terms.counting.unit: (math.inf, 0.0)}, neighbouring=frozenset(Neighbouring)
     )
-    adding = ADDING[settings.engine](stack, settings, dealt)
+    adding = ADDING[settings.engine](stack, settings, shard)
 
     @cache  # keys of the masked protocol are made once
     def secure_sum(ring_bits: int) -> SecureSum:
-        parameters = simulated_parameters(
+        parameters = build_simulated_parameters(
             parties=terms.parties,
             min_survivors=terms.min_survivors,
             ring_bits=ring_bits,
@@ -107,15 +107,15 @@ def simulated_parties(
         session = PartySession(
             block=columns,
             algorithm=queries,
-            policy=policy,
+            rules=policy,
             randomness=Randomness(seed=settings.seed, party=None),
         )
         secure = secure_sum(plan.encoding.ring_bits)
-        return BlockCohort(session=session, secure_sum=secure, faults=faults, adding=adding)
+        return BlockCohort(session=session, secure_sum=secure, faults=faults, sum_function=adding)
 
     contents = str(block.contents)
-    return Whom(
-        cohort_of=cohort,
+    return SessionParties(
+        build_cohort=cohort,
         terms=terms,
         data=contents,
         contents=contents,
@@ -124,29 +124,34 @@ def simulated_parties(
     )
 
 
-def _over_ray(
-    stack: ExitStack, settings: Settings, dealt: Callable[[int], list[TableShard]]
-) -> Adding:
-    from parley.deploy.ray_engine import ray_workers  # noqa: PLC0415 - start-up: an extra
+def _start_ray_workers(
+    stack: ExitStack, settings: Settings, shard: Callable[[int], list[TableShard]]
+) -> SumFunction:
+    from parley.deploy.ray_engine import start_ray_workers  # noqa: PLC0415 - start-up: an extra
 
     if settings.masked:
         raise QueryError("Expected masked = false with engine = 'ray', which adds in the open.")
-    workers = ray_workers(settings.ray_address, lambda cores: dealt(settings.workers or cores))
-    return Dealt(workers=stack.enter_context(workers))
+    workers = start_ray_workers(
+        settings.ray_address, lambda cores: shard(settings.workers or cores)
+    )
+    return WorkerSum(workers=stack.enter_context(workers))
 
 
-ADDING: dict[str, Callable[..., Adding]] = {"fast": lambda *_: summed, "ray": _over_ray}
+ADDING: dict[str, Callable[..., SumFunction]] = {
+    "fast": lambda *_: sum_parties,
+    "ray": _start_ray_workers,
+}
 """How a simulation's parties are added up, by the name that `engine` takes."""
 
 
-def real_parties(
+def connect_real_parties(
     stack: ExitStack,
     settings: Settings,
     schema: Schema,
     folder: SessionFolder,
     *,
     transport: Transport | None = None,
-) -> Whom:
+) -> SessionParties:
     """The parties of a deployment, over its port, which this process opens.
 
     Raises:
@@ -165,26 +170,26 @@ def real_parties(
         raise QueryError("Expected dataset, the name that parties serve the data under, got none.")
     home = Path(settings.deployment)
     if transport is None:
-        transport, deployment = _opened(stack, home)
+        transport, deployment = _open_transport(stack, home)
     else:
         deployment = load_deployment(home / "deployment.toml")
     names = [each.name for each in deployment.parties]
-    corrupt, least = _bounds(settings, len(names))
-    there = Parties.found(
+    corrupt, least = _resolve_bounds(settings, len(names))
+    there = ConnectedParties.find(
         transport,
         deployment,
-        PartyBoard(folder.path / "parties.json", names),
+        PartyStates(folder.path / "parties.json", names),
         run_id=folder.run_id,
-        named={
+        data_head={
             "dataset": settings.dataset,
             "label": RAW_COLUMNS,
             "intercept": False,
             "features": {},
             "blocks": [],
         },
-        sizes=not counting_of(settings).private(Neighbouring(settings.neighbouring)),
-        needed=fewest_present(len(names), survivors=least, corrupt=corrupt),
-        timeout_s=_COME_S,
+        sizes=not build_counting(settings).is_size_private(Neighbouring(settings.neighbouring)),
+        needed=compute_min_present(len(names), survivors=least, corrupt=corrupt),
+        timeout_s=_ARRIVAL_TIMEOUT_S,
     )
     if there.first.schema != schema.digest:
         raise QueryError(
@@ -194,15 +199,15 @@ def real_parties(
     known = {index: own.records or 1 for index, own in there.facts.items()}
     # As if the absent ones were of mean size; N of an answer is that of its survivors.
     usual = round(sum(known.values()) / len(known))
-    terms = terms_of(
+    terms = build_terms(
         settings,
         schema=schema,
         sizes=[known.get(index, usual) for index in range(len(names))],
         names=names,
         noise_point=settings.noise_point or "share",
     )
-    return Whom(
-        cohort_of=lambda _, queries: AskedParties(
+    return SessionParties(
+        build_cohort=lambda _, queries: QueryParties(
             parties=there, algorithm=queries, corrupt=corrupt
         ),
         terms=terms,
@@ -210,39 +215,39 @@ def real_parties(
     )
 
 
-def _opened(stack: ExitStack, home: Path) -> tuple[Transport, Deployment]:
+def _open_transport(stack: ExitStack, home: Path) -> tuple[Transport, Deployment]:
     server = check_server(home)
-    port = Port(server.folder, server.deployment, listen=server.listen, port=server.port)
+    port = GrpcServer(server.folder, server.deployment, listen=server.listen, port=server.port)
     return StreamTransport(stack.enter_context(port)), server.deployment
 
 
-def _bounds(settings: Settings, parties: int) -> tuple[int, int]:
+def _resolve_bounds(settings: Settings, parties: int) -> tuple[int, int]:
     """c, and the least number of survivors."""
-    corrupt = assumed_corrupt(parties) if settings.corrupt is None else settings.corrupt
+    corrupt = compute_assumed_corrupt(parties) if settings.corrupt is None else settings.corrupt
     if not 0 <= corrupt < max(parties, 2):
         raise QueryError(f"Expected corrupt from 0 to {parties - 1}, got {corrupt}.")
     wanted = settings.min_survivors
     if wanted is not None and wanted > parties:
         raise QueryError(f"Expected min_survivors from 1 to {parties}, got {wanted}.")
-    return corrupt, choose_min_survivors(parties, corrupt=corrupt, wanted=wanted)
+    return corrupt, choose_min_survivors(parties, corrupt=corrupt, requested=wanted)
 
 
-def terms_of(
+def build_terms(
     settings: Settings,
     *,
     schema: Schema,
     sizes: Sequence[int],
     names: Sequence[str],
     noise_point: str,
-) -> Terms:
+) -> SessionTerms:
     """What is public of parties of these sizes, and settled for all of a session's queries."""
     parties = len(sizes)
-    neighbouring, counting = Neighbouring(settings.neighbouring), counting_of(settings)
-    inside = counting.relation(neighbouring)
-    private = counting.private(neighbouring)
-    corrupt, survivors = _bounds(settings, parties)
-    return Terms(
-        facts=Facts(
+    neighbouring, counting = Neighbouring(settings.neighbouring), build_counting(settings)
+    inside = counting.get_relation(neighbouring)
+    private = counting.is_size_private(neighbouring)
+    corrupt, survivors = _resolve_bounds(settings, parties)
+    return SessionTerms(
+        facts=QueryFacts(
             schema=schema,
             neighbouring=inside,
             records=None if private else int(np.sum(sizes)),

@@ -17,16 +17,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from parley.analytics.answer import Answer
-from parley.analytics.query_api import Whole, maybe_condition
-from parley.client.queries.base import Query, QueryError, key_of
+from parley.analytics.query_api import ReleaseSession, parse_optional_condition
+from parley.client.queries.base import Query, QueryError, get_answer_key
 from parley.client.queries.count_queries import Count, Histogram
 from parley.client.queries.filters import Expression
 
-_MOST_ROWS = 10**7
+_MAX_ROWS = 10**7
 
 
 @dataclass(frozen=True, kw_only=True)
-class Log:
+class ClickLog:
     """A log of users that never were.
 
     Attributes:
@@ -49,7 +49,7 @@ class Log:
         )
 
 
-class Logs(Whole):
+class ClickLogQueries(ReleaseSession):
     """Logs of users that never were."""
 
     def search_log(
@@ -62,7 +62,7 @@ class Logs(Whole):
         law: str = "auto",
         seed: int | None = None,
         epsilon: float,
-    ) -> Log:
+    ) -> ClickLog:
         """A log of users that never were, drawn from noisy counts: see
         `parley.analytics.click_log_release`.
 
@@ -86,25 +86,25 @@ class Logs(Whole):
             raise QueryError(f"Expected a list of columns of categories, got {columns!r:.80}.")
         if isinstance(clicks, bool) or not isinstance(clicks, int) or clicks < 1:
             raise QueryError(f"Expected at least one click a user, got {clicks!r}.")
-        condition = maybe_condition(where)
+        condition = parse_optional_condition(where)
         query: Query = (
             Histogram(column=columns[0], where=condition)
             if len(columns) == 1
             else Count(by=tuple(columns), where=condition)
         )
         answer = self.ask(query, epsilon=epsilon, law=law)
-        keys = {name: answer.table[key_of(name)] for name in columns}
+        keys = {name: answer.table[get_answer_key(name)] for name in columns}
         weights = np.maximum(np.rint(np.asarray(answer.table["value"], dtype=np.float64)), 0)
-        if weights.sum() > _MOST_ROWS:
+        if weights.sum() > _MAX_ROWS:
             raise QueryError(
-                f"Expected at most {_MOST_ROWS:,} clicks in a log, got {int(weights.sum()):,}: "
+                f"Expected at most {_MAX_ROWS:,} clicks in a log, got {int(weights.sum()):,}: "
                 "what was released is in the session's answers."
             )
-        users, frame = _drawn(keys, weights, clicks, np.random.default_rng(seed))
-        return Log(frame=frame, counts=answer, users=users, clicks=clicks)
+        users, frame = _draw_users(keys, weights, clicks, np.random.default_rng(seed))
+        return ClickLog(frame=frame, counts=answer, users=users, clicks=clicks)
 
 
-def _drawn(
+def _draw_users(
     keys: dict[str, Any], weights: NDArray[np.float64], clicks: int, rng: np.random.Generator
 ) -> tuple[int, pl.DataFrame]:
     """Every user's clicks, each by the noisy counts' shares."""

@@ -10,57 +10,62 @@ from markupsafe import Markup
 
 from parley.analytics.answer import Answer
 from parley.client.queries.base import Table
-from parley.report.components import NOTHING, Key
+from parley.report.components import NOTHING, LegendEntry
 from parley.report.plots import Palette
-from parley.report.shape_plots import STYLES, Point, along
+from parley.report.shape_plots import STYLES, Point, draw_shape_curves
 
 
-def curve_plot(answer: Answer, *, title: str, description: str) -> tuple[Markup, Sequence[Key]]:
+def draw_answer_curves(
+    answer: Answer, *, title: str, description: str
+) -> tuple[Markup, Sequence[LegendEntry]]:
     """The plot and its key; nothing of more groups than there are styles of lines.
 
     The inner band is of the noise alone, the outer one of noise and sampling, where it has any:
     whatever the answer's own intervals cover.
     """
-    if answer.made is None:
+    if answer.source is None:
         return NOTHING, ()
     inner = answer.with_intervals()
-    wide = answer.made.samples
+    wide = answer.source.supports_sampling
     outer = answer.with_intervals(sampling=True) if wide else inner
-    curves, around = _curves(inner.table), _curves(outer.table)
+    curves, around = _list_curves(inner.table), _list_curves(outer.table)
     known = [name for name, curve in curves.items() if not math.isnan(curve[1][1])]
     if not 1 <= len(known) <= len(STYLES):
         return NOTHING, ()
-    plot = along(
-        [0.0, *dict.fromkeys(np.asarray(answer.table[_edges(answer.table)[1]]).tolist())],
+    plot = draw_shape_curves(
+        [
+            0.0,
+            *dict.fromkeys(np.asarray(answer.table[_find_edge_columns(answer.table)[1]]).tolist()),
+        ],
         [curves[name] for name in known],
-        around=[around[name] for name in known] if wide else (),
+        bands=[around[name] for name in known] if wide else (),
         steps=False,
         height=232,
         domain=(0.0, 1.0),
         title=title,
         description=description,
-        x_title=_edges(answer.table)[1].removesuffix(" to"),
+        x_title=_find_edge_columns(answer.table)[1].removesuffix(" to"),
     )
     lines = [
-        Key(name=name or "answer", colour=colour, width=2.5, dash=dash)
+        LegendEntry(name=name or "answer", colour=colour, width=2.5, dash=dash)
         for name, (colour, dash) in zip(known, STYLES, strict=False)
     ]
-    bands = [Key(name=str(inner.intervals), colour=Palette.QUIET, depth=0.7)]
+    bands = [LegendEntry(name=str(inner.intervals), colour=Palette.QUIET, depth=0.7)]
     if wide:
-        bands.append(Key(name=str(outer.intervals), colour=Palette.QUIET, depth=0.25))
+        bands.append(LegendEntry(name=str(outer.intervals), colour=Palette.QUIET, depth=0.25))
     return plot, (*lines, *bands)
 
 
-def _edges(table: Table) -> tuple[str, str]:
+def _find_edge_columns(table: Table) -> tuple[str, str]:
     """Names of the columns with an interval's ends."""
     first, second = [name for name in table if name.endswith((" from", " to"))][-2:]
     return first, second
 
 
-def _curves(table: Table) -> dict[str, list[Point]]:
+def _list_curves(table: Table) -> dict[str, list[Point]]:
     """Every group's points, from 1 at 0 on."""
     low, value, high = (np.asarray(table[name]).tolist() for name in ("low", "value", "high"))
-    edges = _edges(table)
+    edges = _find_edge_columns(table)
     keys = list(table)[: list(table).index(edges[0])]
     curves: dict[str, list[Point]] = {}
     for row, point in enumerate(zip(low, value, high, strict=True)):

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.analytics.answer import Answer
-from parley.analytics.query_api import Whole, maybe_condition
+from parley.analytics.query_api import ReleaseSession, parse_optional_condition
 from parley.client.data.schema import Schema
-from parley.client.queries.base import QueryError, key_of, numeric
+from parley.client.queries.base import QueryError, get_answer_key, get_range
 from parley.client.queries.filters import Expression
-from parley.client.queries.kmeans import MOST_COORDINATES, KMeansStep
+from parley.client.queries.kmeans import MAX_COORDINATES, KMeansStep
 from parley.client.queries.moments import UNIT_BALANCE
-from parley.privacy.accounting.rounding import as_written, exact
+from parley.privacy.accounting.rounding import format_exact, to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring
 
 NOISES: Mapping[str, Callable[[int], float]] = {
@@ -25,7 +25,7 @@ NOISES: Mapping[str, Callable[[int], float]] = {
 """w of the sums beside the counts, by the number of columns."""
 
 
-class Lloyd(Whole):
+class LloydQueries(ReleaseSession):
     """k-means in rounds."""
 
     def lloyd(
@@ -55,7 +55,9 @@ class Lloyd(Whole):
             QueryError, SchemaError: it cannot be asked; nothing was charged.
         """
         left = self.remaining
-        start = _spread(self.schema, columns, clusters) if centres is None else centres
+        start = (
+            _build_starting_centres(self.schema, columns, clusters) if centres is None else centres
+        )
         if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
             raise QueryError(f"Expected at least one round, got {rounds!r}.")
         if noise not in NOISES:
@@ -63,16 +65,19 @@ class Lloyd(Whole):
         if isinstance(epsilon, bool) or not 0 < epsilon < math.inf:
             raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
         replaced = self.terms.facts.neighbouring is Neighbouring.REPLACE_ONE
-        whole = exact(epsilon) * (2 if noise == "as-printed" and replaced else 1)
-        if whole > exact(left):
+        whole = to_fraction(epsilon) * (2 if noise == "as-printed" and replaced else 1)
+        if whole > to_fraction(left):
             raise QueryError(
-                f"Expected at most {as_written(left)}, what is left of the budget, got "
-                f"ε = {as_written(float(whole))} for {rounds} rounds."
+                f"Expected at most {format_exact(left)}, what is left of the budget, got "
+                f"ε = {format_exact(float(whole))} for {rounds} rounds."
             )
         each = float(whole / rounds)
-        while exact(each) * rounds > whole:
+        while to_fraction(each) * rounds > whole:
             each = math.nextafter(each, 0)
-        points, condition = _scaled(self.schema, columns, start), maybe_condition(where)
+        points, condition = (
+            _scale_centres(self.schema, columns, start),
+            parse_optional_condition(where),
+        )
         balance = max(1, round(UNIT_BALANCE * NOISES[noise](len(columns))))
         answers = list[Answer]()
         for _ in range(rounds):
@@ -84,29 +89,31 @@ class Lloyd(Whole):
             )
             answers.append(self.ask(query, epsilon=each, law="laplace"))
             table = answers[-1].table
-            found = [np.asarray(table[key_of(name)]) for name in columns]
-            points = _scaled(self.schema, columns, np.stack(found, axis=1))
+            found = [np.asarray(table[get_answer_key(name)]) for name in columns]
+            points = _scale_centres(self.schema, columns, np.stack(found, axis=1))
         return tuple(answers)
 
 
-def _spread(schema: Schema, columns: Sequence[str], clusters: int) -> NDArray[np.float64]:
+def _build_starting_centres(
+    schema: Schema, columns: Sequence[str], clusters: int
+) -> NDArray[np.float64]:
     """`[k, D]` public centres spread over the range: Halton's points (1960)."""
     from scipy.stats import qmc  # noqa: PLC0415 - start-up: `query` without k-means (scipy.stats takes .5 s)
 
     if isinstance(clusters, bool) or not isinstance(clusters, int) or clusters < 1:
         raise QueryError(f"Expected at least one cluster, got {clusters!r}.")
-    if clusters * len(columns) > MOST_COORDINATES:
+    if clusters * len(columns) > MAX_COORDINATES:
         raise QueryError(
-            f"Expected at most {MOST_COORDINATES} coordinates of centres, got "
+            f"Expected at most {MAX_COORDINATES} coordinates of centres, got "
             f"{clusters * len(columns)}."
         )
-    low, high = _ends(schema, columns)
+    low, high = _get_ranges(schema, columns)
     spread: NDArray[np.float64] = qmc.Halton(len(columns), scramble=False).random(clusters + 1)[1:]
     start: NDArray[np.float64] = low + spread * (high - low)
     return start
 
 
-def _scaled(
+def _scale_centres(
     schema: Schema, columns: Sequence[str], centres: Sequence[Sequence[float]] | NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """`[k, D]` in [−1, 1]."""
@@ -115,11 +122,11 @@ def _scaled(
         raise QueryError(
             f"Expected centres of {len(columns)} finite coordinates each, got shape {given.shape}."
         )
-    low, high = _ends(schema, columns)
+    low, high = _get_ranges(schema, columns)
     points: NDArray[np.float64] = np.clip((2 * given - low - high) / (high - low), -1, 1)
     return points
 
 
-def _ends(schema: Schema, columns: Sequence[str]) -> tuple[NDArray[np.float64], ...]:
-    ranges = [numeric(schema, name) for name in columns]
+def _get_ranges(schema: Schema, columns: Sequence[str]) -> tuple[NDArray[np.float64], ...]:
+    ranges = [get_range(schema, name) for name in columns]
     return np.array([each.low for each in ranges]), np.array([each.high for each in ranges])

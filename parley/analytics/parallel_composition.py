@@ -14,9 +14,9 @@ one cell for another: the sum of the two largest.** A person may be in as many c
 records, twice as many when replaced, and a party in all of them: so many of the largest. A query of
 a cell is one with `where`, whose Δ covers a record that leaves, comes or stays.
 
-    >>> price({"a": .3, "b": .2, "c": .1}, Neighbouring.ADD_OR_REMOVE_ONE)
+    >>> compute_price({"a": .3, "b": .2, "c": .1}, Neighbouring.ADD_OR_REMOVE_ONE)
     0.3
-    >>> price({"a": .3, "b": .2, "c": .1}, Neighbouring.REPLACE_ONE)
+    >>> compute_price({"a": .3, "b": .2, "c": .1}, Neighbouring.REPLACE_ONE)
     0.5
 """
 
@@ -30,33 +30,35 @@ from fractions import Fraction
 from typing import Any
 
 from parley.analytics.answer import Answer
-from parley.analytics.query_api import Asking, Whole, maybe_condition
-from parley.client.contract.canonical_encoding import canonical
-from parley.client.queries.base import Query, QueryError, texts_of
+from parley.analytics.query_api import QueryMethods, ReleaseSession, parse_optional_condition
+from parley.client.contract.canonical_encoding import encode_canonical
+from parley.client.queries.base import Query, QueryError, get_categories
 from parley.client.queries.filters import Expression, col
 from parley.client.queries.query_batch import Counting
-from parley.privacy.accounting.rounding import exact, round_up
+from parley.privacy.accounting.rounding import round_up, to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.rounds.query_session import QuerySession
 
 
-def price(
+def compute_price(
     cells: Mapping[str, float], neighbouring: Neighbouring, counting: Counting | None = None
 ) -> float:
     """What a partition costs whose cells have these ε."""
-    largest = sorted((exact(each) for each in cells.values()), reverse=True)
-    return round_up(sum(largest[: _crossed(len(cells), neighbouring, counting)], Fraction(0)))
+    largest = sorted((to_fraction(each) for each in cells.values()), reverse=True)
+    return round_up(
+        sum(largest[: _count_cells_per_unit(len(cells), neighbouring, counting)], Fraction(0))
+    )
 
 
-def _crossed(cells: int, neighbouring: Neighbouring, counting: Counting | None) -> int:
+def _count_cells_per_unit(cells: int, neighbouring: Neighbouring, counting: Counting | None) -> int:
     """In how many cells one of the unit may be, or have been."""
     most = 1 if counting is None else cells if counting.clip else counting.most
     return min(cells, most * (2 if neighbouring is Neighbouring.REPLACE_ONE else 1))
 
 
-def budgets_of(
-    texts: tuple[str, ...],
+def allocate_budgets(
+    categories: tuple[str, ...],
     neighbouring: Neighbouring,
     *,
     epsilon: float | None,
@@ -73,27 +75,27 @@ def budgets_of(
         raise QueryError(
             f"Expected either epsilon, of the whole, or cells with an ε each, got {got}."
         )
-    prices = dict.fromkeys(texts, epsilon) if cells is None else dict(cells)
+    prices = dict.fromkeys(categories, epsilon) if cells is None else dict(cells)
     for text, each in prices.items():
-        if text not in texts:
-            raise QueryError(f"Expected cells of {', '.join(texts[:12])}, got {text!r:.80}.")
+        if text not in categories:
+            raise QueryError(f"Expected cells of {', '.join(categories[:12])}, got {text!r:.80}.")
         if isinstance(each, bool) or not isinstance(each, int | float) or not 0 < each < math.inf:
             raise QueryError(f"Expected epsilon, a number > 0, got {each!r}.")
     if not prices:
         raise QueryError("Expected at least one cell, got none.")
     found = {text: float(each or 0) for text, each in prices.items()}
     if cells is None:
-        crossed = _crossed(len(found), neighbouring, counting)
+        crossed = _count_cells_per_unit(len(found), neighbouring, counting)
         found = {text: each / crossed for text, each in found.items()}
     return found
 
 
-class Cell(Asking):
+class PartitionCell(QueryMethods):
     """One cell of a partition: asked like a session, paid from its own budget."""
 
     def __init__(
         self,
-        session: Partitions,
+        session: PartitionQueries,
         key: str,
         budget: DatasetBudget,
         where: Expression | None,
@@ -105,7 +107,7 @@ class Cell(Asking):
     @property
     def remaining(self) -> float:
         """ε that is left of the cell's."""
-        return self._session.left_of(self._budget)
+        return self._session.compute_remaining(self._budget)
 
     def ask(self, query: Query, *, epsilon: float | None = None, **other: Any) -> Answer:
         """Asks one query of this cell's records, with Laplace noise: pure ε.
@@ -124,14 +126,14 @@ class Cell(Asking):
         )
         return answer
 
-    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Cell:
-        return Cell(self._session, self.key, self._budget, where, by)
+    def _select_subset(self, where: Expression | None, by: tuple[str, ...]) -> PartitionCell:
+        return PartitionCell(self._session, self.key, self._budget, where, by)
 
     def __repr__(self) -> str:
         return f"Cell({self.key!r})"
 
 
-class Partitions(Whole):
+class PartitionQueries(ReleaseSession):
     """Parts of the records with budgets to spend."""
 
     _session: QuerySession
@@ -140,10 +142,10 @@ class Partitions(Whole):
     @abstractmethod
     def _check_open(self) -> None: ...
 
-    def left_of(self, budget: DatasetBudget) -> float:
+    def compute_remaining(self, budget: DatasetBudget) -> float:
         """ε that is left of the data's budget, or of a cell's."""
         self._check_open()
-        return self._session.left_of(budget)
+        return self._session.compute_remaining(budget)
 
     def partition(
         self,
@@ -152,7 +154,7 @@ class Partitions(Whole):
         epsilon: float | None = None,
         cells: Mapping[str, float] | None = None,
         where: Expression | str | None = None,
-    ) -> tuple[Cell, ...]:
+    ) -> tuple[PartitionCell, ...]:
         """The records by category, each part with its own budget: see the module `partition`.
 
         Args:
@@ -166,19 +168,23 @@ class Partitions(Whole):
         """
         self._check_open()
         relation, counting = self.terms.neighbouring, self.terms.counting
-        texts = texts_of(self.schema, column)
-        prices = budgets_of(texts, relation, epsilon=epsilon, cells=cells, counting=counting)
-        condition = maybe_condition(where)
+        texts = get_categories(self.schema, column)
+        prices = allocate_budgets(texts, relation, epsilon=epsilon, cells=cells, counting=counting)
+        condition = parse_optional_condition(where)
         if condition is not None:
             condition.check(self.schema)
         self._partitions += 1
         # A session that goes on has paid for this partition, and for no other.
         facts = {"cells": prices, "where": None if condition is None else condition.to_json()}
-        digest = hashlib.sha256(canonical({"column": column, **facts})).hexdigest()
+        digest = hashlib.sha256(encode_canonical({"column": column, **facts})).hexdigest()
         label = f"partition-{self._partitions}-{digest[:12]}"
-        budgets = self._session.set_aside(label, price(prices, relation, counting), prices)
+        budgets = self._session.charge_partition(
+            label, compute_price(prices, relation, counting), prices
+        )
         found = []
         for key, budget in budgets.items():
             own = col[column] == key
-            found.append(Cell(self, key, budget, own if condition is None else own & condition))
+            found.append(
+                PartitionCell(self, key, budget, own if condition is None else own & condition)
+            )
         return tuple(found)

@@ -10,26 +10,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Self
 
-from parley.analytics.answer import Answer, title
+from parley.analytics.answer import Answer, format_title
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError
-from parley.client.queries.correlations import Correlations
-from parley.client.queries.count_queries import Choose, Count, Histogram, Marginals
+from parley.client.queries.correlations import CorrelationsQuery
+from parley.client.queries.count_queries import Choose, Count, Histogram, MarginalsQuery
 from parley.client.queries.filters import Expression, parse_where
 from parley.client.queries.kmeans import KMeansGrid
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.randomised_response import Response
-from parley.client.queries.regression.regression_query import Regression
-from parley.client.queries.sums import ChooseBest, Total
+from parley.client.queries.randomised_response import ResponseQuery
+from parley.client.queries.regression.regression_query import RegressionQuery
+from parley.client.queries.sums import ChooseBest, ColumnSum
 from parley.client.queries.survival import Survival
-from parley.privacy.accounting.rounding import as_written
+from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.planning.query_planner import PlannedBatch
-from parley.server.planning.session_terms import Terms
+from parley.server.planning.session_terms import SessionTerms
 
 
-class Asking(ABC):
+class QueryMethods(ABC):
     """Queries by name. Each takes what its price is: `epsilon` alone, or a `share` in a batch.
 
     And `by="party"` for each party's own answer, where every party's policy allows it.
@@ -42,39 +42,41 @@ class Asking(ABC):
     def ask(self, query: Query, **price: Any) -> Answer:
         """Asks a query that was made by hand."""
 
-    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Asking:
+    def _select_subset(self, where: Expression | None, by: tuple[str, ...]) -> QueryMethods:
         """The same, of some records and in groups."""
-        return Part(self, where, by)
+        return RecordSubset(self, where, by)
 
-    def _named(self, kind: Callable[..., Query], price: dict[str, Any], **own: Any) -> Answer:
+    def _build_and_ask(
+        self, kind: Callable[..., Query], price: dict[str, Any], **own: Any
+    ) -> Answer:
         return self.ask(kind(where=self._where, by=self._by, **own), **price)
 
-    def where(self, condition: Expression | str) -> Asking:
+    def where(self, condition: Expression | str) -> QueryMethods:
         """Of these records: `col.age > 60`, or "age > 60 and sex == 'Female'"."""
-        one = condition_of(condition)
-        return self._part(one if self._where is None else self._where & one, self._by)
+        one = parse_condition(condition)
+        return self._select_subset(one if self._where is None else self._where & one, self._by)
 
-    def group_by(self, *columns: str) -> Asking:
+    def group_by(self, *columns: str) -> QueryMethods:
         """In every combination of these columns' categories."""
         if not columns or not all(isinstance(name, str) for name in columns):
             raise QueryError(f"Expected names of columns to group by, got {columns!r}.")
-        return self._part(self._where, (*self._by, *columns))
+        return self._select_subset(self._where, (*self._by, *columns))
 
     def count(self, **price: Any) -> Answer:
         """How many records."""
-        return self._named(Count, price)
+        return self._build_and_ask(Count, price)
 
     def sum(self, column: str, **price: Any) -> Answer:
         """The sum of a column of numbers."""
-        return self._named(Total, price, column=column)
+        return self._build_and_ask(ColumnSum, price, column=column)
 
     def mean(self, column: str, **price: Any) -> Answer:
         """The mean of a column of numbers."""
-        return self._named(Mean, price, column=column)
+        return self._build_and_ask(Mean, price, column=column)
 
     def variance(self, column: str, **price: Any) -> Answer:
         """The variance of a column of numbers: of n records, not n − 1."""
-        return self._named(Variance, price, column=column)
+        return self._build_and_ask(Variance, price, column=column)
 
     def histogram(
         self, column: str, *, bins: int = 0, edges: Sequence[float] = (), **price: Any
@@ -83,18 +85,20 @@ class Asking(ABC):
         if isinstance(bins, bool) or not isinstance(bins, int) or bins < 0:
             raise QueryError(f"Expected bins, a whole number ≥ 1, got {bins!r}.")
         ends = tuple(float(edge) for edge in edges)
-        return self._named(Histogram, price, column=column, bins=bins, edges=ends)
+        return self._build_and_ask(Histogram, price, column=column, bins=bins, edges=ends)
 
     def marginals(self, columns: Sequence[str], *, ways: int = 2, **price: Any) -> Answer:
         """Tables of counts of every `ways` of several columns, which agree with each other."""
-        return self._named(Marginals, price, of=_names(columns), ways=ways)
+        return self._build_and_ask(MarginalsQuery, price, of=_check_names(columns), ways=ways)
 
     def quantiles(
         self, column: str, quantiles: Sequence[float], *, step: float = 0.0, **price: Any
     ) -> Answer:
         """Values below which these shares of the records lie, on a grid of `step`."""
         shares = tuple(float(q) for q in quantiles)
-        return self._named(Quantiles, price, column=column, quantiles=shares, step=float(step))
+        return self._build_and_ask(
+            Quantiles, price, column=column, quantiles=shares, step=float(step)
+        )
 
     def median(self, column: str, *, step: float = 0.0, **price: Any) -> Answer:
         """The value below which half of the records lie."""
@@ -114,7 +118,7 @@ class Asking(ABC):
         """Kaplan–Meier's curve of the time in `column`, and all that follows from its counts."""
         ends = tuple(float(edge) for edge in edges)
         own = {"column": column, "event": event, "occurred": occurred}
-        return self._named(Survival, price, **own, bins=bins, edges=ends, end=float(end))
+        return self._build_and_ask(Survival, price, **own, bins=bins, edges=ends, end=float(end))
 
     def regression(
         self,
@@ -135,18 +139,23 @@ class Asking(ABC):
         names = ("event", "occurred", "bins", "end", "exposure", "cap", "dispersion")
         own = {name: price.pop(name) for name in names if name in price}
         ends = tuple(float(edge) for edge in edges)
-        own |= {"column": column, "of": _names(of), "family": family, "edges": ends}
-        return self._named(Regression, price, **own)
+        own |= {"column": column, "of": _check_names(of), "family": family, "edges": ends}
+        return self._build_and_ask(RegressionQuery, price, **own)
 
     def correlations(
         self, columns: Sequence[str], *, regressions: Sequence[str] = (), **price: Any
     ) -> Answer:
         """Of every two columns; and regressions among them, such as "cost ~ age + sex"."""
-        return self._named(Correlations, price, of=_names(columns), regressions=_names(regressions))
+        return self._build_and_ask(
+            CorrelationsQuery,
+            price,
+            of=_check_names(columns),
+            regressions=_check_names(regressions),
+        )
 
     def choose(self, column: str, **price: Any) -> Answer:
         """The category that most records have."""
-        return self._named(Choose, price, column=column)
+        return self._build_and_ask(Choose, price, column=column)
 
     def response(self, column: str, **price: Any) -> Answer:
         """How many records have each category, by randomised response: each answers for itself.
@@ -154,7 +163,7 @@ class Asking(ABC):
         `epsilon` is that of one record's report, whoever sees it: the server, all other parties.
         Asked again they draw other coins, at another charge.
         """
-        return self._named(Response, price, column=column)
+        return self._build_and_ask(ResponseQuery, price, column=column)
 
     def choose_best(self, columns: Sequence[str], *, least: bool = False, **price: Any) -> Answer:
         """Which of these columns of scores in [0, 1] has the largest (or least) sum.
@@ -162,13 +171,15 @@ class Asking(ABC):
         With `law="permute-and-flip"` or "exponential" a trusted server of a simulation chooses by
         the exact sums; else the winner is read off noisy sums, which nobody need see bare.
         """
-        return self._named(ChooseBest, price, of=_names(columns), least=least)
+        return self._build_and_ask(ChooseBest, price, of=_check_names(columns), least=least)
 
     def kmeans(
         self, columns: Sequence[str], clusters: int, *, grid: int = 32, **price: Any
     ) -> Answer:
         """Centres of so many clusters, from one histogram of at most three columns."""
-        return self._named(KMeansGrid, price, of=_names(columns), clusters=clusters, grid=grid)
+        return self._build_and_ask(
+            KMeansGrid, price, of=_check_names(columns), clusters=clusters, grid=grid
+        )
 
     def min(self, column: str, **_: Any) -> NoReturn:
         """Refused, with what to ask instead."""
@@ -180,26 +191,26 @@ class Asking(ABC):
     max = min
 
 
-class Part(Asking):
+class RecordSubset(QueryMethods):
     """Some records of a session or batch, or in groups."""
 
-    def __init__(self, whole: Asking, where: Expression | None, by: tuple[str, ...]) -> None:
-        self._whole, self._where, self._by = whole, where, by
+    def __init__(self, parent: QueryMethods, where: Expression | None, by: tuple[str, ...]) -> None:
+        self._parent, self._where, self._by = parent, where, by
 
     def ask(self, query: Query, **price: Any) -> Any:
         """See `Session.ask`."""
-        return self._whole.ask(query, **price)
+        return self._parent.ask(query, **price)
 
-    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Asking:
-        return Part(self._whole, where, by)
+    def _select_subset(self, where: Expression | None, by: tuple[str, ...]) -> QueryMethods:
+        return RecordSubset(self._parent, where, by)
 
 
-class Whole(Asking):
+class ReleaseSession(QueryMethods):
     """A session, as what takes several releases, or a batch of queries, sees it."""
 
     @property
     @abstractmethod
-    def terms(self) -> Terms:
+    def terms(self) -> SessionTerms:
         """What is public, and settled for all queries."""
 
     @property
@@ -230,7 +241,7 @@ class Whole(Asking):
         """Asks queries together, in one sum for one price."""
 
 
-def by_party(by: str | None) -> bool:
+def is_by_party(by: str | None) -> bool:
     """Whether each party's own answer is asked for.
 
     Raises:
@@ -243,33 +254,34 @@ def by_party(by: str | None) -> bool:
     return by is not None
 
 
-def condition_of(given: Expression | str) -> Expression:
+def parse_condition(condition: Expression | str) -> Expression:
     """A condition as it is given, or from its text.
 
     Raises:
         QueryError, WhereError: neither.
     """
-    one = parse_where(given) if isinstance(given, str) else given
+    one = parse_where(condition) if isinstance(condition, str) else condition
     if not isinstance(one, Expression):
         raise QueryError(
-            f"Expected a condition, such as col.age > 60 or 'age > 60', got {type(given).__name__}."
+            "Expected a condition, such as col.age > 60 or 'age > 60', got "
+            f"{type(condition).__name__}."
         )
     return one
 
 
-def maybe_condition(given: Expression | str | None) -> Expression | None:
+def parse_optional_condition(condition: Expression | str | None) -> Expression | None:
     """The same of a condition that there need not be."""
-    return None if given is None else condition_of(given)
+    return None if condition is None else parse_condition(condition)
 
 
-def _names(columns: Sequence[str]) -> tuple[str, ...]:
+def _check_names(columns: Sequence[str]) -> tuple[str, ...]:
     if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
         raise QueryError(f"Expected a list of columns' names, got {columns!r:.80}.")
     return tuple(columns)
 
 
 @dataclass(kw_only=True)
-class _Later:
+class _PendingAnswer:
     """A query of a batch that is still open."""
 
     query: Query
@@ -282,21 +294,25 @@ class _Later:
             raise AttributeError(name)
         if self.answer is None:
             raise QueryError(
-                f"Expected the batch to be over before {title(self.query)} is answered: its "
+                f"Expected the batch to be over before {format_title(self.query)} is answered: its "
                 "queries are released together at the end of `with`."
             )
         return getattr(self.answer, name)
 
     def __str__(self) -> str:
-        return f"{title(self.query)}: not asked yet" if self.answer is None else str(self.answer)
+        return (
+            f"{format_title(self.query)}: not asked yet"
+            if self.answer is None
+            else str(self.answer)
+        )
 
 
-class Batch(Asking):
+class SessionBatch(QueryMethods):
     """Queries that are released together where `with` ends; nothing if that is by an error."""
 
-    def __init__(self, session: Whole, *, epsilon: float, law: str | None) -> None:
+    def __init__(self, session: ReleaseSession, *, epsilon: float, law: str | None) -> None:
         self._session, self._epsilon, self._law = session, epsilon, law
-        self._asked: list[_Later] = []
+        self._asked: list[_PendingAnswer] = []
         self._over = False
 
     def __enter__(self) -> Self:
@@ -310,7 +326,7 @@ class Batch(Asking):
                 each.answer = answer
 
     @property
-    def waiting(self) -> int:
+    def pending(self) -> int:
         """Queries that will not be asked unless it is left."""
         return 0 if self._over else len(self._asked)
 
@@ -344,35 +360,41 @@ class Batch(Asking):
             )
         if isinstance(share, bool) or not isinstance(share, int | float) or not share > 0:
             raise QueryError(f"Expected a share > 0, got {share!r}.")
-        later = _Later(query=query, share=float(share), by_party=by_party(by))
+        later = _PendingAnswer(query=query, share=float(share), by_party=is_by_party(by))
         self._asked.append(later)
         return later
 
-    def planned(self) -> PlannedBatch:
+    def build_plan(self) -> PlannedBatch:
         """What would be released by what was asked so far."""
         return self._session.plan(self._queries, **self._price)
 
     def plan(self) -> str:
         """The expected error of each query, before anything is spent."""
-        return plan_text(
-            self.planned(), self._queries, terms=self._session.terms, epsilon=self._epsilon
+        return format_plan(
+            self.build_plan(), self._queries, terms=self._session.terms, epsilon=self._epsilon
         )
 
 
-def _by_itself(error: float, nearer: float) -> str:
+def _format_own_error(error: float, nearer: float) -> str:
     return f" ({error / nearer:.4g} by its own cells)" if 0 < nearer < 1 else ""
 
 
-def plan_text(
-    planned: PlannedBatch, queries: Sequence[Query], *, terms: Terms, epsilon: float
+def format_plan(
+    planned: PlannedBatch, queries: Sequence[Query], *, terms: SessionTerms, epsilon: float
 ) -> str:
     """A planned release in words."""
-    plan, scale, nearer = planned.plan, planned.scale(), planned.nearer(terms.facts)
-    each = zip(queries, planned.errors(terms.facts), nearer, planned.batch.weights, strict=True)
+    plan, scale, nearer = (
+        planned.plan,
+        planned.compute_scale(),
+        planned.compute_error_ratios(terms.facts),
+    )
+    each = zip(
+        queries, planned.compute_errors(terms.facts), nearer, planned.batch.weights, strict=True
+    )
     lines = [
-        f"{title(query)}: {query.cells(terms.facts.schema):,} cells, expected error "
-        f"{error:.4g}{_by_itself(error, factor)}, noise scale "
-        f"{scale * factor / query.steps(weight):.6g}"
+        f"{format_title(query)}: {query.count_cells(terms.facts.schema):,} cells, expected error "
+        f"{error:.4g}{_format_own_error(error, factor)}, noise scale "
+        f"{scale * factor / query.get_steps_per_unit(weight):.6g}"
         for query, error, factor, weight in each
     ]
     if min(nearer) < 1:
@@ -380,17 +402,17 @@ def plan_text(
             "counts of the same records agree: each answer takes what the others, or a public "
             "number of records, say of it; the budget is shared out for that"
         )
-    if planned.instead is not None and planned.instead.trusted:
-        lines.append(f"of a simulation alone: with real parties {planned.instead.refusal}")
+    if planned.replacement is not None and planned.replacement.trusted:
+        lines.append(f"of a simulation alone: with real parties {planned.replacement.refusal}")
     lines.append(
         f"together: one secure sum of {plan.dimension:,} integers in a ring of "
-        f"{plan.encoding.ring_bits} bits; {planned.law}; costs ε = {as_written(epsilon)} at δ = "
-        f"{as_written(terms.delta)} ({plan.primary.unit}, {plan.primary.neighbouring}); nothing "
+        f"{plan.encoding.ring_bits} bits; {planned.law}; costs ε = {format_exact(epsilon)} at δ = "
+        f"{format_exact(terms.delta)} ({plan.primary.unit}, {plan.primary.neighbouring}); nothing "
         "was charged"
     )
     if planned.assumptions:
         lines.append(f"assuming: {'; '.join(planned.assumptions)}")
-    if shares := queries[0].shares:
+    if shares := queries[0].step_shares:
         parts = ", ".join(f"{share} %" for share in shares)
         lines.append(f"in {len(shares)} steps, each such a sum, with {parts} of the budget")
     return "\n".join(lines)

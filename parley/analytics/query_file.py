@@ -27,19 +27,19 @@ from pathlib import Path
 from typing import Any
 
 from parley.analytics.answer import Answer
-from parley.analytics.answer_output import file_of
-from parley.analytics.query_api import by_party, plan_text
+from parley.analytics.answer_output import build_file_path
+from parley.analytics.query_api import format_plan, is_by_party
 from parley.analytics.session import Session
-from parley.analytics.session_settings import Settings, settings_from
+from parley.analytics.session_settings import Settings, parse_settings
 from parley.analytics.sql_queries import parse_sql
-from parley.analytics.table_one import KIND, Asked, expected
-from parley.client.contract.strict_decoding import DecodingError, facts_from
+from parley.analytics.table_one import KIND, TableOneQuery, format_expected_errors
+from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.client.data.schema import load_schema
 from parley.client.queries import QUERIES
 from parley.client.queries.base import Query, QueryError
 from parley.client.queries.filters import Expression, parse_where
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.safe_io import toml_writing
 from parley.safe_io.os_errors import describe_cause
@@ -48,11 +48,11 @@ from parley.server.planning.query_planner import PlannedBatch
 
 _PRICE = {"name": "", "epsilon": None, "batch": "", "share": 1.0, "law": ""}
 """Keys of any query, beside `where` and `by`, with their defaults."""
-_LONGEST_NAME = 200
+_MAX_NAME_LENGTH = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedQuery:
+class QueryEntry:
     """One `[[query]]`.
 
     Attributes:
@@ -70,8 +70,8 @@ class AskedQuery:
     by_party: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.name) > _LONGEST_NAME:
-            raise QueryError(f"Expected a name of at most {_LONGEST_NAME} letters, got more.")
+        if len(self.name) > _MAX_NAME_LENGTH:
+            raise QueryError(f"Expected a name of at most {_MAX_NAME_LENGTH} letters, got more.")
         for what, value in (("epsilon", self.epsilon), ("share", self.share)):
             if value is not None and not 0 < value < math.inf:
                 raise QueryError(f"{self.name}: Expected {what}, a number > 0, got {value}.")
@@ -90,13 +90,13 @@ class QueryFile:
     """
 
     session: dict[str, Any]
-    batches: tuple[tuple[AskedQuery, ...], ...]
+    batches: tuple[tuple[QueryEntry, ...], ...]
     table: int | None = None
 
     def __post_init__(self) -> None:
         # A name is a file's, too.
-        named = {each.name: file_of(each.name) for batch in self.batches for each in batch}
-        counted = Counter(file_of(each.name) for batch in self.batches for each in batch)
+        named = {each.name: build_file_path(each.name) for batch in self.batches for each in batch}
+        counted = Counter(build_file_path(each.name) for batch in self.batches for each in batch)
         if twice := [name for name, file in named.items() if counted[file] > 1]:
             raise QueryError(
                 f"Expected every name once, by letters and digits, got {' and '.join(twice[:2])}"
@@ -114,17 +114,17 @@ class QueryFile:
                     "none, got some."
                 )
 
-    def plans(self, session: Session) -> Iterator[str]:
+    def format_plans(self, session: Session) -> Iterator[str]:
         """What all of it would cost; then what every batch would release, in words."""
-        planned = self.planned(session)
-        yield cost_of(planned, session.totals.budget)
+        planned = self.plan_batches(session)
+        yield format_cost(planned, session.totals.budget)
         for place, (batch, each) in enumerate(zip(self.batches, planned, strict=True)):
-            queries, price = _released(batch)
-            yield plan_text(each, queries, terms=session.terms, epsilon=price["epsilon"])
+            queries, price = _get_release(batch)
+            yield format_plan(each, queries, terms=session.terms, epsilon=price["epsilon"])
             if place == self.table:
-                yield expected(each, session.terms.facts, epsilon=price["epsilon"])
+                yield format_expected_errors(each, session.terms.facts, epsilon=price["epsilon"])
 
-    def planned(self, session: Session) -> list[PlannedBatch]:
+    def plan_batches(self, session: Session) -> list[PlannedBatch]:
         """Every batch as it would be released; nothing is asked or charged.
 
         Raises:
@@ -132,11 +132,11 @@ class QueryFile:
         """
         planned = []
         for batch in self.batches:
-            queries, price = _released(batch)
+            queries, price = _get_release(batch)
             planned.append(session.plan(queries, **price))
         return planned
 
-    def answers(
+    def release_batches(
         self, session: Session, planned: Sequence[PlannedBatch]
     ) -> Iterator[list[tuple[str, Answer]]]:
         """Names and answers, batch by batch.
@@ -145,34 +145,37 @@ class QueryFile:
         is paid for.
         """
         if self.table is not None:
-            _, price = _released(self.batches[self.table])
-            expected(planned[self.table], session.terms.facts, epsilon=price["epsilon"])
-        session.check_room(planned)
+            _, price = _get_release(self.batches[self.table])
+            format_expected_errors(
+                planned[self.table], session.terms.facts, epsilon=price["epsilon"]
+            )
+        session.check_budget(planned)
         for place, batch in enumerate(self.batches):
-            queries, price = _released(batch)
+            queries, price = _get_release(batch)
             answers = session.release(queries, **price)
             if place == self.table:  # it describes these records, whatever the session's intervals
                 answers = [each.with_intervals() for each in answers]
             yield [(each.name, answer) for each, answer in zip(batch, answers, strict=True)]
 
 
-def cost_of(planned: Sequence[PlannedBatch], budget: DatasetBudget) -> str:
+def format_cost(planned: Sequence[PlannedBatch], budget: DatasetBudget) -> str:
     """Return what an account without releases charges for the whole, and what it promises."""
     primary = [each.plan.primary for each in planned]
     queries = sum(len(each.batch.queries) for each in planned)
-    epsilon = budget.epsilon_of(Composition.of(each.event for each in planned))
-    releases = sum(len(each.batch.queries[0].shares) or 1 for each in planned)
+    epsilon = budget.compute_epsilon(Composition.from_events(each.event for each in planned))
+    releases = sum(len(each.batch.queries[0].step_shares) or 1 for each in planned)
     several = f"{releases} releases" if releases > 1 else "one release"
     against = " and ".join(dict.fromkeys(each.against.short for each in primary))
     return (
-        f"ε = {shown_up(epsilon)} for all of it at δ = {as_written(budget.delta)} ({queries} "
+        f"ε = {format_rounded_up(epsilon)} for all of it at δ = {format_exact(budget.delta)} "
+        f"({queries} "
         f"quer{'ies' if queries > 1 else 'y'} in {several}; {primary[0].unit}, "
         f"{primary[0].neighbouring}; against {against}); "
-        f"the budget holds {budget.promise}"
+        f"the budget holds {budget.certificate_text}"
     )
 
 
-def _released(batch: Sequence[AskedQuery]) -> tuple[list[Query], dict[str, Any]]:
+def _get_release(batch: Sequence[QueryEntry]) -> tuple[list[Query], dict[str, Any]]:
     """A batch's queries; and what they cost, and how the noise is drawn and shared out."""
     first = batch[0]
     return [each.query for each in batch], {
@@ -183,7 +186,7 @@ def _released(batch: Sequence[AskedQuery]) -> tuple[list[Query], dict[str, Any]]
     }
 
 
-def asked_for(queries: str, epsilon: float | None, session_file: Path) -> QueryFile:
+def load_request(queries: str, epsilon: float | None, session_file: Path) -> QueryFile:
     """A file of queries; or one SELECT, all of it for `epsilon`, of another file's [session].
 
     Raises:
@@ -195,17 +198,17 @@ def asked_for(queries: str, epsilon: float | None, session_file: Path) -> QueryF
         return load_queries(Path(queries))
     if epsilon is None:
         raise QueryError("Expected --epsilon with a SELECT, what it may cost, got none.")
-    session = session_of(session_file)
+    session = load_session_keys(session_file)
     statement = parse_sql(queries, load_schema(session["schema"]))
     named = enumerate(zip(statement.names, statement.queries, strict=True))
     batch = tuple(
-        AskedQuery(name=name, query=query, epsilon=None if place else epsilon)
+        QueryEntry(name=name, query=query, epsilon=None if place else epsilon)
         for place, (name, query) in named
     )
     return QueryFile(session=session, batches=(batch,))
 
 
-def table_file(
+def build_table_one_file(
     columns: str, *, by: str | None, epsilon: float | None, session_file: Path
 ) -> QueryFile:
     """A table one alone, of another file's [session]; `columns` with commas between them.
@@ -215,19 +218,19 @@ def table_file(
     """
     if epsilon is None:
         raise QueryError("Expected --epsilon with --table-one, what it may cost, got none.")
-    session = session_of(session_file)
+    session = load_session_keys(session_file)
     named = [] if columns == "all" else [name.strip() for name in columns.split(",")]
     asked = {"columns": named, "by": [] if by is None else [by], "epsilon": epsilon}
-    return QueryFile(session=session, batches=(_table(asked, session),), table=0)
+    return QueryFile(session=session, batches=(_build_table_one(asked, session),), table=0)
 
 
-def session_of(path: Path) -> dict[str, Any]:
+def load_session_keys(path: Path) -> dict[str, Any]:
     """The [session] of a file, which names a schema.
 
     Raises:
         QueryError: what was expected, what came.
     """
-    _, session = _read(path)
+    _, session = _read_file(path)
     if not isinstance(session.get("schema"), str):
         raise QueryError(f"{path}: Expected schema in [session], a file, got none.")
     return session
@@ -239,20 +242,22 @@ def load_queries(path: Path) -> QueryFile:
     Raises:
         QueryError, WhereError: what was expected, what came.
     """
-    given, session = _read(path)
+    given, session = _read_file(path)
     tables = given.get("query", [])
     if not isinstance(tables, list) or not tables:
         raise QueryError(f"{path}: Expected at least one [[query]], got none.")
-    batches: dict[str, list[AskedQuery]] = {}
+    batches: dict[str, list[QueryEntry]] = {}
     of_table: list[int] = []
     try:
         for number, table in enumerate(tables, start=1):
             kind = table.get("query") if isinstance(table, Mapping) else None
             if kind == KIND:
                 of_table.append(len(batches))
-                batches[f"\0{number}"] = list(_table(table, session, where=f"query {number}"))
+                batches[f"\0{number}"] = list(
+                    _build_table_one(table, session, where=f"query {number}")
+                )
                 continue
-            each = _asked(table, number)
+            each = _parse_query(table, number)
             batches.setdefault(each.batch or f"\0{number}", []).append(each)
         if len(of_table) > 1:
             raise QueryError(f"Expected one table-one in a file, got {len(of_table)}.")
@@ -262,7 +267,7 @@ def load_queries(path: Path) -> QueryFile:
         raise QueryError(f"{path}: {error}") from None
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """All of a file, and its [session] with paths relative to the file."""
     try:
         given = load_toml(path)
@@ -282,13 +287,17 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return given, session
 
 
-def _named(kind: type[Query]) -> dict[str, Any]:
+def _list_keys(kind: type[Query]) -> dict[str, Any]:
     """A query's own keys in a file, but `where`, and their defaults."""
     own = {each.name: each.default for each in dataclasses.fields(kind)}
-    return {name: default for name, default in own.items() if name not in {"where", *kind.derived}}
+    return {
+        name: default
+        for name, default in own.items()
+        if name not in {"where", *kind.derived_fields}
+    }
 
 
-def _asked(table: Any, number: int) -> AskedQuery:
+def _parse_query(table: Any, number: int) -> QueryEntry:
     where = f"query {number}"
     if not isinstance(table, Mapping) or not isinstance(table.get("query"), str):
         raise QueryError(f"{where}: Expected query, of {', '.join(QUERIES)}, got none.")
@@ -302,9 +311,9 @@ def _asked(table: Any, number: int) -> AskedQuery:
     price = {key: given.pop(key, default) for key, default in _PRICE.items()}
     price["name"] = price["name"] or f"{kind.kind} {number}"
     if each_party := isinstance(given.get("by"), str):
-        by_party(given.pop("by"))
-    condition = _condition(given.pop("where", None), where)
-    known = _named(kind)
+        is_by_party(given.pop("by"))
+    condition = _parse_condition(given.pop("where", None), where)
+    known = _list_keys(kind)
     if unknown := sorted(set(given) - set(known)):
         raise QueryError(
             f"{where}: Expected the keys {', '.join([*known, 'where', *_PRICE])}, got "
@@ -317,33 +326,33 @@ def _asked(table: Any, number: int) -> AskedQuery:
     }
     values = {k: list(v) if isinstance(v, tuple) else v for k, v in (defaults | given).items()}
     try:
-        query = facts_from(kind, values, where=condition)
-        return facts_from(AskedQuery, price, query=query, by_party=each_party)
+        query = decode_dataclass(kind, values, where=condition)
+        return decode_dataclass(QueryEntry, price, query=query, by_party=each_party)
     except DecodingError as error:
         raise QueryError(f"{where}: {error}") from error
 
 
-def _condition(given: Any, where: str) -> Expression | None:
-    if given is not None and not isinstance(given, str):
-        raise QueryError(f"{where}: Expected where as a text, got {type(given).__name__}.")
-    return None if given is None else parse_where(given)
+def _parse_condition(text: Any, where: str) -> Expression | None:
+    if text is not None and not isinstance(text, str):
+        raise QueryError(f"{where}: Expected where as a text, got {type(text).__name__}.")
+    return None if text is None else parse_where(text)
 
 
-def _table(
-    given: Mapping[str, Any], session: Mapping[str, Any], where: str = "table one"
-) -> tuple[AskedQuery, ...]:
+def _build_table_one(
+    entry: Mapping[str, Any], session: Mapping[str, Any], where: str = "table one"
+) -> tuple[QueryEntry, ...]:
     """The batch of a table one."""
-    keys = {**given}
+    keys = {**entry}
     keys.pop("query", None)
-    condition = _condition(keys.pop("where", None), where)
+    condition = _parse_condition(keys.pop("where", None), where)
     try:
-        asked = Asked.of(keys, condition)
+        asked = TableOneQuery.from_keys(keys, condition)
     except DecodingError as error:
         raise QueryError(f"{where}: {error}") from error
-    settings = settings_from({k: v for k, v in session.items() if k not in ("data", "schema")})
-    law, queries = asked.batch(load_schema(str(session.get("schema"))), settings)
+    settings = parse_settings({k: v for k, v in session.items() if k not in ("data", "schema")})
+    law, queries = asked.build_batch(load_schema(str(session.get("schema"))), settings)
     return tuple(
-        AskedQuery(
+        QueryEntry(
             name=f"{asked.name}: {query.kind} {getattr(query, 'column', '')}".rstrip(),
             query=query,
             epsilon=None if place else asked.epsilon,
@@ -354,19 +363,21 @@ def _table(
     )
 
 
-def example_file() -> str:
+def build_example_file() -> str:
     """A file with every setting and every query, each with a comment."""
     lines = ["[session]", 'data = "party-*.csv"  # one file a party', 'schema = "schema.toml"']
     lines += ["epsilon = 1.0  # budget of all that is ever asked of these data in this ledger"]
     for name, info in Settings.model_fields.items():
         if name == "epsilon":
             continue
-        value = "" if info.default is None else toml_writing.literal(info.default)
+        value = "" if info.default is None else toml_writing.format_toml_value(info.default)
         lines.append(f"# {info.alias or name} = {value}  # {info.description}")
     for kind in QUERIES.values():
         lines += ["", "# [[query]]", f'# query = "{kind.kind}"']
-        for name, default in _named(kind).items():
-            value = '"…"' if default is dataclasses.MISSING else toml_writing.literal(default)
+        for name, default in _list_keys(kind).items():
+            value = (
+                '"…"' if default is dataclasses.MISSING else toml_writing.format_toml_value(default)
+            )
             lines.append(f"# {name.replace('_', '-')} = {value}")
         lines += ["# where = \"age > 60 and sex == 'Female'\"", "# epsilon = 0.1"]
     lines += ["", "# [[query]]", f'# query = "{KIND}"  # a study\'s first table: one in a file']

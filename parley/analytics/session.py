@@ -17,29 +17,29 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from parley.analytics.adaptive_queries import check_alone, in_steps, with_earlier
+from parley.analytics.adaptive_queries import check_alone, release_in_steps, with_earlier
 from parley.analytics.answer import Answer
-from parley.analytics.answer_decoding import answers_of
+from parley.analytics.answer_decoding import decode_answers
 from parley.analytics.answer_intervals import Intervals
-from parley.analytics.click_log_release import Logs
-from parley.analytics.kmeans_lloyd import Lloyd
-from parley.analytics.parallel_composition import Partitions
+from parley.analytics.click_log_release import ClickLogQueries
+from parley.analytics.kmeans_lloyd import LloydQueries
+from parley.analytics.parallel_composition import PartitionQueries
 from parley.analytics.quantile_search import QuantileSearch
-from parley.analytics.query_api import Asking, Batch, by_party
+from parley.analytics.query_api import QueryMethods, SessionBatch, is_by_party
 from parley.analytics.session_page import write_session_page
-from parley.analytics.sql_queries import frame_of_answers, parse_sql
+from parley.analytics.sql_queries import build_frame, parse_sql
 from parley.client.queries.base import Query, QueryError
 from parley.client.queries.filters import Expression
-from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.planning.query_planner import PlannedBatch, plan_batch
-from parley.server.planning.session_terms import Terms
+from parley.server.planning.session_terms import SessionTerms
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-class Session(Partitions, Lloyd, Logs, QuantileSearch):
+class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
     """Queries to several parties.
 
     Args:
@@ -72,7 +72,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
             self._stack.close()
             raise
         self._law: str = own.law
-        self._batches = list[Batch]()
+        self._batches = list[SessionBatch]()
         self._intervals = Intervals(simultaneous=own.simultaneous, sampling=own.sampling)
         self._open = True
 
@@ -92,10 +92,10 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         """
         self._open = False
         self._stack.close()
-        never, self._batches = [each for each in self._batches if each.waiting], []
+        never, self._batches = [each for each in self._batches if each.pending], []
         if never:
             raise QueryError(
-                f"Expected every batch to be left, got one of {never[0].waiting} queries that "
+                f"Expected every batch to be left, got one of {never[0].pending} queries that "
                 "never was: ask them within `with session.batch(…) as b`. Nothing of it was asked "
                 "or charged."
             )
@@ -106,7 +106,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         return self._session.folder.path
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> SessionTerms:
         """What is public, and settled for all queries."""
         return self._session.terms
 
@@ -118,7 +118,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
     @property
     def remaining(self) -> float:
         """ε that is left of the budget."""
-        return self.left_of(self._session.budget)
+        return self.compute_remaining(self._session.budget)
 
     def ask(
         self,
@@ -146,14 +146,14 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         if epsilon is None:
             raise QueryError("Expected epsilon, what the query may cost, got none.")
         (answer,) = self.release(
-            [query], epsilon=epsilon, law=law, shares=None, by_party=by_party(by)
+            [query], epsilon=epsilon, law=law, shares=None, by_party=is_by_party(by)
         )
         return answer
 
-    def batch(self, epsilon: float, *, law: str | None = None) -> Batch:
+    def batch(self, epsilon: float, *, law: str | None = None) -> SessionBatch:
         """Several queries in one sum, for one price."""
         self._check_open()
-        self._batches.append(Batch(self, epsilon=epsilon, law=law))
+        self._batches.append(SessionBatch(self, epsilon=epsilon, law=law))
         return self._batches[-1]
 
     def sql(self, text: str, *, epsilon: float, law: str | None = None) -> pl.DataFrame:
@@ -162,7 +162,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         self._check_open()
         statement = parse_sql(text, self.schema)
         answers = self.release(statement.queries, epsilon=epsilon, law=law)
-        return frame_of_answers(statement, answers)
+        return build_frame(statement, answers)
 
     def plan(self, queries: Sequence[Query], *, epsilon: float, **how: Any) -> PlannedBatch:
         """What a batch would release; nothing is asked, nothing is charged."""
@@ -177,7 +177,7 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
             **{"law": self._law, **{k: v for k, v in how.items() if v is not None}},
         )
 
-    def check_room(
+    def check_budget(
         self, planned: Sequence[PlannedBatch], budget: DatasetBudget | None = None
     ) -> None:
         """Refuses releases that the budget has no room for; nothing is charged.
@@ -188,12 +188,12 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
             BudgetExceeded: they cost more than is left.
         """
         own = self._session
-        new = tuple((each.event, 1) for each in planned[len(own.again) :])
-        own.ledger.check_room(own.folder.run_id, {(budget or own.budget).key: new})
+        new = tuple((each.event, 1) for each in planned[len(own.repeatable) :])
+        own.ledger.check_hold(own.folder.run_id, {(budget or own.budget).key: new})
 
-    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Asking:
+    def _select_subset(self, where: Expression | None, by: tuple[str, ...]) -> QueryMethods:
         self._check_open()
-        return super()._part(where, by)
+        return super()._select_subset(where, by)
 
     def _check_open(self) -> None:
         if not self._open:
@@ -215,14 +215,14 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         answers.
         """
         planned = self.plan(queries, epsilon=epsilon, law=law, shares=shares, by_party=by_party)
-        one = partial(self._released, budget=budget or self._session.budget)
-        if not any(query.shares for query in queries):
+        one = partial(self._release_once, budget=budget or self._session.budget)
+        if not any(query.step_shares for query in queries):
             return one(queries, planned, epsilon=epsilon)
-        if not self._session.again:
-            self.check_room([planned], budget)
-        return [in_steps(one, self, queries[0], planned, epsilon=epsilon)]
+        if not self._session.repeatable:
+            self.check_budget([planned], budget)
+        return [release_in_steps(one, self, queries[0], planned, epsilon=epsilon)]
 
-    def _released(
+    def _release_once(
         self,
         queries: Sequence[Query],
         planned: PlannedBatch,
@@ -231,37 +231,39 @@ class Session(Partitions, Lloyd, Logs, QuantileSearch):
         budget: DatasetBudget,
     ) -> list[Answer]:
         """One release."""
-        known = self._session.asked_before(planned, epsilon=epsilon)
+        known = self._session.find_earlier(planned, epsilon=epsilon)
         released = known or self._session.release(planned, epsilon=epsilon, budget=budget)
-        return answers_of(
+        return decode_answers(
             released,
             self.terms,
             event=planned.event,
             run=planned.plan.run_id,
             budget=budget,
-            asked=queries,
+            queries=queries,
             intervals=self._intervals,
         )
 
     @property
     def answers(self) -> tuple[Answer, ...]:
         """Every answer so far, in order: a session that goes on has those of before, too."""
-        entries = self._session.charged()
-        budgets = {each.budget.name: each.budget for each in self._session.ledger.totals()}
+        entries = self._session.list_charged()
+        budgets = {each.budget.name: each.budget for each in self._session.ledger.list_accounts()}
         found = list[Answer]()
         for released, charged in zip(self._session.released, entries, strict=True):
             entry = charged.entry
-            found += answers_of(
+            found += decode_answers(
                 released, self.terms, event=entry.event, run=entry.run_id,
                 budget=budgets[entry.dataset], intervals=self._intervals,
             )  # fmt: skip
         return with_earlier(found)
 
     @property
-    def totals(self) -> Account:
+    def totals(self) -> BudgetAccount:
         """What the ledger has of the data: budget, and everything that was charged to it."""
         own = self._session.budget.key
-        (totals,) = [each for each in self._session.ledger.totals() if each.budget.key == own]
+        (totals,) = [
+            each for each in self._session.ledger.list_accounts() if each.budget.key == own
+        ]
         return totals
 
     def report(self, path: str | Path | None = None, *, table_one: int = 0) -> Path:

@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from parley.analytics.backends import real_parties, simulated_parties
-from parley.analytics.session_settings import Settings, counting_of, settings_from
-from parley.client.data.data_sources import Frame, frame_of
-from parley.client.data.raw_party_block import Persons, TableBlock, read_table_block
+from parley.analytics.backends import build_simulated_parties, connect_real_parties
+from parley.analytics.session_settings import Settings, build_counting, parse_settings
+from parley.client.data.data_sources import MemoryTable, build_memory_table
+from parley.client.data.raw_party_block import PersonIds, RawPartyBlock, read_raw_party_block
 from parley.client.data.records import find_party_files
 from parley.client.data.schema import Schema, load_schema
 from parley.client.queries.base import QueryError
-from parley.privacy.accounting.account_certificates import Certificate
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import Randomness
@@ -24,7 +24,7 @@ from parley.server.planning.session_terms import QUERY_LAWS
 from parley.server.records.session_folder import SessionFolder
 from parley.server.rounds.query_session import QuerySession
 from parley.server.rounds.transport import Transport
-from parley.simulations.engine.sharding import split, table_shards
+from parley.simulations.engine.sharding import build_table_shards, split_source
 
 _SIMULATED = b"a simulation's"
 """Key by which a person's records are chosen, where nobody places any."""
@@ -54,24 +54,26 @@ def open_session(
         folder = SessionFolder.open(resume)
         given, known = dict(folder.settings), Schema.from_toml(folder.schema)
     else:
-        known = schema if isinstance(schema, Schema) else load_schema(_named(schema))
-    settings = settings_from(given)
-    counting_of(settings)
+        known = schema if isinstance(schema, Schema) else load_schema(_check_schema_path(schema))
+    settings = parse_settings(given)
+    build_counting(settings)
     if settings.deployment and data is not None:
         raise QueryError("Expected either data or a deployment, got both.")
     simulated = None
     if not settings.deployment:
-        persons = persons_of(settings)
+        persons = build_persons(settings)
         block = read_parties(data, known, parties=settings.parties, persons=persons)
-        dealt = partial(table_shards, _sources(data, known), block, persons, settings.seed)
-        simulated = simulated_parties(stack, settings, block, dealt)
+        dealt = partial(
+            build_table_shards, _list_sources(data, known), block, persons, settings.seed
+        )
+        simulated = build_simulated_parties(stack, settings, block, dealt)
     if folder is None:
         plain = settings.model_dump(mode="json", exclude_defaults=True)
         folder = SessionFolder.create(
             None if out is None else Path(out), plain, schema=known.to_toml()
         )
-    stack.enter_context(folder.locked())
-    asked = simulated or real_parties(stack, settings, known, folder, transport=transport)
+    stack.enter_context(folder.hold_lock())
+    asked = simulated or connect_real_parties(stack, settings, known, folder, transport=transport)
     ledger = stack.enter_context(Ledger.open(settings.ledger or folder.ledger_path))
     budget = DatasetBudget(
         name=settings.dataset or "session " + hashlib.sha256(asked.data.encode()).hexdigest()[:12],
@@ -82,7 +84,7 @@ def open_session(
         neighbouring=asked.terms.neighbouring,
         epsilon=settings.epsilon,
         delta=settings.delta,
-        certificate=certificate_of(settings),
+        certificate=choose_certificate(settings),
         reserved_delta=settings.reserved_delta,
         insists=settings.certificate != "auto",
     )
@@ -92,25 +94,25 @@ def open_session(
         folder=folder,
         ledger=ledger,
         budget=registered,
-        cohort_of=asked.cohort_of,
-        terms=asked.terms.charged_by(registered.limits),
-        trusting=asked.trusting,
+        build_cohort=asked.build_cohort,
+        terms=asked.terms.with_limits(registered.limits),
+        is_server_trusted=asked.trusting,
         randomness=Randomness(seed=settings.seed, party=None),
     )
     return session, settings
 
 
-def certificate_of(settings: Settings) -> Certificate:
+def choose_certificate(settings: Settings) -> AccountCertificate:
     """The certificate of an account that a session opens."""
     if settings.certificate != "auto":
-        return Certificate(settings.certificate)
+        return AccountCertificate(settings.certificate)
     if not settings.delta:
-        return Certificate.PURE
+        return AccountCertificate.PURE
     row = QUERY_LAWS.get(settings.law)  # auto: either
-    return Certificate.ZCDP if row is None else row.certificate
+    return AccountCertificate.ZCDP if row is None else row.certificate
 
 
-def persons_of(settings: Settings) -> Persons | None:
+def build_persons(settings: Settings) -> PersonIds | None:
     """Whose the records of a simulation are, where persons count.
 
     Raises:
@@ -120,12 +122,12 @@ def persons_of(settings: Settings) -> Persons | None:
         return None
     if not settings.id:
         raise QueryError("Expected id, the column that says whose a record is, got none.")
-    return Persons(column=settings.id, most=settings.records_per_id, key=_SIMULATED)
+    return PersonIds(column=settings.id, max_records=settings.records_per_id, key=_SIMULATED)
 
 
 def read_parties(
-    data: Any, schema: Schema, *, parties: int | None, persons: Persons | None = None
-) -> TableBlock:
+    data: Any, schema: Schema, *, parties: int | None, persons: PersonIds | None = None
+) -> RawPartyBlock:
     """The parties' records: one file or frame each, or one that is split among `parties`.
 
     Of `persons` at most so many in each party.
@@ -133,19 +135,19 @@ def read_parties(
     Raises:
         QueryError, DataError: no data, or not what the schema says.
     """
-    several = _sources(data, schema)
+    several = _list_sources(data, schema)
     if len(several) > 1 and parties not in (None, len(several)):
         raise QueryError(f"Expected {parties} files or frames, got {len(several)}.")
-    block = read_table_block(several, schema, persons=persons)
+    block = read_raw_party_block(several, schema, persons=persons)
     divided = 0 if parties is None or len(several) > 1 else parties
     if divided > block.records:
         raise QueryError(
             f"Expected 1 to {block.records} parties of {block.records} records, got {parties}."
         )
-    return split(block, divided, persons)
+    return split_source(block, divided, persons)
 
 
-def _sources(data: Any, schema: Schema) -> Sequence[str | Path | Frame]:
+def _list_sources(data: Any, schema: Schema) -> Sequence[str | Path | MemoryTable]:
     if data is None:
         raise QueryError("Expected data: files, one a party, or frames in memory, got none.")
     if isinstance(data, str | Path):
@@ -157,11 +159,12 @@ def _sources(data: Any, schema: Schema) -> Sequence[str | Path | Frame]:
         return list(data)
     given = list(data) if isinstance(data, list) else [data]
     return [
-        frame_of(each, schema=schema, name=f"party {place}") for place, each in enumerate(given)
+        build_memory_table(each, schema=schema, name=f"party {place}")
+        for place, each in enumerate(given)
     ]
 
 
-def _named(schema: Any) -> str | Path:
+def _check_schema_path(schema: Any) -> str | Path:
     if not isinstance(schema, str | Path):
         raise QueryError(f"Expected schema, a file or a Schema, got {type(schema).__name__}.")
     return schema

@@ -17,113 +17,120 @@ from typing import Any
 
 import numpy as np
 
-from parley.analytics.answer import ENDS, Answer, head_of, shown_number, shown_rows
-from parley.analytics.curve_figure import curve_plot
+from parley.analytics.answer import ENDS, Answer, format_rows, format_to_width, list_columns
+from parley.analytics.curve_figure import draw_answer_curves
 from parley.analytics.table_one_output import TableOne
-from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
+from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.accounting.tradeoff import found, group_epsilon
-from parley.privacy.ledger.account import Account
+from parley.privacy.accounting.tradeoff import compute_attack_power, compute_group_epsilon
+from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.report.components import NOTHING, Card, Figure, Key, Table, write_page
+from parley.report.components import (
+    NOTHING,
+    Card,
+    LegendEntry,
+    ReportFigure,
+    ReportTable,
+    write_page,
+)
 from parley.report.plots import Curve as Line
-from parley.report.plots import Palette, curves, interval_rows, interval_steps
+from parley.report.plots import Palette, draw_curves, draw_interval_rows, draw_interval_steps
 from parley.safe_io.os_errors import describe_cause
-from parley.safe_io.plurals import noun
+from parley.safe_io.plurals import format_noun
 from parley.server.records import guarantee_text
-from parley.server.records.attacker_text import group
-from parley.server.records.number_format import number
+from parley.server.records.attacker_text import format_group
+from parley.server.records.number_format import format_number
 from parley.server.records.run_folder import RunFolderError
 from parley.version import __version__
 
-_MOST_ROWS = 24
-_MOST_STEPS = 400
-_MOST_CELLS = 200
+_MAX_ROWS = 24
+_MAX_STEPS = 400
+_MAX_CELLS = 200
 """Of a table on the page; the folder has them all."""
-_COVERED = {
+_COVERAGE_TEXTS = {
     False: "without noise",
     True: "in the population that the records are drawn from, by a normal approximation",
 }
 
 
-def numbers_table(answers: Sequence[Answer]) -> Table:
+def build_numbers_table(answers: Sequence[Answer]) -> ReportTable:
     """Answers of one number each, with intervals that cover the same."""
     rows = []
     for each in answers:
         low, high = each.interval
-        shown = [shown_number(x, high - low) for x in (each.value, low, high)]
+        shown = [format_to_width(x, high - low) for x in (each.value, low, high)]
         if not math.isfinite(each.value):
             shown[0] = "too few records for this ε"
-        rows.append([each.title, *shown, as_written(each.ledger.epsilon)])
-    return Table(
+        rows.append([each.title, *shown, format_exact(each.ledger.epsilon)])
+    return ReportTable(
         caption=f"Answers of one number, with the {answers[0].intervals}: of the value "
-        f"{_COVERED[answers[0].intervals.sampling]}",
+        f"{_COVERAGE_TEXTS[answers[0].intervals.sampling]}",
         head=["asked", "answer", "from", "to", "ε"],
         rows=rows,
     )
 
 
-def answer_figure(answer: Answer) -> Figure:
+def build_answer_figure(answer: Answer) -> ReportFigure:
     """An answer of several cells: drawn where that shows something, and a table."""
     table, keys = answer.table, [name for name in answer.table if name not in ENDS]
     values = [np.asarray(table[name], dtype=np.float64) for name in ("low", "value", "high")]
     low, value, high = values
     known = np.isfinite(value) & np.isfinite(low) & np.isfinite(high)
-    count, rows = len(value), shown_rows(table, _MOST_CELLS)
-    more = f"; the first {_MOST_CELLS} of {count:,} cells" if count > _MOST_CELLS else ""
-    name, intervals = answer.title, answer.intervals.several
-    finding = _finding(answer, int((~known).sum()))
+    count, rows = len(value), format_rows(table, _MAX_CELLS)
+    more = f"; the first {_MAX_CELLS} of {count:,} cells" if count > _MAX_CELLS else ""
+    name, intervals = answer.title, answer.intervals.plural
+    finding = _format_finding(answer, int((~known).sum()))
     drawn: dict[str, Any] = {"title": name, "description": finding}
-    key: Sequence[Key] = (
-        Key(name="answer", colour=Palette.ACCENT, width=3),
-        Key(name=str(answer.intervals), colour=Palette.QUIET),
+    key: Sequence[LegendEntry] = (
+        LegendEntry(name="answer", colour=Palette.ACCENT, width=3),
+        LegendEntry(name=str(answer.intervals), colour=Palette.QUIET),
     )
     plot = NOTHING
     if answer.query.curve:
-        plot, key = curve_plot(answer, **drawn)
+        plot, key = draw_answer_curves(answer, **drawn)
     elif known.any() and not answer.query.inference:  # whose ratios and p-values are read
         edges = [k for k in keys if k.endswith((" from", " to"))]
-        if len(keys) == 2 == len(edges) and count <= _MOST_STEPS and known.all():
+        if len(keys) == 2 == len(edges) and count <= _MAX_STEPS and known.all():
             spans = [np.asarray(table[edge], dtype=np.float64) for edge in edges]
             steps = list(zip(*(x.tolist() for x in (*spans, low, value, high)), strict=True))
-            plot = interval_steps(steps, x_title=edges[0].removesuffix(" from"), **drawn)
-        elif count <= _MOST_ROWS:
+            plot = draw_interval_steps(steps, x_title=edges[0].removesuffix(" from"), **drawn)
+        elif count <= _MAX_ROWS:
             texts = [at for at, key in enumerate(keys) if isinstance(table[key][0], str)]
             marks = [" · ".join(row[at] for at in texts or range(len(keys))) for row in rows]
             named = [
                 (marks[k] or name, float(low[k]), float(value[k]), float(high[k]))
                 for k in np.flatnonzero(known)
             ]
-            plot = interval_rows(
+            plot = draw_interval_rows(
                 named, x_title="", from_zero=bool((value[known] >= 0).all()), **drawn
             )
-    return Figure(
+    return ReportFigure(
         title=name,
         finding=finding,
         plot=plot,
-        data=Table(
+        data=ReportTable(
             caption=f"{intervals[:1].upper()}{intervals[1:]}{more}", head=[*keys, *ENDS], rows=rows
         ),
         keys=key if plot else (),
     )
 
 
-def tables_beside(answer: Answer, *, shown: str = "") -> list[Figure]:
+def build_derived_figures(answer: Answer, *, shown: str = "") -> list[ReportFigure]:
     """What else its noisy numbers say, a table each, but for the one that is shown already."""
     figures = []
     for name, table in answer.beside.items():
         if name == shown:
             continue
-        rows, head = shown_rows(table, _MOST_CELLS), head_of(table)
+        rows, head = format_rows(table, _MAX_CELLS), list_columns(table)
         title = f"{name[:1].upper()}{name[1:]}: {answer.title}"
         both = "of noise and sampling together" if {"from", "p"} & {*head} else "noisy values"
-        caption = answer.intervals.several if ENDS[1] in head else both
-        data = Table(caption=f"{caption[:1].upper()}{caption[1:]}", head=head, rows=rows)
-        figures.append(Figure(title=title, finding="From the same release.", data=data))
+        caption = answer.intervals.plural if ENDS[1] in head else both
+        data = ReportTable(caption=f"{caption[:1].upper()}{caption[1:]}", head=head, rows=rows)
+        figures.append(ReportFigure(title=title, finding="From the same release.", data=data))
     return figures
 
 
-def _finding(answer: Answer, unknown: int) -> str:
+def _format_finding(answer: Answer, unknown: int) -> str:
     charge = answer.ledger
     together = f" for {charge.queries} queries together" if charge.queries > 1 else ""
     together += f" in {len(answer.earlier) + 1} steps" if answer.earlier else ""
@@ -135,7 +142,7 @@ def _finding(answer: Answer, unknown: int) -> str:
     )
 
 
-def budget_figure(answers: Sequence[Answer], budget: DatasetBudget) -> Figure | None:
+def build_budget_figure(answers: Sequence[Answer], budget: DatasetBudget) -> ReportFigure | None:
     """ε spent of the data's budget, release by release; None where nothing was asked of it."""
     own = {
         each.ledger.index: each.ledger for each in answers if each.ledger.budget.key == budget.key
@@ -143,22 +150,29 @@ def budget_figure(answers: Sequence[Answer], budget: DatasetBudget) -> Figure | 
     if not own:
         return None
     finding = (
-        f"After release {max(own)} ε = {shown_up(own[max(own)].spent)} of "
-        f"{as_written(budget.epsilon)} is spent ({budget.unit}, {budget.neighbouring})."
+        f"After release {max(own)} ε = {format_rounded_up(own[max(own)].spent)} of "
+        f"{format_exact(budget.epsilon)} is spent ({budget.unit}, {budget.neighbouring})."
     )
     points = [(0.0, 0.0), *((float(index), charge.spent) for index, charge in own.items())]
     line = Line(name="spent", points=points)
     name = "ε spent, by release"
-    drawn = curves([line], title=name, description=finding, most=budget.epsilon, x_title="release")
+    drawn = draw_curves(
+        [line], title=name, description=finding, most=budget.epsilon, x_title="release"
+    )
     rows = [
-        [str(index), as_written(charge.epsilon), shown_up(charge.spent), shown_up(charge.left)]
+        [
+            str(index),
+            format_exact(charge.epsilon),
+            format_rounded_up(charge.spent),
+            format_rounded_up(charge.left),
+        ]
         for index, charge in own.items()
     ]
-    table = Table(caption=finding, head=["release", "asked ε", "spent", "left"], rows=rows)
-    return Figure(title=name, finding=finding, plot=drawn, data=table)
+    table = ReportTable(caption=finding, head=["release", "asked ε", "spent", "left"], rows=rows)
+    return ReportFigure(title=name, finding=finding, plot=drawn, data=table)
 
 
-_BEYOND = {
+_UNIT_LIMITS = {
     Unit.RECORD: "A person with several records has the protection of a group.",
     Unit.PERSON: "A person's records are hidden together in one party; who is known to several "
     "parties has the protection of a group.",
@@ -171,7 +185,7 @@ _ALARMS = (0.01, 0.05, 0.2)
 
 
 def write_session_page(
-    answers: Sequence[Answer], totals: Account, name: str, target: Path, *, table_one: int = 0
+    answers: Sequence[Answer], totals: BudgetAccount, name: str, target: Path, *, table_one: int = 0
 ) -> Path:
     """Writes the page of the session `name`, replacing an older one, and returns its path.
 
@@ -181,35 +195,35 @@ def write_session_page(
     Raises:
         RunFolderError: it can't be written to.
     """
-    asked = [each for each in answers if not each.query.interim]
+    asked = [each for each in answers if not each.query.interim_text]
     first = [each.with_intervals() for each in asked if each.ledger.index == table_one]
     others = [each for each in asked if each.ledger.index != table_one]
-    single = [each for each in others if each.alone]
-    wide = [each for each in others if not each.alone]
-    figures = [answer_figure(each) for each in wide]
-    beside = [table for each in wide for table in tables_beside(each)]
-    beside += [table for each in first for table in tables_beside(each, shown="mean")]
+    single = [each for each in others if each.is_scalar]
+    wide = [each for each in others if not each.is_scalar]
+    figures = [build_answer_figure(each) for each in wide]
+    beside = [table for each in wide for table in build_derived_figures(each)]
+    beside += [table for each in first for table in build_derived_figures(each, shown="mean")]
     try:
         return write_page(
             target,
             "session.html.j2",
             package="parley.analytics",
             name=name,
-            headline=_headline(asked, totals),
-            notices=_notices(answers),
-            cards=_cards(answers, totals),
-            table=TableOne.of([each.to_json() for each in first]) if first else None,
+            headline=_format_headline(asked, totals),
+            notices=_list_notices(answers),
+            cards=_build_cards(answers, totals),
+            table=TableOne.from_answers([each.to_json() for each in first]) if first else None,
             numbers=[
-                numbers_table([each for each in single if each.intervals == covered])
+                build_numbers_table([each for each in single if each.intervals == covered])
                 for covered in dict.fromkeys(each.intervals for each in single)
             ],
             figures=[each for each in figures if each.plot],
-            budget=budget_figure(answers, totals.budget),
+            budget=build_budget_figure(answers, totals.budget),
             tables=[*(each for each in figures if not each.plot), *beside],
-            releases=_releases(answers),
-            promise=_promise(answers, totals.budget),
-            attacker=_attacker(totals),
-            footer=_footer(),
+            releases=_build_release_table(answers),
+            promise=_format_promise(answers, totals.budget),
+            attacker=_build_attacker_table(totals),
+            footer=_format_footer(),
         )
     except OSError as error:
         raise RunFolderError(
@@ -217,13 +231,13 @@ def write_session_page(
         ) from error
 
 
-def _headline(answers: Sequence[Answer], totals: Account) -> str:
-    spent = shown_up(totals.epsilon)
-    asked = "one question" if len(answers) == 1 else f"{number(len(answers))} questions"
+def _format_headline(answers: Sequence[Answer], totals: BudgetAccount) -> str:
+    spent = format_rounded_up(totals.epsilon)
+    asked = "one question" if len(answers) == 1 else f"{format_number(len(answers))} questions"
     return f"{asked[:1].upper()}{asked[1:]} answered for ε = {spent}"
 
 
-def _notices(answers: Sequence[Answer]) -> list[str]:
+def _list_notices(answers: Sequence[Answer]) -> list[str]:
     if any(each.ledger.seeded for each in answers):
         return [
             "The noise of this session came from a seed: it shows what real answers would look "
@@ -232,16 +246,17 @@ def _notices(answers: Sequence[Answer]) -> list[str]:
     return []
 
 
-def _cards(answers: Sequence[Answer], totals: Account) -> list[Card]:
+def _build_cards(answers: Sequence[Answer], totals: BudgetAccount) -> list[Card]:
     budget = totals.budget
-    spent, left = totals.epsilon, budget.left(totals.taken).epsilon
+    spent, left = totals.epsilon, budget.compute_remaining(totals.spent_or_held).epsilon
     cards = [
         Card(
             title="Privacy spent",
-            value=f"ε = {shown_up(spent)} of {as_written(budget.epsilon)}",
-            note=f"Per {budget.unit}, {budget.neighbouring}, at δ = {as_written(budget.delta)}; "
-            f"left {shown_down(left)}. Everything charged to these data in this ledger. The budget "
-            f"holds {budget.promise}. Spent: {guarantee_text.FIXED}.",
+            value=f"ε = {format_rounded_up(spent)} of {format_exact(budget.epsilon)}",
+            note=f"Per {budget.unit}, {budget.neighbouring}, at δ = {format_exact(budget.delta)}; "
+            f"left {format_rounded_down(left)}. Everything charged to these data in this ledger. "
+            "The budget "
+            f"holds {budget.certificate_text}. Spent: {guarantee_text.FIXED_RELEASES_NOTE}.",
             wide=True,
             share=min(spent / budget.epsilon, 1.0),
         )
@@ -253,26 +268,35 @@ def _cards(answers: Sequence[Answer], totals: Account) -> list[Card]:
     cards.append(
         Card(
             title="Questions",
-            value=number(sum(not each.query.interim for each in answers)),
-            note=f"in {number(releases)} release{'s' if releases > 1 else ''}, a secure sum each",
+            value=format_number(sum(not each.query.interim_text for each in answers)),
+            note=(
+                f"in {format_number(releases)} release{'s' if releases > 1 else ''}, a secure "
+                "sum each"
+            ),
         )
     )
     records = (
         ""
         if last.records is None
-        else f"{number(last.records)} {noun(last.records, 'record')} in the last answer"
+        else (
+            f"{format_number(last.records)} {format_noun(last.records, 'record')} in the last "
+            "answer"
+        )
     )
     cards.append(
         Card(
             title="Parties",
-            value=f"{number(min(each.survivors for each in answers))} of {number(last.parties)}",
+            value=(
+                f"{format_number(min(each.survivors for each in answers))} of "
+                f"{format_number(last.parties)}"
+            ),
             note="; ".join(part for part in ("fewest in any answer", records) if part),
         )
     )
     return cards
 
 
-def _releases(answers: Sequence[Answer]) -> Table:
+def _build_release_table(answers: Sequence[Answer]) -> ReportTable:
     rows = []
     for index in dict.fromkeys(each.ledger.index for each in answers):
         own = [each for each in answers if each.ledger.index == index]
@@ -283,12 +307,12 @@ def _releases(answers: Sequence[Answer]) -> Table:
                 "; ".join(each.title for each in own),
                 own[0].law,
                 f"{own[0].survivors} of {own[0].parties}",
-                as_written(charge.epsilon),
+                format_exact(charge.epsilon),
                 f"{replace(own[0], earlier=()).tradeoff():.1%}",
-                f"{shown_down(charge.left)} of {as_written(charge.budget.epsilon)}",
+                f"{format_rounded_down(charge.left)} of {format_exact(charge.budget.epsilon)}",
             ]
         )
-    return Table(
+    return ReportTable(
         caption="Every release, in order: each was charged before anybody was asked. Found: the "
         "most that an attacker with 5 % false alarms finds by this release alone",
         head=["", "asked", "noise", "parties", "ε", "found", "left of its budget"],
@@ -296,7 +320,7 @@ def _releases(answers: Sequence[Answer]) -> Table:
     )
 
 
-def _promise(answers: Sequence[Answer], budget: DatasetBudget) -> str:
+def _format_promise(answers: Sequence[Answer], budget: DatasetBudget) -> str:
     against = sorted({each.ledger.against.short for each in answers})
     whom = f" It holds against {' and '.join(against)}." if against else ""
     assumed = dict.fromkeys(said for each in answers for said in each.ledger.assumptions)
@@ -306,11 +330,12 @@ def _promise(answers: Sequence[Answer], budget: DatasetBudget) -> str:
         f"{change.get(str(budget.neighbouring), 'Changing')} one {budget.unit} changes the "
         "probability of whatever anybody concludes from all of these answers by a factor of at "
         "most e^ε, plus δ, with ε and δ of the budget, "
-        f"{budget.limits.certificate.holds}.{whom} {_covered(answers)} {_BEYOND[budget.unit]}"
+        f"{budget.limits.certificate.validity}.{whom} {_format_coverage(answers)} "
+        f"{_UNIT_LIMITS[budget.unit]}"
     )
 
 
-def _covered(answers: Sequence[Answer]) -> str:
+def _format_coverage(answers: Sequence[Answer]) -> str:
     sampled = sum(each.intervals.sampling for each in answers)
     if not sampled:
         return (
@@ -325,22 +350,24 @@ def _covered(answers: Sequence[Answer]) -> str:
     )
 
 
-def _attacker(totals: Account) -> Table:
+def _build_attacker_table(totals: BudgetAccount) -> ReportTable:
     budget, spent, rows = totals.budget, totals.spent, []
     for members in _GROUPS:
-        epsilon = group_epsilon(spent, budget.delta, members)
-        rates = [f"{found(spent, members=members, alpha=alpha):.1%}" for alpha in _ALARMS]
-        rows.append([group(members, budget.unit), shown_up(epsilon, 4), *rates])
+        epsilon = compute_group_epsilon(spent, budget.delta, members)
+        rates = [
+            f"{compute_attack_power(spent, members=members, alpha=alpha):.1%}" for alpha in _ALARMS
+        ]
+        rows.append([format_group(members, budget.unit), format_rounded_up(epsilon, 4), *rates])
     alarms = [f"found at {alpha:.0%} false alarms" for alpha in _ALARMS]
-    return Table(
-        caption=f"What all answers together tell at most; ε at δ = {as_written(budget.delta)}, "
+    return ReportTable(
+        caption=f"What all answers together tell at most; ε at δ = {format_exact(budget.delta)}, "
         f"{budget.neighbouring}",
         head=["about", "ε", *alarms],
         rows=rows,
     )
 
 
-def _footer() -> str:
+def _format_footer() -> str:
     return (
         f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by Parley {__version__}. Beside it in the "
         "session's folder: answers.jsonl, ledger.sqlite, schema.toml, session.json. A cost is "

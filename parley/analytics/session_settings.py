@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from parley.analytics.answer_intervals import CUT
+from parley.analytics.answer_intervals import NO_SAMPLING_REASON
 from parley.client.queries.base import QueryError
 from parley.client.queries.query_batch import Clip, Counting
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Unit
@@ -15,7 +15,9 @@ from parley.server.jobs.external_references import FilePath, Text
 if TYPE_CHECKING:
     PointName = str
 else:  # a noise on the sum, whole or in parts
-    PointName = Literal[tuple(n for n, point in NOISE_POINTS.items() if not point.private_alone)]
+    PointName = Literal[
+        tuple(n for n, point in NOISE_POINTS.items() if not point.is_locally_private)
+    ]
 
 _CLIPS: dict[str, Clip] = {"party": "l1"}
 """Before a law has been chosen."""
@@ -140,7 +142,7 @@ class Settings(BaseModel):
     faults: Text = Field("", description="Parties that drop out, as run.faults has it.")
 
 
-def counting_of(settings: Settings) -> Counting:
+def build_counting(settings: Settings) -> Counting:
     """How records count, by a session's unit.
 
     Raises:
@@ -153,21 +155,21 @@ def counting_of(settings: Settings) -> Counting:
             got = "none" if most[unit] is None else f"one with unit {settings.unit}"
             raise QueryError(f"Expected {name} with unit {unit}, and with no other, got {got}.")
     if settings.sampling and settings.unit == "party":
-        raise QueryError(CUT)
+        raise QueryError(NO_SAMPLING_REASON)
     if settings.id and settings.unit != "person":
         raise QueryError(f"Expected id with unit person alone, got it with unit {settings.unit}.")
     unit, clip = Unit(settings.unit), _CLIPS.get(settings.unit, "")
     return Counting(unit=unit, most=most.get(settings.unit) or 1, clip=clip)
 
 
-def settings_from(given: dict[str, Any]) -> Settings:
+def parse_settings(values: dict[str, Any]) -> Settings:
     """Settings as a person gave them.
 
     Raises:
         QueryError: a key or value that is none.
     """
     try:
-        return Settings.model_validate(given)
+        return Settings.model_validate(values)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in fault["loc"])

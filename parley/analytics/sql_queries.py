@@ -19,22 +19,22 @@ import numpy as np
 import polars as pl
 
 from parley.analytics.answer import Answer
-from parley.client.data.raw_party_block import MISSING, Texts, field_of
+from parley.client.data.raw_party_block import MISSING, CategoryField, get_field
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Query, QueryError, key_of, numeric
-from parley.client.queries.correlations import Correlations
+from parley.client.queries.base import Query, QueryError, get_answer_key, get_range
+from parley.client.queries.correlations import CorrelationsQuery
 from parley.client.queries.count_queries import Count
 from parley.client.queries.filters import Expression, col
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.sums import Total
+from parley.client.queries.sums import ColumnSum
 
-_LONGEST = 4096
+_MAX_LENGTH = 4096
 _OFFERED = "COUNT(*), SUM, AVG, VARIANCE, MEDIAN or QUANTILE of a column, CORR of two"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statement:
+class SelectStatement:
     """What a SELECT asks.
 
     Attributes:
@@ -46,14 +46,14 @@ class Statement:
     queries: tuple[Query, ...]
 
 
-def parse_sql(text: str, schema: Schema) -> Statement:
+def parse_sql(text: str, schema: Schema) -> SelectStatement:
     """The queries of one SELECT.
 
     Raises:
         QueryError: no such statement: what was expected, what came.
         WhereError, SchemaError: a condition that the schema has no meaning for.
     """
-    select = _select(text)
+    select = _parse_select(text)
     allowed = {"expressions", "from_", "from", "where", "group", "kind"}
     more = [key for key, value in select.args.items() if value and key not in allowed]
     if more:
@@ -62,44 +62,44 @@ def parse_sql(text: str, schema: Schema) -> Statement:
             f"{', '.join(key.upper().strip('_') for key in more)}."
         )
     group = select.args.get("group")
-    by = tuple(_column(each) for each in group.expressions) if group else ()
+    by = tuple(_parse_column(each) for each in group.expressions) if group else ()
     where = None
     if select.args.get("where"):
-        where = _condition(select.args["where"].this, schema, negated=False)
+        where = _build_condition(select.args["where"].this, schema, negated=False)
         where.check(schema)
     names, queries = list[str](), list[Query]()
     for item in select.expressions:
-        made = _query(item.unalias(), where, by)
+        made = _build_query(item.unalias(), where, by)
         if made is not None:
             for column in getattr(made, "of", ()):
-                numeric(schema, column)  # categories would have a row for each
+                get_range(schema, column)  # categories would have a row for each
             names.append(item.alias or item.sql())
             queries.append(made)
     if not queries:
         raise QueryError(f"Expected {_OFFERED} after SELECT, got columns alone.")
     if len(set(names)) < len(names):
         raise QueryError(f"Expected distinct names in the result, got {', '.join(names)}: use AS.")
-    return Statement(table=_table(select), names=tuple(names), queries=tuple(queries))
+    return SelectStatement(table=_parse_table(select), names=tuple(names), queries=tuple(queries))
 
 
-def frame_of_answers(statement: Statement, answers: list[Answer]) -> pl.DataFrame:
+def build_frame(statement: SelectStatement, answers: list[Answer]) -> pl.DataFrame:
     """One table, as SQL would show it: groups, then each result with the ends of its interval."""
-    columns = {n: np.asarray(answers[0].table[key_of(n)]) for n in statement.queries[0].by}
+    columns = {n: np.asarray(answers[0].table[get_answer_key(n)]) for n in statement.queries[0].by}
     for name, answer in zip(statement.names, answers, strict=True):
         for part, suffix in (("value", ""), ("low", " low"), ("high", " high")):
             columns[name + suffix] = np.asarray(answer.table[part], dtype=np.float64)
     return pl.DataFrame(columns)
 
 
-def _select(text: str) -> Any:
+def _parse_select(text: str) -> Any:
     try:
         import sqlglot  # noqa: PLC0415 - start-up: an extra; `query` of a file needs no SQL (.1 s)
     except ModuleNotFoundError as error:
         raise QueryError(
             'Expected the extra parley[sql] for SQL, got none: pip install "parley[sql]".'
         ) from error
-    if len(text) > _LONGEST:
-        raise QueryError(f"Expected SQL of at most {_LONGEST} characters, got {len(text)}.")
+    if len(text) > _MAX_LENGTH:
+        raise QueryError(f"Expected SQL of at most {_MAX_LENGTH} characters, got {len(text)}.")
     try:
         found = sqlglot.parse(text)
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
@@ -112,23 +112,23 @@ def _select(text: str) -> Any:
     return found[0]
 
 
-def _table(select: Any) -> str:
+def _parse_table(select: Any) -> str:
     source = select.args.get("from_") or select.args.get("from")
     if source is None or source.this.key != "table" or source.this.args.get("joins"):
         raise QueryError("Expected FROM and one table's name, got a join, a subquery or nothing.")
     return str(source.this.name)
 
 
-def _column(node: Any) -> str:
+def _parse_column(node: Any) -> str:
     if node.key != "column" or node.args.get("table"):
         raise QueryError(f"Expected a column's name, got {node.sql()[:80]}.")
     return str(node.name)
 
 
-def _query(node: Any, where: Expression | None, by: tuple[str, ...]) -> Query | None:
+def _build_query(node: Any, where: Expression | None, by: tuple[str, ...]) -> Query | None:
     """The query of one item; None for a column that is grouped by."""
     if node.key == "column":
-        name = _column(node)
+        name = _parse_column(node)
         if name not in by:
             raise QueryError(
                 f"Expected columns outside {_OFFERED} in GROUP BY, got {name}: records are never "
@@ -142,29 +142,29 @@ def _query(node: Any, where: Expression | None, by: tuple[str, ...]) -> Query | 
     return make(node, {"where": where, "by": by})
 
 
-def _count(node: Any, rest: dict[str, Any]) -> Query:
+def _build_count(node: Any, rest: dict[str, Any]) -> Query:
     if node.this.key != "star" or node.expressions:
         raise QueryError(f"Expected COUNT(*), got {node.sql()[:80]}: name a condition in WHERE.")
     return Count(**rest)
 
 
-def _quantile(node: Any, rest: dict[str, Any]) -> Query:
+def _build_quantile(node: Any, rest: dict[str, Any]) -> Query:
     share = node.args.get("quantile")
     if share is None or share.key != "literal" or share.is_string:
         raise QueryError(f"Expected QUANTILE(column, a number in [0, 1]), got {node.sql()[:80]}.")
-    return Quantiles(column=_column(node.this), quantiles=(float(share.name),), **rest)
+    return Quantiles(column=_parse_column(node.this), quantiles=(float(share.name),), **rest)
 
 
 _AGGREGATES: dict[str, Callable[[Any, dict[str, Any]], Query]] = {
-    "count": _count,
-    "sum": lambda node, rest: Total(column=_column(node.this), **rest),
-    "avg": lambda node, rest: Mean(column=_column(node.this), **rest),
-    "variance": lambda node, rest: Variance(column=_column(node.this), **rest),
-    "variancepop": lambda node, rest: Variance(column=_column(node.this), **rest),
-    "median": lambda node, rest: Quantiles(column=_column(node.this), **rest),
-    "quantile": _quantile,
-    "corr": lambda node, rest: Correlations(
-        of=(_column(node.this), _column(node.expression)), **rest
+    "count": _build_count,
+    "sum": lambda node, rest: ColumnSum(column=_parse_column(node.this), **rest),
+    "avg": lambda node, rest: Mean(column=_parse_column(node.this), **rest),
+    "variance": lambda node, rest: Variance(column=_parse_column(node.this), **rest),
+    "variancepop": lambda node, rest: Variance(column=_parse_column(node.this), **rest),
+    "median": lambda node, rest: Quantiles(column=_parse_column(node.this), **rest),
+    "quantile": _build_quantile,
+    "corr": lambda node, rest: CorrelationsQuery(
+        of=(_parse_column(node.this), _parse_column(node.expression)), **rest
     ),
 }
 
@@ -184,16 +184,16 @@ _MIRRORED = {"eq": "eq", "neq": "neq", "lt": "gt", "lte": "gte", "gt": "lt", "gt
 _OPPOSITE = {"eq": "neq", "neq": "eq", "lt": "gte", "gte": "lt", "gt": "lte", "lte": "gt"}
 
 
-def _condition(node: Any, schema: Schema, *, negated: bool) -> Expression:
+def _build_condition(node: Any, schema: Schema, *, negated: bool) -> Expression:
     """A condition, with NOT carried down to the comparisons: so that an empty value fails both."""
     kind = node.key
     if kind == "paren":
-        return _condition(node.this, schema, negated=negated)
+        return _build_condition(node.this, schema, negated=negated)
     if kind == "not":
-        return _condition(node.this, schema, negated=not negated)
+        return _build_condition(node.this, schema, negated=not negated)
     if kind in {"and", "or"}:
-        left = _condition(node.left, schema, negated=negated)
-        right = _condition(node.right, schema, negated=negated)
+        left = _build_condition(node.left, schema, negated=negated)
+        right = _build_condition(node.right, schema, negated=negated)
         return left & right if (kind == "and") != negated else left | right
     leaf = _LEAVES.get(kind)
     if leaf is None:
@@ -204,60 +204,60 @@ def _condition(node: Any, schema: Schema, *, negated: bool) -> Expression:
     return leaf(node, schema, negated)
 
 
-def _between(node: Any, schema: Schema, negated: bool) -> Expression:
+def _build_between(node: Any, schema: Schema, negated: bool) -> Expression:
     del schema
-    name = col[_column(node.this)]
-    low, high = (_constant(node.args[end]) for end in ("low", "high"))
+    name = col[_parse_column(node.this)]
+    low, high = (_parse_constant(node.args[end]) for end in ("low", "high"))
     return (name < low) | (name > high) if negated else (name >= low) & (name <= high)
 
 
-def _null(node: Any, schema: Schema, negated: bool) -> Expression:
+def _build_null_check(node: Any, schema: Schema, negated: bool) -> Expression:
     del schema
     if node.expression.key != "null":
         raise QueryError(f"Expected IS NULL among comparisons, got {node.sql()[:80]}.")
-    empty = col[_column(node.this)].is_null()
+    empty = col[_parse_column(node.this)].is_null()
     return ~empty if negated else empty
 
 
-def _among(node: Any, schema: Schema, negated: bool) -> Expression:
+def _build_in(node: Any, schema: Schema, negated: bool) -> Expression:
     if not node.expressions:
         raise QueryError(f"Expected comparisons with constants, got {node.sql()[:80]}.")
-    name = _column(node.this)
-    found = col[name].is_in([_constant(each) for each in node.expressions])
-    return _known(name, ~found, schema) if negated else found
+    name = _parse_column(node.this)
+    found = col[name].is_in([_parse_constant(each) for each in node.expressions])
+    return _exclude_missing(name, ~found, schema) if negated else found
 
 
-def _compared(node: Any, schema: Schema, negated: bool) -> Expression:
+def _build_comparison(node: Any, schema: Schema, negated: bool) -> Expression:
     left, right, kind = node.left, node.right, node.key
     if left.key != "column":
         left, right, kind = right, left, _MIRRORED[kind]
     kind = _OPPOSITE[kind] if negated else kind
-    name = _column(left)
-    found = _SIGNS[kind](col[name], _constant(right))
-    return _known(name, found, schema) if kind == "neq" else found
+    name = _parse_column(left)
+    found = _SIGNS[kind](col[name], _parse_constant(right))
+    return _exclude_missing(name, found, schema) if kind == "neq" else found
 
 
 _LEAVES: dict[str, Callable[[Any, Schema, bool], Expression]] = {
-    "between": _between,
-    "is": _null,
-    "in": _among,
-    **dict.fromkeys(_SIGNS, _compared),
+    "between": _build_between,
+    "is": _build_null_check,
+    "in": _build_in,
+    **dict.fromkeys(_SIGNS, _build_comparison),
 }
 
 
-def _known(name: str, condition: Expression, schema: Schema) -> Expression:
+def _exclude_missing(name: str, condition: Expression, schema: Schema) -> Expression:
     """The condition, of records whose value is not empty."""
-    field = field_of(schema, name)
-    if isinstance(field, Texts) and MISSING in field.texts:
+    field = get_field(schema, name)
+    if isinstance(field, CategoryField) and MISSING in field.texts:
         return condition & ~col[name].is_null()
     return condition
 
 
-def _constant(node: Any) -> str | int | float | bool:
+def _parse_constant(node: Any) -> str | int | float | bool:
     if node.key == "boolean":
         return bool(node.this)
     if node.key == "neg":
-        value = _constant(node.this)
+        value = _parse_constant(node.this)
         if not isinstance(value, str | bool):
             return -value
     if node.key == "literal":

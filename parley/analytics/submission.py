@@ -11,28 +11,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parley.analytics.query_file import AskedQuery, QueryFile, cost_of
+from parley.analytics.query_file import QueryEntry, QueryFile, format_cost
 from parley.analytics.session import Session
-from parley.analytics.session_settings import counting_of, settings_from
+from parley.analytics.session_settings import build_counting, parse_settings
 from parley.analytics.table_one import check_is_table
-from parley.client.contract.party_protocol import strict_json
-from parley.client.contract.strict_decoding import DecodingError, as_came, facts_from, value_from
+from parley.client.contract.party_protocol import parse_strict_json
+from parley.client.contract.strict_decoding import (
+    DecodingError,
+    decode_dataclass,
+    decode_value,
+    format_received,
+)
 from parley.client.data.schema import Schema
-from parley.client.queries import query_from
-from parley.client.queries.base import Facts, QueryError
-from parley.client.queries.query_batch import MOST_QUERIES
-from parley.deploy.stream.run_queue import ANSWERS, ASKED, PAGE, SESSION
+from parley.client.queries import decode_query
+from parley.client.queries.base import QueryError, QueryFacts
+from parley.client.queries.query_batch import MAX_QUERIES
+from parley.deploy.stream.run_queue import ANSWERS_FILE, PAGE_FILE, QUERIES_FILE, SESSION_FOLDER
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.safe_io.file_writing import write_file
-from parley.safe_io.json_writing import json_text
-from parley.server.jobs.external_references import check_from_elsewhere
+from parley.safe_io.json_writing import format_json
+from parley.server.jobs.external_references import check_submission
 from parley.server.jobs.section_base import JobError
 from parley.server.rounds.transport import Transport
 
 _KEYS = {"version", "schema", "session", "plan", "batches", "table"}
-_OF_QUERY = ("name", "epsilon", "share", "law", "by_party")
+_QUERY_KEYS = ("name", "epsilon", "share", "law", "by_party")
 _SIMULATED = {"seed", "faults", "masked", "parties", "deployment", "id"}
-_MOST_BATCHES = 1000
+_MAX_BATCHES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +58,13 @@ class Submission:
         """One JSON object."""
         batches = [
             [
-                {name: getattr(each, name) for name in _OF_QUERY} | {"query": each.query.to_json()}
+                {name: getattr(each, name) for name in _QUERY_KEYS}
+                | {"query": each.query.to_json()}
                 for each in batch
             ]
             for batch in self.file.batches
         ]
-        return json_text(
+        return format_json(
             {
                 "version": 1,
                 "schema": self.schema.to_toml(),
@@ -70,7 +76,7 @@ class Submission:
         )
 
 
-def submission_from(text: str, *, own_files: bool = True) -> Submission:
+def parse_submission(text: str, *, own_files: bool = True) -> Submission:
     """The inverse, of an operator's words.
 
     Args:
@@ -80,7 +86,7 @@ def submission_from(text: str, *, own_files: bool = True) -> Submission:
         QueryError, SchemaError, WhereError: what was expected, what came.
     """
     try:
-        return _read(strict_json(text), own_files=own_files)
+        return _parse(parse_strict_json(text), own_files=own_files)
     except DecodingError as error:
         raise QueryError(str(error)) from error
     except ValueError as error:
@@ -89,41 +95,41 @@ def submission_from(text: str, *, own_files: bool = True) -> Submission:
         raise
 
 
-def _read(given: Any, *, own_files: bool) -> Submission:
-    if not isinstance(given, Mapping) or set(given) != _KEYS:
+def _parse(value: Any, *, own_files: bool) -> Submission:
+    if not isinstance(value, Mapping) or set(value) != _KEYS:
         raise QueryError(f"Expected the keys {', '.join(sorted(_KEYS))}, got others.")
-    if type(given["version"]) is not int or given["version"] != 1:
-        raise QueryError(f"Expected version 1, got {as_came(given['version'])}.")
-    if not isinstance(given["schema"], str) or not isinstance(given["plan"], bool):
+    if type(value["version"]) is not int or value["version"] != 1:
+        raise QueryError(f"Expected version 1, got {format_received(value['version'])}.")
+    if not isinstance(value["schema"], str) or not isinstance(value["plan"], bool):
         raise QueryError("Expected schema as a text and plan as true or false, got other types.")
-    session = _session(given["session"], own_files=own_files)
-    schema = Schema.from_toml(given["schema"], source="the operator's schema")
-    settings = settings_from(session)
-    relation = counting_of(settings).relation(Neighbouring(settings.neighbouring))
+    session = _check_session(value["session"], own_files=own_files)
+    schema = Schema.from_toml(value["schema"], source="the operator's schema")
+    settings = parse_settings(session)
+    relation = build_counting(settings).get_relation(Neighbouring(settings.neighbouring))
     batches = tuple(
-        tuple(map(_query, _listed(batch, MOST_QUERIES, "queries in a batch")))
-        for batch in _listed(given["batches"], _MOST_BATCHES, "batches")
+        tuple(map(_parse_query, _check_list(batch, MAX_QUERIES, "queries in a batch")))
+        for batch in _check_list(value["batches"], _MAX_BATCHES, "batches")
     )
     for batch in batches:
         for each in batch:
             each.query.check(schema, relation)
-    table = value_from(int | None, given["table"], "table")
+    table = decode_value(int | None, value["table"], "table")
     if table is not None:
         if not 0 <= table < len(batches):
             raise QueryError(
                 f"Expected table, the place of one of {len(batches)} batches, got another."
             )
         queries = [each.query for each in batches[table]]
-        check_is_table(queries, Facts(schema=schema, neighbouring=relation, records=None))
+        check_is_table(queries, QueryFacts(schema=schema, neighbouring=relation, records=None))
     file = QueryFile(session=session, batches=batches, table=table)
-    return Submission(file=file, schema=schema, plan=given["plan"])
+    return Submission(file=file, schema=schema, plan=value["plan"])
 
 
-def _session(given: Any, *, own_files: bool) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        raise QueryError(f"Expected session as an object, got {type(given).__name__}.")
-    session = {str(key).replace("-", "_"): value for key, value in given.items()}
-    settings = settings_from(session)
+def _check_session(content: Any, *, own_files: bool) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise QueryError(f"Expected session as an object, got {type(content).__name__}.")
+    session = {str(key).replace("-", "_"): value for key, value in content.items()}
+    settings = parse_settings(session)
     if wrong := sorted(_SIMULATED & settings.model_fields_set):
         raise QueryError(
             f"Expected no {wrong[0]} with a server's parties, got one: it is a simulation's, or "
@@ -133,62 +139,66 @@ def _session(given: Any, *, own_files: bool) -> dict[str, Any]:
         raise QueryError("Expected dataset, the name that parties serve the data under, got none.")
     if not own_files:
         try:
-            check_from_elsewhere(settings)
+            check_submission(settings)
         except JobError as error:
             raise QueryError(str(error)) from error
     return session
 
 
-def _listed(given: Any, most: int, name: str) -> Sequence[Any]:
-    if not isinstance(given, list) or not 1 <= len(given) <= most:
-        raise QueryError(f"Expected 1 to {most} {name}, got another number, or no list.")
-    return given
+def _check_list(value: Any, max_length: int, name: str) -> Sequence[Any]:
+    if not isinstance(value, list) or not 1 <= len(value) <= max_length:
+        raise QueryError(f"Expected 1 to {max_length} {name}, got another number, or no list.")
+    return value
 
 
-def _query(given: Any) -> AskedQuery:
-    if not isinstance(given, dict):
-        raise QueryError(f"Expected a query as an object, got {as_came(given)}.")
-    rest = dict(given)
-    asked = query_from(rest.pop("query", None))
-    return facts_from(AskedQuery, rest, query=asked, batch="")
+def _parse_query(value: Any) -> QueryEntry:
+    if not isinstance(value, dict):
+        raise QueryError(f"Expected a query as an object, got {format_received(value)}.")
+    rest = dict(value)
+    asked = decode_query(rest.pop("query", None))
+    return decode_dataclass(QueryEntry, rest, query=asked, batch="")
 
 
 class ServedQueries:
-    """What `parley.deploy.stream.run_queue.Questions` asks for."""
+    """What `parley.deploy.stream.run_queue.QueryAnswerer` asks for."""
 
     def check(self, text: str, *, own_files: bool) -> None:
         """See `Questions.check`."""
-        submission_from(text, own_files=own_files)
+        parse_submission(text, own_files=own_files)
 
     def answer(self, folder: Path, *, home: Path, transport: Transport) -> None:
         """See `Questions.answer`."""
-        asked = submission_from((folder / ASKED).read_text(encoding="utf-8"))
-        with _opened(asked, folder / SESSION, home=home, transport=transport) as session:
-            file, planned = asked.file, asked.file.planned(session)
-            batches = [] if asked.plan else list(file.answers(session, planned))
+        asked = parse_submission((folder / QUERIES_FILE).read_text(encoding="utf-8"))
+        with _open_session(
+            asked, folder / SESSION_FOLDER, home=home, transport=transport
+        ) as session:
+            file, planned = asked.file, asked.file.plan_batches(session)
+            batches = [] if asked.plan else list(file.release_batches(session, planned))
             told = {
-                "whole": cost_of(planned, session.totals.budget),
+                "whole": format_cost(planned, session.totals.budget),
                 "left": session.remaining,
                 "answers": [
                     {"name": name, **answer.to_json(), "text": str(answer)}
                     for batch in batches
                     for name, answer in batch
                 ],
-                "plans": list(file.plans(session)) if asked.plan else [],
+                "plans": list(file.format_plans(session)) if asked.plan else [],
             }
             if not asked.plan:
                 table = 0 if file.table is None else batches[file.table][0][1].ledger.index
-                session.report(folder / PAGE, table_one=table)
-        write_file(folder / ANSWERS, json_text(told) + "\n")
+                session.report(folder / PAGE_FILE, table_one=table)
+        write_file(folder / ANSWERS_FILE, format_json(told) + "\n")
 
 
-def _opened(asked: Submission, own: Path, *, home: Path, transport: Transport) -> Session:
-    if (own / "session.json").exists():
-        return Session(resume=own, transport=transport)
+def _open_session(
+    submission: Submission, folder: Path, *, home: Path, transport: Transport
+) -> Session:
+    if (folder / "session.json").exists():
+        return Session(resume=folder, transport=transport)
     return Session(
         deployment=str(home),
-        schema=asked.schema,
-        out=own,
+        schema=submission.schema,
+        out=folder,
         transport=transport,
-        **asked.file.session,
+        **submission.file.session,
     )

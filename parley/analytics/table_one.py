@@ -15,35 +15,35 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from parley.analytics.backends import terms_of
+from parley.analytics.backends import build_terms
 from parley.analytics.session_settings import Settings
-from parley.client.contract.strict_decoding import facts_from
-from parley.client.data.raw_party_block import Texts, field_of, fields_of
+from parley.client.contract.strict_decoding import decode_dataclass
+from parley.client.data.raw_party_block import CategoryField, get_field, list_fields
 from parley.client.data.schema import Schema
 from parley.client.queries.base import (
     ColumnQuery,
-    Facts,
     Query,
     QueryError,
-    groups_of,
-    texts_of,
+    QueryFacts,
+    build_group_cells,
+    get_categories,
 )
 from parley.client.queries.count_queries import Count, Histogram
 from parley.client.queries.filters import Expression
-from parley.client.queries.moments import Variance, public_size
+from parley.client.queries.moments import Variance, is_size_public
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.query_batch import MOST_QUERIES
-from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.client.queries.query_batch import MAX_QUERIES
+from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.server.planning.query_planner import PlannedBatch, plan_batch
-from parley.server.planning.session_terms import QUERY_LAWS, Terms
+from parley.server.planning.session_terms import QUERY_LAWS, SessionTerms
 
 KIND = "table-one"
 """Its name as a query of a file."""
-MOST_GROUPS = 12
-WORST = 0.1
+MAX_GROUPS = 12
+MAX_ERROR = 0.1
 """Of a range, or of a group's records: an expected error beyond it is no table."""
-_TURNS = 12
+_MAX_ITERATIONS = 12
 _QUARTILES = (0.25, 0.5, 0.75)
 
 
@@ -52,7 +52,7 @@ _KEYS: dict[str, Any] = {"name": "table one", "columns": [], "by": [], "epsilon"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class TableOneQuery:
     """A `[[query]]` that is a table one.
 
     Attributes:
@@ -68,14 +68,14 @@ class Asked:
     where: Expression | None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], where: Expression | None) -> Asked:
+    def from_keys(cls, keys: Mapping[str, Any], where: Expression | None) -> TableOneQuery:
         """From its keys, those that differ from their defaults.
 
         Raises:
             DecodingError: a key or type that is none.
             QueryError: no price, or several columns of groups.
         """
-        asked = facts_from(cls, {**_KEYS, **given}, where=where)
+        asked = decode_dataclass(cls, {**_KEYS, **keys}, where=where)
         if asked.epsilon is None:
             raise QueryError("Expected epsilon, what the table one costs, got none.")
         if len(asked.by) > 1:
@@ -85,7 +85,7 @@ class Asked:
             )
         return asked
 
-    def batch(
+    def build_batch(
         self, schema: Schema, settings: Settings
     ) -> tuple[str, Sequence[tuple[Query, float]]]:
         """The law, and the queries with their shares, of a session with these settings.
@@ -95,15 +95,15 @@ class Asked:
         """
         # What is shared out does not depend on who takes part: as if one record of one party.
         alone = settings.model_copy(update={"min_survivors": None, "corrupt": None})
-        terms = terms_of(alone, schema=schema, sizes=[1], names=["one"], noise_point="server")
-        columns = _columns(self.columns, self.by, schema)
-        queries = _queries(columns, self.by, self.where, terms.facts)
+        terms = build_terms(alone, schema=schema, sizes=[1], names=["one"], noise_point="server")
+        columns = _choose_columns(self.columns, self.by, schema)
+        queries = _build_queries(columns, self.by, self.where, terms.facts)
         epsilon = float(self.epsilon or 0.0)
-        law, shares = even_shares(queries, terms, epsilon=epsilon, law=settings.law)
+        law, shares = balance_shares(queries, terms, epsilon=epsilon, law=settings.law)
         return law, list(zip(queries, shares, strict=True))
 
 
-def expected(planned: PlannedBatch, facts: Facts, *, epsilon: float) -> str:
+def format_expected_errors(planned: PlannedBatch, facts: QueryFacts, *, epsilon: float) -> str:
     """What every figure is expected to be off by, in words; empty where N is private.
 
     Raises:
@@ -111,14 +111,15 @@ def expected(planned: PlannedBatch, facts: Facts, *, epsilon: float) -> str:
     """
     if facts.records is None:
         return ""
-    error = max(relative_errors(planned, facts))
-    if error > WORST:
-        groups = groups_of(facts.schema, planned.batch.queries[-1].by).count
+    error = max(compute_relative_errors(planned, facts))
+    if error > MAX_ERROR:
+        groups = build_group_cells(facts.schema, planned.batch.queries[-1].by).count
         raise QueryError(
-            f"Expected a larger epsilon for this table, got {as_written(epsilon)}: each figure "
+            f"Expected a larger epsilon for this table, got {format_exact(epsilon)}: each figure "
             f"would be off by some {100 * error:,.0f} % of its column's range, or of its "
             f"group's {facts.records // groups:,} records (if groups are of one size). About "
-            f"{shown_up(epsilon * error / WORST, 2)} would make that {100 * WORST:g} %; fewer "
+            f"{format_rounded_up(epsilon * error / MAX_ERROR, 2)} would make that "
+            f"{100 * MAX_ERROR:g} %; fewer "
             "columns or groups, or more records, help too. Nothing was charged."
         )
     return (
@@ -127,7 +128,7 @@ def expected(planned: PlannedBatch, facts: Facts, *, epsilon: float) -> str:
     )
 
 
-def check_is_table(queries: Sequence[Query], facts: Facts) -> None:
+def check_is_table(queries: Sequence[Query], facts: QueryFacts) -> None:
     """Refuses what no table one asks.
 
     Raises:
@@ -135,49 +136,49 @@ def check_is_table(queries: Sequence[Query], facts: Facts) -> None:
     """
     columns = dict.fromkeys(each.column for each in queries if isinstance(each, ColumnQuery))
     first = queries[0]
-    if list(queries) != _queries(list(columns), first.by, first.where, facts):
+    if list(queries) != _build_queries(list(columns), first.by, first.where, facts):
         raise QueryError("Expected the queries of a table one in their order, got others.")
 
 
-def _columns(named: Sequence[str], by: Sequence[str], schema: Schema) -> Sequence[str]:
-    if by and (count := len(texts_of(schema, by[0]))) > MOST_GROUPS:
+def _choose_columns(names: Sequence[str], by: Sequence[str], schema: Schema) -> Sequence[str]:
+    if by and (count := len(get_categories(schema, by[0]))) > MAX_GROUPS:
         raise QueryError(
-            f"Expected groups of at most {MOST_GROUPS} categories, got {by[0]!r} with {count}: a "
+            f"Expected groups of at most {MAX_GROUPS} categories, got {by[0]!r} with {count}: a "
             "table has a column for each."
         )
-    if not named:
-        return [name for name in fields_of(schema) if name not in by]
-    if len(set(named)) < len(named) or set(by) & set(named):
+    if not names:
+        return [name for name in list_fields(schema) if name not in by]
+    if len(set(names)) < len(names) or set(by) & set(names):
         raise QueryError(
-            f"Expected columns once each, and not the one of the groups, got {', '.join(named)}."
+            f"Expected columns once each, and not the one of the groups, got {', '.join(names)}."
         )
-    return named
+    return names
 
 
-def _queries(
-    columns: Sequence[str], by: tuple[str, ...], where: Expression | None, facts: Facts
+def _build_queries(
+    columns: Sequence[str], by: tuple[str, ...], where: Expression | None, facts: QueryFacts
 ) -> list[Query]:
     """Of the groups first, then of the columns in their order."""
     of: Mapping[str, Any] = {"by": by, "where": where}
     queries: list[Query] = []
-    if not public_size(counted := Count(**of), facts.neighbouring):
+    if not is_size_public(counted := Count(**of), facts.neighbouring):
         queries.append(counted)
     for name in columns:
-        if isinstance(field_of(facts.schema, name), Texts):
+        if isinstance(get_field(facts.schema, name), CategoryField):
             queries.append(Histogram(column=name, **of))
         else:
             queries.append(Variance(column=name, **of))
             queries.append(Quantiles(column=name, quantiles=_QUARTILES, **of))
-    if not 1 <= len(queries) <= MOST_QUERIES:
+    if not 1 <= len(queries) <= MAX_QUERIES:
         raise QueryError(
-            f"Expected columns for 1 to {MOST_QUERIES} queries, one of categories and two of "
+            f"Expected columns for 1 to {MAX_QUERIES} queries, one of categories and two of "
             f"numbers, got {len(queries)}: name fewer columns."
         )
     return queries
 
 
-def even_shares(
-    queries: Sequence[Query], terms: Terms, *, epsilon: float, law: str
+def balance_shares(
+    queries: Sequence[Query], terms: SessionTerms, *, epsilon: float, law: str
 ) -> tuple[str, list[float]]:
     """The law with the least error that is the same for all, and each query's share under it.
 
@@ -190,13 +191,13 @@ def even_shares(
     planned_as = partial(plan_batch, queries, terms, epsilon=epsilon, run_id="table-one", number=1)
     for name in QUERY_LAWS if law == "auto" else (law,):
         shares = [1 / len(queries)] * len(queries)
-        for _ in range(_TURNS):
+        for _ in range(_MAX_ITERATIONS):
             try:
                 planned = planned_as(law=name, shares=shares)
             except CalibrationError as error:
                 refused.append(error)
                 break
-            errors = relative_errors(planned, terms.facts)
+            errors = compute_relative_errors(planned, terms.facts)
             found.append((max(errors), name, shares))
             turned = [
                 share * error ** (1 / QUERY_LAWS[name].power)
@@ -208,11 +209,11 @@ def even_shares(
     return min(found)[1:]
 
 
-def relative_errors(planned: PlannedBatch, facts: Facts) -> list[float]:
+def compute_relative_errors(planned: PlannedBatch, facts: QueryFacts) -> list[float]:
     """What each query is expected to be off by, in parts of what is read.
 
     Of a column's range for a mean, else of the records of a group, as if all were of one size.
     Where N is private, as if there were one record.
     """
-    errors = zip(planned.batch.queries, planned.errors(facts), strict=True)
-    return [max(error, 1e-300) * query.relative(facts) for query, error in errors]
+    errors = zip(planned.batch.queries, planned.compute_errors(facts), strict=True)
+    return [max(error, 1e-300) * query.get_error_scale(facts) for query, error in errors]

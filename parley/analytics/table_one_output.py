@@ -12,12 +12,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.analytics.answer import BEYOND, shown_number
-from parley.client.queries.base import key_of
-from parley.privacy.accounting.rounding import as_written
+from parley.analytics.answer import UNIT_LIMITS, format_to_width
+from parley.client.queries.base import get_answer_key
+from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Adversary, Unit
-from parley.privacy.estimation.noise_intervals import Reach, possible, ratio_interval
-from parley.safe_io.csv_writing import csv_text
+from parley.privacy.estimation.noise_intervals import (
+    CellNoise,
+    clip_to_possible,
+    compute_ratio_interval,
+)
+from parley.safe_io.csv_writing import format_csv
 
 _QUARTILES = ("lower quartile", "median", "upper quartile")
 _LINES = (
@@ -31,7 +35,7 @@ _WHOLE = 10.0
 """Width of an interval whose numbers are shown without decimals, as those of counts are."""
 
 
-class Figure(NamedTuple):
+class TableFigure(NamedTuple):
     """One figure, a line of the CSV; NaN where there are too few records for its ε.
 
     Attributes:
@@ -64,17 +68,17 @@ class TableOne:
         facts: one of its answers as JSON has it: what all of them together cost.
     """
 
-    figures: tuple[Figure, ...]
+    figures: tuple[TableFigure, ...]
     groups: tuple[str, ...]
     by: str
     facts: dict[str, Any]
 
     @classmethod
-    def of(cls, answers: Sequence[dict[str, Any]]) -> Self:
+    def from_answers(cls, answers: Sequence[dict[str, Any]]) -> Self:
         """The table that a batch's answers make, each as `Answer.to_json` has it."""
         first, by = answers[0], answers[0]["query"]["by"]
-        groups = tuple(first["table"][key_of(by[0])]) if by else ("all",)
-        figures = tuple(_figures(answers, groups))
+        groups = tuple(first["table"][get_answer_key(by[0])]) if by else ("all",)
+        figures = tuple(_list_figures(answers, groups))
         return cls(figures=figures, groups=groups, by=by[0] if by else "", facts=first)
 
     @property
@@ -82,8 +86,8 @@ class TableOne:
         """What the whole table cost: unit, relation, against whom."""
         facts, budget = self.facts, self.facts["budget"]
         return (
-            f"Table one: ε = {as_written(facts['epsilon'])} for the whole table at δ = "
-            f"{as_written(budget['delta'])} ({budget['unit']}, {budget['neighbouring']}; against "
+            f"Table one: ε = {format_exact(facts['epsilon'])} for the whole table at δ = "
+            f"{format_exact(budget['delta'])} ({budget['unit']}, {budget['neighbouring']}; against "
             f"{Adversary(facts['against']).short})"
         )
 
@@ -96,7 +100,7 @@ class TableOne:
     @property
     def rows(self) -> list[Row]:
         """Under each other as papers have them."""
-        found: dict[tuple[str, str], dict[tuple[str, str], Figure]] = {}
+        found: dict[tuple[str, str], dict[tuple[str, str], TableFigure]] = {}
         for each in self.figures:
             own = found.setdefault((each.column, each.category), {})
             own[each.group, each.statistic] = each
@@ -109,14 +113,19 @@ class TableOne:
                     rows.append(Row(label=f"{column}, {name}"))
                 label = f"  {category}" if category else f"{column}, {name}".removeprefix(", ")
                 cells = ([own[group, each] for each in statistics] for group in self.shown)
-                rows.append(Row(label=label, cells=tuple(self._cell(form, each) for each in cells)))
+                rows.append(
+                    Row(label=label, cells=tuple(self._format_cell(form, each) for each in cells))
+                )
                 last = column
         return rows
 
-    def _cell(self, form: str, figures: Sequence[Figure]) -> tuple[str, str]:
+    def _format_cell(self, form: str, figures: Sequence[TableFigure]) -> tuple[str, str]:
         """Values in one cell, and below them their intervals."""
         shown = [
-            [shown_number(number, self._widths[_kind(each)]) for number in each[-3:]]
+            [
+                format_to_width(number, self._widths[_get_rounding_group(each)])
+                for number in each[-3:]
+            ]
             for each in figures
         ]
         return (
@@ -130,7 +139,7 @@ class TableOne:
         found: dict[tuple[str, str], list[float]] = {}
         for each in self.figures:
             width = _WHOLE if each.statistic == "n" else each.high - each.low
-            found.setdefault(_kind(each), []).extend([width] if width > 0 else [])
+            found.setdefault(_get_rounding_group(each), []).extend([width] if width > 0 else [])
         return {kind: median(widths) if widths else 0.1 for kind, widths in found.items()}
 
     @property
@@ -157,8 +166,8 @@ class TableOne:
             )
         if facts["assumptions"]:
             said.append(f"Assuming: {'; '.join(facts['assumptions'])}.")
-        if unit in BEYOND:
-            said.append(f"{BEYOND[unit]}.")
+        if unit in UNIT_LIMITS:
+            said.append(f"{UNIT_LIMITS[unit]}.")
         if facts["seeded"]:
             said.append("The noise is seeded: repeatable, and it protects nobody.")
         return said
@@ -185,55 +194,59 @@ class TableOne:
         rows = (
             [*each[:4], *("" if math.isnan(x) else x for x in each[4:])] for each in self.figures
         )
-        return csv_text(Figure._fields, rows, note=self.head)
+        return format_csv(TableFigure._fields, rows, note=self.head)
 
 
-def _kind(figure: Figure) -> tuple[str, str]:
+def _get_rounding_group(figure: TableFigure) -> tuple[str, str]:
     """What is rounded alike: a column's quantiles, its percentages, ….
 
-    >>> _kind(Figure("age", "", "all", "lower quartile", 35.0, 34.0, 36.0))
+    >>> _get_rounding_group(TableFigure("age", "", "all", "lower quartile", 35.0, 34.0, 36.0))
     ('age', 'quartile')
     """
     quartile = figure.statistic in _QUARTILES
     return figure.column, "quartile" if quartile else figure.statistic
 
 
-def _figures(answers: Sequence[dict[str, Any]], groups: Sequence[str]) -> Iterator[Figure]:
+def _list_figures(
+    answers: Sequence[dict[str, Any]], groups: Sequence[str]
+) -> Iterator[TableFigure]:
     """Group by group and cell by cell, in the answers' order."""
     first, *others = answers
     asked = first["query"]
     if "column" not in asked:
-        sizes, noise = _values(first["table"]), float(first["scale"])
+        sizes, noise = _to_array(first["table"]), float(first["scale"])
     else:  # the number of all records is public
         others, noise = list(answers), 0.0
         sizes = np.full((1, 3), float(first["records"]))
     for group, ends in zip(groups, sizes.tolist(), strict=True):
-        yield Figure("", "", group, "n", *_cut(ends))
+        yield TableFigure("", "", group, "n", *_clip_to_possible(ends))
     for each in others:
         column = each["query"]["column"]
-        ends = _values(each["table"]).reshape(len(groups), -1, 3)
-        texts, mean = each["table"].get(key_of(column)), each.get("beside", {}).get("mean")
+        ends = _to_array(each["table"]).reshape(len(groups), -1, 3)
+        texts, mean = each["table"].get(get_answer_key(column)), each.get("beside", {}).get("mean")
         for place, group in enumerate(groups):
             rows = ends[place].tolist()
             if texts is not None:  # those of each group in turn
                 for text, row in zip(texts, rows, strict=False):
-                    yield Figure(column, text, group, "n", *_cut(row))
-                    share = _percentage(row, sizes[place][0], float(each["scale"]), noise, first)
-                    yield Figure(column, text, group, "%", *share)
+                    yield TableFigure(column, text, group, "n", *_clip_to_possible(row))
+                    share = _compute_percentage(
+                        row, sizes[place][0], float(each["scale"]), noise, first
+                    )
+                    yield TableFigure(column, text, group, "%", *share)
             elif mean is not None:
-                yield Figure(column, "", group, "mean", *_values(mean)[place].tolist())
-                yield Figure(column, "", group, "sd", *np.sqrt(rows[0]).tolist())
+                yield TableFigure(column, "", group, "mean", *_to_array(mean)[place].tolist())
+                yield TableFigure(column, "", group, "sd", *np.sqrt(rows[0]).tolist())
             else:
                 for name, row in zip(_QUARTILES, rows, strict=True):
-                    yield Figure(column, "", group, name, *row)
+                    yield TableFigure(column, "", group, name, *row)
 
 
-def _values(table: dict[str, Any]) -> NDArray[np.float64]:
+def _to_array(table: dict[str, Any]) -> NDArray[np.float64]:
     """`[rows, 3]` value, low, high; NaN where JSON has none."""
     return np.array([table[end] for end in ("value", "low", "high")], dtype=np.float64).T
 
 
-def _percentage(
+def _compute_percentage(
     row: Sequence[float], size: float, scale: float, noise: float, facts: dict[str, Any]
 ) -> tuple[float, float, float]:
     """A noisy count out of a group's, and Fieller's interval; out of N where that is public.
@@ -243,15 +256,17 @@ def _percentage(
     """
     ends: Sequence[float]
     if noise:
-        tail = Reach.of(facts["law"], scale=1.0).ratio_tail(scale, noise)
-        ends = [float(end) for end in ratio_interval(row[0], size, tail, 0.05)]
+        tail = CellNoise.from_law(facts["law"], scale=1.0).build_ratio_tail(scale, noise)
+        ends = [float(end) for end in compute_ratio_interval(row[0], size, tail, 0.05)]
     else:
         ends = [end / size for end in row[1:]]
     if math.isnan(ends[0]):
         return math.nan, math.nan, math.nan
-    return _cut([100 * end for end in (row[0] / size, *ends)], most=100.0)
+    return _clip_to_possible([100 * end for end in (row[0] / size, *ends)], upper_limit=100.0)
 
 
-def _cut(row: Sequence[float], most: float = math.inf) -> tuple[float, float, float]:
-    value, low, high = possible(*np.array(row, dtype=np.float64), most=most)
+def _clip_to_possible(
+    row: Sequence[float], upper_limit: float = math.inf
+) -> tuple[float, float, float]:
+    value, low, high = clip_to_possible(*np.array(row, dtype=np.float64), maximum=upper_limit)
     return float(value), float(low), float(high)

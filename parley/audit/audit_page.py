@@ -12,24 +12,24 @@ from pathlib import Path
 import vl_convert
 from markupsafe import Markup
 
-from parley.audit.verdict_text import bound_text, claim_text, verdict_text
+from parley.audit.verdict_text import format_bound, format_claim, format_verdict
 from parley.report.components import write_page
-from parley.report.vega_lite import Spec, layer, nominal, quantitative
+from parley.report.vega_lite import Spec, build_layer, build_nominal, build_quantitative
 from parley.safe_io.file_writing import write_file
-from parley.safe_io.json_writing import json_text
-from parley.simulations.audit.audit_results import AuditReport, combined
+from parley.safe_io.json_writing import format_json
+from parley.simulations.audit.audit_results import AuditReport, combine_verdicts
 
 _CLAIM, _FREE, _ASSUMED, _CEILING = "#b2541f", "#0b6b66", "#8fc4bf", "#1b1f24"
-_LEAST = 1e-4
+_MIN_RATE = 1e-4
 """Of a rate on the right: what fewer trials cannot show is left out."""
 
 
 def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
     """Write both files into a folder, which is made, and return the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
-    verdict = combined([each.verdict for each in reports])
+    verdict = combine_verdicts([each.verdict for each in reports])
     whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}
-    write_file(folder / "audit.json", f"{json_text(whole, indent=2)}\n")
+    write_file(folder / "audit.json", f"{format_json(whole, indent=2)}\n")
     return write_page(
         folder / "audit.html",
         "audit.html.j2",
@@ -37,14 +37,18 @@ def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
         verdict=verdict,
         audits=[
             {
-                "claim": claim_text(each),
+                "claim": format_claim(each),
                 "verdict": each.verdict,
                 "confidence": f"{100 * each.confidence:g} %",
                 # Of numbers and of names in tables of ours: drawn by vl-convert, which escapes.
-                "figure": Markup(figure_svg(each)),  # noqa: S704
+                "figure": Markup(build_figure_svg(each)),  # noqa: S704
                 "changed": each.environment["changed"],
                 "rows": [
-                    {"result": result, "bound": bound_text(result), "verdict": verdict_text(result)}
+                    {
+                        "result": result,
+                        "bound": format_bound(result),
+                        "verdict": format_verdict(result),
+                    }
                     for result in each.results
                 ],
             }
@@ -53,17 +57,17 @@ def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
     )
 
 
-def figure_svg(report: AuditReport) -> str:
+def build_figure_svg(report: AuditReport) -> str:
     """An `<svg>` of one audited guarantee."""
     chart = {
-        "hconcat": [_bounds(report), _rates(report)],
+        "hconcat": [_build_bounds_chart(report), _build_rates_chart(report)],
         "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}},
         "config": {"background": "transparent", "font": "sans-serif"},
     }
     return str(vl_convert.vegalite_to_svg(chart))
 
 
-def _bounds(report: AuditReport) -> Spec:
+def _build_bounds_chart(report: AuditReport) -> Spec:
     """A bar for each bound, the claim as a line, the ceiling of so many trials as a tick."""
     most = max(report.claim.epsilon, *(each.epsilon_lower or 0.0 for each in report.results))
     rows = [
@@ -77,19 +81,19 @@ def _bounds(report: AuditReport) -> Spec:
         for each in report.results
         if each.epsilon_lower is not None
     ]
-    y = nominal("name", title=None, sort=[row["name"] for row in rows])
-    x = quantitative("epsilon", title="ε, lower bound (tick: ceiling of so many trials)")
+    y = build_nominal("name", title=None, sort=[row["name"] for row in rows])
+    x = build_quantitative("epsilon", title="ε, lower bound (tick: ceiling of so many trials)")
     shades = {"domain": ["nothing", "a curve or a law"], "range": [_FREE, _ASSUMED]}
     top = {"orient": "top"}
-    assumes = nominal("assumes", title="assumes", scale=shades, legend=top)
+    assumes = build_nominal("assumes", title="assumes", scale=shades, legend=top)
     bounded = [row for row in rows if row["ceiling"] is not None]
-    ceiling = {"x": quantitative("ceiling"), "y": y}
-    claimed, line = {"epsilon": report.claim.epsilon}, {"x": quantitative("epsilon")}
+    ceiling = {"x": build_quantitative("ceiling"), "y": y}
+    claimed, line = {"epsilon": report.claim.epsilon}, {"x": build_quantitative("epsilon")}
     return {
         "layer": [
-            layer(rows, "bar", {"x": x, "y": y, "color": assumes}),
-            layer(bounded, "tick", ceiling, color=_CEILING, thickness=2),
-            layer([claimed], "rule", line, color=_CLAIM, strokeDash=(6, 4), size=2),
+            build_layer(rows, "bar", {"x": x, "y": y, "color": assumes}),
+            build_layer(bounded, "tick", ceiling, color=_CEILING, thickness=2),
+            build_layer([claimed], "rule", line, color=_CLAIM, strokeDash=(6, 4), size=2),
         ],
         "width": 320,
         "height": max(120, 26 * len(rows)),
@@ -97,28 +101,28 @@ def _bounds(report: AuditReport) -> Spec:
     }
 
 
-def _rates(report: AuditReport) -> Spec:
+def _build_rates_chart(report: AuditReport) -> Spec:
     """Empirical error rates of each attack: on or above the claimed curve, unless it is refuted."""
     rows = [
         {"curve": name, "fpr": positives, "fnr": negatives, "order": at}
         for name, points in (("claimed", report.claimed_curve), *report.roc.items())
         for at, (positives, negatives) in enumerate(points)
-        if min(positives, negatives) >= _LEAST
+        if min(positives, negatives) >= _MIN_RATE
     ]
     names = ["claimed", *report.roc]
     colours = [_CLAIM, _FREE, "#4a6fa5", "#8a5aa0", "#6a727b"][: len(names)]
     dashes = [(6, 4), *[(1, 0)] * len(report.roc)]
-    scale = {"type": "log", "domain": [_LEAST, 1], "clamp": True}
+    scale = {"type": "log", "domain": [_MIN_RATE, 1], "clamp": True}
     ticks = {"grid": False, "values": [1e-4, 1e-3, 1e-2, 0.1, 1], "format": "~g"}
     colour = {"title": None, "scale": {"domain": names, "range": colours}}
     encoding = {
-        "x": quantitative("fpr", scale=scale, title="false positives", axis=ticks),
-        "y": quantitative("fnr", scale=scale, title="false negatives", axis=ticks),
-        "order": quantitative("order"),
-        "color": nominal("curve", **colour, legend={"orient": "top"}),
-        "strokeDash": nominal("curve", legend=None, scale={"domain": names, "range": dashes}),
+        "x": build_quantitative("fpr", scale=scale, title="false positives", axis=ticks),
+        "y": build_quantitative("fnr", scale=scale, title="false negatives", axis=ticks),
+        "order": build_quantitative("order"),
+        "color": build_nominal("curve", **colour, legend={"orient": "top"}),
+        "strokeDash": build_nominal("curve", legend=None, scale={"domain": names, "range": dashes}),
     }
-    return layer(rows, "line", encoding, clip=True) | {
+    return build_layer(rows, "line", encoding, clip=True) | {
         "width": 280,
         "height": 220,
         "title": "Error rates, and the least that is claimed",

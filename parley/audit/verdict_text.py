@@ -4,41 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
+from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
 from parley.privacy.accounting.threat_model import Adversary
 from parley.simulations.audit.audit_results import AuditReport, AuditResult
 
 _ROW = "{:<11}{:<12}{:>11}  {:<12}{:>9}  {}"
 
 
-def claim_text(report: AuditReport) -> str:
+def format_claim(report: AuditReport) -> str:
     """The claim in a line: ε, δ, unit, relation, law, rounds, and against whom."""
     claim = report.claim
     against = Adversary(claim.against).short
     releases = "1 release" if claim.rounds == 1 else f"{claim.rounds} releases"
     return (
-        f"ε = {shown_up(claim.epsilon, 4)} at δ = {as_written(claim.delta)} ({claim.unit}, "
+        f"ε = {format_rounded_up(claim.epsilon, 4)} at δ = {format_exact(claim.delta)} "
+        f"({claim.unit}, "
         f"{claim.neighbouring}, against {against}), {claim.law}, {claim.release}, "
         f"{releases}, by the {claim.accountant} account"
     )
 
 
-def bound_text(result: AuditResult) -> str:
+def format_bound(result: AuditResult) -> str:
     """A bound, cut and never rounded up; a dash where the method gives none."""
-    return "–" if result.epsilon_lower is None else shown_down(result.epsilon_lower, 4)
+    return "–" if result.epsilon_lower is None else format_rounded_down(result.epsilon_lower, 4)
 
 
-def verdict_text(result: AuditResult) -> str:
+def format_verdict(result: AuditResult) -> str:
     """Whether one result contradicts the claim."""
     if not result.refuted:
         return ""
     return "REFUTED, confirmed" if result.confirmed else "exceeded, not confirmed"
 
 
-def lines_of(report: AuditReport) -> Iterator[str]:
+def format_report(report: AuditReport) -> Iterator[str]:
     """The lines that the terminal shows of one audited guarantee."""
     confidence = f"{100 * report.confidence:g} %"
-    yield f"claim  {claim_text(report)}"
+    yield f"claim  {format_claim(report)}"
     yield _ROW.format("attack", "method", "trials", "ε at least", "of claim", f"({confidence})")
     for result in report.results:
         share = "" if result.fraction_of_claim is None else f"{result.fraction_of_claim:.3f}"
@@ -46,16 +47,16 @@ def lines_of(report: AuditReport) -> Iterator[str]:
         if result.noise_scale:
             low, high = result.noise_scale
             words.append(f"noise {low:.4f}–{high:.4f} of the claimed")
-        words += [result.note, verdict_text(result)]
+        words += [result.note, format_verdict(result)]
         yield _ROW.format(
             result.attack,
             result.method,
             f"{result.trials_in + result.trials_threshold:,}",
-            bound_text(result),
+            format_bound(result),
             share,
             "; ".join(word for word in words if word),
         ).rstrip()
-    yield from _stands_in(report)
+    yield from _list_substitutions(report)
     first = report.results[0]
     reach = ""
     if first.reach is not None:
@@ -67,13 +68,14 @@ def lines_of(report: AuditReport) -> Iterator[str]:
     ceiling = report.environment["ceiling_of_trials"]
     if ceiling <= report.claim.epsilon:
         yield (
-            f"So few trials certify ε = {shown_down(ceiling, 4)} without an assumption, at most: "
+            f"So few trials certify ε = {format_rounded_down(ceiling, 4)} without an assumption, "
+            "at most: "
             "they cannot refute this claim. Ask for more --trials."
         )
     yield ""
 
 
-def _stands_in(report: AuditReport) -> Iterator[str]:
+def _list_substitutions(report: AuditReport) -> Iterator[str]:
     """A line where another model than the job's was run."""
     for change in report.environment.get("changed", ()):
         if change.startswith("model.kind = "):

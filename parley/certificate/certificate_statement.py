@@ -15,22 +15,22 @@ from typing import Any, Literal
 from pydantic import Field
 
 from parley.privacy.accounting.threat_model import Adversary, Neighbouring, Unit
-from parley.privacy.ledger.hash_chain import canonical_json
-from parley.safe_io.json_writing import json_text
-from parley.secure_agg.primitives import sign, signing_public, verifies
-from parley.server.records.guarantee_facts import AdversaryAccount, FoundOf
-from parley.server.records.json_record import Facts, FactsError
+from parley.privacy.ledger.hash_chain import encode_canonical_json
+from parley.safe_io.json_writing import format_json
+from parley.secure_agg.primitives import derive_signing_public_key, is_valid_signature, sign
+from parley.server.records.guarantee_facts import AdversaryAccount, AttackerRate
+from parley.server.records.json_record import JsonRecord, JsonRecordError
 from parley.server.records.run_summary import LedgerHead
 
 _TAG = b"parley-certificate-1\x00"
-_LARGEST = 1 << 22
+_MAX_BYTES = 1 << 22
 
 
 class CertificateError(ValueError):
     """A certificate that cannot be made, or one that does not hold."""
 
 
-class CertifiedGuarantee(Facts):
+class CertifiedGuarantee(JsonRecord):
     """What one unit was charged.
 
     Attributes:
@@ -49,10 +49,10 @@ class CertifiedGuarantee(Facts):
     spent: dict[str, Any]
     accounts: tuple[AdversaryAccount, ...]
     assumptions: tuple[str, ...]
-    found: tuple[FoundOf, ...] | None = None
+    found: tuple[AttackerRate, ...] | None = None
 
 
-class Statement(Facts):
+class CertificateStatement(JsonRecord):
     """What is certified of a run.
 
     Attributes:
@@ -75,51 +75,51 @@ class Statement(Facts):
     ledger_head: LedgerHead
     guarantees: tuple[CertifiedGuarantee, ...] = Field(min_length=1)
 
-    def message(self) -> bytes:
+    def encode_message(self) -> bytes:
         """What is signed."""
-        return _TAG + canonical_json(self.to_json()).encode("ascii")
+        return _TAG + encode_canonical_json(self.to_json()).encode("ascii")
 
 
-class Certificate(Facts):
+class SignedCertificate(JsonRecord):
     """A statement, who signs it (an Ed25519 public key), and the signature, in hex."""
 
-    statement: Statement
+    statement: CertificateStatement
     signer: str = Field(pattern=r"^[0-9a-f]{64}$")
     signature: str = Field(pattern=r"^[0-9a-f]{128}$")
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """The file."""
-        return json_text(self.to_json(), indent=2) + "\n"
+        return format_json(self.to_json(), indent=2) + "\n"
 
 
-def signed(statement: Statement, private: bytes) -> Certificate:
+def sign_statement(statement: CertificateStatement, private: bytes) -> SignedCertificate:
     """The statement under a signature by an Ed25519 key of 32 bytes."""
-    return Certificate(
+    return SignedCertificate(
         statement=statement,
-        signer=signing_public(private).hex(),
-        signature=sign(private, statement.message()).hex(),
+        signer=derive_signing_public_key(private).hex(),
+        signature=sign(private, statement.encode_message()).hex(),
     )
 
 
-def parse_certificate(content: bytes, where: object) -> Certificate:
+def parse_certificate(content: bytes, where: object) -> SignedCertificate:
     """The certificate in a file, its signature verified by the key that it names.
 
     Raises:
         CertificateError: it is none, another version's, or any byte of it was changed.
     """
-    if len(content) > _LARGEST:
+    if len(content) > _MAX_BYTES:
         raise CertificateError(f"{where}: Expected a certificate, got {len(content)} bytes.")
     try:
-        certificate = Certificate.parse(content.decode("utf-8"), where)
-    except (FactsError, UnicodeDecodeError) as error:
+        certificate = SignedCertificate.parse(content.decode("utf-8"), where)
+    except (JsonRecordError, UnicodeDecodeError) as error:
         raise CertificateError(f"{where}: no certificate of this version: {error}") from error
-    if certificate.text().encode("utf-8") != content:
+    if certificate.to_text().encode("utf-8") != content:
         raise CertificateError(
             f"{where}: Expected the text that Parley writes of it, got one that differs: it "
             "was changed."
         )
     public, signature = bytes.fromhex(certificate.signer), bytes.fromhex(certificate.signature)
-    if not verifies(public, signature, certificate.statement.message()):
+    if not is_valid_signature(public, signature, certificate.statement.encode_message()):
         raise CertificateError(
             f"{where}: Expected a signature by key {certificate.signer}, got another: "
             "the certificate was changed, or another key signed it."

@@ -9,29 +9,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from parley.certificate.certificate_statement import (
-    Certificate,
     CertificateError,
+    CertificateStatement,
     CertifiedGuarantee,
-    Statement,
-    signed,
+    SignedCertificate,
+    sign_statement,
 )
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.rounding import as_written
+from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.ledger.hash_chain import Head
+from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.recorded_entries import EntryState
-from parley.safe_io.file_reading import LARGEST_MODEL, opened
+from parley.safe_io.file_reading import MAX_MODEL_BYTES, open_regular_file
 from parley.server.records import guarantee_text
 from parley.server.records.guarantee_facts import GuaranteeSummary
-from parley.server.records.guarantees import found_of_groups
-from parley.server.records.run_folder import RunFolder, ledger_of
+from parley.server.records.guarantees import compute_attacker_rates
+from parley.server.records.run_folder import RunFolder, locate_ledger
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_summary import LedgerHead, RunSummary
 from parley.version import __version__
 
 
-def signing_key(path: Path) -> bytes:
+def load_signing_key(path: Path) -> bytes:
     """The Ed25519 key in a file (64 hex digits), made where there is none, readable by its owner.
 
     Raises:
@@ -55,39 +55,39 @@ def signing_key(path: Path) -> bytes:
     return private
 
 
-def digest_of(path: Path) -> str:
+def compute_file_digest(path: Path) -> str:
     """SHA-256 of a file, in hex."""
     try:
-        with opened(path, largest=LARGEST_MODEL) as file:
+        with open_regular_file(path, max_bytes=MAX_MODEL_BYTES) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError as error:
         raise CertificateError(f"Expected {path.name} in {path.parent}, got none.") from error
 
 
-def charged(place: str | Path, run_id: str, head: LedgerHead) -> dict[Unit, Composition]:
+def load_charges(ledger_path: str | Path, run_id: str, head: LedgerHead) -> dict[Unit, Composition]:
     """What a run was charged for each unit, by a ledger that is sound and contains the head.
 
     Raises:
         CertificateError: it is not.
     """
     spent: dict[Unit, Composition] = {}
-    with Ledger.open(place, create=False, read_only=True) as ledger:
-        if problems := ledger.verify(anchor=Head(records=head.records, hash=head.hash)):
+    with Ledger.open(ledger_path, create=False, read_only=True) as ledger:
+        if problems := ledger.verify(anchor=ChainHead(records=head.records, hash=head.hash)):
             raise CertificateError(f"Expected the sound ledger of {run_id}, got: {problems[0]}")
         # Of the whole log, as it was verified: an index of the file may leave out what it likes.
-        for recorded in ledger.entries():
+        for recorded in ledger.list_entries():
             if recorded.entry.run_id == run_id and recorded.state is not EntryState.VOIDED:
                 unit = recorded.entry.key.unit
-                spent[unit] = spent.get(unit, Composition.empty()).add(recorded.entry.event)
+                spent[unit] = spent.get(unit, Composition.create_empty()).add(recorded.entry.event)
     return spent
 
 
-def issued(run: Path, private: bytes, *, ledger: str | None = None) -> Certificate:
+def issue_certificate(run: Path, private: bytes, *, ledger: str | None = None) -> SignedCertificate:
     """The certificate of a run: what `certified` says of it, signed."""
-    return signed(certified(run, ledger=ledger), private)
+    return sign_statement(build_statement(run, ledger=ledger), private)
 
 
-def certified(run: Path, *, ledger: str | None = None) -> Statement:
+def build_statement(run: Path, *, ledger: str | None = None) -> CertificateStatement:
     """What is certified of a run.
 
     Args:
@@ -106,8 +106,8 @@ def certified(run: Path, *, ledger: str | None = None) -> Statement:
             "Expected noise from the operating system's entropy, got seeded noise: it protects "
             "nobody, so that there is nothing to certify."
         )
-    spent = charged(ledger_of(run, job, named=ledger), folder.run_id, summary.ledger_head)
-    return Statement(
+    spent = load_charges(locate_ledger(run, job, given=ledger), folder.run_id, summary.ledger_head)
+    return CertificateStatement(
         issued=datetime.now(UTC).isoformat(timespec="seconds"),
         parley_version=__version__,
         run_id=folder.run_id,
@@ -117,32 +117,33 @@ def certified(run: Path, *, ledger: str | None = None) -> Statement:
         parties=summary.parties,
         rounds=summary.rounds,
         rounds_done=summary.rounds_done,
-        model_sha256=digest_of(run / "model.safetensors"),
-        job_sha256=digest_of(run / "job.toml"),
+        model_sha256=compute_file_digest(run / "model.safetensors"),
+        job_sha256=compute_file_digest(run / "job.toml"),
         ledger_head=summary.ledger_head,
-        guarantees=tuple(_guarantee(summary, of, spent) for of in summary.guarantees),
+        guarantees=tuple(_build_guarantee(summary, of, spent) for of in summary.guarantees),
     )
 
 
-def _guarantee(
-    summary: RunSummary, of: GuaranteeSummary, spent: dict[Unit, Composition]
+def _build_guarantee(
+    summary: RunSummary, guarantee: GuaranteeSummary, spent: dict[Unit, Composition]
 ) -> CertifiedGuarantee:
-    own = spent.get(of.unit, Composition.empty())
-    conversion, epsilon = own.epsilon(of.delta)
+    own = spent.get(guarantee.unit, Composition.create_empty())
+    conversion, epsilon = own.compute_lowest_epsilon(guarantee.delta)
     if not own.releases or conversion == "none":
         raise CertificateError(
-            f"Expected entries of {summary.run_id} for one {of.unit} that come to a finite ε at "
-            f"δ = {as_written(of.delta)}, got {own.releases} that don't."
+            f"Expected entries of {summary.run_id} for one {guarantee.unit} that come to a finite "
+            "ε at "
+            f"δ = {format_exact(guarantee.delta)}, got {own.releases} that don't."
         )
     return CertifiedGuarantee(
-        unit=of.unit,
-        neighbouring=of.neighbouring,
+        unit=guarantee.unit,
+        neighbouring=guarantee.neighbouring,
         epsilon=epsilon,
-        delta=of.delta,
+        delta=guarantee.delta,
         conversion=conversion,
-        adversary=guarantee_text.charged(of),
+        adversary=guarantee_text.get_charged_adversary(guarantee),
         spent=own.to_json(),
-        accounts=tuple(row for row in of.accounts if not row.charged),
-        assumptions=("not known",) if of.assumptions is None else of.assumptions,
-        found=found_of_groups(own),
+        accounts=tuple(row for row in guarantee.accounts if not row.charged),
+        assumptions=("not known",) if guarantee.assumptions is None else guarantee.assumptions,
+        found=compute_attacker_rates(own),
     )

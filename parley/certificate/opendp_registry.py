@@ -16,35 +16,39 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from parley.certificate.certificate_statement import CertificateError, CertifiedGuarantee, Statement
-from parley.privacy.accounting.rounding import shown_up
-from parley.privacy.accounting.threat_model import Unit
-from parley.report.disclosure import who_learns_what
-from parley.report.paragraphs import (
-    algorithm_name,
-    noise_words,
-    public_facts,
-    secure_sum_words,
-    trusted,
+from parley.certificate.certificate_statement import (
+    CertificateError,
+    CertificateStatement,
+    CertifiedGuarantee,
 )
-from parley.safe_io.json_writing import json_text
+from parley.privacy.accounting.rounding import format_rounded_up
+from parley.privacy.accounting.threat_model import Unit
+from parley.report.disclosure import build_disclosure_table
+from parley.report.paragraphs import (
+    describe_noise,
+    describe_public_facts,
+    describe_secure_sum,
+    format_algorithm_name,
+    list_trust_assumptions,
+)
+from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause
-from parley.safe_io.plurals import noun
+from parley.safe_io.plurals import format_noun
 from parley.safe_io.toml_reading import load_toml
-from parley.server.jobs.running import in_process
+from parley.server.jobs.running import is_in_process
 from parley.server.records import attacker_text, guarantee_text, result_text
-from parley.server.records.json_record import Facts, FactsError
+from parley.server.records.json_record import JsonRecord, JsonRecordError
 from parley.server.records.run_summary import RunSummary
 
 
-class Curator(Facts):
+class Curator(JsonRecord):
     """Who publishes the model."""
 
     data_curator_name: str = Field(min_length=1)
     data_curator_type: Literal["Government", "Industry", "Nonprofit"]
 
 
-class About(Facts):
+class RegistryAbout(JsonRecord):
     """What a run does not know of itself; the keys are the registry's.
 
     Attributes:
@@ -66,24 +70,26 @@ class About(Facts):
     justification: str | None = None
 
 
-def read_about(path: Path) -> About:
+def read_about(path: Path) -> RegistryAbout:
     """The file of what a run does not know (TOML).
 
     Raises:
         CertificateError: it is no TOML, or a key is missing, unknown or of another kind.
     """
     try:
-        return About.parse(json_text(load_toml(path)), path)
+        return RegistryAbout.parse(format_json(load_toml(path)), path)
     except OSError as error:
         raise CertificateError(f"Cannot read {path}: {describe_cause(error)}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CertificateError(f"{path} is not TOML: {error}.") from error
-    except FactsError as error:
+    except JsonRecordError as error:
         said = str(error).replace("as JSON ", "")
         raise CertificateError(f"{said} The keys stand in docs/certificate.md.") from error
 
 
-def entry(statement: Statement, run: RunSummary, about: About) -> dict[str, Any]:
+def build_entry(
+    statement: CertificateStatement, run: RunSummary, about: RegistryAbout
+) -> dict[str, Any]:
     """The registry's entry of a run, whose ε come from its certified statement."""
     basic = about.to_json()
     authors, justification = basic.pop("registry_authors"), basic.pop("justification", None)
@@ -95,53 +101,61 @@ def entry(statement: Statement, run: RunSummary, about: About) -> dict[str, Any]
             "variant_name": "Approximate DP" if statement.guarantees[0].delta else "Pure DP",
             "data_domain": "Records that follow the run's public schema. Values outside its ranges "
             "are clamped, categories outside its lists are none of them.",
-            "unprotected_quantities": public_facts(run),
+            "unprotected_quantities": describe_public_facts(run),
         },
-        "privacy_loss": _loss(statement.guarantees, run),
-        "deployment_model": _model(run),
-        "implementation": _implementation(statement, run, justification),
+        "privacy_loss": _build_loss(statement.guarantees, run),
+        "deployment_model": _build_model(run),
+        "implementation": _build_implementation(statement, run, justification),
         "administrative": {"status": "Draft", "registry_authors": authors, "tier": 3},
     }
     return {"url_slug": slug, "deployment": deployment}
 
 
-def _loss(guarantees: tuple[CertifiedGuarantee, ...], run: RunSummary) -> dict[str, Any]:
+def _build_loss(guarantees: tuple[CertifiedGuarantee, ...], run: RunSummary) -> dict[str, Any]:
     """The first guarantee as figures, all of them in words."""
     first = guarantees[0]
     figures = {"epsilon": first.epsilon, "delta": first.delta}
     counted = {"number_of_privacy_units": run.parties} if first.unit is Unit.PARTY else {}
     return counted | {
         "privacy_unit": first.unit.words,
-        "privacy_unit_details": "; ".join(guarantee_text.relation(of) for of in guarantees),
-        "privacy_parameters": {k: float(shown_up(v)) for k, v in figures.items() if v},
-        "privacy_parameters_details": _listed(line for of in guarantees for line in _parts(of)),
+        "privacy_unit_details": "; ".join(guarantee_text.format_relation(of) for of in guarantees),
+        "privacy_parameters": {k: float(format_rounded_up(v)) for k, v in figures.items() if v},
+        "privacy_parameters_details": _format_list(
+            line for of in guarantees for line in _list_parts(of)
+        ),
     }
 
 
-def _parts(of: CertifiedGuarantee) -> Iterator[str]:
-    stated = f"{guarantee_text.points(of.epsilon, of.delta)}, {guarantee_text.scope(of)}"
-    yield (
-        f"{stated}: charged, against {of.adversary.words} (by "
-        f"{guarantee_text.conversion(of.conversion)})"
+def _list_parts(guarantee: CertifiedGuarantee) -> Iterator[str]:
+    stated = (
+        f"{guarantee_text.format_epsilon_delta(guarantee.epsilon, guarantee.delta)}, "
+        f"{guarantee_text.format_scope(guarantee)}"
     )
-    for row in of.accounts:
+    yield (
+        f"{stated}: charged, against {guarantee.adversary.words} (by "
+        f"{guarantee_text.conversion(guarantee.conversion)})"
+    )
+    for row in guarantee.accounts:
         yield (
-            f"{guarantee_text.account(row)}, {guarantee_text.scope(of)}: against "
+            f"{guarantee_text.format_account(row)}, {guarantee_text.format_scope(guarantee)}: "
+            "against "
             f"{row.adversary.words}"
         )
-    if of.found:
-        yield f"An attacker {attacker_text.sentence(of.found, of.unit)}"
+    if guarantee.found:
+        yield f"An attacker {attacker_text.format_attack(guarantee.found, guarantee.unit)}"
 
 
-def _model(run: RunSummary) -> dict[str, str]:
-    simulated = in_process(run.engine)
-    seen = [row for of in run.guarantees for row in who_learns_what(run, of).rows]
+def _build_model(run: RunSummary) -> dict[str, str]:
+    simulated = is_in_process(run.engine)
+    seen = [row for of in run.guarantees for row in build_disclosure_table(run, of).rows]
     where = "This run was a simulation in one place. " if simulated else ""
     return {
         "model_name": "Federated",
-        "model_name_details": f"{where}{secure_sum_words(run, simulated=simulated)}",
-        "trust_assumptions": _listed(trusted(run, simulated=simulated)),
-        "actors": _listed(f"{who}: sees {sees}; can learn: {learns}" for who, sees, learns in seen),
+        "model_name_details": f"{where}{describe_secure_sum(run, simulated=simulated)}",
+        "trust_assumptions": _format_list(list_trust_assumptions(run, simulated=simulated)),
+        "actors": _format_list(
+            f"{who}: sees {sees}; can learn: {learns}" for who, sees, learns in seen
+        ),
         "release_type": "One release",
         "release_type_details": f"The models of all {run.rounds_done} rounds are within the same "
         "account. Every later release from the same records adds to it.",
@@ -150,35 +164,35 @@ def _model(run: RunSummary) -> dict[str, str]:
     }
 
 
-def _implementation(
-    statement: Statement, run: RunSummary, justification: str | None
+def _build_implementation(
+    statement: CertificateStatement, run: RunSummary, justification: str | None
 ) -> dict[str, str]:
     entries = " and ".join(f"{of.spent['releases']} per {of.unit}" for of in statement.guarantees)
     head = statement.ledger_head
-    measured = [result_text.evaluation(run), result_text.public_test(run)]
+    measured = [result_text.format_evaluation(run), result_text.format_public_test(run)]
     found = {
         "preprocessing_and_hyperparameter_tuning": "Columns, ranges and categories come from a "
         "public schema, settings from the job. Every release of the run from the records is in its "
         "account. What was done with the records before is not known to it.",
-        "mechanisms": f"{_listed(noise_words(run, of) for of in run.guarantees)}\n\nThe noise is "
-        "drawn from the operating system's entropy; sums are taken of integers modulo "
-        f"2^{run.secure_aggregation.ring_bits}. Parley {statement.parley_version}.",
+        "mechanisms": _format_list(describe_noise(run, of) for of in run.guarantees)
+        + "\n\nThe noise is drawn from the operating system's entropy; sums are taken of "
+        f"integers modulo 2^{run.secure_aggregation.ring_bits}. Parley {statement.parley_version}.",
         "composition": f"Releases ({entries}) are those of one plan. ε is stated "
-        f"{guarantee_text.FIXED}, by "
+        f"{guarantee_text.FIXED_RELEASES_NOTE}, by "
         "the lowest bound of the accountants that are proved for them; each release may depend on "
         "the results before it. A ledger reserves each before it is made.",
         "post_processing": "Models are computed from noisy sums alone.",
         "justification": justification or "",
         "utility": "; ".join(filter(None, measured)),
-        "additional_information": f"{algorithm_name(run)}, {run.parties} "
-        f"{noun(run.parties, 'party')}, run "
+        "additional_information": f"{format_algorithm_name(run)}, {run.parties} "
+        f"{format_noun(run.parties, 'party')}, run "
         f"{statement.run_id}, {statement.status}. SHA-256 of the model {statement.model_sha256}, "
         f"of the job {statement.job_sha256}; head of the ledger's chain {head.hash} after "
-        f"{head.records} {noun(head.records, 'record')}.",
+        f"{head.records} {format_noun(head.records, 'record')}.",
     }
     return {key: text for key, text in found.items() if text}
 
 
-def _listed(texts: Any) -> str:
+def _format_list(texts: Any) -> str:
     """As a list in Markdown, which the registry shows; each text once."""
     return "\n".join(f"- {text}" for text in dict.fromkeys(texts))

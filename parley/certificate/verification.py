@@ -9,26 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parley.certificate.certificate_statement import (
-    Certificate,
     CertificateError,
     CertifiedGuarantee,
+    SignedCertificate,
     parse_certificate,
 )
-from parley.certificate.issuance import charged, digest_of
+from parley.certificate.issuance import compute_file_digest, load_charges
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.rounding import shown_up
-from parley.privacy.accounting.tradeoff import GROUPS
-from parley.safe_io.file_reading import bytes_of
+from parley.privacy.accounting.rounding import format_rounded_up
+from parley.privacy.accounting.tradeoff import GROUP_SIZES
+from parley.safe_io.file_reading import read_bytes
 from parley.server.records import attacker_text, guarantee_text
-from parley.server.records.guarantees import found_of_groups
-from parley.server.records.run_folder import RunFolder, ledger_of
+from parley.server.records.guarantees import compute_attacker_rates
+from parley.server.records.run_folder import RunFolder, locate_ledger
 
-_EQUAL = 1e-9
+_RELATIVE_TOLERANCE = 1e-9
 """Relative: by which accountants of two machines may differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class VerificationResult:
     """What came of a check; what does not hold is an error instead.
 
     Attributes:
@@ -36,14 +36,14 @@ class Verdict:
         open: what was not, or can't be, checked here.
     """
 
-    certificate: Certificate
-    held: tuple[str, ...]
-    open: tuple[str, ...]
+    certificate: SignedCertificate
+    confirmed: tuple[str, ...]
+    unchecked: tuple[str, ...]
 
 
-def verified(
+def verify_certificate(
     file: Path, *, signer: str | None = None, run: Path | None = None, ledger: str | None = None
-) -> Verdict:
+) -> VerificationResult:
     """Checks a certificate.
 
     Args:
@@ -54,7 +54,7 @@ def verified(
     Raises:
         CertificateError: something in it does not hold.
     """
-    certificate = parse_certificate(bytes_of(file), file)
+    certificate = parse_certificate(read_bytes(file), file)
     facts = certificate.statement
     held, open_ = [f"signed by key {certificate.signer}"], []
     if signer is None:
@@ -62,7 +62,7 @@ def verified(
     elif signer.lower() != certificate.signer:
         raise CertificateError(f"{file}: Expected the signer {signer}, got {certificate.signer}.")
     for of in facts.guarantees:
-        proved, unproved = _recomputed(file, of)
+        proved, unproved = _check_guarantee(file, of)
         held += proved
         open_ += [*unproved, *(f"assumed: {each}" for each in of.assumptions)]
     if run is None:
@@ -71,71 +71,90 @@ def verified(
             f"({facts.job_sha256}), and its ledger: name the run's folder (--run)"
         )
     else:
-        held += _held_against(file, certificate, run, ledger)
+        held += _check_run_folder(file, certificate, run, ledger)
     if facts.rounds_done < facts.rounds:
         open_.append(
             f"that no answer decided that the run ended after {facts.rounds_done} of "
-            f"{facts.rounds} rounds: ε is stated {guarantee_text.FIXED}"
+            f"{facts.rounds} rounds: ε is stated {guarantee_text.FIXED_RELEASES_NOTE}"
         )
     open_.append(
         "that the entries are all that was ever released from these records, and that the noise "
         "was drawn as they say: the signer vouches for it"
     )
-    return Verdict(certificate=certificate, held=tuple(held), open=tuple(open_))
+    return VerificationResult(
+        certificate=certificate, confirmed=tuple(held), unchecked=tuple(open_)
+    )
 
 
-def _recomputed(file: Path, of: CertifiedGuarantee) -> tuple[list[str], list[str]]:
+def _check_guarantee(file: Path, guarantee: CertifiedGuarantee) -> tuple[list[str], list[str]]:
     """What the installed accountants say of the certified entries."""
-    spent = guarantee_text.points(of.epsilon, of.delta)
-    stated = f"{spent}, {guarantee_text.scope(of)}, against {of.adversary.words}"
+    spent = guarantee_text.format_epsilon_delta(guarantee.epsilon, guarantee.delta)
+    stated = (
+        f"{spent}, {guarantee_text.format_scope(guarantee)}, against {guarantee.adversary.words}"
+    )
     others = [
-        f"{guarantee_text.points(row.epsilon, row.delta)} for one {of.unit} against "
+        f"{guarantee_text.format_epsilon_delta(row.epsilon, row.delta)} for one {guarantee.unit} "
+        "against "
         f"{row.adversary.words}: the run computed it"
-        for row in of.accounts
+        for row in guarantee.accounts
     ]
     try:
-        entries = Composition.from_json(of.spent)
-        conversion, epsilon = entries.epsilon(of.delta)
+        entries = Composition.from_json(guarantee.spent)
+        conversion, epsilon = entries.compute_lowest_epsilon(guarantee.delta)
     except (ValueError, KeyError, TypeError) as error:
         return [], [f"{stated}: the entries are of a kind that this Parley doesn't know ({error})"]
     if conversion == "none":
         return [], [f"{stated}: no accountant that is installed here is proved for them", *others]
-    if of.epsilon < epsilon * (1 - _EQUAL):
+    if guarantee.epsilon < epsilon * (1 - _RELATIVE_TOLERANCE):
         raise CertificateError(
-            f"{file}: Expected at least ε = {shown_up(epsilon)} for the certified entries (by "
-            f"{conversion}, unit {of.unit}), got ε = {shown_up(of.epsilon)}: they cost more than "
+            f"{file}: Expected at least ε = {format_rounded_up(epsilon)} for the certified "
+            "entries (by "
+            f"{conversion}, unit {guarantee.unit}), got ε = "
+            f"{format_rounded_up(guarantee.epsilon)}: they cost more than "
             "is claimed."
         )
     held = [f"{stated}: {entries.releases} entries come to it (by {conversion})"]
-    if of.found is None:
+    if guarantee.found is None:
         return held, others
-    known = found_of_groups(entries)
-    if [(row.members, row.alarms) for row in of.found] != [(k.members, k.alarms) for k in known]:
-        raise CertificateError(f"{file}: Expected what an attacker finds of {[*GROUPS]} together.")
-    for claimed, own in zip(of.found, known, strict=True):
-        if claimed.rate < own.rate * (1 - _EQUAL):
+    known = compute_attacker_rates(entries)
+    if [(row.members, row.alarms) for row in guarantee.found] != [
+        (k.members, k.alarms) for k in known
+    ]:
+        raise CertificateError(
+            f"{file}: Expected what an attacker finds of {[*GROUP_SIZES]} together."
+        )
+    for claimed, own in zip(guarantee.found, known, strict=True):
+        if claimed.rate < own.rate * (1 - _RELATIVE_TOLERANCE):
             raise CertificateError(
                 f"{file}: Expected that an attacker recognises {own.members} together in up to "
-                f"{attacker_text.percent(own.rate)}, got {attacker_text.percent(claimed.rate)}: "
+                f"{attacker_text.format_percent(own.rate)}, got "
+                f"{attacker_text.format_percent(claimed.rate)}: "
                 "less is "
                 "claimed than the entries tell."
             )
-    told = f"an attacker {attacker_text.sentence(of.found, of.unit)}: by these entries"
+    told = (
+        f"an attacker {attacker_text.format_attack(guarantee.found, guarantee.unit)}: by these "
+        "entries"
+    )
     return [*held, told], others
 
 
-def _held_against(file: Path, certificate: Certificate, run: Path, named: str | None) -> list[str]:
+def _check_run_folder(
+    file: Path, certificate: SignedCertificate, run: Path, ledger_path: str | None
+) -> list[str]:
     """Model, job and ledger of a run's folder against the certificate."""
     facts, (_, job) = certificate.statement, RunFolder.open(run)
     for name, expected in (
         ("model.safetensors", facts.model_sha256),
         ("job.toml", facts.job_sha256),
     ):
-        if (came := digest_of(run / name)) != expected:
+        if (came := compute_file_digest(run / name)) != expected:
             raise CertificateError(
                 f"{file}: Expected {name} with SHA-256 {expected}, got {came} in {run}."
             )
-    spent = charged(ledger_of(run, job, named=named), facts.run_id, facts.ledger_head)
+    spent = load_charges(
+        locate_ledger(run, job, given=ledger_path), facts.run_id, facts.ledger_head
+    )
     stated = {of.unit: of.spent for of in facts.guarantees}
     if {unit: own.to_json() for unit, own in spent.items()} != stated:
         raise CertificateError(f"{file}: Expected the certified entries in the ledger, got others.")

@@ -15,30 +15,30 @@ import typer
 from typer.core import TyperGroup
 
 from parley.analytics.query_file import load_queries
-from parley.analytics.session_settings import settings_from
+from parley.analytics.session_settings import parse_settings
 from parley.audit.audit_page import write_audit
-from parley.audit.verdict_text import lines_of
+from parley.audit.verdict_text import format_report
 from parley.client.data.schema import load_schema
-from parley.command_options import AsJson, Sets
+from parley.command_options import AsJson, Overrides
 from parley.commands.audit_bound import bound_app
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
-from parley.safe_io.json_writing import json_text
+from parley.safe_io.json_writing import format_json
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job_file import load_job
 from parley.server.records.run_folder import RunFolder
-from parley.simulations.audit.audit_results import AuditReport, combined
-from parley.simulations.audit.audit_target import Audited, asked
+from parley.simulations.audit.audit_results import AuditReport, combine_verdicts
+from parley.simulations.audit.audit_target import AuditTarget, build_query_target
 from parley.simulations.audit.measure import (
     Effort,
     audit_guarantee,
     audit_released,
-    views,
-    views_of,
+    list_job_targets,
+    list_views,
 )
 from parley.simulations.audit.model_attacks import TRAININGS
 
 
-def is_of_queries(path: Path | None) -> bool:
+def is_query_file(path: Path | None) -> bool:
     """Whether it is a file of queries."""
     try:
         return path is not None and "session" in load_toml(path)
@@ -46,18 +46,18 @@ def is_of_queries(path: Path | None) -> bool:
         return False  # who reads it as a job says what is wrong
 
 
-def claims_of_queries(path: Path, *, seed: int | None) -> Iterator[Audited]:
+def build_query_targets(path: Path, *, seed: int | None) -> Iterator[AuditTarget]:
     """Every batch of a file of queries."""
     file = load_queries(path)
     given = {key: value for key, value in file.session.items() if key not in {"data", "schema"}}
-    settings = settings_from(given)
+    settings = parse_settings(given)
     if not isinstance(file.session.get("schema"), str):
         raise click.UsageError(f"Expected schema in [session] of {path}, got none.")
     schema = load_schema(file.session["schema"])
     point = settings.noise_point or ("share" if settings.deployment else "server")
     for batch in file.batches:
         law = batch[0].law or settings.law
-        claim = asked(
+        claim = build_query_target(
             [each.query for each in batch],
             schema,
             epsilon=float(batch[0].epsilon or 0.0),
@@ -68,14 +68,14 @@ def claims_of_queries(path: Path, *, seed: int | None) -> Iterator[Audited]:
             shares=[each.share for each in batch],
             seed=seed,
         )
-        yield from views(claim)
+        yield from list_views(claim)
 
 
 REFUTED = 4
 """Exit status where a claim was refuted, and confirmed to be."""
 
 
-class _JobFirst(TyperGroup):
+class _JobFileOrCommand(TyperGroup):
     """A group whose first word is a job file unless it is the name of a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -85,7 +85,7 @@ class _JobFirst(TyperGroup):
 
 
 audit_app = typer.Typer(
-    cls=_JobFirst,
+    cls=_JobFileOrCommand,
     suggest_commands=False,
     help="Measure a lower bound on the ε that a job really costs, through Parley's own code.\n\n"
     "[bold]parley audit job.toml[/bold] is short for [bold]parley audit job job.toml[/bold]. A "
@@ -96,7 +96,7 @@ audit_app = typer.Typer(
 audit_app.add_typer(bound_app, name="bound")
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+def _split_names(text: str | None) -> tuple[str, ...]:
     return () if text in (None, "auto") else tuple(str(text).split(","))
 
 
@@ -127,7 +127,7 @@ ScoresLeak = Annotated[
 @audit_app.command("job")
 def audit_job(
     job: JobOrRun = None,
-    sets: Sets = None,
+    sets: Overrides = None,
     trials: Annotated[
         str, typer.Option(help="Worlds with the canary, and as many without; auto: by the job.")
     ] = "auto",
@@ -155,37 +155,39 @@ def audit_job(
     ] = None,
 ) -> None:
     """Audit a job: neighbouring worlds by the thousand, and what an attacker makes of them."""
-    released = _on_released(attack, data=data, scores_leak=scores_leak)
+    released = _is_on_released_model(attack, data=data, scores_leak=scores_leak)
     if job is not None and job.is_dir():
         job = RunFolder.open(job)[0].path / "job.toml"
     effort = Effort(
-        trials=_count(trials),
+        trials=_parse_count(trials),
         confidence=confidence,
-        attacks=_names(attack),
-        methods=_names(method),
+        attacks=_split_names(attack),
+        methods=_split_names(method),
         seed=seed,
     )
     reports: list[AuditReport] = []
-    found = _reports(job, sets or [], effort, features, released=released, own_records=scores_leak)
+    found = _run_audits(
+        job, sets or [], effort, features, released=released, own_records=scores_leak
+    )
     for each in found:
         reports.append(each)
         if not as_json:
-            typer.echo("\n".join(lines_of(each)))
-    verdict = combined([each.verdict for each in reports])
+            typer.echo("\n".join(format_report(each)))
+    verdict = combine_verdicts([each.verdict for each in reports])
     whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}
     if out is not None:
         page = write_audit(reports, out)
         if not as_json:
             typer.echo(f"{page}")
     if as_json:
-        typer.echo(json_text(whole))
+        typer.echo(format_json(whole))
     else:
         typer.echo(f"{verdict.replace('-', ' ')}. Simulation only: no ledger was opened.")
     if verdict == "refuted":
         raise typer.Exit(REFUTED)
 
 
-def _reports(
+def _run_audits(
     job: Path | None,
     sets: list[str],
     effort: Effort,
@@ -198,21 +200,23 @@ def _reports(
     if released:
         yield audit_released(load_job(job, overrides=sets), effort, own_records=own_records)
         return
-    if job is not None and is_of_queries(job):
+    if job is not None and is_query_file(job):
         if sets or features:
             raise click.UsageError("Expected no --set or --features with a file of queries.")
-        claims = claims_of_queries(job, seed=effort.seed)
+        claims = build_query_targets(job, seed=effort.seed)
     else:
-        claims = views_of(load_job(job, overrides=sets), seed=effort.seed, features=features)
+        claims = list_job_targets(
+            load_job(job, overrides=sets), seed=effort.seed, features=features
+        )
     for claim in claims:
         yield audit_guarantee(claim, effort)
 
 
-def _on_released(attack: str, *, data: str, scores_leak: bool) -> bool:
+def _is_on_released_model(attack: str, *, data: str, scores_leak: bool) -> bool:
     """Whether attacks are on the released model."""
     if data not in {"synthetic", "job"}:
         raise click.UsageError(f"Expected --data synthetic or job, got {data!r}.")
-    released = any(name in TRAININGS for name in _names(attack))
+    released = any(name in TRAININGS for name in _split_names(attack))
     if data == "job" and not released:
         raise click.UsageError(
             f"Expected --attack with --data job to be of {', '.join(TRAININGS)}, got {attack!r}: "
@@ -226,7 +230,7 @@ def _on_released(attack: str, *, data: str, scores_leak: bool) -> bool:
     return released
 
 
-def _count(text: str) -> int | None:
+def _parse_count(text: str) -> int | None:
     if text == "auto":
         return None
     if not text.isascii() or not text.isdigit():

@@ -9,8 +9,8 @@ import typer
 
 from parley import audit_bounds
 from parley.command_options import AsJson
-from parley.privacy.accounting.rounding import as_written, shown_down
-from parley.safe_io.json_writing import json_text
+from parley.privacy.accounting.rounding import format_exact, format_rounded_down
+from parley.safe_io.json_writing import format_json
 
 bound_app = typer.Typer(
     suggest_commands=False,
@@ -33,7 +33,7 @@ def pair(
 ) -> None:
     """Two worlds and one event: assumes nothing of the noise."""
     seen = (hits_in, hits_out)
-    _show("pair", as_json, *seen, confidence=confidence, delta=delta)
+    _print_bound("pair", as_json, *seen, confidence=confidence, delta=delta)
 
 
 @bound_app.command()
@@ -46,10 +46,10 @@ def mu(
 ) -> None:
     """μ of the Gaussian curve from a test's two error rates, and ε of that curve."""
     errors = (false_positives, false_negatives)
-    _show("mu", as_json, *errors, confidence=confidence, delta=delta)
+    _print_bound("mu", as_json, *errors, confidence=confidence, delta=delta)
 
 
-def _of_guesses(name: str, words: str) -> None:
+def _add_guess_command(name: str, words: str) -> None:
     """A command on the right guesses of one run's coins."""
 
     @bound_app.command(name, help=words)
@@ -62,11 +62,11 @@ def _of_guesses(name: str, words: str) -> None:
         as_json: AsJson = False,
     ) -> None:
         seen = {"canaries": canaries, "guesses": guesses, "right": right}
-        _show(name, as_json, **seen, confidence=confidence, delta=delta)
+        _print_bound(name, as_json, **seen, confidence=confidence, delta=delta)
 
 
-_of_guesses("one-run", "One run with many canaries: assumes nothing of the noise.")
-_of_guesses("one-run-fdp", "One run with many canaries: Gaussian curve assumed.")
+_add_guess_command("one-run", "One run with many canaries: assumes nothing of the noise.")
+_add_guess_command("one-run-fdp", "One run with many canaries: Gaussian curve assumed.")
 
 
 @bound_app.command()
@@ -90,10 +90,10 @@ def factor(
     """The noise's scale from its own size: presumes the shape of its law."""
     seen = {"law": law, "vectors": vectors, "dimension": dimension, "mean_norm": mean_norm}
     asked = {"sensitivity": sensitivity, "reach": reach, "confidence": confidence, "delta": delta}
-    _show("factor", as_json, residuals=seen, **asked)
+    _print_bound("factor", as_json, residuals=seen, **asked)
 
 
-def _show(method: str, as_json: bool, *counts: str, **asked: Any) -> None:
+def _print_bound(method: str, as_json: bool, *counts: str, **asked: Any) -> None:
     """Prints a bound; a number that it refuses is wrong input."""
     try:
         seen: list[Any] = [audit_bounds.Hits.parse(each) for each in counts]
@@ -103,10 +103,11 @@ def _show(method: str, as_json: bool, *counts: str, **asked: Any) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if as_json:
-        typer.echo(json_text(bound.to_json()))
+        typer.echo(format_json(bound.to_json()))
         return
-    mu_text = "" if bound.mu_lower is None else f", μ ≥ {shown_down(bound.mu_lower)}"
+    mu_text = "" if bound.mu_lower is None else f", μ ≥ {format_rounded_down(bound.mu_lower)}"
     typer.echo(
-        f"ε ≥ {shown_down(bound.epsilon_lower)} at δ = {as_written(bound.delta)}{mu_text} "
+        f"ε ≥ {format_rounded_down(bound.epsilon_lower)} at δ = "
+        f"{format_exact(bound.delta)}{mu_text} "
         f"(confidence {100 * bound.confidence:g} %, {bound.method})"
     )

@@ -10,15 +10,15 @@ import typer
 from typer.core import TyperGroup
 
 from parley.certificate.certificate_statement import CertificateError
-from parley.certificate.issuance import certified, issued, signing_key
-from parley.certificate.verification import verified
+from parley.certificate.issuance import build_statement, issue_certificate, load_signing_key
+from parley.certificate.verification import verify_certificate
 from parley.safe_io.file_writing import write_file
-from parley.safe_io.json_writing import json_text
-from parley.safe_io.plurals import noun
-from parley.safe_io.printable_text import one_line
+from parley.safe_io.json_writing import format_json
+from parley.safe_io.plurals import format_noun
+from parley.safe_io.printable_text import to_one_line
 from parley.server.records.run_reader import read_summary
 
-NamedLedger = Annotated[
+LedgerUrl = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Where the run's ledger is, if its job names a URL."),
 ]
@@ -40,7 +40,7 @@ certificate_app = typer.Typer(
 
 
 @certificate_app.command("issue")
-def certificate_issue(
+def issue_run_certificate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     key: Annotated[
         Path | None,
@@ -52,7 +52,7 @@ def certificate_issue(
     out: Annotated[
         Path | None, typer.Option(help="File to write (default: RUN/certificate.json).")
     ] = None,
-    ledger: NamedLedger = None,
+    ledger: LedgerUrl = None,
 ) -> None:
     """Write a signed statement that binds model, job, ledger head and accounts of a run.
 
@@ -63,14 +63,14 @@ def certificate_issue(
     target = out or run / "certificate.json"
     if target.exists():
         raise CertificateError(f"Expected a new file for --out, {target} exists.")
-    private = signing_key(key or Path(typer.get_app_dir("parley")) / "certificate.key")
-    certificate = issued(run, private, ledger=ledger)
-    write_file(target, certificate.text())
+    private = load_signing_key(key or Path(typer.get_app_dir("parley")) / "certificate.key")
+    certificate = issue_certificate(run, private, ledger=ledger)
+    write_file(target, certificate.to_text())
     typer.echo(f"{target}, signed by key {certificate.signer}")
 
 
 @certificate_app.command("registry")
-def certificate_registry(
+def export_registry_draft(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     about: Annotated[
         Path, typer.Option(metavar="FILE", help="TOML with what a run does not know of itself.")
@@ -78,28 +78,28 @@ def certificate_registry(
     out: Annotated[
         Path | None, typer.Option(help="File to write (default: RUN/registry.json).")
     ] = None,
-    ledger: NamedLedger = None,
+    ledger: LedgerUrl = None,
 ) -> None:
     """Write a run as a draft for the public registry of DP deployments, in its schema.
 
     ε comes from the ledger's entries, as in a certificate. Read it before you send it: it is for
     the public.
     """
-    from parley.certificate.opendp_registry import entry, read_about  # noqa: PLC0415 - spares polars
+    from parley.certificate.opendp_registry import build_entry, read_about  # noqa: PLC0415 - spares polars
 
     target = out or run / "registry.json"
     if target.exists():
         raise CertificateError(f"Expected a new file for --out, {target} exists.")
     summary = read_summary(run)
-    statement, known = certified(run, ledger=ledger), read_about(about)
+    statement, known = build_statement(run, ledger=ledger), read_about(about)
     if summary is None:
         raise CertificateError(f"Expected a run that ended, {run} has no summary.")
-    write_file(target, json_text(entry(statement, summary, known), indent=2) + "\n")
+    write_file(target, format_json(build_entry(statement, summary, known), indent=2) + "\n")
     typer.echo(f"{target}: a draft; opendp/deployments-registry-data says how to propose it")
 
 
 @certificate_app.command("verify")
-def certificate_verify(
+def check_certificate_file(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate.")],
     signer: Annotated[
         str | None,
@@ -108,23 +108,24 @@ def certificate_verify(
     run: Annotated[
         Path | None, typer.Option(help="The run's folder: holds model, job and ledger against it.")
     ] = None,
-    ledger: NamedLedger = None,
+    ledger: LedgerUrl = None,
 ) -> None:
     """Check a certificate, offline: signature, and ε from its entries by the accountants here.
 
     Connects to nothing but a --ledger that you name. Says what it could not check. Status 2 where
     something does not hold.
     """
-    verdict = verified(file, signer=signer, run=run, ledger=ledger)
+    verdict = verify_certificate(file, signer=signer, run=run, ledger=ledger)
     facts = verdict.certificate.statement
     about = (
-        f"{facts.run_id}: {facts.algorithm}, {facts.parties} {noun(facts.parties, 'party')}, "
+        f"{facts.run_id}: {facts.algorithm}, {facts.parties} "
+        f"{format_noun(facts.parties, 'party')}, "
         f"{facts.rounds_done} of "
-        f"{facts.rounds} {noun(facts.rounds, 'round')}, "
+        f"{facts.rounds} {format_noun(facts.rounds, 'round')}, "
         f"{facts.status}, engine {facts.engine}; issued {facts.issued}"
     )
-    typer.echo(one_line(about))
-    for line in verdict.held:
-        typer.echo(one_line(f"✓ {line}"))
-    for line in verdict.open:
-        typer.echo(one_line(f"? not checked: {line}"))
+    typer.echo(to_one_line(about))
+    for line in verdict.confirmed:
+        typer.echo(to_one_line(f"✓ {line}"))
+    for line in verdict.unchecked:
+        typer.echo(to_one_line(f"? not checked: {line}"))

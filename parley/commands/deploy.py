@@ -27,7 +27,7 @@ DeploymentDir = Annotated[Path, typer.Argument(metavar="DIR", help="The deployme
 
 
 @deploy_app.command("init")
-def deploy_init(
+def create_deployment_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     host: Annotated[
         list[str],
@@ -59,7 +59,7 @@ def deploy_init(
 
 
 @deploy_app.command("renew")
-def deploy_renew(
+def renew_command(
     folder: DeploymentDir,
     host: Annotated[
         list[str] | None,
@@ -74,35 +74,35 @@ def deploy_renew(
 
 
 @deploy_app.command("rotate")
-def deploy_rotate(
+def rotate_command(
     folder: DeploymentDir,
     name: Annotated[str, typer.Argument(metavar="PARTY", help="Whose keys are made anew.")],
 ) -> None:
     """Make a party's keys anew, say after one was lost; the old ones are then refused."""
     deployment = rotate_party(folder, name)
     typer.echo(f"Send {name} its new keys from {folder}/parties/{name}, secretly.")
-    _tell_roster(folder, deployment)
+    _print_roster_steps(folder, deployment)
 
 
 @deploy_app.command("add-party")
-def deploy_add_party(
+def add_party_command(
     folder: DeploymentDir, name: Annotated[str, typer.Argument(metavar="PARTY", help="Who joins.")]
 ) -> None:
     """Make the folder and keys of one more party; the others keep theirs."""
     deployment = add_party(folder, name)
     typer.echo(f"{folder}/parties/{name} → {name}, secretly:  parley party DIR")
-    _tell_roster(folder, deployment)
+    _print_roster_steps(folder, deployment)
 
 
 @deploy_app.command("remove-party")
-def deploy_remove_party(
+def remove_party_command(
     folder: DeploymentDir, name: Annotated[str, typer.Argument(metavar="PARTY", help="Who leaves.")]
 ) -> None:
     """Take a party out of the roster; the server then refuses its certificate."""
-    _tell_roster(folder, remove_party(folder, name))
+    _print_roster_steps(folder, remove_party(folder, name))
 
 
-def _tell_roster(folder: Path, deployment: Deployment) -> None:
+def _print_roster_steps(folder: Path, deployment: Deployment) -> None:
     typer.echo(
         f"Send everyone the new roster, {folder}/authority/deployment.toml, and restart the\n"
         "server. Runs that are going on end: their roster is the old one. The deployment's id\n"
@@ -111,7 +111,7 @@ def _tell_roster(folder: Path, deployment: Deployment) -> None:
 
 
 @deploy_app.command("own-keys")
-def deploy_own_keys(folder: PartyDir) -> None:
+def make_own_keys_command(folder: PartyDir) -> None:
     """On the party's machine: make both keys anew, so that not even the operator had them."""
     entry = make_own_keys(folder)
     typer.echo(f"Send {entry} (public) to the operator: parley deploy accept DIR {entry.name}")
@@ -119,7 +119,7 @@ def deploy_own_keys(folder: PartyDir) -> None:
 
 
 @deploy_app.command("accept")
-def deploy_accept(
+def accept_keys_command(
     folder: DeploymentDir,
     entry: Annotated[Path, typer.Argument(metavar="FILE", help="NAME.public.toml of a party.")],
     yes: Annotated[bool, typer.Option("--yes", help="Accept without asking.")] = False,

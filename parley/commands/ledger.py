@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from parley.command_options import AsJson
-from parley.privacy.accounting.rounding import shown_up
+from parley.privacy.accounting.rounding import format_rounded_up
 from parley.privacy.accounting.threat_model import Unit
-from parley.safe_io.json_writing import json_text
-from parley.safe_io.printable_text import one_line
+from parley.safe_io.json_writing import format_json
+from parley.safe_io.printable_text import to_one_line
 from parley.terminal.ledger_output import (
     free_ledger,
     print_ledger,
@@ -30,35 +30,35 @@ LedgerPath = Annotated[
     ),
 ]
 
-Named = Annotated[
+LedgerUrl = Annotated[
     str | None,
     typer.Option("--ledger", metavar="URL", help="Where the ledger of a run's folder is."),
 ]
 
 
 @ledger_app.command("show")
-def ledger_show(ledger: LedgerPath, as_json: AsJson = False) -> None:
+def show_ledger(ledger: LedgerPath, as_json: AsJson = False) -> None:
     """Show what runs released on which data, what that cost, and what is left."""
     content = read_ledger(ledger)
     if as_json:
-        typer.echo(json_text(content.to_json()))
+        typer.echo(format_json(content.to_json()))
     else:
         print_ledger(content)
 
 
 @ledger_app.command("verify")
-def ledger_verify(ledger: LedgerPath, named: Named = None) -> None:
+def verify_ledger_command(ledger: LedgerPath, named: LedgerUrl = None) -> None:
     """Check the ledger's hash chain and totals; name an entry that somebody edited."""
-    problems, entries = verify_ledger(ledger, named=named)
+    problems, entries = verify_ledger(ledger, ledger_url=named)
     if problems:
         for problem in problems:
-            typer.echo(one_line(f"✗ {problem}"), err=True)
+            typer.echo(to_one_line(f"✗ {problem}"), err=True)
         raise typer.Exit(1)
     typer.echo(f"✓ {entries} entries, chain and totals intact.")
 
 
 @ledger_app.command("free")
-def ledger_free(
+def free_ledger_command(
     ledger: LedgerPath,
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name in the ledger.")],
 ) -> None:
@@ -68,11 +68,11 @@ def ledger_free(
     the rest. After a kill, `parley run --resume` continues it. What it reserved stays charged.
     """
     for dataset, releases in free_ledger(ledger, run).items():
-        typer.echo(one_line(f"{dataset}: {releases} releases given back."))
+        typer.echo(to_one_line(f"{dataset}: {releases} releases given back."))
 
 
 @ledger_app.command("raise")
-def ledger_raise(
+def raise_budget_command(
     ledger: LedgerPath,
     dataset: Annotated[
         str, typer.Argument(metavar="DATASET", help="The data's name in the ledger.")
@@ -95,6 +95,6 @@ def ledger_raise(
     if together:
         typer.echo(
             "If answers decided on it, all promises until now hold together at δ = "
-            f"{shown_up(together, 3)}: {raises + 1} times δ, after "
+            f"{format_rounded_up(together, 3)}: {raises + 1} times δ, after "
             f"{raises} raise{'s' if raises > 1 else ''}."
         )

@@ -11,8 +11,8 @@ import typer
 from parley.command_options import ServerDir
 from parley.deploy.child_processes import ProcessError
 from parley.deploy.stream import operator_client
-from parley.safe_io.json_writing import json_text
-from parley.terminal.deployment_status import watch as watch_it
+from parley.safe_io.json_writing import format_json
+from parley.terminal.deployment_status import watch_status as watch_it
 from parley.terminal.run_output import print_result
 
 
@@ -39,7 +39,7 @@ def submit(
     """
     result = operator_client.submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
     if as_json:
-        typer.echo(json_text(result.summary.to_json()))
+        typer.echo(format_json(result.summary.to_json()))
     else:
         print_result(result)
     ended = result.summary.status
@@ -47,7 +47,7 @@ def submit(
         raise typer.Exit(3 if ended == "budget-exhausted" else 1)
 
 
-def status(
+def show_status(
     folder: ServerDir,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show it as a table, over and over; Ctrl-C ends it.")
@@ -55,8 +55,8 @@ def status(
 ) -> None:
     """Show a deployment's parties and its runs, and in a run where every party stands."""
     if watch:
-        watch_it(partial(operator_client.look, folder), lost=ProcessError)
-    for line in operator_client.look(folder).lines():
+        watch_it(partial(operator_client.fetch_status, folder), connection_error=ProcessError)
+    for line in operator_client.fetch_status(folder).format_lines():
         typer.echo(line)
 
 

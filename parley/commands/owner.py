@@ -9,12 +9,12 @@ import typer
 from rich.text import Text
 
 from parley.command_options import AsJson, PartyDir
-from parley.owner.offers import Offer, opened
-from parley.owner.owner_page import serving
-from parley.owner.owner_status import Row, budgets, notes, paid, standing
-from parley.safe_io.json_writing import json_text
-from parley.safe_io.printable_text import one_line
-from parley.terminal.terminal_screen import Screen, plain_table
+from parley.owner.offers import ApprovalRequest, open_party
+from parley.owner.owner_page import serve_page
+from parley.owner.owner_status import Row, build_status, list_budgets, list_notes, list_runs
+from parley.safe_io.json_writing import format_json
+from parley.safe_io.printable_text import to_one_line
+from parley.terminal.terminal_screen import Screen, build_plain_table
 
 owner_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
 
@@ -24,19 +24,24 @@ Name = Annotated[
 
 
 @owner_app.command("status")
-def owner_status(folder: PartyDir, as_json: AsJson = False) -> None:
+def show_owner_status(folder: PartyDir, as_json: AsJson = False) -> None:
     """One screen: what waits, what is left, who asked what and what was paid."""
-    with opened(folder) as party:
+    with open_party(folder) as party:
         if as_json:
-            typer.echo(json_text(standing(party)))
+            typer.echo(format_json(build_status(party)))
             return
-        waits, rows, runs, noted = party.offers(), budgets(party), paid(party), notes(party)
+        waits, rows, runs, noted = (
+            party.list_requests(),
+            list_budgets(party),
+            list_runs(party),
+            list_notes(party),
+        )
     screen = Screen()
     screen.print(f"{party.name}, of the deployment of {party.deployment.server_address}")
-    _table(screen, "What is left", rows)
-    _table(screen, "What was paid, the last first", runs)
+    _print_table(screen, "What is left", rows)
+    _print_table(screen, "What was paid, the last first", runs)
     for note in noted:
-        screen.print(one_line(note))
+        screen.print(to_one_line(note))
     screen.print(Text("What waits for you", style="bold"))
     for offer in waits:
         screen.print(f"{offer.name}  {offer.dataset}: {offer.price}")
@@ -48,12 +53,12 @@ def owner_status(folder: PartyDir, as_json: AsJson = False) -> None:
 
 
 @owner_app.command("pending")
-def owner_pending(folder: PartyDir, as_json: AsJson = False) -> None:
+def show_pending_jobs(folder: PartyDir, as_json: AsJson = False) -> None:
     """What waits for a yes, and what each would compute and cost, as this party derives it."""
-    with opened(folder) as party:
-        offers = party.offers()
+    with open_party(folder) as party:
+        offers = party.list_requests()
     if as_json:
-        typer.echo(json_text([offer.to_json() for offer in offers]))
+        typer.echo(format_json([offer.to_json() for offer in offers]))
         return
     screen = Screen()
     for offer in offers:
@@ -64,41 +69,41 @@ def owner_pending(folder: PartyDir, as_json: AsJson = False) -> None:
         screen.print("Nothing waits for your yes.")
 
 
-def _print_offer(screen: Screen, offer: Offer) -> None:
+def _print_offer(screen: Screen, offer: ApprovalRequest) -> None:
     screen.print(Text(f"{offer.name}  {offer.dataset}", style="bold"))
     screen.print(offer.price)
-    table = plain_table("", "", header=False)
+    table = build_plain_table("", "", header=False)
     for fact in offer.facts:
         table.add_row(Text(fact.name, style="dim"), fact.value)
     screen.print(table)
     for found in offer.attackers:
         screen.print(f"{found.caption}.")
-        table = plain_table(*found.head, left=1)
+        table = build_plain_table(*found.head, left=1)
         for row in found.rows:
             table.add_row(*row)
         screen.print(table)
 
 
-def _table(screen: Screen, title: str, rows: Sequence[Row]) -> None:
+def _print_table(screen: Screen, title: str, rows: Sequence[Row]) -> None:
     screen.print(Text(title, style="bold"))
     if not rows:
         screen.print("nothing yet")
         return
-    table = plain_table(*rows[0])
+    table = build_plain_table(*rows[0])
     for row in rows:
-        table.add_row(*(one_line(text) for text in row.values()))
+        table.add_row(*(to_one_line(text) for text in row.values()))
     screen.print(table)
 
 
 @owner_app.command("accept")
-def owner_accept(folder: PartyDir, name: Name) -> None:
+def accept_job(folder: PartyDir, name: Name) -> None:
     """Say yes: to every round of this run as it was shown, and to nothing else."""
-    with opened(folder) as party:
+    with open_party(folder) as party:
         typer.echo(party.decide(name, accepted=True))
 
 
 @owner_app.command("refuse")
-def owner_refuse(
+def refuse_job(
     folder: PartyDir,
     name: Name,
     reason: Annotated[
@@ -106,12 +111,12 @@ def owner_refuse(
     ] = "",
 ) -> None:
     """Say no, also after a yes: the party takes no part from its next round on."""
-    with opened(folder) as party:
+    with open_party(folder) as party:
         typer.echo(party.decide(name, accepted=False, reason=reason))
 
 
 @owner_app.command("page")
-def owner_page(
+def serve_owner_page(
     folder: PartyDir,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Of 127.0.0.1; 0: any that is free.")
@@ -122,8 +127,8 @@ def owner_page(
     Its address holds a secret: whoever has it can say yes. It is not opened by itself, since a
     browser's command line can be read by others on this machine.
     """
-    with opened(folder):  # what is wrong with the folder is said here
+    with open_party(folder):  # what is wrong with the folder is said here
         pass
-    with serving(folder, port=port) as page:
+    with serve_page(folder, port=port) as page:
         typer.echo(f"Open this address on this machine, and give it to nobody:\n  {page.address}")
         page.serve()

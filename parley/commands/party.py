@@ -12,14 +12,14 @@ import typer
 
 from parley.client.contract.roster import load_deployment
 from parley.command_options import LogJson, PartyDir
-from parley.deploy.deployment_folders import own_entry
-from parley.deploy.event_log import Event, teller
+from parley.deploy.deployment_folders import find_own_party
+from parley.deploy.event_log import LogEvent, build_notifier
 from parley.deploy.folder_lock import hold_folder
 from parley.deploy.party_check import check_accounts, check_items
-from parley.deploy.stream.party_client import Attending, party_answers
+from parley.deploy.stream.party_client import PartyClient, build_answer_request
 
 
-def party(
+def run_party(
     folder: PartyDir,
     server_address: Annotated[
         str | None,
@@ -47,26 +47,26 @@ def party(
         return
     folder = folder.resolve()
     deployment = load_deployment(folder / "deployment.toml")
-    name = own_entry(folder, deployment).name
+    name = find_own_party(folder, deployment).name
     address = server_address or deployment.server_address
-    tell = teller(as_json=log_json)
+    tell = build_notifier(as_json=log_json)
     for item in items:
         if item.waits:
             line = f"{item.said}\nWaiting for as long as it takes, dialling again; Ctrl-C ends it."
-            tell(Event("waiting", line, server=address))
+            tell(LogEvent("waiting", line, server=address))
     ready = f"{name} is ready for {address}. The deployment's id:\n  {deployment.spoken}"
-    tell(Event("ready", ready, party=name, server=address, deployment=deployment.id))
+    tell(LogEvent("ready", ready, party=name, server=address, deployment=deployment.id))
 
     # At once: what an answer relies on is on disk before it is returned, and an interrupt that is
     # raised inside a library's callback may never be heard.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, partial(_end, tell))
     tell(f"What it answers is in {folder / 'party.log'}.")
-    answers = party_answers(folder, check=partial(check_accounts, folder))
+    answers = build_answer_request(folder, check=partial(check_accounts, folder))
     with hold_folder(folder, role="party", command="parley party"):
-        Attending(folder, address=address, answers=answers, say=tell).forever()
+        PartyClient(folder, address=address, answers=answers, say=tell).run_forever()
 
 
-def _end(tell: Callable[[str], None], _number: int, _frame: object) -> None:
-    tell("parley: interrupted.")
+def _end(print_line: Callable[[str], None], _number: int, _frame: object) -> None:
+    print_line("parley: interrupted.")
     os._exit(130)

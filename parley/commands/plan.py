@@ -6,16 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from parley.command_options import AsJson, JobFile, Sets
+from parley.command_options import AsJson, JobFile, Overrides
 from parley.planning.plan_job import plan as plan_job
-from parley.safe_io.json_writing import json_text
+from parley.safe_io.json_writing import format_json
 from parley.server.jobs.job_file import load_job
-from parley.terminal.run_output import print_outlook
+from parley.terminal.run_output import print_plan_summary
 
 
 def plan(
     job: JobFile = None,
-    sets: Sets = None,
+    sets: Overrides = None,
     as_json: AsJson = False,
     seconds_a_step: Annotated[
         float | None,
@@ -45,8 +45,8 @@ def plan(
     if outlook.refusal is not None:
         typer.echo(f"`parley run` would refuse this job. {outlook.refusal}\n", err=as_json)
     if as_json:
-        typer.echo(json_text(outlook.to_json()))
+        typer.echo(format_json(outlook.to_json()))
     else:
-        print_outlook(outlook)
+        print_plan_summary(outlook)
     if outlook.refusal is not None:
         raise typer.Exit(3)

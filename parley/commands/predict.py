@@ -13,20 +13,20 @@ import polars as pl
 import typer
 
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.client.data.cell_parsing import plain_texts
+from parley.client.data.cell_parsing import read_plain_texts
 from parley.client.data.column_names import MissingColumns
-from parley.client.data.raw_table import DataError, Table
-from parley.client.data.records import column_faults
+from parley.client.data.raw_table import DataError, RawTable
+from parley.client.data.records import find_column_faults
 from parley.client.data.table_readers import read_tables
 from parley.command_options import AsJson, ModelPath, OwnModels
 from parley.prediction.fitted_model import Model
 from parley.prediction.model_loading import load_model
-from parley.prediction.shape_functions import overview, shapes_of, whole
-from parley.privacy.accounting.rounding import shown_up
-from parley.safe_io.csv_writing import without_formulas
-from parley.safe_io.file_writing import replaced_file
-from parley.safe_io.json_writing import json_text
-from parley.safe_io.printable_text import one_line
+from parley.prediction.shape_functions import compute_shapes, format_overview, format_shape
+from parley.privacy.accounting.rounding import format_rounded_up
+from parley.safe_io.csv_writing import escape_formulas
+from parley.safe_io.file_writing import replace_file
+from parley.safe_io.json_writing import format_json
+from parley.safe_io.printable_text import to_one_line
 from parley.server.model_file import NON_PRIVATE, ModelFileError
 from parley.server.records.run_reader import read_summary
 
@@ -61,46 +61,52 @@ def predict_file(
     rows, counts = 0, dict.fromkeys(model.label_names, 0)
     # Whole or not at all: a reader never takes half a file for all of it.
     try:
-        with replaced_file(out) as file:
+        with replace_file(out) as file:
             for table in read_tables(source, model.schema, only=wanted):
-                frame = _predictions(model, table, keep, threshold)
-                without_formulas(frame).write_csv(file, include_header=not rows)
+                frame = _build_predictions(model, table, keep, threshold)
+                escape_formulas(frame).write_csv(file, include_header=not rows)
                 rows += table.rows
                 if counts:
                     for name, count in frame["prediction"].value_counts().iter_rows():
                         counts[name] += count
     except MissingColumns as error:
-        raise DataError.of([error, *_other_faults(model, source, error.missing)]) from error
+        raise DataError.combine(
+            [error, *_find_other_faults(model, source, error.missing)]
+        ) from error
     return rows, counts
 
 
-def _other_faults(model: Model, source: Path, missing: tuple[str, ...]) -> list[DataError]:
+def _find_other_faults(model: Model, source: Path, missing: tuple[str, ...]) -> list[DataError]:
     """What else is wrong in the file's first rows, in columns that are there."""
     there = [name for name in model.schema.features if name not in missing]
     if not there:
         return []
     table = next(read_tables(source, model.schema, only=there))
-    return column_faults(table, model.schema, there)
+    return find_column_faults(table, model.schema, there)
 
 
-def _predictions(
-    model: Model, table: Table, keep: str | None, threshold: float | None
+def _build_predictions(
+    model: Model, table: RawTable, keep: str | None, threshold: float | None
 ) -> pl.DataFrame:
-    scores = model.scores(model.rows_of(table))
-    if model.targets:
-        predicted = model.labels(scores)
+    scores = model.compute_scores(model.encode_table(table))
+    if model.is_regression:
+        predicted = model.to_labels(scores)
     else:
-        predicted = np.array(model.label_names)[model.positions(scores, threshold=threshold)]
+        predicted = np.array(model.label_names)[
+            model.to_class_positions(scores, threshold=threshold)
+        ]
     columns: dict[str, Any] = {"prediction": predicted}
-    chances = model.chances(scores)
+    chances = model.to_probabilities(scores)
     if chances is not None:
         for at, name in enumerate(model.label_names):
             columns[f"probability of {name}"] = chances[:, at]
-    elif not model.targets:
+    elif not model.is_regression:
         columns["score"] = scores
     if keep in columns:
         raise DataError("another name for the column to keep", repr(keep), path=table.path)
-    return pl.DataFrame(columns if keep is None else {keep: plain_texts(table, keep), **columns})
+    return pl.DataFrame(
+        columns if keep is None else {keep: read_plain_texts(table, keep), **columns}
+    )
 
 
 SchemaFile = Annotated[
@@ -140,13 +146,13 @@ def predict(
     count, labels = predict_file(loaded, rows, out, keep=keep, threshold=threshold)
     typer.echo(f"{count:,} predictions in {out}")
     for name, times in labels.items():
-        typer.echo(one_line(f"  {name}: {times:,}"))
+        typer.echo(to_one_line(f"  {name}: {times:,}"))
 
 
-def _rounded(text: str) -> str:
+def _round_up_epsilon(text: str) -> str:
     """A file's ε, never less than it is; any other text as it stands."""
     try:
-        return shown_up(float(text), 4)
+        return format_rounded_up(float(text), 4)
     except ValueError:
         return text
 
@@ -171,15 +177,17 @@ def show(
         raise ModelFileError(
             f"{model}: Expected an algorithm of Parley's, got {task['kind']!r:.60}."
         )
-    shapes = shapes_of(loaded, read_summary(model))
+    shapes = compute_shapes(loaded, read_summary(model))
     if column is not None:
         if shapes is None:
             raise ModelFileError(
                 f"Expected a linear model, plain or on hats or bins, for --column, got {model}."
             )
-        shown = shapes.only(column)
+        shown = shapes.select(column)
         typer.echo(
-            json_text(shown.to_json()) if as_json else "\n".join(map(one_line, whole(shown)))
+            format_json(shown.to_json())
+            if as_json
+            else "\n".join(map(to_one_line, format_shape(shown)))
         )
         return
     facts: dict[str, Any] = {
@@ -193,14 +201,14 @@ def show(
         **{key.removeprefix("parley."): text for key, text in sorted(loaded.statement.items())},
     }
     if as_json:
-        typer.echo(json_text(facts | {"shapes": shapes and shapes.to_json()}))
+        typer.echo(format_json(facts | {"shapes": shapes and shapes.to_json()}))
         return
     wide = max(map(len, facts))
     for name, value in facts.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         if name == "epsilon":
-            text = _rounded(text)
+            text = _round_up_epsilon(text)
         if text not in {"", "[]"}:  # a target has no labels; nothing is assumed
-            typer.echo(one_line(f"{name:<{wide}}  {text}"))
-    for line in overview(shapes) if shapes else ():
-        typer.echo(one_line(line))
+            typer.echo(to_one_line(f"{name:<{wide}}  {text}"))
+    for line in format_overview(shapes) if shapes else ():
+        typer.echo(to_one_line(line))

@@ -8,26 +8,26 @@ from typing import Annotated, Any
 
 import typer
 
-from parley.analytics.answer_output import told
+from parley.analytics.answer_output import format_answers
 from parley.analytics.query_file import (
     QueryFile,
-    asked_for,
-    cost_of,
-    example_file,
-    table_file,
+    build_example_file,
+    build_table_one_file,
+    format_cost,
+    load_request,
 )
-from parley.analytics.remote_queries import ask_server
+from parley.analytics.remote_queries import query_server
 from parley.analytics.session import Session
 from parley.client.queries.base import QueryError
-from parley.safe_io.json_writing import json_text
+from parley.safe_io.json_writing import format_json
 
-Asked = Annotated[
+QueryFileOrSelect = Annotated[
     str | None,
     typer.Argument(
         metavar="[QUERIES]", help="File of queries (TOML); or one SELECT, with --epsilon."
     ),
 ]
-Price = Annotated[
+EpsilonOption = Annotated[
     float | None,
     typer.Option(help="With SELECT or --table-one: what it may cost, whole."),
 ]
@@ -35,7 +35,7 @@ SessionFile = Annotated[
     Path,
     typer.Option("--session", help="With SELECT or --table-one: file whose \\[session] is asked."),
 ]
-OfTable = Annotated[
+TableOneColumns = Annotated[
     str | None,
     typer.Option(
         "--table-one",
@@ -54,14 +54,14 @@ Resume = Annotated[
     Path | None,
     typer.Option(metavar="SESSION", help="Go on with this session: answers are not paid twice."),
 ]
-AtServer = Annotated[
+ServerFolder = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
         help="Have a running server ask its parties: its folder, or an operator's.",
     ),
 ]
-AtOnce = Annotated[
+Simultaneous = Annotated[
     bool, typer.Option("--simultaneous", help="Intervals hold for all cells at once.")
 ]
 Sampling = Annotated[
@@ -76,16 +76,16 @@ PrintQuery = Annotated[
 
 
 def query(
-    queries: Asked = None,
-    epsilon: Price = None,
+    queries: QueryFileOrSelect = None,
+    epsilon: EpsilonOption = None,
     session_file: SessionFile = Path("queries.toml"),
-    table: OfTable = None,
+    table: TableOneColumns = None,
     by: ByGroup = None,
     plan: PlanOnly = False,
     out: Out = None,
     resume: Resume = None,
-    server: AtServer = None,
-    simultaneous: AtOnce = False,
+    server: ServerFolder = None,
+    simultaneous: Simultaneous = False,
     sampling: Sampling = False,
     as_json: AsJson = False,
     print_query: PrintQuery = False,
@@ -95,7 +95,7 @@ def query(
     Every answer has its interval and says what it cost and what is left.
     """
     if print_query:
-        typer.echo(example_file(), nl=False)
+        typer.echo(build_example_file(), nl=False)
         return
     covers = {"simultaneous": simultaneous, "sampling": sampling}
     covers = {name: True for name, on in covers.items() if on}
@@ -113,45 +113,45 @@ def query(
         raise QueryError("Expected --by with --table-one; a SELECT has GROUP BY, a file by = […].")
     file: QueryFile | None = None
     if table is not None:
-        file = table_file(table, by=by, epsilon=epsilon, session_file=session_file)
+        file = build_table_one_file(table, by=by, epsilon=epsilon, session_file=session_file)
     elif queries is not None:
-        file = asked_for(queries, epsilon, session_file)
+        file = load_request(queries, epsilon, session_file)
     if file is not None:
         file.session.update(covers)
     if server is not None:
         if out is not None:
             raise QueryError("Expected --server without --out, got both: the server has a folder.")
-        ask_server(server, file, plan=plan, resume=resume, as_json=as_json)
+        query_server(server, file, plan=plan, resume=resume, as_json=as_json)
     elif file is not None and plan:
-        _plan(file)
+        _print_query_plan(file)
     elif file is not None:
-        _ask(file, out, resume, as_json=as_json)
+        _run_queries(file, out, resume, as_json=as_json)
 
 
-def _plan(file: QueryFile) -> None:
+def _print_query_plan(file: QueryFile) -> None:
     """What every batch would release, in a session that leaves nothing behind."""
     file.session.pop("ledger", None)
     with (
         TemporaryDirectory(prefix="parley-plan-") as place,
-        _session(file, out=Path(place) / "session", resume=None) as session,
+        _open_session(file, out=Path(place) / "session", resume=None) as session,
     ):
-        for text in file.plans(session):
+        for text in file.format_plans(session):
             typer.echo(f"{text}\n")
 
 
-def _ask(file: QueryFile, out: Path | None, resume: Path | None, *, as_json: bool) -> None:
+def _run_queries(file: QueryFile, out: Path | None, resume: Path | None, *, as_json: bool) -> None:
     """What all of it costs; every batch, one after another; then the page of all answers."""
-    with _session(file, out=out, resume=resume) as session:
-        planned, answers, table = file.planned(session), list[dict[str, Any]](), 0
-        whole = cost_of(planned, session.totals.budget)
+    with _open_session(file, out=out, resume=resume) as session:
+        planned, answers, table = file.plan_batches(session), list[dict[str, Any]](), 0
+        whole = format_cost(planned, session.totals.budget)
         typer.echo(f"{whole}\n", err=as_json)
-        for place, batch in enumerate(file.answers(session, planned)):
+        for place, batch in enumerate(file.release_batches(session, planned)):
             own = [
                 {"name": name, **answer.to_json(), "text": str(answer)} for name, answer in batch
             ]
             if place == file.table:
                 table = own[0]["index"]
-            shown = told(own, session.folder, whole=whole, table=place == file.table)
+            shown = format_answers(own, session.folder, cost_text=whole, table=place == file.table)
             typer.echo(f"{shown}\n", err=as_json)
             answers += own
         page = session.report(table_one=table)
@@ -159,12 +159,12 @@ def _ask(file: QueryFile, out: Path | None, resume: Path | None, *, as_json: boo
             for each in answers:
                 del each["text"]
             facts = {"session": str(session.folder), "whole": whole, "left": session.remaining}
-            typer.echo(json_text({**facts, "answers": answers, "report": str(page)}))
+            typer.echo(format_json({**facts, "answers": answers, "report": str(page)}))
         else:
             typer.echo(f"answers and ledger in {session.folder}; all on one page: {page}")
 
 
-def _session(file: QueryFile, *, out: Path | None, resume: Path | None) -> Session:
+def _open_session(file: QueryFile, *, out: Path | None, resume: Path | None) -> Session:
     settings = dict(file.session)
     data = settings.pop("data", None)
     if resume is not None:

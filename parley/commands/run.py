@@ -8,8 +8,8 @@ from typing import Annotated
 import click
 import typer
 
-from parley.command_options import AsJson, JobFile, Sets
-from parley.safe_io.json_writing import json_text
+from parley.command_options import AsJson, JobFile, Overrides
+from parley.safe_io.json_writing import format_json
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
 from parley.terminal.live_progress import RunDisplay
@@ -55,7 +55,7 @@ Seed = Annotated[
 
 def run(
     job: JobFile = None,
-    sets: Sets = None,
+    sets: Overrides = None,
     engine: Engine = None,
     parties: Annotated[
         int | None, typer.Option(min=1, help="Number of parties: --set parties.count=N.")
@@ -97,7 +97,7 @@ def run(
             return
     elif job is not None or overrides or out is not None or print_job or audit is not None:
         raise JobError("Expected --resume RUN alone: the run continues with its own job.")
-    canaries = 0 if audit is None else _canaries(audit)
+    canaries = 0 if audit is None else _parse_canaries(audit)
     from parley.run_job import run as run_job  # noqa: PLC0415 - start-up: --print-job runs nothing (.3 s)
 
     with RunDisplay(quiet=quiet) as display:
@@ -105,14 +105,14 @@ def run(
             loaded, out=out, resume=resume, observer=display, canaries=canaries, track=track or ()
         )
     if as_json:
-        typer.echo(json_text(result.summary.to_json()))
+        typer.echo(format_json(result.summary.to_json()))
     else:
         print_result(result)
     if result.summary.status != "complete":
         raise typer.Exit(3 if result.summary.status == "budget-exhausted" else 1)
 
 
-def _canaries(text: str) -> int:
+def _parse_canaries(text: str) -> int:
     name, _, count = text.partition("=")
     if name != "canaries" or not (count.isascii() and count.isdigit() and len(count) < 10):
         raise click.UsageError(f"Expected --audit canaries=K, such as canaries=500, got {text!r}.")

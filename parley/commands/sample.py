@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
-from parley.client.algorithms.registry import task_from
+from parley.client.algorithms.registry import decode_task
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema
-from parley.client.features.binned_columns import Codes
+from parley.client.features.binned_columns import RecordCodes
 from parley.command_options import ModelPath, OwnModels
-from parley.safe_io.path_names import public_name
-from parley.safe_io.printable_text import one_line
+from parley.safe_io.path_names import get_public_name
+from parley.safe_io.printable_text import to_one_line
 from parley.server.model_file import ModelFileError, open_model
-from parley.server.synthetic.generation import GENERATORS, rows_of
+from parley.server.synthetic.generation import GENERATORS, draw_rows
 from parley.server.synthetic.synthetic_rows import write_rows
 
-_MOST = 10**9
+_MAX_ROWS = 10**9
 
 
 def sample_table(
@@ -37,20 +37,20 @@ def sample_table(
     Raises:
         ModelFileError: no generator in the file, a damaged one, or `out` exists.
     """
-    if not 1 <= rows <= _MOST:
-        raise ModelFileError(f"Expected --rows from 1 to {_MOST:,}, got {rows}.")
+    if not 1 <= rows <= _MAX_ROWS:
+        raise ModelFileError(f"Expected --rows from 1 to {_MAX_ROWS:,}, got {rows}.")
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     found = open_model(model)
     try:
-        named = MappingProxyType({public_name(own): own for own in own_models})
-        made = task_from(found.described["task"], own_models=named)
-        features = found.described.get("features", {})
+        named = MappingProxyType({get_public_name(own): own for own in own_models})
+        made = decode_task(found.description["task"], own_models=named)
+        features = found.description.get("features", {})
         codes = features.get("digest") if isinstance(features, dict) else features
-        if codes != (Codes().digest if made.kind in GENERATORS else None):
+        if codes != (RecordCodes().digest if made.kind in GENERATORS else None):
             raise ModelFileError(f"{found.file}: Expected codes of this version, got others.")
-        schema = Schema.from_toml(found.described["schema"], source=str(found.file))
-        drawn = rows_of(made, schema, found.tensors, rows, seed)
+        schema = Schema.from_toml(found.description["schema"], source=str(found.file))
+        drawn = draw_rows(made, schema, found.tensors, rows, seed)
         write_rows(drawn, schema, out, rows=rows, seed=seed)
     except (DecodingError, ValueError) as error:
         if isinstance(error, ModelFileError):
@@ -77,5 +77,5 @@ def sample(
     """
     said = sample_table(model, rows=rows, seed=seed, out=out, own_models=tuple(own_models or ()))
     typer.echo(f"{rows:,} synthetic rows in {out}")
-    typer.echo(one_line(said.get("parley.statement", "")))
+    typer.echo(to_one_line(said.get("parley.statement", "")))
     typer.echo("Sampling costs nothing more.")

@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 
 from parley.client.data.csv_guess import SEPARATORS
-from parley.client.data.data_sources import SqlQuery, name_of
+from parley.client.data.data_sources import SqlQuery, get_source_name
 from parley.client.data.raw_table import DataError
 from parley.client.data.records import find_party_files
 from parley.client.data.schema import SchemaError, load_schema
@@ -21,36 +21,40 @@ from parley.client.data.schema_check import CheckedFile, check_file
 from parley.client.data.schema_inference.draft import InferredSchema, infer_schema
 from parley.privacy.ledger.database_url import is_database
 from parley.safe_io.file_writing import write_file
-from parley.safe_io.plurals import noun
-from parley.safe_io.printable_text import one_line
-from parley.terminal.terminal_screen import Screen, plain_table
+from parley.safe_io.plurals import format_noun
+from parley.safe_io.printable_text import to_one_line
+from parley.terminal.terminal_screen import Screen, build_plain_table
 
 
-def print_reading(inferred: InferredSchema) -> None:
+def print_inference(inferred: InferredSchema) -> None:
     """To stderr: how the file is written, then a line or more for each column."""
     # Not cut to a width where nobody watches, so that a log has every word.
     console = Screen(stderr=True, soft_wrap=not sys.stderr.isatty())
-    written = [f"{key} {_shown(value)}" for key, value in inferred.file.items() if key != "decimal"]
+    written = [
+        f"{key} {_format_setting(value)}"
+        for key, value in inferred.file.items()
+        if key != "decimal"
+    ]
     if "decimal" in inferred.file:
         written.append(f"decimal {'comma' if inferred.file['decimal'] == ',' else 'point'}")
-    records = f"{inferred.records:,} {noun(inferred.records, 'record')}"
-    console.print(one_line(" · ".join([records, *written])))
-    table = plain_table("column", "read as", "why, and what to look at")
+    records = f"{inferred.records:,} {format_noun(inferred.records, 'record')}"
+    console.print(to_one_line(" · ".join([records, *written])))
+    table = build_plain_table("column", "read as", "why, and what to look at")
     for column in inferred.columns:
         kind = str(column.entry["kind"])
         style = {"ignore": "yellow", "label": "bold"}.get(kind, "")
         if "range" in column.entry:
             kind += " {:g} to {:g}".format(*column.entry["range"])
-        why = Text(one_line(column.why))
+        why = Text(to_one_line(column.why))
         for remark in column.remarks:
-            why.append(f"\n! {one_line(remark)}", style="red")
-        table.add_row(one_line(column.name) or '""', Text(kind, style=style), why)
+            why.append(f"\n! {to_one_line(remark)}", style="red")
+        table.add_row(to_one_line(column.name) or '""', Text(kind, style=style), why)
     console.print(table)
     for remark in inferred.remarks:
-        console.print(one_line(f"! {remark}"), style="red")
+        console.print(to_one_line(f"! {remark}"), style="red")
 
 
-def _shown(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(repr, value))
     return f"{SEPARATORS[value]} {value!r}" if value in SEPARATORS else str(value)
@@ -70,7 +74,7 @@ TableFiles = Annotated[
 Query = Annotated[str, typer.Option(help="Of a database: the SELECT whose rows are the records.")]
 
 
-def _named(patterns: list[str], query: str) -> list[Path | SqlQuery]:
+def _expand_patterns(patterns: list[str], query: str) -> list[Path | SqlQuery]:
     """The files, those of globs among them; or the query of a database."""
     if len(patterns) == 1 and (query or is_database(patterns[0])):
         try:
@@ -86,7 +90,7 @@ def _named(patterns: list[str], query: str) -> list[Path | SqlQuery]:
     return found
 
 
-def _glob_of(files: list[str]) -> str:
+def _find_common_glob(files: list[str]) -> str:
     """The glob that names just these files; "GLOB" where there is none so simple."""
     # Of letters, no parts of a path: hospital-*.csv.
     begin, end = (commonprefix([each[::way] for each in files])[::way] for way in (1, -1))  # noqa: RUF071
@@ -95,7 +99,7 @@ def _glob_of(files: list[str]) -> str:
 
 
 @schema_app.command("infer")
-def schema_infer(
+def infer_schema_command(
     files: TableFiles,
     label: Annotated[str | None, typer.Option(help="The label's column.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
@@ -119,7 +123,7 @@ def schema_infer(
     """
     if out is not None and out.exists():
         raise SchemaError(f"Expected a new file for --out, {out} exists.")
-    named = _named(files, query)
+    named = _expand_patterns(files, query)
     inferred = infer_schema(
         *named, label=label, header=header, separator=separator, encoding=encoding
     )
@@ -127,7 +131,7 @@ def schema_infer(
         typer.echo(inferred.text, nl=False)
     else:
         write_file(out, inferred.text)
-    print_reading(inferred)
+    print_inference(inferred)
     if label is None:
         typer.echo(
             f"Took the last column, {inferred.label!r}, as the label; --label names another.",
@@ -141,17 +145,17 @@ def schema_infer(
         err=True,
     )
     if out is not None and not query:
-        source = files[0] if len(files) == 1 else _glob_of(files)
+        source = files[0] if len(files) == 1 else _find_common_glob(files)
         several = f" --set parties.count={len(named)}" if len(named) > 1 else ""
         told = f"data.source={source}", f"data.schema={out}"
         sets = " ".join(f"--set {shlex.quote(each)}" for each in told)
         refused = any("a run refuses" in said for each in inferred.columns for said in each.remarks)
         then = "Once what a run refuses is mended" if refused else "Then"
-        typer.echo(one_line(f"{then}: parley run {sets}{several}"), err=True)
+        typer.echo(to_one_line(f"{then}: parley run {sets}{several}"), err=True)
 
 
 @schema_app.command("check")
-def schema_check(
+def check_files_command(
     files: TableFiles,
     schema: Annotated[Path, typer.Argument(metavar="SCHEMA", help="Schema file (TOML).")],
     query: Query = "",
@@ -160,13 +164,13 @@ def schema_check(
 
     It quotes cells and lines of the file, for the person who holds it: share none of it.
     """
-    known, named, refused = load_schema(schema), _named(files, query), False
+    known, named, refused = load_schema(schema), _expand_patterns(files, query), False
     for file in named:
         try:
             found = check_file(file, known)
         except DataError as error:
             found = CheckedFile(records=0, problems=(str(error),), remarks=())
-        which = f"{name_of(file)}: " if len(named) > 1 else ""
+        which = f"{get_source_name(file)}: " if len(named) > 1 else ""
         for remark in found.remarks:
             typer.echo(f"· {which}{remark}")
         for problem in found.problems:
@@ -175,7 +179,8 @@ def schema_check(
             refused = True
         else:
             typer.echo(
-                f"✓ {which}{found.records:,} {noun(found.records, 'record')} as {schema} says."
+                f"✓ {which}{found.records:,} {format_noun(found.records, 'record')} as {schema} "
+                "says."
             )
     if refused:
         raise typer.Exit(2)

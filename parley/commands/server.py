@@ -9,11 +9,11 @@ import typer
 from parley.analytics.submission import ServedQueries
 from parley.command_options import LogJson, ServerDir
 from parley.deploy.deployment_folders import check_server
-from parley.deploy.event_log import teller
+from parley.deploy.event_log import build_notifier
 from parley.deploy.stream.deployment_server import serve
 
 
-def server(
+def run_server(
     folder: ServerDir,
     monitor: Annotated[
         int | None,
@@ -32,4 +32,4 @@ def server(
     installation's. Runs that were going on when it ended go on when it starts.
     """
     home = check_server(folder)
-    serve(home, say=teller(as_json=log_json), monitor=monitor, questions=ServedQueries())
+    serve(home, say=build_notifier(as_json=log_json), monitor=monitor, questions=ServedQueries())

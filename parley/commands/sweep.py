@@ -10,14 +10,19 @@ from rich.control import Control
 from rich.table import Table
 from rich.text import Text
 
-from parley.safe_io.plurals import noun
-from parley.safe_io.printable_text import one_line
-from parley.sweep.sweep_page import compared, differing, names_of, write_comparison
-from parley.sweep.sweep_runner import Progress, run_sweep
-from parley.terminal.terminal_screen import Screen, plain_table
+from parley.safe_io.plurals import format_noun
+from parley.safe_io.printable_text import to_one_line
+from parley.sweep.sweep_page import (
+    compare_runs,
+    format_difference_count,
+    list_run_names,
+    write_comparison,
+)
+from parley.sweep.sweep_runner import SweepProgress, run_sweep
+from parley.terminal.terminal_screen import Screen, build_plain_table
 
 
-def sweep(
+def run_sweep_command(
     file: Annotated[
         Path, typer.Argument(metavar="SWEEP", help="A job file with a table [sweep] (TOML).")
     ],
@@ -43,7 +48,7 @@ def sweep(
     screen, reached = Screen(stderr=True), ""
     terminal = screen.is_terminal
 
-    def observe(progress: Progress) -> None:
+    def observe(progress: SweepProgress) -> None:
         nonlocal reached
         reached = f" after {progress.done} of {progress.total} runs"
         if quiet:
@@ -75,10 +80,10 @@ def sweep(
         raise typer.Exit(130) from None
     if terminal and not quiet:
         typer.echo("", err=True)
-    runs = f"{len(result.rows)} {noun(len(result.rows), 'run')}"
+    runs = f"{len(result.rows)} {format_noun(len(result.rows), 'run')}"
     typer.echo(f"{result.page}: {runs}, simulation only. {result.cost}")
     for error in result.errors:
-        typer.echo(one_line(f"✗ {error}"), err=True)
+        typer.echo(to_one_line(f"✗ {error}"), err=True)
     if result.errors:
         raise typer.Exit(1)
 
@@ -91,19 +96,22 @@ def compare(
 ) -> None:
     """Show runs side by side: first the keys in which their jobs differ, then what each came to."""
     screen = Screen()
-    settings, results = compared(runs)
-    for title, rows in ((differing(settings), settings), ("What each came to", results)):
+    settings, results = compare_runs(runs)
+    for title, rows in (
+        (format_difference_count(settings), settings),
+        ("What each came to", results),
+    ):
         screen.print(title, style="bold")
         if rows:
-            screen.print(_side_by_side(runs, rows))
+            screen.print(_build_comparison_table(runs, rows))
     typer.echo("* simulation only: a real run would have to release each figure, and pay for it")
     if out is not None:
         typer.echo(f"{write_comparison(runs, out)}")
 
 
-def _side_by_side(runs: list[Path], rows: list[tuple[str, list[str]]]) -> Table:
-    table = plain_table("", *(Text(one_line(name)) for name in names_of(runs)))
+def _build_comparison_table(runs: list[Path], rows: list[tuple[str, list[str]]]) -> Table:
+    table = build_plain_table("", *(Text(to_one_line(name)) for name in list_run_names(runs)))
     for name, values in rows:
-        cells = (Text(one_line(value)) for value in values)
-        table.add_row(Text(one_line(name), style="dim"), *cells)
+        cells = (Text(to_one_line(value)) for value in values)
+        table.add_row(Text(to_one_line(name), style="dim"), *cells)
     return table

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from parley.client.contract.roster import Deployment, RosterParty
-from parley.deploy.pki import PkiError, certify, client_request, common_subject
+from parley.deploy.pki import PkiError, certify, make_client_request, parse_subject
 from parley.safe_io.file_writing import write_file
 from parley.secure_agg.primitives import digest
 
@@ -22,20 +22,20 @@ class NotAdmitted(Exception):
     """Who calls is not who may: what was expected and what came, all of it public."""
 
 
-def fingerprint(identity: bytes) -> str:
+def compute_fingerprint(identity: bytes) -> str:
     """64 hex digits that name an identity."""
     return digest(_TAG, identity).hex()
 
 
-def certify_party(asked: bytes, party: RosterParty, *, authority: Path) -> bytes:
+def certify_party(request: bytes, party: RosterParty, *, authority: Path) -> bytes:
     """The certificate of a party of the roster, signed in the folder of the authority."""
-    serial = fingerprint(party.identity)
-    return certify(asked, role=_PARTY, name=party.name, serial=serial, authority=authority)
+    serial = compute_fingerprint(party.identity)
+    return certify(request, role=_PARTY, name=party.name, serial=serial, authority=authority)
 
 
 def make_operator(home: Path, name: str, *, authority: Path) -> None:
     """Makes an operator's key and certificate, `operator.key` and `operator.pem` in `home`."""
-    asked = client_request(home / "operator.key")
+    asked = make_client_request(home / "operator.key")
     pem = certify(asked, role=_OPERATOR, name=name, authority=authority)
     write_file(home / "operator.pem", pem)
 
@@ -46,12 +46,12 @@ def admit_party(deployment: Deployment, pem: bytes) -> int:
     Raises:
         NotAdmitted: another role's, or of a party or an identity that is not in the roster.
     """
-    role, name, serial = _subject(pem)
+    role, name, serial = _parse_subject(pem)
     if role != _PARTY:
         raise NotAdmitted(f"Expected a party's certificate, got one for {role or 'none'}.")
     for index, party in enumerate(deployment.parties):
         if party.name == name:
-            if fingerprint(party.identity) == serial:
+            if compute_fingerprint(party.identity) == serial:
                 return index
             raise NotAdmitted(
                 f"The certificate of {party.name} is for another identity than the roster's: it "
@@ -62,15 +62,15 @@ def admit_party(deployment: Deployment, pem: bytes) -> int:
 
 def admit_operator(pem: bytes) -> str:
     """The name of the operator whose certificate it is; NotAdmitted for another role's."""
-    role, name, _ = _subject(pem)
+    role, name, _ = _parse_subject(pem)
     if role != _OPERATOR:
         raise NotAdmitted(f"Expected an operator's certificate, got one for {role or 'none'}.")
     return name
 
 
-def _subject(pem: bytes) -> tuple[str, str, str]:
+def _parse_subject(pem: bytes) -> tuple[str, str, str]:
     try:
-        found = common_subject(pem)
+        found = parse_subject(pem)
     except PkiError as error:
         raise NotAdmitted(str(error)) from error
     return found["role"], found["name"], found["serial"]

@@ -24,12 +24,12 @@ from typing import Self
 
 from parley.safe_io.os_errors import describe_cause
 
-_POLITE_S = 5.0
+_TERMINATE_S = 5.0
 _LINES_SHOWN = 6
 _PR_SET_PDEATHSIG = 1
 
 # Python code between fork and exec would run gRPC's handlers of forks, which abort now and then.
-_MORTAL = (
+_END_WITH_PARENT_CODE = (
     "import ctypes, os, sys; "
     f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)}); "
     "os.getppid() == int(sys.argv[1]) and os.execvp(sys.argv[2], sys.argv[2:])"
@@ -42,7 +42,7 @@ class ProcessError(Exception):
     """A process that did not start, ended by itself, or a port or server that is not there."""
 
 
-def own_environment() -> dict[str, str]:
+def build_environment() -> dict[str, str]:
     """This process's environment, for one that imports the same Parley."""
     # Not a folder of whoever started us: its `client/` or `server/` would be imported instead.
     roots = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
@@ -62,13 +62,13 @@ def end_with_parent() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _mortal(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+def _build_command(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """The command that becomes this one, and ends with the process that starts it (Linux)."""
     if shutil.which(arguments[0], path=environment.get("PATH")) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     if _libc is None:
         return list(arguments)
-    return [sys.executable, "-I", "-S", "-c", _MORTAL, str(os.getpid()), *arguments]
+    return [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT_CODE, str(os.getpid()), *arguments]
 
 
 @dataclass(kw_only=True)
@@ -86,7 +86,7 @@ class Process:
         """Whether it has not ended."""
         return self.popen.poll() is None
 
-    def tail(self) -> str:
+    def read_tail(self) -> str:
         """The last lines of its log; of a traceback what was raised, not where."""
         try:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -100,7 +100,7 @@ class Process:
         if not self.running:
             raise ProcessError(
                 f"{self.name} ended with status {self.popen.returncode}; its log {self.log} "
-                f"ends:\n{indent(self.tail(), '  ')}"
+                f"ends:\n{indent(self.read_tail(), '  ')}"
             )
 
 
@@ -129,7 +129,7 @@ class Supervisor:
         try:
             with log.open("ab") as output:
                 popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
-                    _mortal(arguments, environment),
+                    _build_command(arguments, environment),
                     env=dict(environment),
                     cwd="/",
                     stdin=subprocess.DEVNULL,
@@ -163,15 +163,15 @@ class Supervisor:
         """Ends these groups (all of them for None): SIGTERM, and SIGKILL to what stays."""
         ending = list(self.processes if processes is None else processes)
         # A second Ctrl-C must not leave half of them running.
-        before = _ignored(signal.SIGINT), _ignored(signal.SIGTERM)
+        before = _ignore_signal(signal.SIGINT), _ignore_signal(signal.SIGTERM)
         try:
             for process in ending:
-                _signal(process, signal.SIGTERM)
-            until = time.monotonic() + _POLITE_S
-            while any(_alive(process) for process in ending) and time.monotonic() < until:
+                _send_signal(process, signal.SIGTERM)
+            until = time.monotonic() + _TERMINATE_S
+            while any(_is_alive(process) for process in ending) and time.monotonic() < until:
                 time.sleep(0.05)
             for process in ending:
-                _signal(process, signal.SIGKILL)
+                _send_signal(process, signal.SIGKILL)
                 process.popen.wait()
         finally:
             for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
@@ -180,7 +180,7 @@ class Supervisor:
         self.processes = [process for process in self.processes if process not in ending]
 
 
-def _ignored(number: int) -> Callable[..., object] | int | None:
+def _ignore_signal(number: int) -> Callable[..., object] | int | None:
     try:
         return signal.signal(number, signal.SIG_IGN)
     except ValueError:
@@ -188,7 +188,7 @@ def _ignored(number: int) -> Callable[..., object] | int | None:
         return None
 
 
-def _signal(process: Process, number: int) -> bool:
+def _send_signal(process: Process, number: int) -> bool:
     """Sends it to the group; whether there is one."""
     try:
         os.killpg(process.popen.pid, number)
@@ -199,13 +199,13 @@ def _signal(process: Process, number: int) -> bool:
     return True
 
 
-def _alive(process: Process) -> bool:
+def _is_alive(process: Process) -> bool:
     """Whether anyone of the group lives; its leader is reaped on the way."""
     process.popen.poll()
-    return _signal(process, 0)
+    return _send_signal(process, 0)
 
 
-def free_ports(count: int) -> list[int]:
+def find_free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now, all different."""
     sockets = [socket.socket() for _ in range(count)]
     try:

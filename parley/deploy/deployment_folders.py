@@ -25,7 +25,7 @@ from parley.deploy.authorization import NotAdmitted, admit_party
 from parley.deploy.pki import PkiError, check_client_pair, check_private, check_server_certificate
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml
-from parley.secure_agg.primitives import signing_public
+from parley.secure_agg.primitives import derive_signing_public_key
 
 _ADDRESS = re.compile(r"(?P<host>\[[^\[\]/\s]+\]|[^:\[\]/\s]+):(?P<port>[0-9]{1,5})", re.ASCII)
 
@@ -50,7 +50,7 @@ class ServerHome:
     port: int
 
 
-def first_of(error: Exception) -> str:
+def format_first_fault(error: Exception) -> str:
     """What is wrong; of a file with several faults the first, and where it is."""
     if not isinstance(error, ValidationError):
         return str(error)
@@ -58,10 +58,10 @@ def first_of(error: Exception) -> str:
     return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
 
 
-def host_of(address: str) -> tuple[str, int]:
+def parse_address(address: str) -> tuple[str, int]:
     """Return host and port of `host:port`; brackets of an IPv6 address are taken off.
 
-    >>> host_of("[::1]:9092")
+    >>> parse_address("[::1]:9092")
     ('::1', 9092)
 
     Raises:
@@ -74,18 +74,18 @@ def host_of(address: str) -> tuple[str, int]:
             f"[2001:db8::1]:9092, got {address[:80]!r}. The port is in the server's server.toml "
             "(9092 if nobody changed it)."
         )
-    return plain_host(found["host"]), int(found["port"])
+    return strip_brackets(found["host"]), int(found["port"])
 
 
-def plain_host(host: str) -> str:
+def strip_brackets(host: str) -> str:
     """Return a host as certificates name it: an IPv6 address without its brackets."""
     bracketed = host.startswith("[") and host.endswith("]")
     return host[1:-1] if bracketed else host
 
 
-def address_of(host: str, port: int) -> str:
+def format_address(host: str, port: int) -> str:
     """Return `host:port`, an IPv6 address in brackets."""
-    host = plain_host(host)
+    host = strip_brackets(host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -105,24 +105,26 @@ def check_server(folder: Path) -> ServerHome:
             "one."
         ) from error
     except (OSError, ValueError) as error:
-        said = first_of(error)
+        said = format_first_fault(error)
         raise DeployError(f"Expected listen and port in {settings}, got {said}.") from error
     deployment = load_deployment(folder / "deployment.toml")
     check_private(folder / "server.key")
-    host, _ = host_of(deployment.server_address)
+    host, _ = parse_address(deployment.server_address)
     check_server_certificate(folder / "ca.crt", folder / "server.pem", host=host)
     (folder / "runs").mkdir(exist_ok=True)
     return ServerHome(folder=folder, deployment=deployment, listen=read.listen, port=read.port)
 
 
-def own_entry(folder: Path, deployment: Deployment) -> RosterParty:
+def find_own_party(folder: Path, deployment: Deployment) -> RosterParty:
     """The party whose keys are in a folder, both of them the roster's.
 
     Raises:
         PkiError, DeployError: they are no keys, do not go together, or are not in the roster.
     """
     try:
-        identity = signing_public(bytes.fromhex((folder / "identity.key").read_text().strip()))
+        identity = derive_signing_public_key(
+            bytes.fromhex((folder / "identity.key").read_text().strip())
+        )
     except ValueError as error:
         raise PkiError(f"Expected keys in {folder}, got something else: {error}.") from error
     found = [party for party in deployment.parties if party.identity == identity]

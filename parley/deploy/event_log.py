@@ -4,10 +4,10 @@ An `Event` is the line that a person reads, and carries what a machine needs of 
 event depends on a record: names, numbers of parties, states and classes of reason, as the protocol
 itself shows them to the server.
 
-    >>> event = Event("party-online", "+ north is online (1 of 3).", party="north", online=1)
+    >>> event = LogEvent("party-online", "+ north is online (1 of 3).", party="north", online=1)
     >>> print(event)
     + north is online (1 of 3).
-    >>> json_line(event, at=0.0)  # doctest: +ELLIPSIS
+    >>> format_json_line(event, at=0.0)  # doctest: +ELLIPSIS
     '{"time":"1970-01-01T00:00:00.000Z","level":"info","event":"party-online",...}'
 """
 
@@ -22,14 +22,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from parley.safe_io.json_writing import json_text
+from parley.safe_io.json_writing import format_json
 
 Fact = str | int | float | None
-Say = Callable[[str], None]
+Notifier = Callable[[str], None]
 """Takes a line, which may be an `Event`."""
 
 
-class Event(str):
+class LogEvent(str):
     """A line of the log, with what happened in a word or two, and facts of it.
 
     One with a `detail` is for a machine alone; a person has it elsewhere.
@@ -48,14 +48,14 @@ class Event(str):
         return made
 
 
-def json_line(
+def format_json_line(
     line: str, *, at: float | None = None, level: str = "info", kind: str = "said", **facts: Fact
 ) -> str:
     """A line as one JSON object: when, how grave, what happened, the line itself, its facts.
 
     `at` is in seconds since 1970; `kind` is that of a line that is no event.
     """
-    own = line if isinstance(line, Event) else Event(kind, line)
+    own = line if isinstance(line, LogEvent) else LogEvent(kind, line)
     when = datetime.fromtimestamp(time.time() if at is None else at, UTC)
     head = {
         "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -64,10 +64,10 @@ def json_line(
         "message": str(own),
     }
     said = {**head, **own.facts, **facts, **head}  # no fact takes the place of the head
-    return json_text(said, compact=True)
+    return format_json(said, compact=True)
 
 
-class _JsonLines(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     """What a library or we log, as one JSON object a line.
 
     Of an exception only its class and where it was raised: its text may hold whatever it was
@@ -81,7 +81,7 @@ class _JsonLines(logging.Formatter):
             facts["error"] = f"{kind.__module__}.{kind.__qualname__}"
             if frames := traceback.extract_tb(trace):
                 facts["raised"] = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
-        return json_line(
+        return format_json_line(
             record.getMessage(),
             at=record.created,
             level=record.levelname.lower(),
@@ -90,16 +90,16 @@ class _JsonLines(logging.Formatter):
         )
 
 
-def teller(*, as_json: bool) -> Say:
+def build_notifier(*, as_json: bool) -> Notifier:
     """What tells lines on stderr: as they are, or, with what is logged, as JSON."""
     if not as_json:
-        return _as_it_is
+        return _print_line
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines())
+    handler.setFormatter(_JsonFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    return lambda line: print(json_line(line), file=sys.stderr, flush=True)
+    return lambda line: print(format_json_line(line), file=sys.stderr, flush=True)
 
 
-def _as_it_is(line: str) -> None:
-    if not (isinstance(line, Event) and line.detail):
+def _print_line(line: str) -> None:
+    if not (isinstance(line, LogEvent) and line.detail):
         print(line, file=sys.stderr, flush=True)

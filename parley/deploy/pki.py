@@ -31,7 +31,7 @@ from parley.safe_io.os_errors import describe_cause
 
 _AUTHORITY_DAYS, _LEAF_DAYS = 3650, 397
 # A clock that is a little behind must not refuse a certificate made a moment ago.
-_BACKDATED = timedelta(minutes=5)
+_CLOCK_TOLERANCE = timedelta(minutes=5)
 _SUBJECT = {
     "role": NameOID.ORGANIZATIONAL_UNIT_NAME,
     "name": NameOID.COMMON_NAME,
@@ -64,16 +64,16 @@ def check_private(path: Path) -> None:
 
 def make_authority(folder: Path, *, name: str) -> None:
     """Makes a certificate authority: `ca.crt` is public, `ca.key` stays with who made it."""
-    private, subject = ec.generate_private_key(ec.SECP256R1()), _subject(name=name)
+    private, subject = ec.generate_private_key(ec.SECP256R1()), _build_subject(name=name)
     public = private.public_key()
     built = (
-        _builder(subject, subject, public, _AUTHORITY_DAYS)
+        _create_builder(subject, subject, public, _AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(certificates=True), critical=True)
+        .add_extension(_build_key_usage(certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), False)
         .sign(private, hashes.SHA256())
     )
-    _keep(private, folder / "ca.key")
+    _save_key(private, folder / "ca.key")
     write_file(folder / "ca.crt", built.public_bytes(_PEM))
 
 
@@ -82,23 +82,29 @@ def make_server_certificate(folder: Path, *, authority: Path, hosts: Sequence[st
     if not hosts:
         raise PkiError("Expected at least one host name for the server's certificate, got none.")
     private = ec.generate_private_key(ec.SECP256R1())
-    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
-    subject, usage = _subject(name=hosts[0][:64]), ExtendedKeyUsageOID.SERVER_AUTH
-    pem = _signed(authority, subject, private.public_key(), usage, _LEAF_DAYS, names)
-    _keep(private, folder / "server.key")
+    names = x509.SubjectAlternativeName([_parse_host(host) for host in hosts])
+    subject, usage = _build_subject(name=hosts[0][:64]), ExtendedKeyUsageOID.SERVER_AUTH
+    pem = _sign_certificate(authority, subject, private.public_key(), usage, _LEAF_DAYS, names)
+    _save_key(private, folder / "server.key")
     write_file(folder / "server.pem", pem)
 
 
-def client_request(key: Path) -> bytes:
+def make_client_request(key: Path) -> bytes:
     """Makes a client's key at `key` and returns what asks for its certificate (PKCS #10, PEM)."""
     private = ec.generate_private_key(ec.SECP256R1())
-    _keep(private, key)
+    _save_key(private, key)
     unnamed = x509.CertificateSigningRequestBuilder(x509.Name([]))
     return unnamed.sign(private, hashes.SHA256()).public_bytes(_PEM)
 
 
 def certify(
-    asked: bytes, *, role: str, name: str, authority: Path, serial: str = "", days: int = _LEAF_DAYS
+    request: bytes,
+    *,
+    role: str,
+    name: str,
+    authority: Path,
+    serial: str = "",
+    days: int = _LEAF_DAYS,
 ) -> bytes:
     """A client's certificate (PEM) for the key of a request, or of an older certificate.
 
@@ -109,19 +115,21 @@ def certify(
     Raises:
         PkiError: no request, one that its own key did not sign, or another kind of key.
     """
-    subject = _subject(role=role, name=name, serial=serial)
-    return _signed(authority, subject, _asked_key(asked), ExtendedKeyUsageOID.CLIENT_AUTH, days)
+    subject = _build_subject(role=role, name=name, serial=serial)
+    return _sign_certificate(
+        authority, subject, _load_request_key(request), ExtendedKeyUsageOID.CLIENT_AUTH, days
+    )
 
 
-def _asked_key(asked: bytes) -> ec.EllipticCurvePublicKey:
+def _load_request_key(pem: bytes) -> ec.EllipticCurvePublicKey:
     try:
-        if b"CERTIFICATE REQUEST" in asked:
-            request = x509.load_pem_x509_csr(asked)
+        if b"CERTIFICATE REQUEST" in pem:
+            request = x509.load_pem_x509_csr(pem)
             if not request.is_signature_valid:
                 raise ValueError("a request that its key did not sign")
             key = request.public_key()
         else:
-            key = x509.load_pem_x509_certificate(asked).public_key()
+            key = x509.load_pem_x509_certificate(pem).public_key()
     except (ValueError, UnsupportedAlgorithm) as error:
         raise PkiError(f"Expected a certificate request, got something else: {error}.") from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
@@ -131,7 +139,7 @@ def _asked_key(asked: bytes) -> ec.EllipticCurvePublicKey:
     return key
 
 
-def common_subject(pem: bytes) -> dict[str, str]:
+def parse_subject(pem: bytes) -> dict[str, str]:
     """Role, name and serial in a certificate's subject; empty where it is not there once."""
     try:
         subject = x509.load_pem_x509_certificate(pem).subject
@@ -158,7 +166,7 @@ def check_dates(path: Path, *, now: datetime | None = None) -> float:
     Raises:
         PkiError: there is none; it has expired, or is not valid yet (a clock that is behind).
     """
-    certificate, moment = _certificate(path), now or datetime.now(UTC)
+    certificate, moment = _load_certificate(path), now or datetime.now(UTC)
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if moment < begin:
         raise PkiError(
@@ -176,8 +184,8 @@ def check_dates(path: Path, *, now: datetime | None = None) -> float:
 def check_client_pair(folder: Path, name: str) -> None:
     """Checks `name`.pem: its dates, that `ca.crt` issued it, and that `name`.key is its key."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
-    leaf = _issued(certificate, folder / "ca.crt", None)
-    if _private_key(key).public_key() != leaf.public_key():
+    leaf = _load_issued(certificate, folder / "ca.crt", None)
+    if _load_private_key(key).public_key() != leaf.public_key():
         raise PkiError(
             f"Expected {key} to be the key of {certificate}, got a key that does not fit."
         )
@@ -188,19 +196,21 @@ def check_server_certificate(
 ) -> None:
     """Checks dates, issuer and host of a server's certificate against `ca.crt` at `authority`."""
     check_dates(authority, now=now)
-    _issued(certificate, authority, now)
-    names = names_in(certificate)
-    if host is not None and str(_host(host).value) not in names:
+    _load_issued(certificate, authority, now)
+    names = list_certificate_names(certificate)
+    if host is not None and str(_parse_host(host).value) not in names:
         raise PkiError(
             f"Expected a certificate for {host}, got one for {', '.join(names)}. Parties reach the "
             "server by one of these, or `parley deploy init --host` makes one with that name."
         )
 
 
-def names_in(path: Path) -> list[str]:
+def list_certificate_names(path: Path) -> list[str]:
     """The host names and addresses in a server's certificate."""
     try:
-        names = _certificate(path).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        names = _load_certificate(path).extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        )
     except x509.ExtensionNotFound as error:
         raise PkiError(
             f"Expected a server's certificate in {path}, got one without names."
@@ -208,9 +218,9 @@ def names_in(path: Path) -> list[str]:
     return [str(name.value) for name in names.value]
 
 
-def _issued(path: Path, authority: Path, now: datetime | None) -> x509.Certificate:
+def _load_issued(path: Path, authority: Path, now: datetime | None) -> x509.Certificate:
     """The certificate at `path`, whose dates and issuer are checked."""
-    leaf, issuer = _certificate(path), _certificate(authority)
+    leaf, issuer = _load_certificate(path), _load_certificate(authority)
     check_dates(path, now=now)
     try:
         leaf.verify_directly_issued_by(issuer)
@@ -222,7 +232,7 @@ def _issued(path: Path, authority: Path, now: datetime | None) -> x509.Certifica
     return leaf
 
 
-def _certificate(path: Path) -> x509.Certificate:
+def _load_certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as error:
@@ -231,7 +241,7 @@ def _certificate(path: Path) -> x509.Certificate:
         raise PkiError(f"Expected a PEM certificate in {path}, got something else.") from error
 
 
-def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+def _load_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
     check_private(path)
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), None)
@@ -242,12 +252,12 @@ def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def _keep(key: ec.EllipticCurvePrivateKey, path: Path) -> None:
+def _save_key(key: ec.EllipticCurvePrivateKey, path: Path) -> None:
     unencrypted = serialization.NoEncryption()
     write_private(path, key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, unencrypted))
 
 
-def _signed(
+def _sign_certificate(
     authority: Path,
     subject: x509.Name,
     key: ec.EllipticCurvePublicKey,
@@ -256,19 +266,22 @@ def _signed(
     *more: x509.ExtensionType,
 ) -> bytes:
     """A certificate (PEM) that signs no other."""
-    issuer, signer = _certificate(authority / "ca.crt"), _private_key(authority / "ca.key")
+    issuer, signer = (
+        _load_certificate(authority / "ca.crt"),
+        _load_private_key(authority / "ca.key"),
+    )
     by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     leaf = (
-        _builder(subject, issuer.subject, key, days)
+        _create_builder(subject, issuer.subject, key, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(certificates=False), critical=True)
+        .add_extension(_build_key_usage(certificates=False), critical=True)
     )
     for extension in (by, *more, x509.ExtendedKeyUsage([usage])):
         leaf = leaf.add_extension(extension, critical=False)
     return leaf.sign(signer, hashes.SHA256()).public_bytes(_PEM)
 
 
-def _builder(
+def _create_builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
@@ -278,18 +291,18 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
+        .not_valid_before(now - _CLOCK_TOLERANCE)
         .not_valid_after(now + timedelta(days=days))
     )
 
 
-def _subject(**said: str) -> x509.Name:
+def _build_subject(**said: str) -> x509.Name:
     return x509.Name(
         [x509.NameAttribute(_SUBJECT[word], text) for word, text in said.items() if text]
     )
 
 
-def _usage(*, certificates: bool) -> x509.KeyUsage:
+def _build_key_usage(*, certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not certificates,
         content_commitment=False,
@@ -303,7 +316,7 @@ def _usage(*, certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _host(host: str) -> x509.IPAddress | x509.DNSName:
+def _parse_host(host: str) -> x509.IPAddress | x509.DNSName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

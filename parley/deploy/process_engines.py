@@ -21,23 +21,23 @@ from pathlib import Path
 from typing import Any
 
 from parley.client.contract.roster import load_deployment
-from parley.client.party.party_folder import end_sessions
-from parley.deploy.child_processes import ProcessError, Supervisor, own_environment
-from parley.deploy.run_watcher import STALE, follow
+from parley.client.party.party_folder import erase_sessions
+from parley.deploy.child_processes import ProcessError, Supervisor, build_environment
+from parley.deploy.run_watcher import STALE_FILES, follow
 from parley.deploy.stream.stream_engine import run_stream
-from parley.exit_status import exit_status
+from parley.exit_status import get_exit_status
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import ModelFileError, open_model
-from parley.server.records.run_folder import RunFolder, anchored
+from parley.server.records.run_folder import RunFolder, resolve_paths
 from parley.server.records.run_reader import read_summary
-from parley.server.records.run_result import Run
+from parley.server.records.run_result import RunResult
 from parley.server.records.run_summary import RunSummary
 from parley.server.rounds.run_observer import Observer, tell_stage
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.simulated_world import Experiment
 from parley.simulations.engine.party_folders import party_folders, prepare_parties
-from parley.simulations.metrics.local_summary import local_summary
+from parley.simulations.metrics.local_summary import build_local_summary
 
 
 def run_simulation(
@@ -52,7 +52,7 @@ def run_simulation(
                 *(sys.executable, "-P", "-m", "parley.deploy.flower_process"),
                 *(str(run), str(job.parties.count)),
             ],
-            environment=_environment(Path(scratch), run),
+            environment=_build_environment(Path(scratch), run),
             log=run / "logs" / "server.log",
         )
         try:
@@ -63,20 +63,20 @@ def run_simulation(
             supervisor.end()  # before its files go
 
 
-def _run_flower(job: Job | None, **options: Any) -> Run:
+def _run_flower(job: Job | None, **options: Any) -> RunResult:
     """Run a job, or resume a run, in Flower's simulation; JobError without Ray."""
     if importlib.util.find_spec("ray") is None:
         raise JobError(
             "The flower engine needs Ray, which is not installed. Add it with: "
             'pip install "parley[ray]"'
         )
-    return run_real(run_simulation, job, **options)
+    return run_processes(run_simulation, job, **options)
 
 
-def _environment(scratch: Path, run: Path) -> dict[str, str]:
+def _build_environment(scratch: Path, run: Path) -> dict[str, str]:
     """All that Flower or Ray keep goes under `scratch`; nothing is asked of the network."""
     return {
-        **own_environment(),
+        **build_environment(),
         "PARLEY_RUN": str(run),
         "FLWR_HOME": str(scratch),
         "TMPDIR": str(scratch),
@@ -96,14 +96,14 @@ Launch = Callable[[Path, Supervisor, Job, Observer | None], RunSummary]
 _SECRETS = ("party.key", "party.pem", "identity.key")
 
 
-def run_real(
+def run_processes(
     launch: Launch,
     job: Job | None,
     *,
     out: Path | None = None,
     resume: Path | None = None,
     observer: Observer | None = None,
-) -> Run:
+) -> RunResult:
     """Runs a job in processes on this machine, or goes on with a run.
 
     Raises:
@@ -114,14 +114,14 @@ def run_real(
     elif job is None:
         raise JobError("Expected a job or a run to resume, got neither.")
     else:
-        job = anchored(job)  # other processes start elsewhere
+        job = resolve_paths(job)  # other processes start elsewhere
         folder = RunFolder.create(job, out)
     run = folder.path.resolve()
     ended = None if resume is None else read_summary(run)
     if ended is not None and ended.status == "complete":
         # It was stopped after its last round, in the baseline: its model is on disk.
-        return _with_figures(ended, job, folder, load_experiment(job))
-    for name in STALE:
+        return _add_simulation_metrics(ended, job, folder, load_experiment(job))
+    for name in STALE_FILES:
         (run / name).unlink(missing_ok=True)
     parties, finished = run / "parties", False
     try:
@@ -129,37 +129,41 @@ def run_real(
             tell_stage(observer, "reading")
             experiment = load_experiment(job)
             tell_stage(observer, "preparing")
-            job = job.settled(experiment.federation, experiment.data.classes)
-            folder.keep_job(job)
+            job = job.resolve_auto(experiment.federation, experiment.data.classes)
+            folder.save_job(job)
             if not (parties / "deployment.toml").exists():  # else of the run that is resumed
                 prepare_parties(job, parties, experiment=experiment)
-            folder.keep_schema(experiment.data.schema)
+            folder.save_schema(experiment.data.schema)
             served = launch(run, supervisor, job, observer)
         finished = True
     except Exception as error:
         # As in the fast engine: a job that cannot run leaves nothing behind.
-        if exit_status(error) in {2, 3} and not (run / "run-id").exists():
+        if get_exit_status(error) in {2, 3} and not (run / "run-id").exists():
             shutil.rmtree(run, ignore_errors=True)
         raise
     finally:
         _clean(run, finished=finished)
-    return _with_figures(served, job, folder, experiment)
+    return _add_simulation_metrics(served, job, folder, experiment)
 
 
-def _with_figures(served: RunSummary, job: Job, folder: RunFolder, experiment: Experiment) -> Run:
+def _add_simulation_metrics(
+    served: RunSummary, job: Job, folder: RunFolder, experiment: Experiment
+) -> RunResult:
     """Return a run whose model is on disk, with what only a simulation may know."""
     run = folder.path.resolve()
-    parties, model = run / "parties", _model(run)
+    parties, model = run / "parties", _load_model(run)
     count = len(load_deployment(parties / "deployment.toml").parties)
     homes = party_folders(parties, count)
-    summary = local_summary(served, job=job, experiment=experiment, model=model, parties=homes)
+    summary = build_local_summary(
+        served, job=job, experiment=experiment, model=model, parties=homes
+    )
     folder.write_summary(summary)
-    return Run(summary=summary, folder=folder.path, theta=model["theta"])
+    return RunResult(summary=summary, folder=folder.path, theta=model["theta"])
 
 
-ENGINES: dict[str, Callable[..., Run]] = {
+ENGINES: dict[str, Callable[..., RunResult]] = {
     "flower": _run_flower,
-    "processes": partial(run_real, run_stream),
+    "processes": partial(run_processes, run_stream),
 }
 """Engines beside the fast one, by the name that --engine takes."""
 
@@ -177,10 +181,10 @@ def _clean(run: Path, *, finished: bool) -> None:
             shutil.rmtree(home / "state", ignore_errors=True)
         else:
             # A run that goes on joins its parties anew: these secrets are nobody's any more.
-            end_sessions(home)
+            erase_sessions(home)
 
 
-def _model(run: Path) -> dict[str, Any]:
+def _load_model(run: Path) -> dict[str, Any]:
     """The arrays that the run left."""
     try:
         return dict(open_model(run).tensors)

@@ -23,22 +23,22 @@ from parley.client.contract.roster import (
     load_deployment,
     render_deployment,
 )
-from parley.client.party.owner_policy import Consent, render_consent
+from parley.client.party.owner_policy import OwnerPolicy, format_policy
 from parley.deploy.authorization import certify_party, make_operator
 from parley.deploy.deployment_folders import (
     DeployError,
-    address_of,
-    first_of,
-    host_of,
-    own_entry,
-    plain_host,
+    find_own_party,
+    format_address,
+    format_first_fault,
+    parse_address,
+    strip_brackets,
 )
 from parley.deploy.pki import (
-    client_request,
+    list_certificate_names,
     make_authority,
+    make_client_request,
     make_identity,
     make_server_certificate,
-    names_in,
 )
 from parley.safe_io.file_writing import make_private_folder, write_file
 from parley.safe_io.toml_reading import parse_toml
@@ -85,7 +85,7 @@ def make_deployment(
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DeployError(f"Expected a new folder for the deployment, {folder} is not empty.")
-    hosts = _checked_hosts(hosts)
+    hosts = _check_hosts(hosts)
     for name in parties:
         RosterParty(name=name, identity=bytes(32))  # before it becomes a folder's name
     authority, server, operator = (folder / name for name in ("authority", "server", "operator"))
@@ -103,13 +103,13 @@ def make_deployment(
     )
     _certify_server(folder, hosts)
     roster = [_make_party(folder, name) for name in parties]
-    deployment = Deployment(server_address=address_of(hosts[0], port), parties=tuple(roster))
+    deployment = Deployment(server_address=format_address(hosts[0], port), parties=tuple(roster))
     return _publish(folder, deployment)
 
 
-def _checked_hosts(hosts: Sequence[str]) -> list[str]:
+def _check_hosts(hosts: Sequence[str]) -> list[str]:
     """Return names and addresses without brackets; raise DeployError if one is neither."""
-    checked = [plain_host(host.strip()) for host in hosts]
+    checked = [strip_brackets(host.strip()) for host in hosts]
     for given, host in zip(hosts, checked, strict=True):
         try:
             ipaddress.ip_address(host)
@@ -124,7 +124,7 @@ def _checked_hosts(hosts: Sequence[str]) -> list[str]:
 
 def _certify_server(folder: Path, hosts: Sequence[str]) -> None:
     """The server's key and certificate, and the operators', made anew."""
-    authority, server, hosts = folder / "authority", folder / "server", _checked_hosts(hosts)
+    authority, server, hosts = folder / "authority", folder / "server", _check_hosts(hosts)
     names = [*dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
     make_server_certificate(server, authority=authority, hosts=names)
     make_operator(server, "server", authority=authority)
@@ -138,10 +138,10 @@ def _make_party(folder: Path, name: str) -> RosterParty:
     make_private_folder(home)
     write_file(home / "ca.crt", (authority / "ca.crt").read_bytes())
     if not (home / "party.toml").exists():
-        text = render_consent(Consent()) + _EXAMPLE
+        text = format_policy(OwnerPolicy()) + _EXAMPLE
         write_file(home / "party.toml", text)
     party = RosterParty(name=name, identity=make_identity(home / "identity.key"))
-    asked = client_request(home / "party.key")
+    asked = make_client_request(home / "party.key")
     write_file(home / "party.pem", certify_party(asked, party, authority=authority))
     return party
 
@@ -156,13 +156,13 @@ def _publish(folder: Path, deployment: Deployment) -> Deployment:
     return deployment
 
 
-def _roster(folder: Path) -> Deployment:
+def _load_roster(folder: Path) -> Deployment:
     """The roster: beside the authority's key, also where the server's folder is gone by now."""
     own = folder / "authority" / "deployment.toml"
     return load_deployment(own if own.exists() else folder / "server" / "deployment.toml")
 
 
-def _with_keys(deployment: Deployment, fresh: RosterParty) -> Deployment:
+def _replace_keys(deployment: Deployment, fresh: RosterParty) -> Deployment:
     """The same roster with one party's keys replaced; RosterError where one is another party's."""
     parties = (fresh if party.name == fresh.name else party for party in deployment.parties)
     return replace(deployment, parties=tuple(parties))
@@ -170,12 +170,12 @@ def _with_keys(deployment: Deployment, fresh: RosterParty) -> Deployment:
 
 def rotate_party(folder: Path, name: str) -> Deployment:
     """Makes a party's keys anew."""
-    deployment = _with_party(folder, name)
-    return _publish(folder, _with_keys(deployment, _make_party(folder, name)))
+    deployment = _load_roster_with(folder, name)
+    return _publish(folder, _replace_keys(deployment, _make_party(folder, name)))
 
 
-def _with_party(folder: Path, name: str) -> Deployment:
-    deployment = _roster(folder)
+def _load_roster_with(folder: Path, name: str) -> Deployment:
+    deployment = _load_roster(folder)
     known = [party.name for party in deployment.parties]
     if name not in known:
         raise DeployError(f"Expected one of {', '.join(known)}, got {name}.")
@@ -184,7 +184,7 @@ def _with_party(folder: Path, name: str) -> Deployment:
 
 def add_party(folder: Path, name: str) -> Deployment:
     """Makes the folder and keys of one more party."""
-    deployment = _roster(folder)
+    deployment = _load_roster(folder)
     if name in {party.name for party in deployment.parties}:
         raise DeployError(
             f"Expected a party that is not in the roster, got {name}. Its keys are made anew by: "
@@ -197,7 +197,7 @@ def add_party(folder: Path, name: str) -> Deployment:
 
 def remove_party(folder: Path, name: str) -> Deployment:
     """Takes a party out of the roster; its certificate is then refused. Its folder stays."""
-    deployment = _with_party(folder, name)
+    deployment = _load_roster_with(folder, name)
     left = tuple(party for party in deployment.parties if party.name != name)
     if len(left) < 2:
         raise DeployError(f"Expected 2 parties or more without {name}, got {len(left)}.")
@@ -211,11 +211,11 @@ def make_own_keys(home: Path) -> Path:
         A file of the party's public keys, for the operator (`propose_keys`).
     """
     home = home.resolve()
-    party = own_entry(home, load_deployment(home / "deployment.toml"))
+    party = find_own_party(home, load_deployment(home / "deployment.toml"))
     keys = {
         "name": party.name,
         "identity": make_identity(home / "identity.key").hex(),
-        "request": client_request(home / "party.key").decode(),
+        "request": make_client_request(home / "party.key").decode(),
     }
     (home / "party.pem").unlink(missing_ok=True)  # of the old key
     entry = home / f"{party.name}.public.toml"
@@ -232,7 +232,7 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
     Raises:
         DeployError, RosterError: the file is not such keys, of nobody in the roster, or another's.
     """
-    before = _roster(folder)
+    before = _load_roster(folder)
     known = {party.name: party for party in before.parties}
     try:
         with entry.open("rb") as file:
@@ -243,14 +243,14 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
         new = RosterParty(name=keys.name, identity=bytes.fromhex(keys.identity))
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise DeployError(
-            f"Expected a party's public keys in {entry}, got: {first_of(error)}."
+            f"Expected a party's public keys in {entry}, got: {format_first_fault(error)}."
         ) from error
     if new.name not in known:
         listed = ", ".join(known)
         raise DeployError(f"Expected keys of one of {listed} in {entry}, got {new.name}'s.")
     return Acceptance(
         before=before,
-        after=_with_keys(before, new),
+        after=_replace_keys(before, new),
         old=known[new.name],
         new=new,
         request=keys.request.encode(),
@@ -259,7 +259,7 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
 
 def accept(folder: Path, acceptance: Acceptance) -> None:
     """Publishes the roster of an acceptance; DeployError where that has changed since."""
-    if _roster(folder) != acceptance.before:
+    if _load_roster(folder) != acceptance.before:
         raise DeployError(
             "Expected the roster that was shown, but it has changed since: accept it again."
         )
@@ -280,10 +280,14 @@ def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
     Returns:
         The parties whose new `party.pem` is in their folder here: those whose old one was.
     """
-    server, deployment = folder / "server", _roster(folder)
+    server, deployment = folder / "server", _load_roster(folder)
     if not hosts:
         here = server.exists()
-        hosts = names_in(server / "server.pem") if here else [host_of(deployment.server_address)[0]]
+        hosts = (
+            list_certificate_names(server / "server.pem")
+            if here
+            else [parse_address(deployment.server_address)[0]]
+        )
     make_private_folder(server)
     _certify_server(folder, hosts)
     renewed = []

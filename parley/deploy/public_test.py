@@ -25,11 +25,11 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_summary import PublicTest
 from parley.simulations.data.simulated_world import Predictions
-from parley.simulations.metrics.evaluation import judged
+from parley.simulations.metrics.evaluation import evaluate_predictions
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestSet:
+class PublicTestSet:
     """Public records: their file, its schema, that one's file, and the labels `[N]`."""
 
     __test__ = False  # no class of tests
@@ -40,7 +40,7 @@ class TestSet:
     labels: NDArray[Any]
 
 
-def load_test_set(job: Job) -> TestSet | None:
+def load_test_set(job: Job) -> PublicTestSet | None:
     """What `data.test-source` names; None where it names nothing.
 
     Raises:
@@ -61,30 +61,32 @@ def load_test_set(job: Job) -> TestSet | None:
     if not len(records):
         raise JobError(f"Expected records in {job.data.test_source}, got none.")
     source = Path(job.data.test_source)
-    return TestSet(source=source, schema=schema, path=path, labels=records.labels)
+    return PublicTestSet(source=source, schema=schema, path=path, labels=records.labels)
 
 
-def evaluated(run: Path, job: Job, test: TestSet) -> PublicTest:
+def evaluate_public_test(run: Path, job: Job, test: PublicTestSet) -> PublicTest:
     """The figures of the model in a run's folder; DataError where the file has changed since."""
     named = (job.model.kind, str(getattr(job.model, "features", "")))
     own = tuple(name for name in named if ":" in name)
     model = load_model(run, schema=test.path, own_models=own)
     tables = read_tables(test.source, model.schema, only=list(model.schema.features))
-    scores = np.concatenate([model.scores(model.rows_of(table)) for table in tables])
+    scores = np.concatenate([model.compute_scores(model.encode_table(table)) for table in tables])
     if len(scores) != len(test.labels):
         raise DataError(
             f"{len(test.labels)} records, as before the run", "others", path=test.source
         )
-    return PublicTest(records=len(scores), judgement=judged(_said(model, scores, test.labels)))
+    return PublicTest(
+        records=len(scores), judgement=evaluate_predictions(_predict(model, scores, test.labels))
+    )
 
 
-def _said(model: Model, scores: NDArray[np.float64], truth: NDArray[Any]) -> Predictions | None:
+def _predict(model: Model, scores: NDArray[np.float64], truth: NDArray[Any]) -> Predictions | None:
     """What the model says of records; None where some of it is not finite."""
     if not np.isfinite(scores).all():
         return None
-    if model.targets:
+    if model.is_regression:
         return Predictions(values=scores, truth=truth)
-    chances = model.chances(scores)
+    chances = model.to_probabilities(scores)
     signed = READINGS.get(model.label) == "positive"
     return Predictions(
         values=np.arctan(scores) / np.pi + 0.5 if chances is None else chances,

@@ -36,14 +36,14 @@ from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.prepared_data import PreparedData
-from parley.simulations.data.row_cache import keep_data
-from parley.simulations.engine.sharding import Dealt, Shard, row_shards
-from parley.simulations.engine.streamed_sum import Adding
+from parley.simulations.data.row_cache import cache_data
+from parley.simulations.engine.sharding import Shard, WorkerSum, build_row_shards
+from parley.simulations.engine.streamed_sum import SumFunction
 from parley.version import __version__
 
 
 @cache
-def this_parley() -> str:
+def describe_parley() -> str:
     """The version, and a digest of the sources that are imported here, whatever it says."""
     # In a checkout five packages lie beside this one; an install puts them below it.
     homes = {"": Path(__file__).parents[1]}
@@ -61,9 +61,9 @@ def this_parley() -> str:
     return f"{__version__} sources {digest.hexdigest()[:12]}"
 
 
-def packed(shard: Any) -> tuple[str, bytes]:
+def pack_shard(shard: Any) -> tuple[str, bytes]:
     """A shard as a worker is given it: which Parley, and the rest."""
-    return this_parley(), pickle.dumps(shard)
+    return describe_parley(), pickle.dumps(shard)
 
 
 class ShardWorker:
@@ -73,15 +73,16 @@ class ShardWorker:
         self._wanted, self._packed = wanted, shard
         self._answers: Callable[..., Any] | None = None
 
-    def ready(self) -> str:
+    def load_records(self) -> str:
         """Loads the records, once; what is wrong, in words, or nothing."""
-        if self._wanted != this_parley():
+        if self._wanted != describe_parley():
             return (
-                f"Expected Parley {self._wanted}, as where the run was begun, got {this_parley()}"
+                f"Expected Parley {self._wanted}, as where the run was begun, got "
+                f"{describe_parley()}"
             )
         try:
             if self._answers is None:
-                self._answers = pickle.loads(self._packed).opened()  # noqa: S301 - the driver's own
+                self._answers = pickle.loads(self._packed).open_responder()  # noqa: S301 - the driver's own
         except OSError as error:
             what = describe_cause(error)
             return f"Expected the file {error.filename}, got: {what}"
@@ -95,12 +96,12 @@ class ShardWorker:
         Raises:
             ProcessError: it was begun again where its records or this Parley are not.
         """
-        problem = self.ready()
+        problem = self.load_records()
         if problem or self._answers is None:
             raise ProcessError(problem)
         return self._answers(*asked)
 
-    def node(self) -> str:
+    def get_node(self) -> str:
         """The address of the machine that it runs on."""
         ray = importlib.import_module("ray")
         return str(ray.util.get_node_ip_address())
@@ -110,27 +111,27 @@ _REACH_S = 5.0
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """How a client of gRPC begins, which Ray speaks: RFC 9113, sections 3.4 and 6.5."""
 
-_TRIES = 6
+_MAX_ATTEMPTS = 6
 _WAIT_S = 2.0
 """How often, and how far apart, a lost worker is asked again while Ray starts it anew."""
 
-_WATCH = "import sys; sys.stdin.read(1) or sys.stderr.write(sys.argv[1])"
-_GONE = (
+_WATCH_CODE = "import sys; sys.stdin.read(1) or sys.stderr.write(sys.argv[1])"
+_KILLED_MESSAGE = (
     "This process was ended while it was part of a Ray cluster: by Ray, if the cluster went away. "
     "Nothing of the round under way was opened. Start the cluster again, then: "
     "parley run --resume RUN"
 )
-_LATER = " Nothing of this round was opened: continue with parley run --resume RUN."
+_RESUME_HINT = " Nothing of this round was opened: continue with parley run --resume RUN."
 
 
 @contextmanager
-def last_words(text: str) -> Iterator[None]:
+def report_if_killed(text: str) -> Iterator[None]:
     """Has `text` written to standard error if this process ends before the block does.
 
     Ray ends a driver's process at once when the node that it is connected to goes away.
     """
     watcher = subprocess.Popen(  # noqa: S603 - our own words
-        [sys.executable, "-I", "-S", "-c", _WATCH, f"\n{text}\n"],
+        [sys.executable, "-I", "-S", "-c", _WATCH_CODE, f"\n{text}\n"],
         stdin=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for us alone
     )
@@ -140,16 +141,16 @@ def last_words(text: str) -> Iterator[None]:
         watcher.communicate(b".")
 
 
-def _ray() -> Any:
+def _import_ray() -> Any:
     """The extra, once it is needed; it tells nobody that it is used."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     return importlib.import_module("ray")
 
 
 @contextmanager
-def ray_parties(
+def open_ray_parties(
     job: Job, prepare: Callable[[], PreparedData]
-) -> Iterator[tuple[Adding, PreparedData]]:
+) -> Iterator[tuple[SumFunction, PreparedData]]:
     """How a job's parties are added up by workers of Ray, and their rows, within the `with` block.
 
     Args:
@@ -160,17 +161,19 @@ def ray_parties(
         JobError: no Ray, no such cluster; a node without the rows, or with another Parley.
     """
     _check_there(job.run.ray_address)
-    with keep_data(job, prepare) as (place, data):
+    with cache_data(job, prepare) as (place, data):
 
         def dealt(cores: int) -> list[Shard]:
-            return list(row_shards(job, place, data, job.run.workers or cores))
+            return list(build_row_shards(job, place, data, job.run.workers or cores))
 
-        with ray_workers(job.run.ray_address, dealt) as workers:
-            yield Dealt(workers=workers), data
+        with start_ray_workers(job.run.ray_address, dealt) as workers:
+            yield WorkerSum(workers=workers), data
 
 
 @contextmanager
-def ray_workers(address: str, dealt: Callable[[int], Sequence[Shard]]) -> Iterator[RayWorkers]:
+def start_ray_workers(
+    address: str, dealt: Callable[[int], Sequence[Shard]]
+) -> Iterator[RayWorkers]:
     """Workers of Ray, one for each shard, which end with the `with` block.
 
     Args:
@@ -178,7 +181,7 @@ def ray_workers(address: str, dealt: Callable[[int], Sequence[Shard]]) -> Iterat
         dealt: how many cores the cluster has → the shards.
     """
     _check_there(address)
-    ray = _ray()
+    ray = _import_ray()
     given = ray.is_initialized()  # by the caller, whose it stays
     if not given:
         try:
@@ -190,18 +193,18 @@ def ray_workers(address: str, dealt: Callable[[int], Sequence[Shard]]) -> Iterat
                 namespace="parley",
             )
         except ConnectionError as error:  # its advice is of Ray's own options
-            raise JobError(_no_cluster(address, "none is running here")) from error
+            raise JobError(_format_no_cluster(address, "none is running here")) from error
         except (RuntimeError, ValueError) as error:
-            raise JobError(_no_cluster(address, error)) from error
+            raise JobError(_format_no_cluster(address, error)) from error
     workers = list[Any]()
     stack = ExitStack()
-    stack.enter_context(last_words(_GONE))
+    stack.enter_context(report_if_killed(_KILLED_MESSAGE))
     try:
         shards = dealt(max(1, int(ray.cluster_resources().get("CPU", 1))))
         # By default an actor needs a core to be placed and none to stay: one that is started
         # again always finds room on what is left of the cluster.
         actor = ray.remote(max_restarts=-1, scheduling_strategy="SPREAD")(ShardWorker)
-        workers += [actor.remote(*packed(shard)) for shard in shards]
+        workers += [actor.remote(*pack_shard(shard)) for shard in shards]
         held = RayWorkers(shards=shards, actors=workers)
         held.check()
         yield held
@@ -231,10 +234,10 @@ def _check_there(address: str) -> None:
                 if there.recv(9)[3:4] != b"\x04":  # of SETTINGS: the first frame of any server's
                     raise OSError("what listens there is not Ray")
     except (OSError, OverflowError) as error:
-        raise JobError(_no_cluster(address, error)) from error
+        raise JobError(_format_no_cluster(address, error)) from error
 
 
-def _no_cluster(address: str, problem: object) -> str:
+def _format_no_cluster(address: str, problem: object) -> str:
     return (
         f"Expected a Ray cluster at run.ray-address = {address!r}: {problem}. "
         '`ray start --head` starts one; "auto" finds the one of this machine.'
@@ -250,34 +253,36 @@ class RayWorkers:
 
     def check(self) -> None:
         """Has every worker load its records; JobError where a node has not, or another Parley."""
-        problems = self._asked([lambda actor: actor.ready.remote()] * len(self.actors))
+        problems = self._collect_answers(
+            [lambda actor: actor.load_records.remote()] * len(self.actors)
+        )
         wrong = [actor for actor, problem in zip(self.actors, problems, strict=True) if problem]
         if wrong:
-            nodes = _ray().get([actor.node.remote() for actor in wrong])
+            nodes = _import_ray().get([actor.get_node.remote() for actor in wrong])
             placed = zip(filter(None, problems), nodes, strict=True)
             once = dict.fromkeys(f"{problem}, on node {node}" for problem, node in placed)
             raise JobError("; ".join(once) + ".")
 
-    def shared(self, value: Any) -> Any:
+    def share_value(self, value: Any) -> Any:
         """Into Ray's store: it travels to a node once."""
-        return _ray().put(value)
+        return _import_ray().put(value)
 
-    def ask(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def request_answers(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Every worker's answer to its own question; ProcessError where one did not come back."""
-        return self._asked([self._call(own) for own in questions], _LATER)
+        return self._collect_answers([self._call(own) for own in questions], _RESUME_HINT)
 
     def _call(self, question: tuple[Any, ...]) -> Callable[[Any], Any]:
         return lambda actor: actor.give.remote(*question)
 
-    def _asked(self, calls: Sequence[Callable[[Any], Any]], later: str = "") -> list[Any]:
+    def _collect_answers(self, calls: Sequence[Callable[[Any], Any]], later: str = "") -> list[Any]:
         """Every worker's answer; a lost one is asked again once it is back."""
-        ray = _ray()
+        ray = _import_ray()
         waiting = [call(actor) for call, actor in zip(calls, self.actors, strict=True)]
         answers = []
         while_lost = Retrying(
-            retry=retry_if_exception(lambda error: _lost(ray.exceptions, error)),
+            retry=retry_if_exception(lambda error: _is_lost(ray.exceptions, error)),
             wait=wait_fixed(_WAIT_S),
-            stop=stop_after_attempt(_TRIES),
+            stop=stop_after_attempt(_MAX_ATTEMPTS),
             reraise=True,
         )
         for at, call in enumerate(calls):
@@ -290,14 +295,14 @@ class RayWorkers:
             except ray.exceptions.RayTaskError as error:
                 if isinstance(error.cause, ProcessError):
                     raise ProcessError(
-                        f"{error.cause}, on node {_node_of(error)}.{later}"
+                        f"{error.cause}, on node {_find_node(error)}.{later}"
                     ) from error
                 raise error.cause from error  # as if it had been raised here
             except ray.exceptions.RayError as error:
-                if not _lost(ray.exceptions, error):
+                if not _is_lost(ray.exceptions, error):
                     cause = str(error).strip().splitlines()[-1]
                     raise JobError(
-                        f"Expected Parley {__version__} on node {_node_of(error)}, got {cause}."
+                        f"Expected Parley {__version__} on node {_find_node(error)}, got {cause}."
                     ) from error
                 shard = self.shards[at]
                 raise ProcessError(
@@ -307,13 +312,13 @@ class RayWorkers:
         return answers
 
 
-def _lost(kinds: Any, error: BaseException) -> bool:
+def _is_lost(kinds: Any, error: BaseException) -> bool:
     """Whether a worker went away: it did not fail itself, and could be started."""
     failed = isinstance(error, kinds.RayTaskError) or getattr(error, "actor_init_failed", False)
     return isinstance(error, kinds.RayError) and not failed
 
 
-def _node_of(error: Exception) -> str:
+def _find_node(error: Exception) -> str:
     """Where it was raised: Ray says so in the text alone."""
     found = re.search(r"\bip=([^,)\s]+)", str(error))
     return found[1] if found else "unknown"

@@ -18,25 +18,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from parley.client.contract.party_protocol import strict_json
+from parley.client.contract.party_protocol import parse_strict_json
 from parley.client.contract.release_plan import ReleasePlan
 from parley.deploy.child_processes import ProcessError
 from parley.exit_status import KNOWN_ERRORS
-from parley.privacy.accounting.rounding import as_written
-from parley.safe_io.file_reading import text_of
-from parley.safe_io.path_names import public_name
-from parley.safe_io.plurals import noun
-from parley.safe_io.printable_text import one_line
+from parley.privacy.accounting.rounding import format_exact
+from parley.safe_io.file_reading import read_text
+from parley.safe_io.path_names import get_public_name
+from parley.safe_io.plurals import format_noun
+from parley.safe_io.printable_text import to_one_line
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.records.round_line import RoundLine
-from parley.server.records.run_folder import PROPOSED
+from parley.server.records.run_folder import PROPOSED_ID_FILE
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_summary import RunSummary
-from parley.server.rounds.party_inspection import served_name
+from parley.server.rounds.party_inspection import format_served_name
 from parley.server.rounds.run_observer import Observer
 
-MEANINGS = {
+REASON_MEANINGS = {
     "unknown-dataset": "its party.toml serves no data set of that name",
     "data-unreadable": "its data file or schema cannot be read",
     "schema": "its schema is another than the others'",
@@ -72,43 +72,45 @@ MEANINGS = {
 """What a reason class may mean; each is about public facts and the party's own policy."""
 
 
-def asked(job: Job) -> str:
+def format_request(job: Job) -> str:
     """What a job asks of a party, all of it public.
 
     >>> from parley.server.jobs.job_file import load_job
-    >>> asked(load_job(overrides=["data.source=ward"]))  # doctest: +ELLIPSIS
+    >>> format_request(load_job(overrides=["data.source=ward"]))  # doctest: +ELLIPSIS
     'epsilon = 1, delta = 1e-05 for a record (replace-one) of ward, gradient-perturbation, ...'
     """
     own = job.privacy
     first, *others = (
-        f"epsilon = {as_written(each.epsilon)}, delta = {as_written(each.delta)} for a {each.unit}"
+        f"epsilon = {format_exact(each.epsilon)}, delta = {format_exact(each.delta)} for a "
+        f"{each.unit}"
         for each in job.budgets
     )
     both = "".join(f" and {each}" for each in others)
     rounds = getattr(job.algorithm, "rounds", 1)
     return (
-        f"{first} ({own.neighbouring}){both} of {served_name(job)}, {job.algorithm.kind}, "
-        f"{rounds} {noun(rounds, 'round')}, {job.parties.count} {noun(job.parties.count, 'party')}"
+        f"{first} ({own.neighbouring}){both} of {format_served_name(job)}, {job.algorithm.kind}, "
+        f"{rounds} {format_noun(rounds, 'round')}, {job.parties.count} "
+        f"{format_noun(job.parties.count, 'party')}"
     )
 
 
-def refusals(run: Path, job: Job) -> list[str]:
+def format_refusals(run: Path, job: Job) -> list[str]:
     """A line for every party of a run that declines, as its board has it; none for none."""
-    parties = board_of(run).get("parties", [])
+    parties = load_party_states(run).get("parties", [])
     lost = [party for party in parties if party["state"] in {"declined", "failed"}]
     if not lost:
         return []
-    lines = [f"The job asks {asked(job)}."]
+    lines = [f"The job asks {format_request(job)}."]
     for party in lost:
         reason = party["reason"]
-        meaning = MEANINGS.get(reason, "")
+        meaning = REASON_MEANINGS.get(reason, "")
         lines.append(
             f"  {party['name']} {party['state']}"
             + (f" ({reason}{f': {meaning}' if meaning else ''})" if reason else "")
             + f"; its owner finds the cause in {party['name']}'s party.log."
         )
     if ":" in job.model.kind and any(party["reason"] == "model" for party in lost):
-        name = public_name(job.model.kind)
+        name = get_public_name(job.model.kind)
         lines.append(
             "A party never runs a server's code. Its owner puts a file that it has read beside the "
             f'party\'s own party.toml, and lists the model there: "{name}" in models.'
@@ -116,48 +118,48 @@ def refusals(run: Path, job: Job) -> list[str]:
     return lines
 
 
-def counted(refused: Mapping[str, int]) -> tuple[str, ...]:
+def format_refusal_counts(refused: Mapping[str, int]) -> tuple[str, ...]:
     """How many parties refused something in a run, by the class of their reason.
 
-    >>> counted({"clock-skew": 2})[0]
+    >>> format_refusal_counts({"clock-skew": 2})[0]
     "2 parties: clock-skew (its clock and the server's differ by more than its policy allows)"
     """
     return tuple(
         f"{count} {'party' if count == 1 else 'parties'}: {reason}"
-        + (f" ({MEANINGS[reason]})" if reason in MEANINGS else "")
+        + (f" ({REASON_MEANINGS[reason]})" if reason in REASON_MEANINGS else "")
         for reason, count in sorted(refused.items())
     )
 
 
-def board_of(run: Path) -> dict[str, Any]:
+def load_party_states(run: Path) -> dict[str, Any]:
     """Where a run's parties stand (`rounds.party_status`); empty where it is not known."""
     try:
-        return board_from(strict_json(text_of(run / "parties.json")))
+        return parse_party_states(parse_strict_json(read_text(run / "parties.json")))
     except (OSError, ValueError):
         return {}
 
 
-def board_from(said: Any) -> dict[str, Any]:
+def parse_party_states(content: Any) -> dict[str, Any]:
     """A board that came from elsewhere, its texts one line each; empty where it is none."""
-    if not isinstance(said, dict) or not isinstance(said.get("parties"), list):
+    if not isinstance(content, dict) or not isinstance(content.get("parties"), list):
         return {}
-    parties, refused = said["parties"], said.get("refused", {})
+    parties, refused = content["parties"], content.get("refused", {})
     if not all(isinstance(each, dict) for each in (refused, *parties)):
         return {}
     return {
-        "round": said["round"] if isinstance(said.get("round"), int) else 0,
-        "stage": one_line(str(said.get("stage", ""))),
+        "round": content["round"] if isinstance(content.get("round"), int) else 0,
+        "stage": to_one_line(str(content.get("stage", ""))),
         "parties": [
-            {key: one_line(str(each.get(key) or "")) for key in ("name", "state", "reason")}
+            {key: to_one_line(str(each.get(key) or "")) for key in ("name", "state", "reason")}
             for each in parties
         ],
         "refused": {
-            one_line(reason): count for reason, count in refused.items() if type(count) is int
+            to_one_line(reason): count for reason, count in refused.items() if type(count) is int
         },
     }
 
 
-STALE = ("started.json", "error.json", "summary.json", "parties.json")
+STALE_FILES = ("started.json", "error.json", "summary.json", "parties.json")
 """What an earlier attempt left in a run folder, to be removed before the next."""
 
 _POLL_S, _STATUS_EVERY = 0.05, 10
@@ -168,7 +170,7 @@ class RunStopped(KeyboardInterrupt):
     """The run was stopped where it ran (`parley stop`), like Ctrl-C here."""
 
 
-def farewell(error: KeyboardInterrupt, *, folder: Path, to: Path) -> str:
+def format_next_steps(error: KeyboardInterrupt, *, folder: Path, to: Path) -> str:
     """What to do next about a run in `folder`, after Ctrl-C here or a stop where it ran."""
     server, name = shlex.quote(str(to)), folder.name
     if not isinstance(error, RunStopped):
@@ -176,12 +178,12 @@ def farewell(error: KeyboardInterrupt, *, folder: Path, to: Path) -> str:
             f"No longer watching; the run goes on.\n  parley status {server}\n  parley "
             f"stop {server} {name}"
         )
-    if not any((folder / name).exists() for name in ("run-id", PROPOSED)):
+    if not any((folder / name).exists() for name in ("run-id", PROPOSED_ID_FILE)):
         return "Stopped before its first round: submit the job again."
     return f"Stopped. Continue with:\n  parley submit --to {server} --resume {name}"
 
 
-class Follower:
+class RunFollower:
     """Tells an observer what has come into a run folder since it last looked."""
 
     def __init__(self, folder: Path, observer: Observer | None) -> None:
@@ -195,17 +197,17 @@ class Follower:
         if self._observer is None:
             return
         if not self._started:
-            self._start(self._observer)
+            self._report_start(self._observer)
         if self._started:
-            self._rounds(self._observer)
+            self._report_rounds(self._observer)
         tell: Callable[[Any], None] | None = getattr(self._observer, "parties", None)
-        content = board_of(self._folder) if tell is not None else {}
+        content = load_party_states(self._folder) if tell is not None else {}
         if tell is not None and content and content != self._parties:
             self._parties = content
             tell(content)
 
-    def _start(self, observer: Observer) -> None:
-        content = _json(self._folder / "started.json")
+    def _report_start(self, observer: Observer) -> None:
+        content = _load_json(self._folder / "started.json")
         if content is not None:
             self._started = True
             plan = ReleasePlan.from_json(content["plan"])
@@ -214,7 +216,7 @@ class Follower:
             job = load_job(self._folder / "job.toml")
             observer.started(job, plan, self._folder, self._done)
 
-    def _rounds(self, observer: Observer) -> None:
+    def _report_rounds(self, observer: Observer) -> None:
         path = self._folder / "rounds.jsonl"
         try:
             with path.open("rb") as file:
@@ -233,7 +235,7 @@ class Follower:
                 observer.round_done(RoundLine.parse(line.decode("utf-8"), path))
 
 
-def until_ended(
+def wait_until_ended(
     folder: Path,
     ended: Callable[[], str | None],
     *,
@@ -275,8 +277,8 @@ def follow(
     every: int = _STATUS_EVERY,
 ) -> RunSummary:
     """Follows a job's run to its end, as `until_ended` does; its summary, or ProcessError."""
-    look = Follower(folder, observer).look
-    how = until_ended(folder, ended, look=look, every=every)
+    look = RunFollower(folder, observer).look
+    how = wait_until_ended(folder, ended, look=look, every=every)
     summary = read_summary(folder)
     if summary is not None:
         return summary
@@ -293,7 +295,7 @@ def follow(
 
 def raise_remote(folder: Path) -> None:
     """Raises what `error.json` says, where there is one."""
-    content = _json(folder / "error.json")
+    content = _load_json(folder / "error.json")
     if content is None:
         return
     name, message = str(content.get("error")), str(content.get("message"))
@@ -301,10 +303,10 @@ def raise_remote(folder: Path) -> None:
         raise RunStopped
     place = folder / "error.json"
     unknown = f"The run failed on the server with {name}: {message} (more in {place})"
-    raise as_it_was(name, message, unknown=unknown)
+    raise rebuild_error(name, message, unknown=unknown)
 
 
-def as_it_was(name: str, message: str, *, unknown: str) -> Exception:
+def rebuild_error(name: str, message: str, *, unknown: str) -> Exception:
     """What another process raised, as the class that it was there; else ProcessError of `unknown`.
 
     Of several lines: none but the first begins as one of ours does.
@@ -319,9 +321,9 @@ def as_it_was(name: str, message: str, *, unknown: str) -> Exception:
     return error
 
 
-def _json(path: Path) -> dict[str, Any] | None:
+def _load_json(path: Path) -> dict[str, Any] | None:
     try:
-        content = strict_json(text_of(path))
+        content = parse_strict_json(read_text(path))
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None

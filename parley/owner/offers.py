@@ -14,35 +14,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parley.analytics.answer import title
-from parley.client.algorithms.registry import assumptions_of
+from parley.analytics.answer import format_title
+from parley.client.algorithms.registry import list_release_assumptions
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.assumptions import assumptions_for
+from parley.client.contract.assumptions import select_assumptions
 from parley.client.contract.party_protocol import Declined
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.data.schema import load_schema
 from parley.client.party import owner_approval
-from parley.client.party.dataset_config import DataSet
-from parley.client.party.ledger_cache import KeptLedger
-from parley.client.party.owner_approval import Asked
-from parley.client.party.owner_policy import Consent, load_consent
-from parley.client.party.party_folder import Keeper
-from parley.client.party.request_lock import alone
-from parley.client.party.run_validation import accepted_kind, task_of
+from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.ledger_cache import LedgerCache
+from parley.client.party.owner_approval import JobProposal
+from parley.client.party.owner_policy import OwnerPolicy, load_policy
+from parley.client.party.party_folder import PartyFolder
+from parley.client.party.request_lock import hold_request_lock
+from parley.client.party.run_validation import build_accepted_algorithm, get_accepted_kind
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.rounding import shown_down
+from parley.privacy.accounting.rounding import format_rounded_down
 from parley.privacy.accounting.threat_model import Adversary
-from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.ledger import Ledger
-from parley.safe_io.path_names import is_own
-from parley.secure_agg.primitives import signing_public
+from parley.safe_io.path_names import is_own_code
+from parley.secure_agg.primitives import derive_signing_public_key
 from parley.server.records import attacker_text, guarantee_text
 from parley.server.records.guarantee_text import Fact
-from parley.server.records.guarantees import found_of_groups
-from parley.server.records.number_format import epsilon_text
+from parley.server.records.guarantees import compute_attacker_rates
+from parley.server.records.number_format import format_epsilon
 
 _MOST_NAMES, _WAIT_S = 60, 30.0
 
@@ -56,7 +56,7 @@ class Attacker(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer:
+class ApprovalRequest:
     """One thing that an owner is asked.
 
     Attributes:
@@ -83,69 +83,69 @@ class Offer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnParty:
+class OwnedParty:
     """A party's folder, open for its owner; `opened` makes one."""
 
     folder: Path
     name: str
-    consent: Consent
+    policy: OwnerPolicy
     deployment: Deployment
-    keeper: Keeper
+    party_folder: PartyFolder
     ledger: Ledger
 
-    def pending(self) -> tuple[Asked, ...]:
+    def list_pending(self) -> tuple[JobProposal, ...]:
         """What waits."""
-        return owner_approval.waiting(
-            self.keeper,
+        return owner_approval.list_pending(
+            self.party_folder,
             self.ledger,
-            self.consent,
+            self.policy,
             self.deployment.identities,
             clock=time.time(),
         )
 
-    def offers(self) -> tuple[Offer, ...]:
+    def list_requests(self) -> tuple[ApprovalRequest, ...]:
         """What waits, in words."""
-        return tuple(self.offer(asked) for asked in self.pending())
+        return tuple(self.build_request(asked) for asked in self.list_pending())
 
     def decide(self, name: str, *, accepted: bool, reason: str = "") -> str:
         """Writes down a decision, which is said; see `owner_approval.decide`."""
-        made = owner_approval.decide(
-            self.ledger, self.consent, self.pending(), name, accepted=accepted, reason=reason
+        made = owner_approval.record_decision(
+            self.ledger, self.policy, self.list_pending(), name, accepted=accepted, reason=reason
         )
         said = "a yes: its party takes part" if made.accepted else "a no: its party takes no part"
         return f"{name} has {said}. In the ledger's chain since {made.at}."
 
-    def offer(self, asked: Asked) -> Offer:
+    def build_request(self, proposal: JobProposal) -> ApprovalRequest:
         """One thing that waits, in words."""
-        dataset = self.consent.dataset(asked.dataset)
-        account = dataset.account or asked.dataset
-        totals = {each.key: each for each in self.ledger.totals()}
+        dataset = self.policy.get_dataset(proposal.dataset)
+        account = dataset.account or proposal.dataset
+        totals = {each.key: each for each in self.ledger.list_accounts()}
         costs = [
-            _Cost.of(self.ledger, asked, totals[BudgetKey(account, unit)])
+            _ApprovalCost.from_proposal(self.ledger, proposal, totals[BudgetKey(account, unit)])
             for unit in dataset.totals
         ]
         facts = [
-            *self._computed(asked, dataset),
-            *(fact for cost in costs for fact in cost.facts(several=len(costs) > 1)),
-            self._assumed(asked),
-            *self._others(asked),
-            *self._times(asked),
+            *self._list_computed(proposal, dataset),
+            *(fact for cost in costs for fact in cost.list_facts(several=len(costs) > 1)),
+            self._build_assumptions(proposal),
+            *self._list_others(proposal),
+            *self._list_times(proposal),
         ]
-        return Offer(
-            name=asked.name,
-            dataset=asked.dataset,
+        return ApprovalRequest(
+            name=proposal.id,
+            dataset=proposal.dataset,
             price=" ".join(cost.sentence for cost in costs),
             yes=f"Yes, spend {' and '.join(cost.spends for cost in costs)}",
             facts=tuple(facts),
             attackers=tuple(cost.attacker for cost in costs),
         )
 
-    def _computed(self, asked: Asked, dataset: DataSet) -> Iterator[Fact]:
+    def _list_computed(self, proposal: JobProposal, dataset: DatasetConfig) -> Iterator[Fact]:
         """What is computed, from which columns."""
-        for agreed in asked.stages:
+        for agreed in proposal.stages:
             try:
-                row = accepted_kind(self.consent, agreed.task.get("kind"))
-                algorithm = task_of(self.consent, agreed.task)
+                row = get_accepted_kind(self.policy, agreed.task.get("kind"))
+                algorithm = build_accepted_algorithm(self.policy, agreed.task)
             except Declined as declined:
                 said = f"nothing: party.toml declines it by now ({declined.reason})"
                 yield Fact("What is computed", said)
@@ -153,30 +153,32 @@ class OwnParty:
             batch = getattr(algorithm, "batch", None)
             alone = bool(getattr(getattr(algorithm, "counting", None), "parties", 0))
             if batch is None:
-                model = row.size(agreed.task)[0]
+                model = row.parse_size(agreed.task)[0]
                 what = f"{row.title}{f', of a {model} model' if model else ''}"
-                columns = self._columns(dataset, agreed)
+                columns = self._format_columns(dataset, agreed)
             else:
-                what = "; ".join(map(title, batch.queries))
+                what = "; ".join(map(format_title, batch.queries))
                 columns = ", ".join(sorted(batch.columns)) or "none: records are counted"
-            own = " (code of your own)" if is_own(str(agreed.task["kind"])) else ""
-            yield Fact("What is computed", f"{what}{own}: {_releases(agreed, alone)}")
-            records = "the records held out" if row.after else f"the records of {asked.dataset}"
+            own = " (code of your own)" if is_own_code(str(agreed.task["kind"])) else ""
+            yield Fact("What is computed", f"{what}{own}: {_format_releases(agreed, alone)}")
+            records = (
+                "the records held out" if row.after_rounds else f"the records of {proposal.dataset}"
+            )
             yield Fact("From", f"{records}, columns: {columns}")
 
-    def _assumed(self, asked: Asked) -> Fact:
+    def _build_assumptions(self, proposal: JobProposal) -> Fact:
         """What the guarantee rests on, by the algorithm, one's own map of features, and blocks."""
         rests: dict[str, None] = {}
-        for agreed in asked.stages:
+        for agreed in proposal.stages:
             with suppress(Declined):
-                task = task_of(self.consent, agreed.task)
-                said = assumptions_of(task, agreed.features.get("name", ""))
+                task = build_accepted_algorithm(self.policy, agreed.task)
+                said = list_release_assumptions(task, agreed.features.get("name", ""))
                 for unit in agreed.plan.units:
-                    own = assumptions_for(unit, (*said, *agreed.plan.assumptions))
+                    own = select_assumptions(unit, (*said, *agreed.plan.assumptions))
                     rests |= dict.fromkeys(own)
         return Fact("Rests, beyond its proof, on", "; ".join(rests) or "nothing")
 
-    def _columns(self, dataset: DataSet, agreed: Agreement) -> str:
+    def _format_columns(self, dataset: DatasetConfig, agreed: Agreement) -> str:
         """What a model is learned from."""
         through = agreed.features.get("name", "")
         mapped = f", through the public map {through}" if through else ""
@@ -189,91 +191,103 @@ class OwnParty:
         label = "".join(f", and the label {name}" for name in schema.labels)
         return f"{listed}{more}{label}{mapped}"
 
-    def _others(self, asked: Asked) -> Iterator[Fact]:
+    def _list_others(self, proposal: JobProposal) -> Iterator[Fact]:
         """Who else takes part, and who asks."""
         names = [party.name for party in self.deployment.parties if party.name != self.name]
-        least = min(each.plan.min_survivors for each in asked.stages)
+        least = min(each.plan.min_survivors for each in proposal.stages)
         yield Fact(
             "Who else takes part",
             f"{', '.join(names[:_MOST_NAMES])}: at least {least} of all {len(names) + 1} in a sum",
         )
         yield Fact("Who asks", f"the server of this deployment, {self.deployment.server_address}")
 
-    def _times(self, asked: Asked) -> Iterator[Fact]:
-        until = asked.since + self.consent.approval_days * 24 * 3600
-        yield Fact("Asked", f"{_moment(asked.since)}; without a yes it is over at {_moment(until)}")
+    def _list_times(self, proposal: JobProposal) -> Iterator[Fact]:
+        until = proposal.proposed_at + self.policy.approval_days * 24 * 3600
+        yield Fact(
+            "Asked",
+            f"{_format_time(proposal.proposed_at)}; without a yes it is over at "
+            f"{_format_time(until)}",
+        )
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[OwnParty]:
+def open_party(folder: Path) -> Iterator[OwnedParty]:
     """The party in a folder, for as long as the block lasts.
 
     Raises:
         PartyFolderError, ConsentError, RosterError, LedgerError: what its owner must mend.
     """
     folder = folder.resolve()
-    keeper = Keeper.open(folder)
+    keeper = PartyFolder.open(folder)
     deployment = load_deployment(folder / "deployment.toml")
-    own = signing_public(keeper.identity())
+    own = derive_signing_public_key(keeper.load_identity())
     name = next((each.name for each in deployment.parties if each.identity == own), "")
-    if not keeper.ledger.exists():  # of its owner's mode, as the party makes it
-        with alone(keeper.folder, wait_s=_WAIT_S), closing(KeptLedger(keeper.ledger)) as kept:
-            kept.opened()
-    with Ledger.open(keeper.ledger) as ledger:
-        yield OwnParty(
+    if not keeper.ledger_path.exists():  # of its owner's mode, as the party makes it
+        with (
+            hold_request_lock(keeper.path, wait_s=_WAIT_S),
+            closing(LedgerCache(keeper.ledger_path)) as kept,
+        ):
+            kept.get_ledger()
+    with Ledger.open(keeper.ledger_path) as ledger:
+        yield OwnedParty(
             folder=folder,
             name=name,
-            consent=load_consent(folder / "party.toml"),
+            policy=load_policy(folder / "party.toml"),
             deployment=deployment,
-            keeper=keeper,
+            party_folder=keeper,
             ledger=ledger,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Cost:
+class _ApprovalCost:
     """What a yes costs one unit of privacy."""
 
     spent: Composition
-    before: Account
-    after: Account
+    before: BudgetAccount
+    after: BudgetAccount
     plans: tuple[ReleasePlan, ...]
     blocks: Blocks
 
     @classmethod
-    def of(cls, ledger: Ledger, asked: Asked, account: Account) -> _Cost:
+    def from_proposal(
+        cls, ledger: Ledger, proposal: JobProposal, account: BudgetAccount
+    ) -> _ApprovalCost:
         key = account.key
-        claims = asked.claims(ledger, key.dataset, key.unit)
+        claims = proposal.build_claims(ledger, key.dataset, key.unit)
         return cls(
-            spent=composed(claims),
+            spent=compose(claims),
             before=account,
-            after=account.holding(asked.run_id, claims, asked.blocks),
-            blocks=asked.blocks,
-            plans=tuple(each.plan for each in asked.stages),
+            after=account.with_hold(proposal.run_id, claims, proposal.blocks),
+            blocks=proposal.blocks,
+            plans=tuple(each.plan for each in proposal.stages),
         )
 
     @property
     def spends(self) -> str:
         """ε of the job."""
         budget = self.before.budget
-        return f"ε = {epsilon_text(self.spent.epsilon(budget.delta)[1])} per {budget.unit}"
+        return (
+            f"ε = {format_epsilon(self.spent.compute_lowest_epsilon(budget.delta)[1])} per "
+            f"{budget.unit}"
+        )
 
     @property
     def _left_epsilon(self) -> tuple[float, float]:
         budget, blocks = self.before.budget, self.blocks
-        before, after = (each.taken_of(blocks) for each in (self.before, self.after))
-        return budget.left(before).epsilon, budget.left(after).epsilon
+        before, after = (each.compute_spent_or_held(blocks) for each in (self.before, self.after))
+        return budget.compute_remaining(before).epsilon, budget.compute_remaining(after).epsilon
 
     @property
     def _left(self) -> tuple[str, str]:
         before, after = self._left_epsilon
-        return shown_down(before), shown_down(after)
+        return format_rounded_down(before), format_rounded_down(after)
 
     @property
     def weakest(self) -> Adversary:
         """Whom all of its releases hold against."""
         unit = self.before.budget.unit
-        known = (plan.charged_by(unit).against for plan in self.plans)
+        known = (plan.get_charging_guarantee(unit).against for plan in self.plans)
         return min(known, key=tuple(Adversary).index)
 
     @property
@@ -281,7 +295,7 @@ class _Cost:
         """What a yes costs."""
         before, after = self._left
         budget = self.before.budget
-        epsilon = self.spent.epsilon(budget.delta)[1]
+        epsilon = self.spent.compute_lowest_epsilon(budget.delta)[1]
         lower = self._left_epsilon[0] - self._left_epsilon[1] < 0.99 * epsilon
         why = (
             " The difference is less than the job's own ε: releases together cost less than the "
@@ -297,16 +311,17 @@ class _Cost:
             f"ε = {after} after it.{why} It cannot be had back."
         )
 
-    def facts(self, *, several: bool) -> Iterator[Fact]:
+    def list_facts(self, *, several: bool) -> Iterator[Fact]:
         """Price, promise and budget, with unit, relation and adversary."""
         budget, unit = self.before.budget, self.before.budget.unit
         of = f", per {unit}" if several else ""
-        epsilon = self.spent.epsilon(budget.delta)[1]
-        by = [plan.charged_by(unit) for plan in self.plans]
+        epsilon = self.spent.compute_lowest_epsilon(budget.delta)[1]
+        by = [plan.get_charging_guarantee(unit) for plan in self.plans]
         noise = {f"{each.mechanism.law}, added by {each.noise_point.added_by}" for each in by}
         yield Fact(
             f"What it costs{of}",
-            f"{guarantee_text.points(epsilon, budget.delta)}, {guarantee_text.scope(budget)}",
+            f"{guarantee_text.format_epsilon_delta(epsilon, budget.delta)}, "
+            f"{guarantee_text.format_scope(budget)}",
         )
         if self.blocks:
             named = ", ".join(map(repr, self.blocks))
@@ -316,30 +331,32 @@ class _Cost:
         if any(plan.seeded for plan in self.plans):
             yield Fact("Noise comes from", "a seed: it protects nobody")
         before, after = self._left
-        total = guarantee_text.allowed(budget.epsilon, budget.delta)
+        total = guarantee_text.format_allowed(budget.epsilon, budget.delta)
         yield Fact(f"Left before{of}", f"ε = {before} of {total}")
         yield Fact(f"Left after{of}", f"ε = {after}")
-        yield Fact(f"The budget holds{of}", budget.promise)
+        yield Fact(f"The budget holds{of}", budget.certificate_text)
 
     @property
     def attacker(self) -> Attacker:
         """What is found at most by this job."""
-        budget, rates = self.before.budget, found_of_groups(self.spent)
-        said = attacker_text.caption(rates, budget.unit, budget.neighbouring, self.weakest)
+        budget, rates = self.before.budget, compute_attacker_rates(self.spent)
+        said = attacker_text.format_caption(rates, budget.unit, budget.neighbouring, self.weakest)
         return Attacker(
-            f"By this job alone. {said}", attacker_text.HEAD, attacker_text.rows(rates, budget.unit)
+            f"By this job alone. {said}",
+            attacker_text.HEADER,
+            attacker_text.build_rows(rates, budget.unit),
         )
 
 
-def composed(claims: Iterable[tuple[Any, int]]) -> Composition:
+def compose(claims: Iterable[tuple[Any, int]]) -> Composition:
     """Events and how many of each, together."""
-    spent = Composition.empty()
+    spent = Composition.create_empty()
     for event, count in claims:
         spent = spent.add(event, count=count)
     return spent
 
 
-def _releases(agreed: Agreement, alone: bool) -> str:
+def _format_releases(agreed: Agreement, alone: bool) -> str:
     plan, count = agreed.plan, agreed.rounds
     of = "of each party by itself" if alone else "summed over all parties"
     numbers = f"{plan.dimension:,} number{'' if plan.dimension == 1 else 's'}"
@@ -348,5 +365,5 @@ def _releases(agreed: Agreement, alone: bool) -> str:
     return f"{count:,} releases of {numbers} each, {of}"
 
 
-def _moment(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

@@ -26,14 +26,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from parley.client.contract.party_protocol import strict_json
-from parley.exit_status import exit_status
+from parley.client.contract.party_protocol import parse_strict_json
+from parley.exit_status import get_exit_status
 from parley.local_http_server import LocalHttpServer
-from parley.owner.offers import opened
-from parley.owner.owner_status import standing
-from parley.safe_io.json_writing import json_text
+from parley.owner.offers import open_party
+from parley.owner.owner_status import build_status
+from parley.safe_io.json_writing import format_json
 
-_MOST_BYTES = 4096
+_MAX_BYTES = 4096
 _HEADER = "X-Parley-Token"
 
 
@@ -49,7 +49,7 @@ class OwnerPage(LocalHttpServer):
         self.folder, self.token = folder, secrets.token_urlsafe(32)
         self.host = f"127.0.0.1:{self.server_port}"
         self.html = files("parley.owner").joinpath("templates/owner.html").read_bytes()
-        self.policy = _policy(self.html.decode())
+        self.policy = _build_policy(self.html.decode())
 
     @property
     def address(self) -> str:
@@ -58,13 +58,13 @@ class OwnerPage(LocalHttpServer):
 
 
 @contextmanager
-def serving(folder: Path, *, port: int = 0) -> Iterator[OwnerPage]:
+def serve_page(folder: Path, *, port: int = 0) -> Iterator[OwnerPage]:
     """The page of a party's folder; its port is closed when the block ends."""
     with OwnerPage(folder, port=port) as page:
         yield page
 
 
-def _policy(html: str) -> str:
+def _build_policy(html: str) -> str:
     """The page's own script and style by their digests, its own server, and nothing else."""
 
     def only(tag: str) -> str:
@@ -77,7 +77,7 @@ def _policy(html: str) -> str:
     )
 
 
-class _Refused(Exception):
+class _RefusedRequest(Exception):
     """A request that gets a status and no more."""
 
 
@@ -86,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "parley", ""
 
     def do_GET(self) -> None:
-        self._answer({"/": self._page, "/standing": self._standing})
+        self._answer({"/": self._send_page, "/standing": self._send_status})
 
     def do_POST(self) -> None:
         self._answer({"/decide": self._decide})
@@ -96,61 +96,61 @@ class _Handler(BaseHTTPRequestHandler):
         own = f"http://{self.server.host}"
         try:
             if self.headers.get_all("Host") != [self.server.host]:
-                raise _Refused(421)
+                raise _RefusedRequest(421)
             if self.headers.get_all("Origin", [own]) != [own]:
-                raise _Refused(403)
+                raise _RefusedRequest(403)
             if self.path not in paths:
-                raise _Refused(404)
+                raise _RefusedRequest(404)
             paths[self.path]()
-        except _Refused as refused:
+        except _RefusedRequest as refused:
             self._send(refused.args[0], b"", "text/plain")
 
-    def _page(self) -> None:
+    def _send_page(self) -> None:
         self._send(200, self.server.html, "text/html; charset=utf-8")
 
     def _check_token(self) -> None:
         given = self.headers.get_all(_HEADER) or [""]
         expected = self.server.token.encode()
         if len(given) != 1 or not hmac.compare_digest(given[0].encode(errors="replace"), expected):
-            raise _Refused(403)
+            raise _RefusedRequest(403)
 
-    def _standing(self) -> None:
+    def _send_status(self) -> None:
         self._check_token()
-        self._said(self._of_folder(standing))
+        self._send_json(self._read_folder(build_status))
 
     def _decide(self) -> None:
         self._check_token()
-        asked = self._asked()
-        self._said(self._of_folder(lambda party: {"said": party.decide(**asked)}))
+        asked = self._read_decision()
+        self._send_json(self._read_folder(lambda party: {"said": party.decide(**asked)}))
 
-    def _of_folder(self, say: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    def _read_folder(self, say: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """What the folder says now, or what is wrong with it, for its owner."""
         try:
-            with opened(self.server.folder) as party:
+            with open_party(self.server.folder) as party:
                 return say(party)
         except Exception as error:
-            if exit_status(error) is None:
+            if get_exit_status(error) is None:
                 raise
             return {"error": str(error)}
 
-    def _asked(self) -> dict[str, Any]:
+    def _read_decision(self) -> dict[str, Any]:
         """A decision: `{"name": …, "accepted": …, "reason": …}`."""
         length = self.headers.get("Content-Length", "")
         if self.headers.get("Content-Type") != "application/json":
-            raise _Refused(415)
-        if not re.fullmatch(r"[0-9]{1,5}", length) or int(length) > _MOST_BYTES:
-            raise _Refused(413)
+            raise _RefusedRequest(415)
+        if not re.fullmatch(r"[0-9]{1,5}", length) or int(length) > _MAX_BYTES:
+            raise _RefusedRequest(413)
         try:
-            asked = strict_json(self.rfile.read(int(length)))
+            asked = parse_strict_json(self.rfile.read(int(length)))
         except ValueError:
-            raise _Refused(400) from None
+            raise _RefusedRequest(400) from None
         types = {"name": str, "accepted": bool, "reason": str}
         if not isinstance(asked, dict) or {k: type(v) for k, v in asked.items()} != types:
-            raise _Refused(400)
+            raise _RefusedRequest(400)
         return asked
 
-    def _said(self, content: dict[str, Any]) -> None:
-        self._send(200, json_text(content).encode(), "application/json")
+    def _send_json(self, content: dict[str, Any]) -> None:
+        self._send(200, format_json(content).encode(), "application/json")
 
     def _send(self, status: int, body: bytes, kind: str) -> None:
         self.send_response(status)

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from parley.client.algorithms.registry import title_of
-from parley.owner.offers import OwnParty, composed
-from parley.privacy.accounting.rounding import as_written, shown_down
-from parley.privacy.ledger.approvals import Decision
+from parley.client.algorithms.registry import get_title
+from parley.owner.offers import OwnedParty, compose
+from parley.privacy.accounting.rounding import format_exact, format_rounded_down
+from parley.privacy.ledger.approvals import OwnerDecision
 from parley.privacy.ledger.budget import BudgetKey
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.recorded_entries import EntryState
 from parley.server.records import guarantee_text
-from parley.server.records.number_format import epsilon_text
+from parley.server.records.number_format import format_epsilon
 
 Row = dict[str, str]
 """A line of a table: its heading → its text."""
 
-_LAST = 12
+_MAX_RUNS = 12
 """Runs that are shown; `parley ledger show` has all of them."""
 
 
-def budgets(party: OwnParty) -> list[Row]:
+def list_budgets(party: OwnedParty) -> list[Row]:
     """A row for every budget: of what, what is spent, what is left, when its owner is asked."""
-    accounts = {each.key: each for each in party.ledger.totals()}
+    accounts = {each.key: each for each in party.ledger.list_accounts()}
     rows = []
-    for name, dataset in party.consent.data.items():
+    for name, dataset in party.policy.data.items():
         above = dataset.approval_above
-        asked = "never" if above is None else f"above ε = {as_written(above)}"
+        asked = "never" if above is None else f"above ε = {format_exact(above)}"
         for unit, total in dataset.totals.items():
             own = accounts.get(BudgetKey(dataset.account or name, unit))
             spent = 0.0 if own is None else own.epsilon
-            left = shown_down(total.epsilon if own is None else own.remaining.epsilon)
-            if own is not None and (blocks := own.by_block()):
+            left = format_rounded_down(total.epsilon if own is None else own.remaining.epsilon)
+            if own is not None and (blocks := own.compute_by_block()):
                 each = (
-                    f"{guarantee_text.block(at)} {shown_down(one.epsilon)}"
+                    f"{guarantee_text.format_block(at)} {format_rounded_down(one.epsilon)}"
                     for at, (_, one) in blocks.items()
                 )
                 left = ", ".join(each)
@@ -42,8 +42,8 @@ def budgets(party: OwnParty) -> list[Row]:
                 {
                     "data set": name,
                     "per": str(unit),
-                    "may spend": guarantee_text.allowed(total.epsilon, total.delta),
-                    "spent ε": epsilon_text(spent),
+                    "may spend": guarantee_text.format_allowed(total.epsilon, total.delta),
+                    "spent ε": format_epsilon(spent),
                     "left ε": left,
                     "you are asked": "every time" if above == 0 else asked,
                 }
@@ -51,24 +51,24 @@ def budgets(party: OwnParty) -> list[Row]:
     return rows
 
 
-def notes(party: OwnParty) -> list[str]:
+def list_notes(party: OwnedParty) -> list[str]:
     """Return for which analysts each open budget holds, and the figures of what was spent."""
     names: dict[str, dict[str, None]] = {}
-    for account in party.ledger.totals():
-        names.setdefault(account.budget.promise, {})[account.budget.name] = None
+    for account in party.ledger.list_accounts():
+        names.setdefault(account.budget.certificate_text, {})[account.budget.name] = None
     holding = [f"{', '.join(own)}: the budget holds {promise}." for promise, own in names.items()]
-    return [*holding, f"Spent and paid: {guarantee_text.FIXED}."]
+    return [*holding, f"Spent and paid: {guarantee_text.FIXED_RELEASES_NOTE}."]
 
 
-def paid(party: OwnParty) -> list[Row]:
+def list_runs(party: OwnedParty) -> list[Row]:
     """A row for each of the last runs that were charged or decided, the newest first."""
-    deltas = {each.key: each.budget.delta for each in party.ledger.totals()}
-    charged: dict[tuple[str, str], list[tuple[str, Entry]]] = {}
-    for each in party.ledger.entries():
+    deltas = {each.key: each.budget.delta for each in party.ledger.list_accounts()}
+    charged: dict[tuple[str, str], list[tuple[str, LedgerEntry]]] = {}
+    for each in party.ledger.list_entries():
         if each.state is not EntryState.VOIDED:
             key = each.entry.run_id, each.entry.dataset
             charged.setdefault(key, []).append((each.reserved_at, each.entry))
-    decisions = {(each.run_id, each.dataset): each for each in party.ledger.decisions()}
+    decisions = {(each.run_id, each.dataset): each for each in party.ledger.list_decisions()}
     rows = []
     for key in charged.keys() | decisions.keys():
         own, decision = charged.get(key, []), decisions.get(key)
@@ -76,39 +76,41 @@ def paid(party: OwnParty) -> list[Row]:
             {
                 "at": own[0][0] if own else decision.at if decision else "",
                 "data set": key[1],
-                "what": ", ".join({title_of(str(e.facts["mechanism"])): 0 for _, e in own}),
-                "paid": _paid([entry for _, entry in own], deltas),
-                "your word": _word(decision),
+                "what": ", ".join({get_title(str(e.facts["mechanism"])): 0 for _, e in own}),
+                "paid": _format_spent([entry for _, entry in own], deltas),
+                "your word": _format_decision(decision),
                 "run": key[0],
             }
         )
     rows.sort(key=lambda row: row["at"], reverse=True)
-    return [{**row, "at": row["at"][:16].replace("T", " ")} for row in rows[:_LAST]]
+    return [{**row, "at": row["at"][:16].replace("T", " ")} for row in rows[:_MAX_RUNS]]
 
 
-def _paid(entries: list[Entry], deltas: dict[BudgetKey, float]) -> str:
+def _format_spent(entries: list[LedgerEntry], deltas: dict[BudgetKey, float]) -> str:
     """ε of a run's releases, for every unit."""
     texts = []
     for key in dict.fromkeys(each.key for each in entries):
-        spent = composed((each.event, 1) for each in entries if each.key == key)
-        texts.append(f"ε = {epsilon_text(spent.epsilon(deltas[key])[1])} per {key.unit}")
+        spent = compose((each.event, 1) for each in entries if each.key == key)
+        texts.append(
+            f"ε = {format_epsilon(spent.compute_lowest_epsilon(deltas[key])[1])} per {key.unit}"
+        )
     return ", ".join(texts) or "nothing"
 
 
-def _word(decision: Decision | None) -> str:
+def _format_decision(decision: OwnerDecision | None) -> str:
     if decision is None:
         return "not asked"
     why = f": {decision.reason}" if decision.reason else ""
     return f"{'yes' if decision.accepted else 'no'}{why}"
 
 
-def standing(party: OwnParty) -> dict[str, Any]:
+def build_status(party: OwnedParty) -> dict[str, Any]:
     """All of it as plain JSON values: what the page shows, too."""
     return {
         "party": party.name,
         "server": party.deployment.server_address,
-        "waits": [offer.to_json() for offer in party.offers()],
-        "budgets": budgets(party),
-        "notes": notes(party),
-        "runs": paid(party),
+        "waits": [offer.to_json() for offer in party.list_requests()],
+        "budgets": list_budgets(party),
+        "notes": list_notes(party),
+        "runs": list_runs(party),
     }

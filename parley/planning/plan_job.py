@@ -7,45 +7,53 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parley.client.algorithms.registry import kind_of
+from parley.client.algorithms.registry import get_algorithm_spec
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.data.record_codes import coded_columns
+from parley.client.data.record_codes import build_coded_columns
 from parley.client.data.schema import Schema
-from parley.planning.simulation_cost import simulation_ahead
+from parley.planning.simulation_cost import estimate_simulation
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.privacy_events import Event
+from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.calibration.noise_calibration import (
     GAUSSIAN_CALIBRATIONS,
     CalibrationError,
-    stated_delta,
+    compute_stated_delta,
 )
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.registry import MECHANISMS
-from parley.safe_io.path_names import public_name
+from parley.safe_io.path_names import get_public_name
 from parley.secure_agg.encoding import RingTooSmall
-from parley.server.jobs.external_references import code_named_by
+from parley.server.jobs.external_references import find_code_references
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.budget_check import JobUnaffordable, budgets_of, check_affordable
-from parley.server.planning.job_planner import model_for
-from parley.server.planning.noise_scale import mechanism_for
-from parley.server.planning.run_stages import EVALUATION, Stage, rounds_of
+from parley.server.planning.budget_check import JobUnaffordable, build_budgets, check_affordable
+from parley.server.planning.job_planner import build_model
+from parley.server.planning.noise_scale import calibrate_mechanism
+from parley.server.planning.run_stages import EVALUATION, RunStage, get_rounds_stage
 from parley.server.planning.stage_planner import plan_stages
-from parley.server.records.data_budgets import accounts_in_ledger
-from parley.server.records.guarantees import guarantee_outlook, noise_of, record_bounds
-from parley.server.records.plan_parts import (
-    Alternative,
-    DistributedOutlook,
-    DpSgdOutlook,
-    EvaluationOutlook,
-    Offer,
-    SyntheticOutlook,
+from parley.server.records.data_budgets import load_data_accounts
+from parley.server.records.guarantees import (
+    build_planned_guarantee,
+    compute_record_bounds,
+    summarize_noise,
 )
-from parley.server.records.plan_summary import Outlook
-from parley.server.records.summary_builder import CONFIDENCE, fraction_deviation, noise_on_counts
-from parley.simulations.data.public_shape import public_shape, width_of
+from parley.server.records.plan_parts import (
+    NoiseAlternative,
+    PlannedDpSgd,
+    PlannedEvaluation,
+    PlannedSecureSteps,
+    PlannedSynthetic,
+    SizeAlternative,
+)
+from parley.server.records.plan_summary import PlanSummary
+from parley.server.records.summary_builder import (
+    CONFIDENCE,
+    bound_count_noise,
+    compute_fraction_deviation,
+)
+from parley.simulations.data.public_shape import compute_width, get_public_shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,25 +63,27 @@ class _Planned:
     job: Job
     algorithm: Any
     federation: Federation
-    stages: tuple[Stage, ...]
+    stages: tuple[RunStage, ...]
     seconds_a_step: float
 
     @property
     def release(self) -> ReleasePlan:
         """The plan of every round."""
-        return rounds_of(self.stages).plan
+        return get_rounds_stage(self.stages).plan
 
     @property
-    def ahead(self) -> tuple[Stage, ...]:
+    def stages_before_rounds(self) -> tuple[RunStage, ...]:
         """What is released before the first round."""
-        return self.stages[: self.stages.index(rounds_of(self.stages))]
+        return self.stages[: self.stages.index(get_rounds_stage(self.stages))]
 
 
-SECONDS_A_STEP = 1.1
+SECONDS_PER_STEP = 1.1
 """What a secure sum of 50 real processes on one machine takes (docs/benchmarks-network.md)."""
 
 
-def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool = False) -> Outlook:
+def plan(
+    job: Job, *, seconds_a_step: float = SECONDS_PER_STEP, trust_code: bool = False
+) -> PlanSummary:
     """The outlook of a job.
 
     Args:
@@ -88,20 +98,20 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
     """
     if not 0 < seconds_a_step < math.inf:
         raise ValueError(f"Expected seconds_a_step > 0, got {seconds_a_step}.")
-    for code in () if trust_code else code_named_by(job):
+    for code in () if trust_code else find_code_references(job):
         raise JobError(
             f"Expected --trust-code (trust_code=True) with a job that names code, got "
             f"{code.key} = {code.value!r}, which a plan would run. Read it first; "
             "none of it was run."
         )
-    shape = public_shape(job)
-    federation = _of_size(job.parties.count, shape.min_records, schema=shape.schema)
-    chosen = job.reasons(federation, shape.classes)
-    job = job.settled(federation, shape.classes)
-    features = width_of(job, shape.schema)
+    shape = get_public_shape(job)
+    federation = _build_equal_federation(job.parties.count, shape.min_records, schema=shape.schema)
+    chosen = job.explain_auto(federation, shape.classes)
+    job = job.resolve_auto(federation, shape.classes)
+    features = compute_width(job, shape.schema)
     # A plan needs the parameters' number: they are counted on the CPU wherever they are trained.
     on_cpu = job.model_copy(update={"run": job.run.model_copy(update={"device": "cpu"})})
-    model = model_for(on_cpu, features=features, classes=shape.classes)
+    model = build_model(on_cpu, features=features, classes=shape.classes)
     algorithm, stages = plan_stages(job, model, federation=federation, features=features)
     planned = _Planned(
         job=job,
@@ -111,12 +121,12 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
         seconds_a_step=seconds_a_step,
     )
     release = planned.release
-    refusal = _refusal(job, stages)
+    refusal = _find_refusal(job, stages)
     facts = {
-        "algorithm": public_name(job.algorithm.kind),
-        "algorithm_title": kind_of(job.algorithm.kind).title,
-        "model": public_name(job.model.kind),
-        "class_weights": job.model.weights_of_classes or None,
+        "algorithm": get_public_name(job.algorithm.kind),
+        "algorithm_title": get_algorithm_spec(job.algorithm.kind).title,
+        "model": get_public_name(job.model.kind),
+        "class_weights": job.model.label_weights or None,
         "dimension": release.parameters,
         "parties": federation.parties,
         "min_records": federation.min_records,
@@ -124,57 +134,57 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool =
         "rounds": job.rounds,
         "chosen": chosen,
         "guarantees": [
-            guarantee_outlook(job, stages, own, asked)
+            build_planned_guarantee(job, stages, own, asked)
             for own, asked in zip(release.guarantees, job.budgets, strict=True)
         ],
-        "record_bounds": record_bounds(release, rounds=job.rounds),
-        "evaluation": _evaluation(stages),
+        "record_bounds": compute_record_bounds(release, rounds=job.rounds),
+        "evaluation": _plan_evaluation(stages),
         "grid": {
             "ring_bits": release.encoding.ring_bits,
             "scale_bits": release.encoding.scale_bits,
             "inflation": release.inflation,
-            "largest_sum": federation.parties * release.encoding.largest,
-            "noise_tail": release.primary.drawn_tail(2.0**-50),
+            "largest_sum": federation.parties * release.encoding.max_integer,
+            "noise_tail": release.primary.compute_drawn_tail(2.0**-50),
         },
     }
-    more = _MORE[job.algorithm.outlook]
-    accounts, note = accounts_in_ledger(job, stages)
+    more = _PLANNERS[job.algorithm.plan_detail]
+    accounts, note = load_data_accounts(job, stages)
     rest = {
         "refusal": refusal,
-        "simulation": simulation_ahead(job, algorithm, release, federation),
+        "simulation": estimate_simulation(job, algorithm, release, federation),
         "data_accounts": accounts or None,
         "data_note": note or None,
     }
-    return Outlook.model_validate(facts | rest | more(planned))
+    return PlanSummary.model_validate(facts | rest | more(planned))
 
 
-def _refusal(job: Job, stages: Sequence[Stage]) -> str | None:
+def _find_refusal(job: Job, stages: Sequence[RunStage]) -> str | None:
     """Return why a run would refuse the job for what it costs; None if it would not."""
     try:
-        check_affordable(job, stages, budgets_of(job, rounds_of(stages).plan, "planned"))
+        check_affordable(job, stages, build_budgets(job, get_rounds_stage(stages).plan, "planned"))
     except JobUnaffordable as error:
         return str(error)
     return None
 
 
-def _evaluation(stages: Sequence[Stage]) -> EvaluationOutlook | None:
+def _plan_evaluation(stages: Sequence[RunStage]) -> PlannedEvaluation | None:
     """The release after the rounds, if there is one."""
     stage = next((each for each in stages if each.name == EVALUATION), None)
     if stage is None:
         return None
     own = stage.plan.primary
-    spent = Composition.empty().add(own.event)
-    return EvaluationOutlook(
-        epsilon=spent.epsilon(own.delta)[1],
+    spent = Composition.create_empty().add(own.event)
+    return PlannedEvaluation(
+        epsilon=spent.compute_lowest_epsilon(own.delta)[1],
         delta=own.delta,
         law=own.mechanism.law,
         counts=stage.plan.dimension,
-        within=noise_on_counts(stage.plan),
+        within=bound_count_noise(stage.plan),
         confidence=CONFIDENCE,
     )
 
 
-def _of_size(parties: int, records: int, *, schema: Schema) -> Federation:
+def _build_equal_federation(parties: int, records: int, *, schema: Schema) -> Federation:
     """Parties of equal size, which is all that is public."""
     return Federation(
         parties=parties,
@@ -182,19 +192,19 @@ def _of_size(parties: int, records: int, *, schema: Schema) -> Federation:
         total_records=parties * records,
         max_records=records,
         schema=schema.to_toml(),
-        numbers=schema.numbers,
+        numbers=schema.number_count,
         columns=len(schema.features),
     )
 
 
-def _of_noise_on_the_sum(planned: _Planned) -> dict[str, Any]:
+def _plan_sum_noise(planned: _Planned) -> dict[str, Any]:
     """What other calibrations, laws and federations would give."""
     job, release = planned.job, planned.release
     sensitivity = release.primary.sensitivity / planned.federation.parties
 
-    def offer(*, law: str, calibration: str) -> Offer:
+    def offer(*, law: str, calibration: str) -> NoiseAlternative:
         try:
-            mechanism = mechanism_for(
+            mechanism = calibrate_mechanism(
                 job,
                 sensitivity=sensitivity,
                 dimension=release.dimension,
@@ -202,8 +212,8 @@ def _of_noise_on_the_sum(planned: _Planned) -> dict[str, Any]:
                 calibration=calibration,
             )
         except (CalibrationError, JobError) as error:
-            return Offer(refused=str(error))
-        return _offer(mechanism, job, growth=release.primary.noise_growth)
+            return NoiseAlternative(refused=str(error))
+        return _build_offer(mechanism, job, growth=release.primary.noise_growth)
 
     calibrations = GAUSSIAN_CALIBRATIONS if job.privacy.delta > 0 else ()
     return {
@@ -212,21 +222,23 @@ def _of_noise_on_the_sum(planned: _Planned) -> dict[str, Any]:
         "sensitivity": sensitivity,
         "calibrations": {name: offer(law="gaussian", calibration=name) for name in calibrations},
         "noise_laws": {
-            law: offer(law=law, calibration=_calibration(law, job)) for law in MECHANISMS
+            law: offer(law=law, calibration=_choose_calibration(law, job)) for law in MECHANISMS
         },
-        "alternatives": _alternatives(planned),
+        "alternatives": _list_alternatives(planned),
     }
 
 
-def _offer(mechanism: Mechanism, job: Job, *, growth: float) -> Offer:
+def _build_offer(mechanism: Mechanism, job: Job, *, growth: float) -> NoiseAlternative:
     """Return a mechanism's noise, and what all rounds are charged at the job's δ.
 
     Args:
         growth: How much larger the noise of all parties' shares is than what is charged.
     """
-    spent = Composition.empty().add(mechanism.event(), count=job.rounds)
-    conversion, epsilon = spent.epsilon(stated_delta(mechanism.law, job.privacy.delta))
-    return Offer(
+    spent = Composition.create_empty().add(mechanism.event(), count=job.rounds)
+    conversion, epsilon = spent.compute_lowest_epsilon(
+        compute_stated_delta(mechanism.law, job.privacy.delta)
+    )
+    return NoiseAlternative(
         scale=mechanism.scale,
         expected_norm=mechanism.expected_norm() * growth,
         epsilon_charged=epsilon,
@@ -234,29 +246,31 @@ def _offer(mechanism: Mechanism, job: Job, *, growth: float) -> Offer:
     )
 
 
-def _calibration(law: str, job: Job) -> str:
+def _choose_calibration(law: str, job: Job) -> str:
     """The job's, or where it isn't proved for a law the tightest that is."""
     asked, proved = job.privacy.calibration, MECHANISMS[law].calibrations
     return asked if not proved or asked in proved else [*proved][-1]
 
 
-def _alternatives(planned: _Planned) -> list[Alternative]:
+def _list_alternatives(planned: _Planned) -> list[SizeAlternative]:
     """The chosen law's noise for other numbers of parties and records."""
     job, rows = planned.job, []
-    for parties in _around(planned.federation.parties):
-        for records in _around(planned.federation.min_records):
+    for parties in _list_multiples(planned.federation.parties):
+        for records in _list_multiples(planned.federation.min_records):
             schema = Schema.from_toml(planned.federation.schema)
-            facts = _of_size(parties, records, schema=schema).facts(job.parties.weights)
+            facts = _build_equal_federation(parties, records, schema=schema).to_public_facts(
+                job.parties.weights
+            )
             try:
                 sensitivity = planned.algorithm.claim(facts).sensitivity / parties
-                mechanism = mechanism_for(
+                mechanism = calibrate_mechanism(
                     job, sensitivity=sensitivity, dimension=planned.release.dimension
                 )
-                growth = _growth(planned, parties)
+                growth = _compute_noise_growth(planned, parties)
             except (CalibrationError, RingTooSmall, ValueError):
                 continue
             rows.append(
-                Alternative(
+                SizeAlternative(
                     parties=parties,
                     min_records=records,
                     sensitivity=sensitivity,
@@ -267,7 +281,7 @@ def _alternatives(planned: _Planned) -> list[Alternative]:
     return rows
 
 
-def _growth(planned: _Planned, parties: int) -> float:
+def _compute_noise_growth(planned: _Planned, parties: int) -> float:
     """Return how much larger the noise of so many parties' shares is than what is charged.
 
     Raises:
@@ -283,18 +297,18 @@ def _growth(planned: _Planned, parties: int) -> float:
     return math.sqrt(parties / (least - colluders))
 
 
-def _around(value: int) -> list[int]:
+def _list_multiples(value: int) -> list[int]:
     return sorted({max(1, value // 4), value, value * 4, value * 16})
 
 
-def _of_training(planned: _Planned) -> dict[str, Any]:
+def _plan_training(planned: _Planned) -> dict[str, Any]:
     """How the parties train: rate, steps, noise multiplier, clips."""
     training, release = planned.algorithm.training, planned.release
     record = release.primary.unit is Unit.RECORD
-    party = release.of(Unit.PARTY)
-    ahead = planned.ahead
+    party = release.get_guarantee(Unit.PARTY)
+    ahead = planned.stages_before_rounds
     return {
-        "dp_sgd": DpSgdOutlook(
+        "dp_sgd": PlannedDpSgd(
             sampling_rate=training.sampling_rate,
             expected_batch=training.sampling_rate * planned.federation.min_records,
             steps_per_round=training.steps,
@@ -304,18 +318,20 @@ def _of_training(planned: _Planned) -> dict[str, Any]:
             noise_multiplier=training.noise_multiplier if record else None,
             gradient_multiplier=training.gradient_multiplier if record else None,
             clipped_fraction_share=training.clipped_share,
-            clipped_fraction_deviation=fraction_deviation(release, parties=release.parties),
+            clipped_fraction_deviation=compute_fraction_deviation(release, parties=release.parties),
             clip_norm=training.clip_norm,
             party_clip_norm=None if party is None else party.clip_norm,
-            components_mu=_mu(ahead[0].plan.event(release.primary.unit)) if ahead else None,
+            components_mu=_compute_mu(ahead[0].plan.compute_event(release.primary.unit))
+            if ahead
+            else None,
         )
     }
 
 
-def _of_distributed(planned: _Planned) -> dict[str, Any]:
+def _plan_distributed(planned: _Planned) -> dict[str, Any]:
     """The same for steps that are secure sums, and what T of them take."""
-    own = _of_training(planned)["dp_sgd"]
-    mechanism, training = planned.release.sampled[0], planned.algorithm.training
+    own = _plan_training(planned)["dp_sgd"]
+    mechanism, training = planned.release.sampled_noises[0], planned.algorithm.training
     record = planned.release.primary.unit is Unit.RECORD
     sigma = mechanism.multiplier if record else None
     steps = planned.algorithm.steps
@@ -327,7 +343,7 @@ def _of_distributed(planned: _Planned) -> dict[str, Any]:
                 "gradient_multiplier": sigma,
             }
         ),
-        "distributed": DistributedOutlook(
+        "distributed": PlannedSecureSteps(
             steps=steps,
             optimiser=training.optimiser,
             vector_bytes=planned.release.dimension * planned.release.encoding.ring_bits // 8,
@@ -337,12 +353,12 @@ def _of_distributed(planned: _Planned) -> dict[str, Any]:
     }
 
 
-def _of_tables(planned: _Planned) -> dict[str, Any]:
+def _plan_tables(planned: _Planned) -> dict[str, Any]:
     """Cells, and the noise of one beside the records that the average one holds."""
     tables, federation = planned.algorithm, planned.federation
-    columns = coded_columns(Schema.from_toml(federation.schema))
+    columns = build_coded_columns(Schema.from_toml(federation.schema))
     widest = sorted(columns, key=lambda column: -column.size)[:3]
-    return _synthetic(
+    return _plan_synthetic(
         planned,
         released=f"{len(tables.pairs):,} tables of {len(columns)} columns, "
         f"{tables.dimension:,} cells",
@@ -351,22 +367,22 @@ def _of_tables(planned: _Planned) -> dict[str, Any]:
     )
 
 
-def _of_sums(planned: _Planned) -> dict[str, Any]:
+def _plan_feature_sums(planned: _Planned) -> dict[str, Any]:
     """Features of every class, and how long the noise on their mean is: a record's is 1 long."""
     summed = planned.algorithm
-    return _synthetic(
+    return _plan_synthetic(
         planned,
         released=f"{2 * summed.frequencies:,} random features of {summed.features:,} cells in "
         f"each of {summed.classes} classes and their counts, {summed.dimension:,} coordinates",
     )
 
 
-def _synthetic(planned: _Planned, **more: Any) -> dict[str, Any]:
+def _plan_synthetic(planned: _Planned, **more: Any) -> dict[str, Any]:
     """The one release that synthetic records are made from."""
     job, release = planned.job, planned.release
-    noise = noise_of(job, release, release.primary, engine=job.run.engine)
+    noise = summarize_noise(job, release, release.primary, engine=job.run.engine)
     one = (noise.scale_of_sum or 0.0) * (noise.shares.inflation if noise.shares else 1.0)
-    found = SyntheticOutlook(
+    found = PlannedSynthetic(
         sensitivity=release.primary.sensitivity * (1 + release.inflation),
         noise=one,
         noise_norm=one * math.sqrt(release.dimension) / planned.federation.total_records,
@@ -376,16 +392,16 @@ def _synthetic(planned: _Planned, **more: Any) -> dict[str, Any]:
     return {"synthetic": found}
 
 
-_MORE: dict[str, Callable[[_Planned], dict[str, Any]]] = {
-    "noise": _of_noise_on_the_sum,
-    "training": _of_training,
-    "steps": _of_distributed,
-    "tables": _of_tables,
-    "features": _of_sums,
+_PLANNERS: dict[str, Callable[[_Planned], dict[str, Any]]] = {
+    "noise": _plan_sum_noise,
+    "training": _plan_training,
+    "steps": _plan_distributed,
+    "tables": _plan_tables,
+    "features": _plan_feature_sums,
 }
 """What an outlook says beside the guarantees, by what an algorithm's form says of itself."""
 
 
-def _mu(event: Event) -> float:
+def _compute_mu(event: PrivacyEvent) -> float:
     """μ of the release of components: one Gaussian."""
-    return Composition.of([event]).mu or 0.0
+    return Composition.from_events([event]).mu or 0.0

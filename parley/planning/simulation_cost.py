@@ -20,57 +20,57 @@ from parley.client.data.record_chunks import PIECE_BYTES
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
-from parley.server.records.plan_parts import SimulationOutlook
-from parley.simulations.data.public_shape import memory_mib
+from parley.server.records.plan_parts import PlannedSimulation
+from parley.simulations.data.public_shape import get_memory_limit_mib
 
 _MIB = 1 << 20
-_PROCESS = {"linear": 150, "nothing": 150, "network": 350}
+_PROCESS_MIB = {"linear": 150, "nothing": 150, "network": 350}
 """MiB of the interpreter and libraries, by what is learned: torch is a large one."""
-_A_PARTY = 1100
+_PARTY_BYTES = 1100
 """Bytes of a party that a run takes beside its records: between 20,000 and 100,000 of them."""
-_MOST_WORK = 10**8
+_MAX_WORK = 10**8
 """Of the parties that are timed: records times parameters times steps, a second or so."""
 
 
-def simulation_ahead(
+def estimate_simulation(
     job: Job, algorithm: FederatedAlgorithm, release: ReleasePlan, federation: Federation
-) -> SimulationOutlook | None:
+) -> PlannedSimulation | None:
     """Memory and seconds; None where the parties are other processes."""
     if not job.run.in_process:
         return None
     item = 4 if job.model.feature_map else 8
     records = federation.total_records * (algorithm.model.features * item + 8)
-    limit = memory_mib(job)
+    limit = get_memory_limit_mib(job)
     mapped = records > limit * _MIB
     # Rows lie twice in memory while they are prepared, in the run that writes the file, too.
-    held = (0 if mapped else 2 * records) + federation.parties * _A_PARTY
+    held = (0 if mapped else 2 * records) + federation.parties * _PARTY_BYTES
     # Contributions are added up piece by piece; the masked protocol has all of them at once.
     each = algorithm.dimension * (8 + release.encoding.ring_bits // 8)
     every = federation.parties * each + records
     whole = job.secure_aggregation.backend == "masked"
     held += every if whole else min(every, max(PIECE_BYTES, every // federation.parties))
-    return SimulationOutlook(
+    return PlannedSimulation(
         data_mib=records / _MIB,
         limit_mib=limit,
         mapped=mapped,
-        memory_mib=_PROCESS[job.model.learns] + held / _MIB,
+        memory_mib=_PROCESS_MIB[job.model.learns] + held / _MIB,
         # Most of a masked round is the protocol's, of which nothing is timed.
-        seconds_a_round=None if whole else _measured(algorithm, release, federation),
+        seconds_a_round=None if whole else _measure_seconds(algorithm, release, federation),
     )
 
 
-def _measured(
+def _measure_seconds(
     algorithm: FederatedAlgorithm, release: ReleasePlan, federation: Federation
 ) -> float | None:
     """Seconds of all parties' contributions and their encoding, by those of a few."""
     known: Any = algorithm
     records, width = federation.min_records, algorithm.model.features
     attendance = getattr(known, "attendance", EVERYONE)
-    if not attendance.whole:  # those who are in a round alone compute
+    if not attendance.includes_everyone:  # those who are in a round alone compute
         known = replace(known, attendance=EVERYONE)
     steps = known.training.steps if hasattr(known, "training") else 1
     work = records * max(algorithm.dimension, width) * steps
-    most = min(_MOST_WORK // work, PIECE_BYTES // (8 * records * width))
+    most = min(_MAX_WORK // work, PIECE_BYTES // (8 * records * width))
     few = int(min(most, max(2, federation.parties * attendance.fraction)))
     if few < 2:
         return None  # one party is more than is worth making up

@@ -26,22 +26,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.column_names import MissingColumns
-from parley.client.data.column_types import READINGS, canonical_text
-from parley.client.data.data_sources import columns_of, columns_of_array
-from parley.client.data.raw_table import DataError, Table
-from parley.client.data.record_chunks import for_each_chunk
-from parley.client.data.records import column_faults, encoded
+from parley.client.data.column_types import READINGS, canonicalize_text
+from parley.client.data.data_sources import split_array_columns, to_columns
+from parley.client.data.raw_table import DataError, RawTable
+from parley.client.data.record_chunks import map_chunks
+from parley.client.data.records import encode_features, find_column_faults
 from parley.client.data.schema import Schema
-from parley.client.data.table_readers import table_of
+from parley.client.data.table_readers import build_table
 from parley.client.features.base import FeatureMap
-from parley.client.features.row_preparation import prepared_rows
+from parley.client.features.row_preparation import build_prepared_rows
 from parley.server.model_file import ModelFileError
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
 
-_PIECE = 4096
+_CHUNK_ROWS = 4096
 """Rows that are read, scaled and scored at a time."""
 
 
@@ -83,20 +83,20 @@ class Model:
         """The labels with their type in the schema (int, float, bool or str), in the order of
         `predict_proba`; empty for a ridge model.
         """
-        values = self.schema.label.values(self.label)
+        values = self.schema.label.list_values(self.label)
         return np.array(values, None if values else np.str_)
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """Names of the labels as texts, in the order of `classes_`."""
-        return self.schema.label.names(self.label)
+        return self.schema.label.list_names(self.label)
 
     @property
     def class_weights(self) -> tuple[float, ...]:
         """Public weights of the labels that it was learned under, in their order; (): all 1."""
         return tuple(self.learned.class_weights)
 
-    def rows(self, frame: Any) -> NDArray[np.floating[Any]]:
+    def encode_rows(self, frame: Any) -> NDArray[np.floating[Any]]:
         """`[N, p]` rows as the model takes them.
 
         Args:
@@ -107,39 +107,41 @@ class Model:
         Raises:
             DataError: every column that is missing or is not what the schema says.
         """
-        return self.rows_of(_table(frame, self.schema))
+        return self.encode_table(_read_table(frame, self.schema))
 
-    def rows_of(self, table: Table) -> NDArray[np.floating[Any]]:
+    def encode_table(self, table: RawTable) -> NDArray[np.floating[Any]]:
         """`[N, p]` rows of a table that was read by `self.schema`."""
         raw: NDArray[np.floating[Any]]
         if self.features is None:
-            raw = encoded(table, self.schema)[0]
+            raw = encode_features(table, self.schema)[0]
         else:
-            raw = self.features.on(self.schema).of(encoded(table, self.schema.unscaled)[0])
-        rows = prepared_rows(raw, intercept=self.intercept)
+            raw = self.features.bind(self.schema).compute(
+                encode_features(table, self.schema.unscaled)[0]
+            )
+        rows = build_prepared_rows(raw, intercept=self.intercept)
         return rows if self.components is None else rows @ self.components
 
-    def scores(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    def compute_scores(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """`[N]` margins of two labels or values, `[N, K]` of more, for rows of `rows`."""
-        return np.asarray(self.learned.margins(self.theta, rows), np.float64)
+        return np.asarray(self.learned.compute_margins(self.theta, rows), np.float64)
 
     @property
-    def targets(self) -> bool:
+    def is_regression(self) -> bool:
         """Whether it predicts values, of no label's name."""
         return READINGS.get(self.label) == "range"
 
     def decision_function(self, frame: Any) -> NDArray[np.float64]:
         """`[N]` margins, positive for the positive label; `[N, K]` for networks and classes."""
-        table = _table(frame, self.schema)
+        table = _read_table(frame, self.schema)
 
         def scored(first: int, last: int) -> NDArray[np.float64]:
-            return self.scores(self.rows_of(table.part(first, last - first)))
+            return self.compute_scores(self.encode_table(table.slice_rows(first, last - first)))
 
         # Piece by piece: rows that stay in cache are several times as fast as all at once.
-        firsts = range(0, max(table.rows, 1), _PIECE)
-        ranges = [(first, min(first + _PIECE, table.rows)) for first in firsts]
+        firsts = range(0, max(table.rows, 1), _CHUNK_ROWS)
+        ranges = [(first, min(first + _CHUNK_ROWS, table.rows)) for first in firsts]
         if self.learned.in_threads:
-            return np.concatenate(for_each_chunk(scored, ranges))
+            return np.concatenate(map_chunks(scored, ranges))
         return np.concatenate([scored(*each) for each in ranges])
 
     def predict(self, frame: Any, *, threshold: float | None = None) -> NDArray[Any]:
@@ -153,7 +155,7 @@ class Model:
             ModelFileError: a threshold that is none of this model.
         """
         self.check_threshold(threshold)
-        return self.labels(self.decision_function(frame), threshold=threshold)
+        return self.to_labels(self.decision_function(frame), threshold=threshold)
 
     def check_threshold(self, threshold: float | None) -> None:
         """Refuses a threshold that means nothing here."""
@@ -162,7 +164,7 @@ class Model:
         if len(self.classes_) != 2:
             got = f"one of {len(self.classes_)} labels" if len(self.classes_) else "one of values"
             raise ModelFileError(f"Expected a model of two labels with a threshold, got {got}.")
-        chances = self.chances(np.zeros((1, 2)))
+        chances = self.to_probabilities(np.zeros((1, 2)))
         if not math.isfinite(threshold) or (chances is not None and not 0 <= threshold <= 1):
             wanted = "score" if chances is None else "probability in [0, 1]"
             raise ModelFileError(f"Expected a {wanted} as the threshold, got {threshold:g}.")
@@ -173,7 +175,7 @@ class Model:
         Raises:
             ModelFileError: a model that gives none.
         """
-        chances = self.chances(self.decision_function(frame))
+        chances = self.to_probabilities(self.decision_function(frame))
         if chances is None:
             raise ModelFileError(
                 "Expected a model that gives probabilities (logistic, softmax, a network), got one "
@@ -181,50 +183,52 @@ class Model:
             )
         return chances
 
-    def labels(
+    def to_labels(
         self, scores: NDArray[np.float64], *, threshold: float | None = None
     ) -> NDArray[Any]:
         """`[N]` what `scores` say, with a threshold that was checked."""
-        if self.targets:
+        if self.is_regression:
             return self.schema.label.scale.decode(scores)
-        return np.asarray(self.classes_[self.positions(scores, threshold=threshold)])
+        return np.asarray(self.classes_[self.to_class_positions(scores, threshold=threshold)])
 
-    def positions(
+    def to_class_positions(
         self, scores: NDArray[np.float64], *, threshold: float | None = None
     ) -> NDArray[np.int64]:
         """Return `[N]` positions in `classes_` of what `scores` say."""
         if threshold is not None:
-            chances = self.chances(scores)
+            chances = self.to_probabilities(scores)
             ranked = scores if chances is None else chances[:, 1]
             return (ranked >= threshold).astype(np.int64)
         return scores.argmax(axis=1) if scores.ndim == 2 else (scores >= 0).astype(np.int64)
 
-    def chances(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    def to_probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """`[N, K]` probabilities; None where the loss has none."""
-        chances = self.learned.chances(scores)
+        chances = self.learned.compute_probabilities(scores)
         return None if chances is None else np.asarray(chances, np.float64)
 
 
-def _table(frame: Any, schema: Schema) -> Table:
+def _read_table(frame: Any, schema: Schema) -> RawTable:
     """The model's columns of a frame; every fault of a column's presence at once."""
     if isinstance(frame, Mapping) or hasattr(frame, "columns"):
-        columns = columns_of(frame)
+        columns = to_columns(frame)
     elif hasattr(frame, "toarray"):
         raise DataError("dense rows, as frame.toarray() gives", "a sparse matrix", path="frame")
     else:
-        columns = columns_of_array(np.asarray(frame), schema, "frame")
+        columns = split_array_columns(np.asarray(frame), schema, "frame")
     there = {name: columns[name] for name in schema.features if name in columns}
     if missing := [name for name in schema.features if name not in columns]:
         faults: list[DataError] = [MissingColumns(missing, path="frame")]
         if there:
-            faults += column_faults(table_of(there, schema, path="frame"), schema, list(there))
-        raise DataError.of(faults)
-    return table_of(there, schema, path="frame")
+            faults += find_column_faults(
+                build_table(there, schema, path="frame"), schema, list(there)
+            )
+        raise DataError.combine(faults)
+    return build_table(there, schema, path="frame")
 
 
-def _canonical_texts(values: NDArray[Any]) -> NDArray[np.str_]:
+def _format_texts(values: NDArray[Any]) -> NDArray[np.str_]:
     """Return each value's text by which labels are compared."""
-    return np.array([canonical_text(value) for value in values.ravel().tolist()], np.str_)
+    return np.array([canonicalize_text(value) for value in values.ravel().tolist()], np.str_)
 
 
 class Estimator(Model):
@@ -235,7 +239,7 @@ class Estimator(Model):
 
     @property
     def _estimator_type(self) -> str:
-        return "regressor" if self.targets else "classifier"
+        return "regressor" if self.is_regression else "classifier"
 
     def fit(self, frame: Any, y: Any = None) -> Self:
         """Return the model itself, with a warning: it was learned in a run, and learns nothing."""
@@ -252,11 +256,11 @@ class Estimator(Model):
     def score(self, frame: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy under the labels' names, or R²; of your own rows, which no budget covers."""
         truth, predicted = np.asarray(y), self.predict(frame)
-        if not self.targets:
+        if not self.is_regression:
             if truth.dtype.kind in "biuf" and predicted.dtype.kind in "biuf":
                 right = predicted == truth
             else:  # texts of one, numbers of the other
-                right = _canonical_texts(predicted) == _canonical_texts(truth)
+                right = _format_texts(predicted) == _format_texts(truth)
             return float(np.average(right, weights=sample_weight))
         centre = np.average(truth, weights=sample_weight)
         lost = np.average((truth - predicted) ** 2, weights=sample_weight)
@@ -286,8 +290,8 @@ class Estimator(Model):
         return Tags(
             estimator_type=self._estimator_type,
             target_tags=TargetTags(required=False),
-            classifier_tags=None if self.targets else ClassifierTags(),
-            regressor_tags=RegressorTags() if self.targets else None,
+            classifier_tags=None if self.is_regression else ClassifierTags(),
+            regressor_tags=RegressorTags() if self.is_regression else None,
             requires_fit=False,
             input_tags=InputTags(string=True),
         )

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.registry import task_from
+from parley.client.algorithms.registry import decode_task
 from parley.client.algorithms.second_moments import check_components
-from parley.client.contract.feature_map import features_from
+from parley.client.contract.feature_map import parse_feature_map
 from parley.client.contract.party_protocol import Declined
-from parley.client.contract.strict_decoding import DecodingError, value_from
+from parley.client.contract.strict_decoding import DecodingError, decode_value
 from parley.client.data.column_types import READINGS
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.registry import build_map
-from parley.client.models.linear_serialization import LARGEST_PARAMETER, linear_model_from
+from parley.client.models.linear_serialization import MAX_PARAMETER, decode_linear_model
 from parley.prediction.fitted_model import Estimator, Model
-from parley.safe_io.path_names import public_name
+from parley.safe_io.path_names import get_public_name
 from parley.server.model_file import ModelFileError, open_model
 
 
@@ -44,7 +44,7 @@ def load_model(
             that cannot predict; with the remedy.
     """
     opened = open_model(path)
-    file, described, tensors = opened.file, opened.described, opened.tensors
+    file, described, tensors = opened.file, opened.description, opened.tensors
     text = described["schema"]
     if schema is not None:
         text = load_schema(schema).to_toml()
@@ -54,7 +54,7 @@ def load_model(
             "(--schema FILE)."
         )
     try:
-        learned = _learned(described["task"], device, own_models)
+        learned = _load_learned(described["task"], device, own_models)
         if described["label"] not in {*READINGS, "network"}:
             raise DecodingError(f"Expected labels of a known kind, got {described['label']!r}.")
     except DecodingError as error:
@@ -65,37 +65,37 @@ def load_model(
     model = Estimator(
         learned=learned,
         task=described["task"],
-        theta=_theta(file, tensors, learned),
+        theta=_load_parameters(file, tensors, learned),
         components=tensors.get("components"),
         label=described["label"],
         intercept=described["intercept"],
         schema=Schema.from_toml(text, source=str(schema or file)),
         statement=opened.statement,
-        features=_features(file, described.get("features"), own_models),
+        features=_load_features(file, described.get("features"), own_models),
     )
     _check_width(file, model)
     return model
 
 
-def _learned(task: Any, device: str, own_models: tuple[str, ...]) -> Any:
+def _load_learned(task: Any, device: str, own_models: tuple[str, ...]) -> Any:
     """What a task learns; raises DecodingError."""
     if isinstance(task, Mapping) and set(task) == {"kind", "model", "settings"}:
-        value_from(str, task["kind"], "kind")
-        return linear_model_from(task["model"])  # how it was learned is not asked here
-    own = MappingProxyType({public_name(name): name for name in own_models})
-    return task_from(task, device=device, own_models=own).model
+        decode_value(str, task["kind"], "kind")
+        return decode_linear_model(task["model"])  # how it was learned is not asked here
+    own = MappingProxyType({get_public_name(name): name for name in own_models})
+    return decode_task(task, device=device, own_models=own).model
 
 
-def _features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureMap | None:
+def _load_features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureMap | None:
     """The public map that rows go through, the very one that the model was learned on."""
     if described is None:
         return None
     try:
-        named = features_from(described, agreed=True)
+        named = parse_feature_map(described, agreed=True)
         made = build_map(
             named.get("name", ""),
             named.get("settings", {}),
-            own={public_name(name): name for name in own},
+            own_maps={get_public_name(name): name for name in own},
         )
         digest = made.digest
     except (Declined, FeatureError) as error:
@@ -109,25 +109,27 @@ def _features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureMap | 
     return made
 
 
-def _width(file: Path, model: Model) -> int:
+def _get_width(file: Path, model: Model) -> int:
     """Columns of a row before the intercept."""
     if model.features is None:
         return model.schema.dimension
     try:
-        return model.features.on(model.schema).width
+        return model.features.bind(model.schema).width
     except FeatureError as error:
         raise ModelFileError(f"{file}: {error}") from error
 
 
-def _theta(file: Path, tensors: Mapping[str, NDArray[Any]], learned: Any) -> NDArray[np.float64]:
+def _load_parameters(
+    file: Path, tensors: Mapping[str, NDArray[Any]], learned: Any
+) -> NDArray[np.float64]:
     theta, expected = tensors.get("theta"), getattr(learned, "dimension", None)
     if expected is None:
         raise ModelFileError(f"Expected a run that learned a model, got one that did not: {file}.")
     shaped = theta is not None and theta.dtype == np.float64 and theta.shape == (expected,)
-    if theta is None or not shaped or not (np.abs(theta) < LARGEST_PARAMETER).all():
+    if theta is None or not shaped or not (np.abs(theta) < MAX_PARAMETER).all():
         raise ModelFileError(
             f"{file}: Expected {expected} finite float64 parameters below "
-            f"{LARGEST_PARAMETER:g}, got others."
+            f"{MAX_PARAMETER:g}, got others."
         )
     if (components := tensors.get("components")) is not None:
         try:
@@ -139,7 +141,7 @@ def _theta(file: Path, tensors: Mapping[str, NDArray[Any]], learned: Any) -> NDA
 
 def _check_width(file: Path, model: Model) -> None:
     """Raises where the schema's rows are not those that the model takes."""
-    width = came = _width(file, model) + model.intercept
+    width = came = _get_width(file, model) + model.intercept
     if model.components is not None:
         # Where the schema's rows are not what is projected, nothing is as wide as the model.
         width = model.components.shape[1] if width == model.components.shape[0] else -1
@@ -148,5 +150,5 @@ def _check_width(file: Path, model: Model) -> None:
             f"Expected a schema whose rows have {model.learned.features} features with the "
             f"intercept, got {came}: {file} was learned under another schema."
         )
-    if not model.targets and len(model.classes_) < 2:
+    if not model.is_regression and len(model.classes_) < 2:
         raise ModelFileError(f"{file}: Expected a schema that names the labels, got none.")

@@ -25,13 +25,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.iterative import KnowsGain
-from parley.client.algorithms.registry import ALGORITHMS, task_from
-from parley.client.features.column_terms import Block, plain_blocks, row_length, spans
+from parley.client.algorithms.iterative import HasNoiseGain
+from parley.client.algorithms.registry import ALGORITHMS, decode_task
+from parley.client.features.column_terms import (
+    ColumnTerm,
+    estimate_row_norm,
+    format_spans,
+    list_plain_terms,
+)
 from parley.prediction.fitted_model import Model
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.server.model_file import ModelFileError
-from parley.server.records.number_format import number
+from parley.server.records.number_format import format_number
 
 if TYPE_CHECKING:
     from parley.server.records.run_summary import RunSummary
@@ -46,7 +51,7 @@ NO_BAND = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class ShapeFunction:
     """One column's, or a pair's.
 
     Attributes:
@@ -85,7 +90,7 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shapes:
+class ShapeFunctions:
     """All of a model, the widest first.
 
     Attributes:
@@ -99,9 +104,9 @@ class Shapes:
     row_length: float
     fixed: bool
     constants: Mapping[str, float]
-    columns: tuple[Shape, ...]
+    columns: tuple[ShapeFunction, ...]
 
-    def only(self, name: str) -> Shapes:
+    def select(self, name: str) -> ShapeFunctions:
         """With this column alone.
 
         Raises:
@@ -118,21 +123,21 @@ class Shapes:
         return asdict(self)
 
 
-def shapes_of(model: Model, summary: RunSummary | None = None) -> Shapes | None:
+def compute_shapes(model: Model, summary: RunSummary | None = None) -> ShapeFunctions | None:
     """The shapes of a linear model; None for another, or one whose features mix columns.
 
     Args:
         summary: of the run that learned it: says how large its noise was.
     """
-    blocks = _blocks(model)
+    blocks = _list_blocks(model)
     if not blocks:
         return None
     mapped = model.features is not None
-    length = row_length(model.schema, blocks, mapped=mapped)
-    unit, of, labels = _answer(model)
+    length = estimate_row_norm(model.schema, blocks, mapped=mapped)
+    unit, of, labels = _describe_answer(model)
     factor = unit / length / (math.sqrt(2) if model.intercept else 1)
     theta = model.theta.reshape(len(labels), -1)
-    deviation, off = _deviation(model, summary), 1.0
+    deviation, off = _compute_deviation(model, summary), 1.0
     if len(labels) > 1:  # what all classes share moves no answer
         theta, off = theta - theta.mean(axis=0), math.sqrt(1 - 1 / len(labels))
     constants = theta[:, -1] * unit / math.sqrt(2) if model.intercept else np.zeros(len(labels))
@@ -143,12 +148,14 @@ def shapes_of(model: Model, summary: RunSummary | None = None) -> Shapes | None:
         values = own if features is None else own @ features.T  # [labels, points]
         middle = values.mean(axis=1)
         constants = constants + middle * factor
-        centred = _plain((values - middle[:, None]) * factor)
+        centred = _clear_rounding((values - middle[:, None]) * factor)
         band = None
         if deviation is not None:
-            band = tuple(_plain(deviation * off * abs(factor) * _lengths(block)).tolist())
+            band = tuple(
+                _clear_rounding(deviation * off * abs(factor) * _compute_lengths(block)).tolist()
+            )
         columns.append(
-            Shape(
+            ShapeFunction(
                 name=block.name,
                 drawn=block.drawn,
                 values=block.values,
@@ -157,7 +164,7 @@ def shapes_of(model: Model, summary: RunSummary | None = None) -> Shapes | None:
                 band=band,
             )
         )
-    return Shapes(
+    return ShapeFunctions(
         of=of,
         row_length=length,
         fixed=all(block.drawn != "line" for block in blocks)
@@ -167,16 +174,16 @@ def shapes_of(model: Model, summary: RunSummary | None = None) -> Shapes | None:
     )
 
 
-def _blocks(model: Model) -> tuple[Block, ...]:
+def _list_blocks(model: Model) -> tuple[ColumnTerm, ...]:
     loss = getattr(model.learned, "loss", None)
     if not hasattr(loss, "outputs") or model.components is not None:
         return ()  # a network
     if model.features is None:
-        return plain_blocks(model.schema)
-    return model.features.blocks(model.schema)
+        return list_plain_terms(model.schema)
+    return model.features.list_column_terms(model.schema)
 
 
-def _lengths(block: Block) -> NDArray[np.float64]:
+def _compute_lengths(block: ColumnTerm) -> NDArray[np.float64]:
     """`[n]` ‖φ − φ̄‖ at each point."""
     if block.features is None:
         return np.full(block.width, math.sqrt(1 - 1 / block.width))
@@ -184,30 +191,34 @@ def _lengths(block: Block) -> NDArray[np.float64]:
     return np.asarray(np.sqrt((off**2).sum(axis=1)))
 
 
-def _plain(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _clear_rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """With 0 where rounding alone left something."""
     return np.where(np.abs(values) > 1e-12 * np.abs(values).max(), values, 0.0)
 
 
-def _answer(model: Model) -> tuple[float, str, list[str]]:
+def _describe_answer(model: Model) -> tuple[float, str, list[str]]:
     """What one of margin is worth, what margins add up to, and whose each is."""
     label = model.schema.label_column
-    if model.targets:
+    if model.is_regression:
         return model.schema.label.scale.half, f"{label}, in its own units", [label]
     names = list(model.label_names)
     if model.learned.loss.outputs > 1:
         return 1.0, f"the log of a class's probability (of {label}; less all classes' mean)", names
-    if model.chances(np.zeros(1)) is None:
+    if model.to_probabilities(np.zeros(1)) is None:
         return 1.0, f"the score of {names[1]}", [names[1]]
     return 1.0, f"the log-odds of {names[1]}", [names[1]]
 
 
-def _deviation(model: Model, summary: RunSummary | None) -> float | None:
+def _compute_deviation(model: Model, summary: RunSummary | None) -> float | None:
     """k standard deviations of the noise in θ, along any direction; None: no bound is known."""
     if summary is None or model.task["kind"] not in ALGORITHMS:
         return None
-    algorithm, noise = task_from(model.task), summary.primary.noise
-    gain = algorithm.noise_gain(summary.rounds_done) if isinstance(algorithm, KnowsGain) else None
+    algorithm, noise = decode_task(model.task), summary.primary.noise
+    gain = (
+        algorithm.compute_noise_gain(summary.rounds_done)
+        if isinstance(algorithm, HasNoiseGain)
+        else None
+    )
     if gain is None or noise.expected_norm is None or not summary.dimension:
         return None
     normal = noise.law in MECHANISMS and bool(MECHANISMS[noise.law].calibrations)
@@ -215,46 +226,46 @@ def _deviation(model: Model, summary: RunSummary | None) -> float | None:
     return times * gain * noise.expected_norm / math.sqrt(summary.dimension)
 
 
-_LEVELS = "▁▂▃▄▅▆▇█"
-_MOST = 30
+_SPARK_LEVELS = "▁▂▃▄▅▆▇█"
+_MAX_COLUMNS = 30
 """Columns that are listed."""
 
 
-def overview(shapes: Shapes) -> Iterator[str]:
+def format_overview(shapes: ShapeFunctions) -> Iterator[str]:
     """A line for each column, the widest first."""
-    yield f"columns       by what they add to {shapes.of}; {length_words(shapes)}"
+    yield f"columns       by what they add to {shapes.of}; {format_length(shapes)}"
     banded = shapes.columns[0].band is not None
     yield "              " + (
         "± at most: what the noise alone may have moved, 95 %; · no more than that"
         if banded
         else NO_BAND
     )
-    shown = shapes.columns[:_MOST]
+    shown = shapes.columns[:_MAX_COLUMNS]
     wide = min(max(len(each.name) for each in shown), 30)
     for each in shown:
         of = each.steepest[0]
         mark = "·" if each.within_noise else " "
-        noise = f"  ± {number(max(each.band), 2)}" if each.band else ""
+        noise = f"  ± {format_number(max(each.band), 2)}" if each.band else ""
         label = f"  ({of})" if len(each.curves) > 1 else ""
         yield (
-            f"{mark} {each.name[:30]:<{wide}}  {spark(each.curves[of]):<12}  "
-            f"{_ends(each, each.curves[of])}{noise}{label}"
+            f"{mark} {each.name[:30]:<{wide}}  {format_sparkline(each.curves[of]):<12}  "
+            f"{_format_extremes(each, each.curves[of])}{noise}{label}"
         )
     if left := len(shapes.columns) - len(shown):
         yield f"  and {left} more; --json has all of them"
     yield "  --column NAME shows one in full"
 
 
-def whole(shapes: Shapes) -> Iterator[str]:
+def format_shape(shapes: ShapeFunctions) -> Iterator[str]:
     """One column's points, steps or bars, every curve."""
     (shape,) = shapes.columns
-    yield f"{shape.name}: what it adds to {shapes.of}; {length_words(shapes)}"
+    yield f"{shape.name}: what it adds to {shapes.of}; {format_length(shapes)}"
     labels = list(shape.curves)
     rows = [["", *labels, *(["± noise, 95 %"] if shape.band else [])]]
-    for at, place in enumerate(places(shape)):
-        rows.append([place, *(number(shape.curves[of][at]) for of in labels)])
+    for at, place in enumerate(list_positions(shape)):
+        rows.append([place, *(format_number(shape.curves[of][at]) for of in labels)])
         if shape.band:
-            rows[-1].append(number(shape.band[at], 2))
+            rows[-1].append(format_number(shape.band[at], 2))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
         cells = (f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
@@ -263,47 +274,48 @@ def whole(shapes: Shapes) -> Iterator[str]:
         yield NO_BAND
 
 
-def places(shape: Shape) -> Sequence[str]:
+def list_positions(shape: ShapeFunction) -> Sequence[str]:
     """What each point, step or bar of a shape stands at."""
     if shape.drawn == "line":
-        return [_place(value) for value in shape.values]
-    return shape.names or spans(shape.values)
+        return [_format_position(value) for value in shape.values]
+    return shape.names or format_spans(shape.values)
 
 
-def _place(value: float) -> str:
-    text = number(value, 4)
+def _format_position(value: float) -> str:
+    text = format_number(value, 4)
     return text.rstrip("0").rstrip(".") if "." in text and "×" not in text else text
 
 
-def length_words(shapes: Shapes) -> str:
+def format_length(shapes: ShapeFunctions) -> str:
     """For which rows."""
     if shapes.fixed:
         return "the same in every row"
     return (
-        f"in a row of length {number(shapes.row_length)} before it is scaled (a longer row's "
+        f"in a row of length {format_number(shapes.row_length)} before it is scaled (a longer "
+        "row's "
         "columns all count less)"
     )
 
 
-def spark(values: Sequence[float]) -> str:
+def format_sparkline(values: Sequence[float]) -> str:
     """The values as blocks of eight heights, at most twelve of them.
 
-    >>> spark((-1, 0, 1))
+    >>> format_sparkline((-1, 0, 1))
     '▁▅█'
     """
     step = max((len(values) - 1) / 11, 1)
     chosen = [values[round(at * step)] for at in range(min(len(values), 12))]
     low, high = min(chosen), max(chosen)
     if not high > low:
-        return _LEVELS[0] * len(chosen)
-    return "".join(_LEVELS[min(int((each - low) / (high - low) * 8), 7)] for each in chosen)
+        return _SPARK_LEVELS[0] * len(chosen)
+    return "".join(_SPARK_LEVELS[min(int((each - low) / (high - low) * 8), 7)] for each in chosen)
 
 
-def _ends(shape: Shape, curve: Sequence[float]) -> str:
+def _format_extremes(shape: ShapeFunction, curve: Sequence[float]) -> str:
     """Where it is lowest and highest."""
-    named = places(shape)
+    named = list_positions(shape)
     low, high = min(curve), max(curve)
     return (
-        f"{number(low, 2)} at {named[curve.index(low)]}, "
-        f"{number(high, 2)} at {named[curve.index(high)]}"
+        f"{format_number(low, 2)} at {named[curve.index(low)]}, "
+        f"{format_number(high, 2)} at {named[curve.index(high)]}"
     )

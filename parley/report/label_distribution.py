@@ -9,28 +9,28 @@ from functools import partial
 
 from markupsafe import Markup
 
-from parley.report.components import Figure, Key, Table, keys_of
-from parley.report.plots import Bars, Palette, bars, heat, ranges
-from parley.server.records.number_format import number
-from parley.server.records.run_summary import OTHERS, Partition, RunSummary
+from parley.report.components import LegendEntry, ReportFigure, ReportTable, build_legend
+from parley.report.plots import Bars, Palette, draw_bars, draw_heat_map, draw_ranges
+from parley.server.records.number_format import format_number
+from parley.server.records.run_summary import OTHER_LABELS, PartitionSummary, RunSummary
 
 _STACK = (Palette.ACCENT, Palette.QUIET, Palette.LIMIT)
 _TITLE = "Labels by party"
-_MOST_NAMED = 12
+_MAX_NAMED_PARTIES = 12
 
 
-def label_figure(run: RunSummary) -> Figure | None:
+def build_label_figure(run: RunSummary) -> ReportFigure | None:
     """The figure; None where the folder doesn't tell, or there is one label or party."""
     split = run.partition
     if split is None or len(split.labels) < 2 or run.parties < 2:
         return None
     if split.counts:
         stacked = len(split.labels) <= len(_STACK)
-        return (_stacked if stacked else _mapped)(split, split.counts)
-    return _of_many(split, split.shares) if split.shares else None
+        return (_build_stacked_figure if stacked else _build_map_figure)(split, split.counts)
+    return _build_quantile_figure(split, split.shares) if split.shares else None
 
 
-def _finding(split: Partition) -> str:
+def _describe_finding(split: PartitionSummary) -> str:
     kind = {
         "iid": "Records were dealt out at random",
         "dirichlet": f"Every party's labels are a Dirichlet mixture, α = {split.alpha}",
@@ -40,26 +40,29 @@ def _finding(split: Partition) -> str:
     }.get(split.kind, "Records were split among the parties")
     commonest, skew = split.commonest, split.skew
     named = ""
-    if split.parties and len(split.parties) <= _MOST_NAMED:
-        each = (_party(split, party) for party in range(1, len(split.parties) + 1))
+    if split.parties and len(split.parties) <= _MAX_NAMED_PARTIES:
+        each = (_format_party(split, party) for party in range(1, len(split.parties) + 1))
         named = f" Parties: {', '.join(each)}."
-    most = max(split.overall[: _single(split)])
+    most = max(split.overall[: _count_named_labels(split)])
     what = "fifth of the labels" if split.numeric else "label"
     return (
-        f"{kind}. A party's commonest {what} is {_percent(commonest[3])} of its records in the "
-        f"middle party, from {_percent(commonest[0])} to {_percent(commonest[-1])}; over all "
-        f"parties the commonest is {_percent(most)}. Total variation distance "
-        f"from all records' shares: {number(skew.mean)} on average, {number(skew.largest)} "
+        f"{kind}. A party's commonest {what} is {_format_percent(commonest[3])} of its records in "
+        "the "
+        f"middle party, from {_format_percent(commonest[0])} to {_format_percent(commonest[-1])}; "
+        "over all "
+        f"parties the commonest is {_format_percent(most)}. Total variation distance "
+        f"from all records' shares: {format_number(skew.mean)} on average, "
+        f"{format_number(skew.largest)} "
         f"at most.{named}"
     )
 
 
-def _single(split: Partition) -> int:
+def _count_named_labels(split: PartitionSummary) -> int:
     """How many labels are named, without all others together."""
-    return len(split.labels) - (split.labels[-1] == OTHERS)
+    return len(split.labels) - (split.labels[-1] == OTHER_LABELS)
 
 
-def _stacked(split: Partition, counts: Sequence[Sequence[int]]) -> Figure:
+def _build_stacked_figure(split: PartitionSummary, counts: Sequence[Sequence[int]]) -> ReportFigure:
     layers = [
         Bars(
             name=name,
@@ -68,67 +71,77 @@ def _stacked(split: Partition, counts: Sequence[Sequence[int]]) -> Figure:
         )
         for at, (name, colour) in enumerate(zip(split.labels, _STACK, strict=False))
     ]
-    plot = partial(bars, layers, x_title="party", y_title="records")
-    return _figure(_TITLE, split, plot, _by_party(split, counts), keys_of(layers))
+    plot = partial(draw_bars, layers, x_title="party", y_title="records")
+    return _build_figure(
+        _TITLE, split, plot, _build_party_table(split, counts), build_legend(layers)
+    )
 
 
-def _mapped(split: Partition, counts: Sequence[Sequence[int]]) -> Figure:
+def _build_map_figure(split: PartitionSummary, counts: Sequence[Sequence[int]]) -> ReportFigure:
     cells = [
         (party, name, row[at] / max(sum(row), 1))
         for party, row in enumerate(counts, start=1)
-        for at, name in enumerate(split.labels[: _single(split)])
+        for at, name in enumerate(split.labels[: _count_named_labels(split)])
     ]
     most = max(share for _, _, share in cells) or 1.0
     shades = [(party, name, share / most) for party, name, share in cells]
     keys = (
-        Key(name="none", depth=0.0),
-        Key(name=_percent(most / 2), depth=0.5),
-        Key(name=f"{_percent(most)} of a party's records", depth=1.0),
+        LegendEntry(name="none", depth=0.0),
+        LegendEntry(name=_format_percent(most / 2), depth=0.5),
+        LegendEntry(name=f"{_format_percent(most)} of a party's records", depth=1.0),
     )
-    plot = partial(heat, shades, x_title="party", y_title="label")
-    return _figure(_TITLE, split, plot, _by_party(split, counts), keys)
+    plot = partial(draw_heat_map, shades, x_title="party", y_title="label")
+    return _build_figure(_TITLE, split, plot, _build_party_table(split, counts), keys)
 
 
-def _of_many(split: Partition, shares: Sequence[Sequence[float]]) -> Figure:
+def _build_quantile_figure(
+    split: PartitionSummary, shares: Sequence[Sequence[float]]
+) -> ReportFigure:
     quantiles = [
         (name, row[1], row[2], row[3], row[4], row[5])
         for name, row in zip(split.labels, shares, strict=True)
     ]
     keys = (
-        Key(name="middle 80 % of the parties", colour=Palette.QUIET),
-        Key(name="middle half", colour=Palette.ACCENT),
-        Key(name="median", colour=Palette.LIMIT),
+        LegendEntry(name="middle 80 % of the parties", colour=Palette.QUIET),
+        LegendEntry(name="middle half", colour=Palette.ACCENT),
+        LegendEntry(name="median", colour=Palette.LIMIT),
     )
-    data = Table(
+    data = ReportTable(
         caption="Share of a party's records, by quantile over the parties",
-        head=["label", "all records", *(_percent(at) for at in split.quantiles)],
+        head=["label", "all records", *(_format_percent(at) for at in split.quantiles)],
         rows=[
-            [name, _percent(share), *(_percent(value) for value in row)]
+            [name, _format_percent(share), *(_format_percent(value) for value in row)]
             for name, share, row in zip(split.labels, split.overall, shares, strict=True)
         ],
     )
-    plot = partial(ranges, quantiles, x_title="share of a party's records", y_title="label")
-    return _figure("Labels over the parties", split, plot, data, keys)
+    plot = partial(draw_ranges, quantiles, x_title="share of a party's records", y_title="label")
+    return _build_figure("Labels over the parties", split, plot, data, keys)
 
 
-def _figure(
-    title: str, split: Partition, plot: Callable[..., Markup], data: Table, keys: Sequence[Key]
-) -> Figure:
-    return Figure.drawn(title, _finding(split), plot, data, keys=keys, simulated=True)
+def _build_figure(
+    title: str,
+    split: PartitionSummary,
+    plot: Callable[..., Markup],
+    data: ReportTable,
+    keys: Sequence[LegendEntry],
+) -> ReportFigure:
+    return ReportFigure.from_plot(
+        title, _describe_finding(split), plot, data, keys=keys, simulated=True
+    )
 
 
-def _by_party(split: Partition, counts: Sequence[Sequence[int]]) -> Table:
+def _build_party_table(split: PartitionSummary, counts: Sequence[Sequence[int]]) -> ReportTable:
     rows = [
-        [_party(split, party), *(number(count) for count in row)]
+        [_format_party(split, party), *(format_number(count) for count in row)]
         for party, row in enumerate(counts, start=1)
     ]
-    return Table(caption="Records", head=["party", *split.labels], rows=rows)
+    return ReportTable(caption="Records", head=["party", *split.labels], rows=rows)
 
 
-def _party(split: Partition, party: int) -> str:
+def _format_party(split: PartitionSummary, party: int) -> str:
     """The number by which plots call it, and its name where the data name it."""
     return f"{party} {split.parties[party - 1]}" if split.parties else str(party)
 
 
-def _percent(share: float) -> str:
-    return f"{number(100 * share, 2)} %"
+def _format_percent(share: float) -> str:
+    return f"{format_number(100 * share, 2)} %"

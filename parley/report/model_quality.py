@@ -9,17 +9,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from parley.report.components import Figure, Table, keys_of
-from parley.report.plots import Box, Curve, Palette, unit_square
+from parley.report.components import ReportFigure, ReportTable, build_legend
+from parley.report.plots import Box, Curve, Palette, draw_unit_square
 from parley.server.records import result_text
-from parley.server.records.evaluation import Judged, Judgement, TargetJudgement
-from parley.server.records.number_format import number
-from parley.server.records.result_text import estimated
+from parley.server.records.evaluation import ClassifierMetrics, Metrics, RegressionMetrics
+from parley.server.records.number_format import format_number
+from parley.server.records.result_text import format_estimate
 from parley.server.records.run_summary import RunSummary
 
-_MOST_LABELS = 12
+_MAX_LABELS = 12
 """Labels up to which a confusion matrix can be read."""
-_MOST_ROWS = 24
+_MAX_ROWS = 24
 _CHANCE = Curve(
     name="chance", points=[(0, 0), (1, 1)], colour=Palette.QUIET, width=1.5, dash=(2, 3)
 )
@@ -29,141 +29,163 @@ _CALIBRATED = Curve(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
+class QualitySection:
     """What one set of records says of the model."""
 
     title: str
     text: str
-    figures: Sequence[Figure]
-    tables: Sequence[Table]
+    figures: Sequence[ReportFigure]
+    tables: Sequence[ReportTable]
     simulated: bool = False
 
 
-def judgement_sections(run: RunSummary) -> list[Section]:
+def build_quality_sections(run: RunSummary) -> list[QualitySection]:
     """One for each set of held-out records that the model was judged by."""
     sections = []
     if run.judgement is not None:
         twin = run.baseline_judgement
         sections.append(
-            _section("How good the model is", "", run.judgement, _of_simulation(run), twin=twin)
+            _build_section(
+                "How good the model is",
+                "",
+                run.judgement,
+                _build_baseline_table(run),
+                baseline=twin,
+            )
         )
     if run.public_test is not None and run.public_test.judgement is not None:
-        said = result_text.public_test(run)
+        said = result_text.format_public_test(run)
         title = "How good the model is on public records"
-        sections.append(_section(title, f"On {said}.", run.public_test.judgement, []))
+        sections.append(_build_section(title, f"On {said}.", run.public_test.judgement, []))
     if run.evaluation is not None and run.evaluation.judgement is not None:
         found = run.evaluation.judgement
         text = (
-            f"Of the records that the parties hold out: {result_text.evaluation(run)}. Behind "
+            f"Of the records that the parties hold out: {result_text.format_evaluation(run)}. "
+            "Behind "
             "each figure is where it lies on the same records without the noise, each by itself; "
             "what other records would say is another question."
             + " Scores of one interval of probabilities count as equal."
             * bool(found.roc)
         )
         title = "How good the model is on records that the parties hold out"
-        sections.append(_section(title, text, found, []))
+        sections.append(_build_section(title, text, found, []))
     return sections
 
 
-def _section(
+def _build_section(
     title: str,
     text: str,
-    found: Judgement | TargetJudgement,
-    tables: list[Table],
+    evaluation: ClassifierMetrics | RegressionMetrics,
+    tables: list[ReportTable],
     *,
-    twin: Judgement | TargetJudgement | None = None,
-) -> Section:
+    baseline: ClassifierMetrics | RegressionMetrics | None = None,
+) -> QualitySection:
     simulated, figures = bool(tables), []
-    if isinstance(found, Judgement):
-        other = twin if isinstance(twin, Judgement) else None
-        figures = [each for each in (_roc(found, other), _calibration(found)) if each]
-        tables = [*tables, *_tables(found)]
-    return Section(title=title, text=text, figures=figures, tables=tables, simulated=simulated)
+    if isinstance(evaluation, ClassifierMetrics):
+        other = baseline if isinstance(baseline, ClassifierMetrics) else None
+        figures = [
+            each
+            for each in (
+                _build_roc_figure(evaluation, other),
+                _build_calibration_figure(evaluation),
+            )
+            if each
+        ]
+        tables = [*tables, *_build_decision_tables(evaluation)]
+    return QualitySection(
+        title=title, text=text, figures=figures, tables=tables, simulated=simulated
+    )
 
 
-def _of_simulation(run: RunSummary) -> list[Table]:
+def _build_baseline_table(run: RunSummary) -> list[ReportTable]:
     records = run.judgement.records if run.judgement else 0
     return [
-        Table(
-            caption=f"On {number(records)} held-out records",
+        ReportTable(
+            caption=f"On {format_number(records)} held-out records",
             head=["", "private", "non-private"],
-            rows=[[row.name, row.private, row.non_private] for row in result_text.judged(run)],
+            rows=[
+                [row.name, row.private, row.non_private]
+                for row in result_text.list_evaluation_metrics(run)
+            ],
         )
     ]
 
 
-def _tables(found: Judgement) -> Iterator[Table]:
+def _build_decision_tables(evaluation: ClassifierMetrics) -> Iterator[ReportTable]:
     """The decisions by label, and what comes of each threshold."""
-    if len(found.labels) <= _MOST_LABELS:
-        yield Table(
+    if len(evaluation.labels) <= _MAX_LABELS:
+        yield ReportTable(
             caption="Records by true label (row) and predicted label (column)",
-            head=["", *found.labels],
+            head=["", *evaluation.labels],
             rows=[
-                [name, *(number(round(count)) for count in row)]
-                for name, row in zip(found.labels, found.confusion, strict=True)
+                [name, *(format_number(round(count)) for count in row)]
+                for name, row in zip(evaluation.labels, evaluation.confusion, strict=True)
             ],
         )
-    if found.by_label:
-        yield Table(
+    if evaluation.by_label:
+        yield ReportTable(
             caption="By label",
             head=["", "recall", "precision"],
-            rows=[_row(of.label, of, "recall", "precision") for of in found.by_label],
+            rows=[_format_row(of.label, of, "recall", "precision") for of in evaluation.by_label],
         )
-    if found.thresholds:
-        step = -(-len(found.thresholds) // _MOST_ROWS)
-        yield Table(
-            caption=f"Answering {found.labels[1]} from a probability on "
+    if evaluation.thresholds:
+        step = -(-len(evaluation.thresholds) // _MAX_ROWS)
+        yield ReportTable(
+            caption=f"Answering {evaluation.labels[1]} from a probability on "
             "(parley predict RUN ROWS --threshold …)",
             head=["probability", "share answered so", "precision", "recall"],
             rows=[
-                _row(f"{row.least:g}", row, "positive", "precision", "recall")
-                for row in found.thresholds[::step]
+                _format_row(f"{row.least:g}", row, "positive", "precision", "recall")
+                for row in evaluation.thresholds[::step]
             ],
         )
 
 
-def _row(name: str, of: Judged, *figures: str) -> list[str]:
-    return [name, *(estimated(of, each) for each in figures)]
+def _format_row(name: str, evaluation: Metrics, *figures: str) -> list[str]:
+    return [name, *(format_estimate(evaluation, each) for each in figures)]
 
 
-def _roc(found: Judgement, twin: Judgement | None) -> Figure | None:
-    if not found.roc:
+def _build_roc_figure(
+    evaluation: ClassifierMetrics, baseline: ClassifierMetrics | None
+) -> ReportFigure | None:
+    if not evaluation.roc:
         return None
     lines = [_CHANCE]
-    if twin is not None and twin.roc:
-        points = [(at.false_alarms, at.recall) for at in twin.roc]
+    if baseline is not None and baseline.roc:
+        points = [(at.false_alarms, at.recall) for at in baseline.roc]
         lines.append(Curve(name="non-private", points=points, colour=Palette.LIMIT, width=1.5))
-    points = [(at.false_alarms, at.recall) for at in found.roc]
+    points = [(at.false_alarms, at.recall) for at in evaluation.roc]
     lines.append(Curve(name="the model", points=points))
-    ends = [at.within for at in found.roc if at.within]
+    ends = [at.within for at in evaluation.roc if at.within]
     boxes: list[Box] = [(*each["false_alarms"], *each["recall"]) for each in ends]
-    step = -(-len(found.roc) // _MOST_ROWS)
-    return Figure.drawn(
+    step = -(-len(evaluation.roc) // _MAX_ROWS)
+    return ReportFigure.from_plot(
         "ROC curve",
-        f"The area under it is {estimated(found, 'auc', 3 if boxes else 4)}.",
+        f"The area under it is {format_estimate(evaluation, 'auc', 3 if boxes else 4)}.",
         partial(
-            unit_square,
+            draw_unit_square,
             lines,
             boxes,
             x_title="share of the others answered so",
-            y_title=f"share of {found.labels[1]} found",
+            y_title=f"share of {evaluation.labels[1]} found",
         ),
-        Table(
+        ReportTable(
             caption="By falling threshold",
             head=["false alarms", "recall"],
             rows=[
-                [estimated(at, "false_alarms"), estimated(at, "recall")] for at in found.roc[::step]
+                [format_estimate(at, "false_alarms"), format_estimate(at, "recall")]
+                for at in evaluation.roc[::step]
             ],
         ),
-        keys=keys_of([*reversed(lines)]),
+        keys=build_legend([*reversed(lines)]),
     )
 
 
-def _calibration(found: Judgement) -> Figure | None:
-    rows = found.calibration
+def _build_calibration_figure(evaluation: ClassifierMetrics) -> ReportFigure | None:
+    rows = evaluation.calibration
     if not rows:
         return None
-    of = found.labels[1] if len(found.labels) == 2 else "the predicted label"
+    of = evaluation.labels[1] if len(evaluation.labels) == 2 else "the predicted label"
     line = Curve(name="the model", points=[(row.predicted, row.observed) for row in rows])
     boxes: list[Box] = [
         (row.predicted - 0.008, row.predicted + 0.008, *row.within["observed"])
@@ -171,27 +193,27 @@ def _calibration(found: Judgement) -> Figure | None:
         if row.within
     ]
     said = "middle of an interval" if boxes else "mean"
-    return Figure.drawn(
+    return ReportFigure.from_plot(
         "Calibration",
         f"How often {of} came true, by the probability that the model gave it.",
         partial(
-            unit_square,
+            draw_unit_square,
             [_CALIBRATED, line],
             boxes,
             x_title=f"probability of {of}",
             y_title="came true",
         ),
-        Table(
+        ReportTable(
             caption=f"Probability of {of}, and how often it came true",
             head=[f"probability ({said})", "came true", "records"],
             rows=[
                 [
-                    number(row.predicted, 3),
-                    estimated(row, "observed"),
-                    number(round(row.records)),
+                    format_number(row.predicted, 3),
+                    format_estimate(row, "observed"),
+                    format_number(round(row.records)),
                 ]
                 for row in rows
             ],
         ),
-        keys=keys_of([line, _CALIBRATED]),
+        keys=build_legend([line, _CALIBRATED]),
     )

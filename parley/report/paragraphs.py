@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.privacy.accounting.threat_model import Adversary, Neighbouring, Unit, point_named
+from parley.privacy.accounting.threat_model import Adversary, Neighbouring, Unit, find_noise_point
 from parley.server.jobs.model import MODELS
 from parley.server.records import guarantee_text
 from parley.server.records.guarantee_facts import GuaranteeSummary
-from parley.server.records.noise_law_text import law_words
-from parley.server.records.number_format import cost, number
+from parley.server.records.noise_law_text import get_law_text
+from parley.server.records.number_format import format_cost, format_number
 from parley.server.records.run_summary import RunSummary
 
 
-def algorithm_name(run: RunSummary) -> str:
+def format_algorithm_name(run: RunSummary) -> str:
     """The algorithm as a reader calls it."""
     if run.algorithm_title:
         return run.algorithm_title
@@ -28,10 +28,11 @@ def algorithm_name(run: RunSummary) -> str:
     return run.algorithm.rpartition(":")[2].replace("-", " ") or "an algorithm"
 
 
-def _data_name(source: str) -> str:
+def _format_data_name(source: str) -> str:
     """Return what a title calls the data: a file, a data set, or the folder of several files.
 
-    >>> _data_name("wards/party-*.csv"), _data_name("*.csv"), _data_name("wards/all.csv")
+    >>> (_format_data_name("wards/party-*.csv"), _format_data_name("*.csv"),
+    ... _format_data_name("wards/all.csv"))
     ('wards', 'several files', 'all.csv')
     """
     *folders, name = source.replace("\\", "/").rstrip("/").split("/")
@@ -41,37 +42,43 @@ def _data_name(source: str) -> str:
     return plain[-1] if plain else "several files"
 
 
-def headline(run: RunSummary) -> str:
+def format_headline(run: RunSummary) -> str:
     """What was learned, from what, by whom."""
-    data = _data_name(run.data)
-    who = "one party" if run.parties == 1 else f"{number(run.parties)} parties"
+    data = _format_data_name(run.data)
+    who = "one party" if run.parties == 1 else f"{format_number(run.parties)} parties"
     title = MODELS[run.model].title if run.model in MODELS else ""
     what = title or f"{run.model} model".strip()
     return f"{what[:1].upper()}{what[1:]}{f' on {data}' if data else ''}, learned by {who}"
 
 
-def noise_words(run: RunSummary, of: GuaranteeSummary) -> str:
+def describe_noise(run: RunSummary, guarantee: GuaranteeSummary) -> str:
     """What noise was added and where."""
-    noise, law, point = of.noise, law_words(of.noise.law), point_named(of.noise.point)
+    noise, law, point = (
+        guarantee.noise,
+        get_law_text(guarantee.noise.law),
+        find_noise_point(guarantee.noise.point),
+    )
     said = [law.sentence, point.sentence]
     if noise.sensitivity and noise.scale and not law.on_batches:
-        letter = law.letter(counted=run.clipped_fraction is not None)
+        letter = law.get_symbol(counted=run.clipped_fraction is not None)
         said.append(
-            f"Changing one {of.unit} moves the average by at most {number(noise.sensitivity)}; the "
-            f"noise's scale on the average, {letter} = {number(noise.scale)}, is "
-            f"{number(noise.scale / noise.sensitivity)} times that."
+            f"Changing one {guarantee.unit} moves the average by at most "
+            f"{format_number(noise.sensitivity)}; the "
+            f"noise's scale on the average, {letter} = {format_number(noise.scale)}, is "
+            f"{format_number(noise.scale / noise.sensitivity)} times that."
         )
     elif noise.sensitivity and noise.scale:
         said.append(
-            f"Changing one {of.unit} moves a sum by at most {number(noise.sensitivity)}; the "
-            f"noise's standard deviation is {number(noise.scale)}."
+            f"Changing one {guarantee.unit} moves a sum by at most "
+            f"{format_number(noise.sensitivity)}; the "
+            f"noise's standard deviation is {format_number(noise.scale)}."
         )
     if run.parties > 1:
         said.append(point.dropouts)
     return " ".join(filter(None, said))
 
 
-def dp_sgd_words(run: RunSummary) -> str:
+def describe_dp_sgd(run: RunSummary) -> str:
     """What the parties' accounts mean."""
     charged_outside = run.record_bounds is not None and run.record_bounds.charged == "outer"
     share = 0.0 if run.dp_sgd is None else run.dp_sgd.clipped_share
@@ -91,11 +98,11 @@ def dp_sgd_words(run: RunSummary) -> str:
     return (
         "In every step a party draws a Poisson batch at rate q, clips every record's gradient to "
         f"length C and adds Gaussian noise. {accounts} {clipped} Every ε here is stated at "
-        f"δ = {cost(run.primary.delta)}, {guarantee_text.scope(run.primary)}."
+        f"δ = {format_cost(run.primary.delta)}, {guarantee_text.format_scope(run.primary)}."
     )
 
 
-def secure_sum_words(run: RunSummary, *, simulated: bool) -> str:
+def describe_secure_sum(run: RunSummary, *, simulated: bool) -> str:
     """Which secure sum ran, and what was checked."""
     aggregation = run.secure_aggregation
     if aggregation.backend == "masked":
@@ -117,43 +124,46 @@ def secure_sum_words(run: RunSummary, *, simulated: bool) -> str:
     )
 
 
-def promise(run: RunSummary, of: GuaranteeSummary) -> str:
+def describe_guarantee(run: RunSummary, guarantee: GuaranteeSummary) -> str:
     """The guarantee in one plain paragraph."""
     released = (
-        f"all {number(run.rounds_done)} models this run released"
+        f"all {format_number(run.rounds_done)} models this run released"
         if run.rounds_done > 1
         else "the model this run released"
     )
-    one, whole = ("one record", "that record") if of.unit is Unit.RECORD else (
-        f"one {of.unit}'s records", f"that {of.unit}'s records"
+    one, whole = ("one record", "that record") if guarantee.unit is Unit.RECORD else (
+        f"one {guarantee.unit}'s records", f"that {guarantee.unit}'s records"
     )  # fmt: skip
-    without = "any other" if of.neighbouring is Neighbouring.REPLACE_ONE else "left out"
+    without = "any other" if guarantee.neighbouring is Neighbouring.REPLACE_ONE else "left out"
     seeded = (
         "With noise from a seed this run promises nothing; this is what the same run promises with "
         "noise from the operating system's entropy. "
         if run.primary.noise.seeded
         else ""
     )
-    slack = f", plus at most δ = {cost(of.delta)}" if of.delta else ""
-    factor = "∞" if of.epsilon > 700 else cost(math.exp(of.epsilon))
+    slack = f", plus at most δ = {format_cost(guarantee.delta)}" if guarantee.delta else ""
+    factor = "∞" if guarantee.epsilon > 700 else format_cost(math.exp(guarantee.epsilon))
     return (
         f"{seeded}Somebody who sees {released}, and who knows every other record, learns "
         f"little about {one}. Whatever they conclude is at most e^ε ≈ {factor} times as likely"
         f"{slack}, as it would have been had {whole} been {without}. That is "
-        f"{guarantee_text.stated(of)}. "
+        f"{guarantee_text.format_guarantee(guarantee)}. "
         "It doesn't promise that nothing is learned about people in general: what "
         "holds for many records is what the model is for."
     )
 
 
-def assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
+def list_assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
     """What the guarantees rest on, and what they don't cover: each said once."""
-    items = trusted(run, simulated=simulated)
-    items += [f"Public, and not protected: {public_facts(run)}", _ledger_reach(run)]
+    items = list_trust_assumptions(run, simulated=simulated)
+    items += [
+        f"Public, and not protected: {describe_public_facts(run)}",
+        _describe_ledger_scope(run),
+    ]
     return list(dict.fromkeys(items))
 
 
-def trusted(run: RunSummary, *, simulated: bool) -> list[str]:
+def list_trust_assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
     """What the guarantees rest on."""
     items = []
     if run.primary.noise.seeded:
@@ -162,20 +172,23 @@ def trusted(run: RunSummary, *, simulated: bool) -> list[str]:
             "noise off again, and it is in the job below."
         )
     for of in run.guarantees:
-        items += _against(run, of)
-    items.append(_honest(run, simulated=simulated))
-    items += [f"{_which(run, of)}{_bounded(run, of)}" for of in run.guarantees]
+        items += _list_adversaries(run, of)
+    items.append(_describe_trust_model(run, simulated=simulated))
     items += [
-        f"{_which(run, of)}Beyond what is proved it is assumed: {assumed}."
+        f"{_format_guarantee_prefix(run, of)}{_describe_sensitivity(run, of)}"
         for of in run.guarantees
-        if (assumed := guarantee_text.assumed(of))
+    ]
+    items += [
+        f"{_format_guarantee_prefix(run, of)}Beyond what is proved it is assumed: {assumed}."
+        for of in run.guarantees
+        if (assumed := guarantee_text.format_assumptions(of))
     ]
     return items
 
 
-def public_facts(run: RunSummary) -> str:
+def describe_public_facts(run: RunSummary) -> str:
     """What no noise covers."""
-    least = f" ({number(run.min_records)})" if run.min_records else ""
+    least = f" ({format_number(run.min_records)})" if run.min_records else ""
     sizes = (
         "every party's number of records"
         if run.weights == "size"
@@ -184,15 +197,22 @@ def public_facts(run: RunSummary) -> str:
     return f"{sizes}, the number of parties, who took part in which round, the schema and the job."
 
 
-def _against(run: RunSummary, of: GuaranteeSummary) -> list[str]:
+def _list_adversaries(run: RunSummary, guarantee: GuaranteeSummary) -> list[str]:
     """Whom the noise protects from, by where it is added."""
-    own = of is run.primary
+    own = guarantee is run.primary
     outside = own and run.record_bounds is not None and run.record_bounds.charged == "outer"
-    holds = point_named((run.guarantees[-1] if outside else of).noise.point).holds
-    items = [f"{_which(run, of)}{holds}"] if holds else []
+    holds = find_noise_point((run.guarantees[-1] if outside else guarantee).noise.point).holds
+    items = [f"{_format_guarantee_prefix(run, guarantee)}{holds}"] if holds else []
     # With noise in shares the release ahead holds against the server too.
-    trusting = any(each.charged and each.adversary is Adversary.READERS for each in of.accounts)
-    if own and run.components and point_named(of.noise.point).private_alone and trusting:
+    trusting = any(
+        each.charged and each.adversary is Adversary.READERS for each in guarantee.accounts
+    )
+    if (
+        own
+        and run.components
+        and find_noise_point(guarantee.noise.point).is_locally_private
+        and trusting
+    ):
         items.append(
             "The principal components, released once before round 1, are the exception: their "
             "noise is added where the sum is, and for a moment the server holds the parties' sum "
@@ -200,16 +220,18 @@ def _against(run: RunSummary, of: GuaranteeSummary) -> list[str]:
         )
     if own and run.record_bounds is not None:
         shown = " Nobody may be shown a single update beside the models." if outside else ""
-        items.append(f"{guarantee_text.bounds(run.record_bounds, of)}{shown}")
+        items.append(f"{guarantee_text.format_bounds(run.record_bounds, guarantee)}{shown}")
     return items
 
 
-def _which(run: RunSummary, of: GuaranteeSummary) -> str:
+def _format_guarantee_prefix(run: RunSummary, guarantee: GuaranteeSummary) -> str:
     """Names the guarantee where a run has two."""
-    return f"{guarantee_text.unit(of).capitalize()}: " if len(run.guarantees) > 1 else ""
+    return (
+        f"{guarantee_text.format_unit(guarantee).capitalize()}: " if len(run.guarantees) > 1 else ""
+    )
 
 
-def _honest(run: RunSummary, *, simulated: bool) -> str:
+def _describe_trust_model(run: RunSummary, *, simulated: bool) -> str:
     if run.secure_aggregation.backend != "masked":
         return (
             "Parties and server follow the protocol (semi-honest). Single contributions were not "
@@ -226,11 +248,14 @@ def _honest(run: RunSummary, *, simulated: bool) -> str:
     )
 
 
-def _ledger_reach(run: RunSummary) -> str:
+def _describe_ledger_scope(run: RunSummary) -> str:
     adds = "Every other release from the same records, earlier or later, adds to what was spent. "
     if run.ledger:
         known = run.data_accounts or ()
-        left = [f"When this run ended, data set {guarantee_text.data_set(each)}." for each in known]
+        left = [
+            f"When this run ended, data set {guarantee_text.format_data_account(each)}."
+            for each in known
+        ]
         return " ".join([adds.strip(), *left]) + (
             " The ledger that this run shares keeps the total of the runs that use it; "
             "`parley ledger verify` checks it."
@@ -247,15 +272,15 @@ _ROWS = (
 )
 
 
-def _bounded(run: RunSummary, of: GuaranteeSummary) -> str:
-    if guarantee_text.on_batches(of) and of.unit is Unit.RECORD:
+def _describe_sensitivity(run: RunSummary, guarantee: GuaranteeSummary) -> str:
+    if guarantee_text.is_on_batches(guarantee) and guarantee.unit is Unit.RECORD:
         return (
             "What one record can move is bounded before any noise is drawn: its gradient is "
             "clipped, in every step. Batches are drawn at random, each record by itself, and "
             "nobody but their party learns which records were in one."
         )
-    if of.unit is Unit.PARTY:
-        to = f" to length {number(of.clip_norm)}" if of.clip_norm else ""
+    if guarantee.unit is Unit.PARTY:
+        to = f" to length {format_number(guarantee.clip_norm)}" if guarantee.clip_norm else ""
         return (
             "What one party can move is bounded before any noise is drawn: its whole update is "
             f"clipped{to}."

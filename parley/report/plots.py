@@ -18,10 +18,16 @@ from enum import StrEnum
 import vl_convert
 from markupsafe import Markup
 
-from parley.report.vega_lite import Spec, layer, nominal, quantitative, until
+from parley.report.vega_lite import (
+    Spec,
+    build_bar_end,
+    build_layer,
+    build_nominal,
+    build_quantitative,
+)
 
 _WIDTH, _HEIGHT = 424, 232
-_MOST_POINTS = 300
+_MAX_POINTS = 300
 Point = tuple[float, float]
 
 
@@ -67,7 +73,7 @@ class Bars:
     colour: Palette = Palette.ACCENT
 
 
-def curves(
+def draw_curves(
     lines: Sequence[Curve],
     levels: Sequence[Level] = (),
     *,
@@ -80,7 +86,7 @@ def curves(
 
     The axis begins at 0, so that a small change looks small; `most`: it ends there.
     """
-    y = quantitative(
+    y = build_quantitative(
         "y", title=None, scale={"zero": True} if most is None else {"domain": [0, most]}
     )
     rounds = max((x for line in lines for x, _ in line.points), default=1)
@@ -91,9 +97,9 @@ def curves(
         {"values": list(range(int(first), int(rounds) + 1))} if rounds <= 8 else {"tickCount": 6}
     )
     axis = {"title": x_title, "format": ",d", "tickMinStep": 1, "grid": False, **ticks}
-    x = quantitative("x", axis=axis, scale={"domain": [first, rounds], "nice": False})
+    x = build_quantitative("x", axis=axis, scale={"domain": [first, rounds], "nice": False})
     drawn = [
-        layer(
+        build_layer(
             [{"y": level.value}],
             "rule",
             {"y": y},
@@ -104,8 +110,8 @@ def curves(
         for level in levels
     ]
     drawn += [
-        layer(
-            [{"x": at, "y": height} for at, height in _thinned(line.points)],
+        build_layer(
+            [{"x": at, "y": height} for at, height in _subsample_points(line.points)],
             "line",
             {"x": x, "y": y},
             color=line.colour,
@@ -117,14 +123,14 @@ def curves(
         )
         for line in lines
     ]
-    return drawn_svg({"layer": drawn}, title=title, description=description)
+    return render_svg({"layer": drawn}, title=title, description=description)
 
 
 Box = tuple[float, float, float, float]
 """Between which ends x and y are."""
 
 
-def unit_square(
+def draw_unit_square(
     lines: Sequence[Curve],
     boxes: Sequence[Box],
     *,
@@ -135,15 +141,15 @@ def unit_square(
 ) -> Markup:
     """Lines over shares on both axes, with a block where a point may lie; the last line on top."""
     unit = {"domain": [0, 1], "nice": False}
-    x = quantitative("x", scale=unit, axis={"title": x_title, "tickCount": 6, "grid": False})
-    y = quantitative("y", scale=unit, axis={"title": y_title, "tickCount": 6})
+    x = build_quantitative("x", scale=unit, axis={"title": x_title, "tickCount": 6, "grid": False})
+    y = build_quantitative("y", scale=unit, axis={"title": y_title, "tickCount": 6})
     drawn = []
     if boxes:
         values = [{"x": a, "x2": b, "y": c, "y2": d} for a, b, c, d in boxes]
-        within = {"x": x, "x2": until("x2"), "y": y, "y2": until("y2")}
-        drawn.append(layer(values, "rect", within, color=Palette.QUIET, fillOpacity=0.35))
+        within = {"x": x, "x2": build_bar_end("x2"), "y": y, "y2": build_bar_end("y2")}
+        drawn.append(build_layer(values, "rect", within, color=Palette.QUIET, fillOpacity=0.35))
     drawn += [
-        layer(
+        build_layer(
             [{"x": at, "y": height} for at, height in line.points],
             "line",
             {"x": x, "y": y},
@@ -155,10 +161,10 @@ def unit_square(
         for line in lines
     ]
     height = _WIDTH * 3 // 4
-    return drawn_svg({"layer": drawn}, title=title, description=description, height=height)
+    return render_svg({"layer": drawn}, title=title, description=description, height=height)
 
 
-def bars(
+def draw_bars(
     layers: Sequence[Bars], *, title: str, description: str, x_title: str, y_title: str
 ) -> Markup:
     """Upright bars over intervals of x, layers stacked: party sizes, a histogram, losses."""
@@ -177,16 +183,16 @@ def bars(
     x_axis = {"title": x_title, "grid": False, "tickCount": 6, **whole}
     edges = [edge for each in layers for start, end, _ in each.bars for edge in (start, end)]
     encoding = {
-        "x": quantitative("a", axis=x_axis, scale={"domain": [min(edges), max(edges)]}),
-        "x2": until("b"),
-        "y": quantitative("low", title=y_title, axis=whole),
-        "y2": until("top"),
-        "color": nominal("c", scale=None),
+        "x": build_quantitative("a", axis=x_axis, scale={"domain": [min(edges), max(edges)]}),
+        "x2": build_bar_end("b"),
+        "y": build_quantitative("low", title=y_title, axis=whole),
+        "y2": build_bar_end("top"),
+        "color": build_nominal("c", scale=None),
     }
-    return drawn_svg(layer(values, "rect", encoding), title=title, description=description)
+    return render_svg(build_layer(values, "rect", encoding), title=title, description=description)
 
 
-def ranking(
+def draw_ranking(
     rows: Sequence[tuple[str, float, str, Palette]], *, title: str, description: str
 ) -> Markup:
     """Horizontal bars from zero, one a row ``(name, value, value as text, colour)``, in order."""
@@ -196,17 +202,19 @@ def ranking(
     ]
     axis = {"grid": False, "labelLimit": 190, "labelColor": Palette.INK}
     widest = max(value for _, value, _, _ in rows) * 1.22 or 1
-    x = quantitative("value", axis=None, scale={"domain": [0, widest]})
-    places = {"x": x, "y": nominal("name", sort=None, title=None, axis=axis)}
-    drawn = layer(values, "bar", {**places, "color": nominal("c", scale=None)}, height=16)
-    words = {**places, "text": nominal("text")}
-    said = layer(values, "text", words, align="left", dx=6, color=Palette.INK)
-    return drawn_svg(
+    x = build_quantitative("value", axis=None, scale={"domain": [0, widest]})
+    places = {"x": x, "y": build_nominal("name", sort=None, title=None, axis=axis)}
+    drawn = build_layer(
+        values, "bar", {**places, "color": build_nominal("c", scale=None)}, height=16
+    )
+    words = {**places, "text": build_nominal("text")}
+    said = build_layer(values, "text", words, align="left", dx=6, color=Palette.INK)
+    return render_svg(
         {"layer": [drawn, said]}, title=title, description=description, height=8 + 32 * len(rows)
     )
 
 
-def heat(
+def draw_heat_map(
     cells: Sequence[tuple[int, str, float]],
     *,
     title: str,
@@ -223,14 +231,14 @@ def heat(
     apart = {"paddingInner": 0.06}
     encoding = {
         "x": {"field": "x", "type": "ordinal", "axis": x_axis, "scale": apart},
-        "y": nominal("y", sort=None, title=y_title, scale=apart),
-        "fillOpacity": quantitative("o", scale=None, legend=None),
+        "y": build_nominal("y", sort=None, title=y_title, scale=apart),
+        "fillOpacity": build_quantitative("o", scale=None, legend=None),
     }
-    drawn = layer(values, "rect", encoding, color=Palette.ACCENT)
-    return drawn_svg(drawn, title=title, description=description)
+    drawn = build_layer(values, "rect", encoding, color=Palette.ACCENT)
+    return render_svg(drawn, title=title, description=description)
 
 
-def ranges(
+def draw_ranges(
     rows: Sequence[tuple[str, float, float, float, float, float]],
     *,
     title: str,
@@ -244,32 +252,32 @@ def ranges(
     axis = {"title": x_title, "format": "%", "tickCount": 6}
     low, lower, middle = (
         {
-            "x": quantitative(each, axis=axis, scale={"zero": True}),
-            "y": nominal("name", sort=None, title=y_title),
+            "x": build_quantitative(each, axis=axis, scale={"zero": True}),
+            "y": build_nominal("name", sort=None, title=y_title),
         }
         for each in ("low", "lower", "middle")
     )
     thick = min(14.0, 150 / len(rows))
-    thin = {**low, "x2": until("high")}
-    wide = {**lower, "x2": until("upper")}
+    thin = {**low, "x2": build_bar_end("high")}
+    wide = {**lower, "x2": build_bar_end("upper")}
     tick = {"color": Palette.LIMIT, "thickness": 3, "size": thick * 1.4}
     drawn = [
-        layer(values, "bar", thin, height=thick / 4, color=Palette.QUIET),
-        layer(values, "bar", wide, height=thick, color=Palette.ACCENT),
-        layer(values, "tick", middle, **tick),
+        build_layer(values, "bar", thin, height=thick / 4, color=Palette.QUIET),
+        build_layer(values, "bar", wide, height=thick, color=Palette.ACCENT),
+        build_layer(values, "tick", middle, **tick),
     ]
-    return drawn_svg({"layer": drawn}, title=title, description=description)
+    return render_svg({"layer": drawn}, title=title, description=description)
 
 
-def _thinned(points: Sequence[Point]) -> list[Point]:
+def _subsample_points(points: Sequence[Point]) -> list[Point]:
     """At most 300 of the points, evenly chosen, the first and the last among them."""
-    if len(points) <= _MOST_POINTS:
+    if len(points) <= _MAX_POINTS:
         return list(points)
-    step = (len(points) - 1) / (_MOST_POINTS - 1)
-    return [points[round(index * step)] for index in range(_MOST_POINTS)]
+    step = (len(points) - 1) / (_MAX_POINTS - 1)
+    return [points[round(index * step)] for index in range(_MAX_POINTS)]
 
 
-def drawn_svg(chart: Spec, *, title: str, description: str, height: int = _HEIGHT) -> Markup:
+def render_svg(chart: Spec, *, title: str, description: str, height: int = _HEIGHT) -> Markup:
     """The chart as inline SVG, in the palette and the size of a column."""
     font = "system-ui, sans-serif"
     axis = {
@@ -302,10 +310,10 @@ def drawn_svg(chart: Spec, *, title: str, description: str, height: int = _HEIGH
         },
     }
     drawn: str = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
-    return _inline(drawn, title, description)
+    return _format_inline_svg(drawn, title, description)
 
 
-def _inline(svg: str, title: str, description: str) -> Markup:
+def _format_inline_svg(svg: str, title: str, description: str) -> Markup:
     """The SVG as it stands inside HTML: labelled as one image, without addresses or fixed size."""
     found = re.search(r'viewBox="([^"]*)"', svg)
     box = found.group(1) if found else f"0 0 {_WIDTH} {_HEIGHT}"
@@ -322,7 +330,7 @@ def _inline(svg: str, title: str, description: str) -> Markup:
     )
 
 
-def interval_rows(
+def draw_interval_rows(
     rows: Sequence[tuple[str, float, float, float]],
     *,
     title: str,
@@ -334,20 +342,20 @@ def interval_rows(
     names = ("name", "low", "value", "high")
     values = [dict(zip(names, row, strict=True)) for row in rows]
     axis = {"grid": False, "labelLimit": 190, "labelColor": Palette.INK}
-    y = nominal("name", sort=None, title=None, axis=axis)
+    y = build_nominal("name", sort=None, title=None, axis=axis)
     along = {"axis": {"title": x_title, "tickCount": 5}, "scale": {"zero": from_zero}}
-    bar = {"x": quantitative("low", **along), "x2": until("high"), "y": y}
-    tick = {"x": quantitative("value", **along), "y": y}
+    bar = {"x": build_quantitative("low", **along), "x2": build_bar_end("high"), "y": y}
+    tick = {"x": build_quantitative("value", **along), "y": y}
     drawn = [
-        layer(values, "bar", bar, height=6, color=Palette.QUIET),
-        layer(values, "tick", tick, color=Palette.ACCENT, thickness=3, size=14),
+        build_layer(values, "bar", bar, height=6, color=Palette.QUIET),
+        build_layer(values, "tick", tick, color=Palette.ACCENT, thickness=3, size=14),
     ]
-    return drawn_svg(
+    return render_svg(
         {"layer": drawn}, title=title, description=description, height=56 + 24 * len(rows)
     )
 
 
-def interval_steps(
+def draw_interval_steps(
     rows: Sequence[tuple[float, float, float, float, float]],
     *,
     title: str,
@@ -360,13 +368,13 @@ def interval_steps(
     values = [dict(zip(names, row, strict=True)) for row in rows]
     axis = {"title": x_title, "grid": False, "tickCount": 6}
     ends = {"domain": [rows[0][0], rows[-1][1]], "nice": False}
-    x = {"x": quantitative("a", axis=axis, scale=ends), "x2": until("b")}
+    x = {"x": build_quantitative("a", axis=axis, scale=ends), "x2": build_bar_end("b")}
     low, value = (
-        quantitative(each, title=None, axis={"tickCount": 5}) for each in ("low", "value")
+        build_quantitative(each, title=None, axis={"tickCount": 5}) for each in ("low", "value")
     )
-    block = {**x, "y": low, "y2": until("high")}
+    block = {**x, "y": low, "y2": build_bar_end("high")}
     drawn = [
-        layer(values, "rect", block, color=Palette.QUIET, fillOpacity=0.55),
-        layer(values, "rule", {**x, "y": value}, color=Palette.ACCENT, strokeWidth=2),
+        build_layer(values, "rect", block, color=Palette.QUIET, fillOpacity=0.55),
+        build_layer(values, "rule", {**x, "y": value}, color=Palette.ACCENT, strokeWidth=2),
     ]
-    return drawn_svg({"layer": drawn}, title=title, description=description)
+    return render_svg({"layer": drawn}, title=title, description=description)

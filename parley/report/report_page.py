@@ -11,39 +11,44 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from parley.report.column_effects import column_section
-from parley.report.components import Card, Table, write_page
+from parley.report.column_effects import build_column_section
+from parley.report.components import Card, ReportTable, write_page
 from parley.report.disclosure import (
-    parties_named,
-    public_ranges,
-    who_learns_what,
+    build_disclosure_table,
+    build_party_table,
+    build_range_table,
 )
-from parley.report.model_quality import judgement_sections
+from parley.report.model_quality import build_quality_sections
 from parley.report.paragraphs import (
-    algorithm_name,
-    assumptions,
-    dp_sgd_words,
-    headline,
-    noise_words,
-    promise,
-    secure_sum_words,
+    describe_dp_sgd,
+    describe_guarantee,
+    describe_noise,
+    describe_secure_sum,
+    format_algorithm_name,
+    format_headline,
+    list_assumptions,
 )
-from parley.report.run_figures import figures
-from parley.report.synthetic_section import synthetic_section
+from parley.report.run_figures import build_run_figures
+from parley.report.synthetic_section import build_synthetic_section
 from parley.safe_io.file_writing import is_own_folder
 from parley.safe_io.os_errors import describe_cause
-from parley.server.jobs.running import in_process
+from parley.server.jobs.running import is_in_process
 from parley.server.model_file import ModelFileError, open_model
 from parley.server.records import attacker_text, guarantee_text, result_text, summary_sections
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.guarantee_text import Fact
-from parley.server.records.number_format import byte_text, duration, epsilon_text, number
+from parley.server.records.number_format import (
+    format_bytes,
+    format_duration,
+    format_epsilon,
+    format_number,
+)
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.run_reader import RunContent, read_run
-from parley.server.records.run_summary import DpSgd, RunSummary
+from parley.server.records.run_summary import DpSgdSummary, RunSummary
 from parley.version import __version__
 
-_SHOWN = 50
+_MAX_ROUNDS_SHOWN = 50
 
 
 def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
@@ -59,7 +64,7 @@ def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
     Raises:
         RunFolderError: the folder doesn't hold a run, or the page can't be written.
     """
-    names = _context(read_run(run_dir), run_dir)
+    names = _build_context(read_run(run_dir), run_dir)
     if out is not None:
         target = out
     elif is_own_folder(run_dir):
@@ -73,70 +78,72 @@ def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
         raise RunFolderError(said) from error
 
 
-def _context(run: RunContent, folder: Path) -> dict[str, Any]:
+def _build_context(run: RunContent, folder: Path) -> dict[str, Any]:
     """Every name that the template uses."""
     summary = run.summary
-    simulated = in_process(summary.engine) or any(line.simulation_only for line in run.rounds)
+    simulated = is_in_process(summary.engine) or any(line.simulation_only for line in run.rounds)
     return {
         "run": run,
         "summary": summary,
-        "headline": headline(summary),
-        "lede": _lede(summary),
-        "status": result_text.status(summary),
-        "notices": _notices(run, folder),
+        "headline": format_headline(summary),
+        "lede": _format_lede(summary),
+        "status": result_text.format_status(summary),
+        "notices": _list_notices(run, folder),
         "costs": [
             card
             for of in summary.guarantees
-            for card in _cost_cards(of, marked=of is summary.primary)
+            for card in _build_cost_cards(of, marked=of is summary.primary)
         ],
-        "cards": _cards(run),
-        "figures": figures(run),
-        "judgements": judgement_sections(summary),
-        "synthetic": synthetic_section(run, folder),
-        "guarantees": [_guarantee(summary, of) for of in summary.guarantees],
+        "cards": _build_cards(run),
+        "figures": build_run_figures(run),
+        "judgements": build_quality_sections(summary),
+        "synthetic": build_synthetic_section(run, folder),
+        "guarantees": [_build_guarantee(summary, of) for of in summary.guarantees],
         "more": [
             Fact(each.title, each.line)
-            for each in summary_sections.of_run(summary)
-            if each.title not in {*_EXPLAINED, *summary_sections.GUARANTEE}
+            for each in summary_sections.build_run_sections(summary)
+            if each.title not in {*_EXPLAINED, *summary_sections.GUARANTEE_TITLES}
         ],
         "learns": [
-            *(who_learns_what(summary, of) for of in summary.guarantees),
-            *(table for table in [parties_named(folder)] if table),
+            *(build_disclosure_table(summary, of) for of in summary.guarantees),
+            *(table for table in [build_party_table(folder)] if table),
         ],
-        "columns": column_section(folder, summary),
-        "model": [table for table in [public_ranges(folder)] if table],
-        "assumptions": assumptions(summary, simulated=simulated),
-        "explained": _explained(summary, simulated=simulated),
-        "advice_scope": f"An ε here is {guarantee_text.scope(summary.primary)}.",
-        "job_text": _hidden(run.job_text),
-        "keys_text": _keys(run.job_text),
-        "footer": _footer(run),
+        "columns": build_column_section(folder, summary),
+        "model": [table for table in [build_range_table(folder)] if table],
+        "assumptions": list_assumptions(summary, simulated=simulated),
+        "explained": _build_explanations(summary, simulated=simulated),
+        "advice_scope": f"An ε here is {guarantee_text.format_scope(summary.primary)}.",
+        "job_text": _hide_passwords(run.job_text),
+        "keys_text": _strip_comments(run.job_text),
+        "footer": _format_footer(run),
     }
 
 
-def _keys(job_text: str) -> str:
+def _strip_comments(job_text: str) -> str:
     """The job's keys without what is said about them: what paper has room for."""
-    lines = (re.sub(r"^(\[[^\]]*\]).*", r"\1", line) for line in _hidden(job_text).splitlines())
+    lines = (
+        re.sub(r"^(\[[^\]]*\]).*", r"\1", line) for line in _hide_passwords(job_text).splitlines()
+    )
     return "\n".join(line for line in lines if line and not line.startswith("#"))
 
 
-def _hidden(job_text: str) -> str:
+def _hide_passwords(job_text: str) -> str:
     # A ledger may be named by a URL with a password in it, and a report is passed around.
     return re.sub(r"(://[^:/@\s]*):\S*@", r"\1:…@", job_text)
 
 
-def _lede(run: RunSummary) -> str:
-    name = algorithm_name(run)
+def _format_lede(run: RunSummary) -> str:
+    name = format_algorithm_name(run)
     facts = [f"{name[:1].upper()}{name[1:]}"]
     if run.rounds > 1:
         planned = "" if run.status == "complete" else " planned"
-        facts.append(f"{number(run.rounds)} rounds{planned}")
-    costs = " ".join(f"It cost {guarantee_text.stated(of)}." for of in run.guarantees)
+        facts.append(f"{format_number(run.rounds)} rounds{planned}")
+    costs = " ".join(f"It cost {guarantee_text.format_guarantee(of)}." for of in run.guarantees)
     return f"{', '.join(facts)}. {costs}"
 
 
-def _notices(run: RunContent, folder: Path) -> list[str]:
-    notices, summary = [*run.remarks, *_unusable(folder)], run.summary
+def _list_notices(run: RunContent, folder: Path) -> list[str]:
+    notices, summary = [*run.remarks, *_list_model_problems(folder)], run.summary
     if summary.status == "interrupted":
         notices.append(
             "This run isn't finished. Its ledger may hold one charge more than the rounds below "
@@ -147,7 +154,7 @@ def _notices(run: RunContent, folder: Path) -> list[str]:
             "This run's noise came from a seed: it shows what a real run would give, and protects "
             "nobody."
         )
-    if summary.simulation_only and result_text.measured(summary):
+    if summary.simulation_only and result_text.list_model_metrics(summary):
         notices.append(
             "Figures marked simulation only were computed from records without noise, and no "
             "budget covers them. If the records are real, keep this page as closed as the records."
@@ -155,7 +162,7 @@ def _notices(run: RunContent, folder: Path) -> list[str]:
     return notices
 
 
-def _unusable(folder: Path) -> list[str]:
+def _list_model_problems(folder: Path) -> list[str]:
     """What is wrong with the model file, so that nothing of this page was taken from it."""
     try:
         if (folder / "model.safetensors").exists():
@@ -167,10 +174,10 @@ def _unusable(folder: Path) -> list[str]:
     return []
 
 
-def _cards(run: RunContent) -> list[Card]:
+def _build_cards(run: RunContent) -> list[Card]:
     cards: list[Card] = []
     summary = run.summary
-    name = result_text.metric(summary)
+    name = result_text.get_metric_name(summary)
     accuracies = {
         "non-private": summary.baseline_accuracy,
         "commonest class": summary.majority_accuracy,
@@ -178,131 +185,154 @@ def _cards(run: RunContent) -> list[Card]:
     losses = {"non-private": summary.baseline_loss, "excess": summary.excess_loss}
     if summary.accuracy is not None:
         title = f"{name[:1].upper()}{name[1:]}"
-        cards.append(_figure_card(summary, title, "accuracy", accuracies))
+        cards.append(_build_metric_card(summary, title, "accuracy", accuracies))
     if summary.loss is not None:
-        cards.append(_figure_card(summary, "Loss", "loss", losses))
-    length, batch = summary.primary.noise.expected_norm, guarantee_text.on_batches(summary.primary)
+        cards.append(_build_metric_card(summary, "Loss", "loss", losses))
+    length, batch = (
+        summary.primary.noise.expected_norm,
+        guarantee_text.is_on_batches(summary.primary),
+    )
     if length is not None:
         often = "step" if batch else "round"
         each = f" in every {often}" if batch or summary.rounds > 1 else ""
         cards.append(
             Card(
                 title="Noise on a batch's sum" if batch else "Noise on the average",
-                value=number(length),
+                value=format_number(length),
                 note=f"expected length (root mean square){each}",
             )
         )
-    cards.append(_parties_card(summary))
+    cards.append(_build_parties_card(summary))
     sums = summary.secure_aggregation
     if moved := sums.bytes_up + sums.bytes_down:
-        note = f"{byte_text(sums.bytes_up)} up, {byte_text(sums.bytes_down)} down, all parties"
-        cards.append(Card(title="Traffic", value=byte_text(moved), note=note))
+        note = (
+            f"{format_bytes(sums.bytes_up)} up, {format_bytes(sums.bytes_down)} down, all parties"
+        )
+        cards.append(Card(title="Traffic", value=format_bytes(moved), note=note))
     if summary.seconds is not None:
         each_round = summary.seconds_per_round
-        note = f"{duration(each_round)} a round" if each_round is not None else ""
-        cards.append(Card(title="Time", value=duration(summary.seconds), note=note))
+        note = f"{format_duration(each_round)} a round" if each_round is not None else ""
+        cards.append(Card(title="Time", value=format_duration(summary.seconds), note=note))
     return cards
 
 
-def _cost_cards(of: GuaranteeSummary, *, marked: bool) -> Iterator[Card]:
+def _build_cost_cards(guarantee: GuaranteeSummary, *, marked: bool) -> Iterator[Card]:
     """What was promised and paid, and what that is to an attacker.
 
     Args:
         marked: whether to print for which analysts the figure of what was paid holds.
     """
-    scope = guarantee_text.scope(of)
-    mark = f" Spent: {guarantee_text.FIXED}." if marked else ""
+    scope = guarantee_text.format_scope(guarantee)
+    mark = f" Spent: {guarantee_text.FIXED_RELEASES_NOTE}." if marked else ""
     yield Card(
         title="Privacy spent",
-        value=guarantee_text.spent(of),
-        note=f"{scope[:1].upper()}{scope[1:]}. Promise: {guarantee_text.promise(of)}.{mark}",
+        value=guarantee_text.format_spent(guarantee),
+        note=(
+            f"{scope[:1].upper()}{scope[1:]}. Promise: "
+            f"{guarantee_text.format_promise(guarantee)}.{mark}"
+        ),
         wide=True,
-        share=min(max(of.epsilon / of.epsilon_budget, 0.0), 1.0) if of.epsilon_budget else None,
+        share=min(max(guarantee.epsilon / guarantee.epsilon_budget, 0.0), 1.0)
+        if guarantee.epsilon_budget
+        else None,
     )
-    if of.found:
-        one, alarms = of.found[0], attacker_text.percent(of.found[0].alarms)
+    if guarantee.found:
+        one, alarms = guarantee.found[0], attacker_text.format_percent(guarantee.found[0].alarms)
         yield Card(
-            title=f"An attacker recognises one {of.unit}",
-            value=f"in at most {attacker_text.percent(one.rate)} of cases",
-            note=f"Knowing all other {of.unit.several}, with {alarms} false alarms. Guessing, "
-            f"without any release: {alarms}.",
+            title=f"An attacker recognises one {guarantee.unit}",
+            value=f"in at most {attacker_text.format_percent(one.rate)} of cases",
+            note=(
+                f"Knowing all other {guarantee.unit.plural}, with {alarms} false alarms. "
+                f"Guessing, without any release: {alarms}."
+            ),
             wide=True,
             share=one.rate,
         )
 
 
-def _figure_card(run: RunSummary, title: str, name: str, beside: dict[str, float | None]) -> Card:
+def _build_metric_card(
+    run: RunSummary, title: str, name: str, comparisons: dict[str, float | None]
+) -> Card:
     return Card(
         title=title,
-        value=number(getattr(run, name), 4),
+        value=format_number(getattr(run, name), 4),
         note=", ".join(
-            f"{label} {number(known, 3 if label == 'excess' else 4)}"
-            for label, known in beside.items()
+            f"{label} {format_number(known, 3 if label == 'excess' else 4)}"
+            for label, known in comparisons.items()
             if known is not None
         ),
         simulated=name in run.simulation_only,
     )
 
 
-def _parties_card(run: RunSummary) -> Card:
+def _build_parties_card(run: RunSummary) -> Card:
     sizes, least = run.records_by_party, run.min_records
     if not sizes:
-        note = f"at least {number(least)} records each" if least else ""
-        return Card(title="Parties", value=number(run.parties), note=note)
-    spread = number(min(sizes))
+        note = f"at least {format_number(least)} records each" if least else ""
+        return Card(title="Parties", value=format_number(run.parties), note=note)
+    spread = format_number(min(sizes))
     if min(sizes) < max(sizes):
-        spread += f" to {number(max(sizes))}"
-    who = "one party" if run.parties == 1 else f"{number(run.parties)} parties, {spread} each"
+        spread += f" to {format_number(max(sizes))}"
+    who = (
+        "one party" if run.parties == 1 else f"{format_number(run.parties)} parties, {spread} each"
+    )
     simulated = "records_by_party" in run.simulation_only
-    return Card(title="Records", value=number(sum(sizes)), note=who, simulated=simulated)
+    return Card(title="Records", value=format_number(sum(sizes)), note=who, simulated=simulated)
 
 
-def _guarantee(run: RunSummary, of: GuaranteeSummary) -> dict[str, Any]:
+def _build_guarantee(run: RunSummary, guarantee: GuaranteeSummary) -> dict[str, Any]:
     """One guarantee's promise, against whom it holds, and what it means to an attacker."""
-    several, tables = len(of.accounts) > 1, []
-    if of.found:
+    several, tables = len(guarantee.accounts) > 1, []
+    if guarantee.found:
         tables.append(
-            Table(
-                caption=attacker_text.caption(
-                    of.found, of.unit, of.neighbouring, guarantee_text.charged(of)
+            ReportTable(
+                caption=attacker_text.format_caption(
+                    guarantee.found,
+                    guarantee.unit,
+                    guarantee.neighbouring,
+                    guarantee_text.get_charged_adversary(guarantee),
                 ),
-                head=[*attacker_text.HEAD],
-                rows=attacker_text.rows(of.found, of.unit),
+                head=[*attacker_text.HEADER],
+                rows=attacker_text.build_rows(guarantee.found, guarantee.unit),
             )
         )
     if several:
         tables.append(
-            Table(
-                caption=f"Against whom, {guarantee_text.scope(of)}",
+            ReportTable(
+                caption=f"Against whom, {guarantee_text.format_scope(guarantee)}",
                 head=["adversary", "ε and δ"],
-                rows=[[row.adversary.words, guarantee_text.account(row)] for row in of.accounts],
+                rows=[
+                    [row.adversary.words, guarantee_text.format_account(row)]
+                    for row in guarantee.accounts
+                ],
             )
         )
     return {
         "promise": (
-            f"{promise(run, of)}{'' if several else f' It holds {guarantee_text.against(of)}.'}"
+            f"{describe_guarantee(run, guarantee)}"
+            f"{'' if several else f' It holds {guarantee_text.format_adversaries(guarantee)}.'}"
         ),
         "tables": tables,
     }
 
 
-def _explained(run: RunSummary, *, simulated: bool) -> list[dict[str, Any]]:
+def _build_explanations(run: RunSummary, *, simulated: bool) -> list[dict[str, Any]]:
     """The sections of facts that have a paragraph, and perhaps a table."""
     guarantees = iter(run.guarantees)
     shown = []
-    for each in summary_sections.of_run(run):
+    for each in summary_sections.build_run_sections(run):
         if each.title not in _EXPLAINED:
             continue
         told: dict[str, Any] = {"title": _EXPLAINED[each.title], "facts": each.facts, "table": None}
         if each.title == summary_sections.NOISE:
             of = next(guarantees)
-            told["text"] = noise_words(run, of)
+            told["text"] = describe_noise(run, of)
             if len(run.guarantees) > 1:
-                told["title"] += f", {guarantee_text.unit(of)}"
+                told["title"] += f", {guarantee_text.format_unit(of)}"
         elif each.title == summary_sections.SUM:
-            told["text"] = secure_sum_words(run, simulated=simulated)
+            told["text"] = describe_secure_sum(run, simulated=simulated)
         elif run.dp_sgd is not None:
-            told |= {"text": dp_sgd_words(run), "table": _party_accounts(run, run.dp_sgd)}
+            told |= {"text": describe_dp_sgd(run), "table": _build_account_table(run, run.dp_sgd)}
         shown.append(told)
     return shown
 
@@ -315,15 +345,15 @@ _EXPLAINED = {
 """Title of a section of facts → that of the page's, which explains it."""
 
 
-def _party_accounts(run: RunSummary, facts: DpSgd) -> Table:
+def _build_account_table(run: RunSummary, facts: DpSgdSummary) -> ReportTable:
     names = [name for name in ("rdp", "pld", "exact") if name in facts.largest]
     # Few lines say it where many parties have the same account: those with most steps first.
     order = sorted(facts.parties, key=lambda party: (-party.steps, party.party))
     caption = "Every party's account"
-    if len(order) > _SHOWN:
-        caption = f"The {_SHOWN} largest accounts of {number(len(order))} parties"
-    return Table(
-        caption=f"{caption}, ε {guarantee_text.scope(run.primary)}",
+    if len(order) > _MAX_ROUNDS_SHOWN:
+        caption = f"The {_MAX_ROUNDS_SHOWN} largest accounts of {format_number(len(order))} parties"
+    return ReportTable(
+        caption=f"{caption}, ε {guarantee_text.format_scope(run.primary)}",
         head=[
             "party",
             "records",
@@ -333,19 +363,19 @@ def _party_accounts(run: RunSummary, facts: DpSgd) -> Table:
         rows=[
             [
                 str(party.party),
-                number(party.records),
-                number(party.steps),
-                *(epsilon_text(party.epsilon.get(name)) for name in names),
+                format_number(party.records),
+                format_number(party.steps),
+                *(format_epsilon(party.epsilon.get(name)) for name in names),
             ]
-            for party in order[:_SHOWN]
+            for party in order[:_MAX_ROUNDS_SHOWN]
         ],
     )
 
 
-def _footer(run: RunContent) -> str:
+def _format_footer(run: RunContent) -> str:
     summary, facts = run.summary, []
     if summary.created:
-        facts.append(f"Run of {_date(summary.created)}")
+        facts.append(f"Run of {_format_date(summary.created)}")
     if summary.parley_version:
         facts.append(f"made with Parley {summary.parley_version}")
     now = datetime.now(UTC)
@@ -358,7 +388,7 @@ def _footer(run: RunContent) -> str:
     return text
 
 
-def _date(text: str) -> str:
+def _format_date(text: str) -> str:
     try:
         return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     except ValueError:

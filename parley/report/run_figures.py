@@ -10,79 +10,86 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from parley.report.components import Figure, Table, keys_of
-from parley.report.label_distribution import label_figure
-from parley.report.plots import Bars, Curve, Level, Palette, bars, curves, ranking
-from parley.safe_io.plurals import noun
+from parley.report.components import ReportFigure, ReportTable, build_legend
+from parley.report.label_distribution import build_label_figure
+from parley.report.plots import Bars, Curve, Level, Palette, draw_bars, draw_curves, draw_ranking
+from parley.safe_io.plurals import format_noun
 from parley.server.records import guarantee_text, result_text
 from parley.server.records.guarantee_facts import GuaranteeSummary
-from parley.server.records.number_format import cost, epsilon_text, number
-from parley.server.records.round_line import Account, RoundLine
+from parley.server.records.number_format import format_cost, format_epsilon, format_number
+from parley.server.records.round_line import RoundAccount, RoundLine
 from parley.server.records.run_reader import RunContent
 from parley.server.records.run_summary import RunSummary
 
 T = TypeVar("T")
 
-_MOST_BARS = 60
-_MOST_ROWS = 12
+_MAX_BARS = 60
+_MAX_ROWS = 12
 _DASHES: dict[str, tuple[int, ...]] = {"zcdp": (2, 3), "pure": (7, 3), "mixed": (1, 3)}
 
 
-def figures(run: RunContent) -> list[Figure]:
+def build_run_figures(run: RunContent) -> list[ReportFigure]:
     """Every figure the run's folder has the facts for, in order."""
     summary, lines = run.summary, run.rounds
-    drawn = [_loss(summary, lines), _accuracy(summary, lines)]
+    drawn = [_build_loss_figure(summary, lines), _build_accuracy_figure(summary, lines)]
     several = len(summary.guarantees) > 1
     for at, of in enumerate(summary.guarantees):
         accounts = [
             (line.round, line.guarantees[at]) for line in lines if len(line.guarantees) > at
         ]
-        drawn.append(_epsilon(of, accounts, several=several))
-    drawn += [_clipped(summary, lines), _sizes(summary), label_figure(summary), _absences(lines)]
+        drawn.append(_build_epsilon_figure(of, accounts, several=several))
+    drawn += [
+        _build_clipping_figure(summary, lines),
+        _build_size_figure(summary),
+        build_label_figure(summary),
+        _build_absence_figure(lines),
+    ]
     return [each for each in drawn if each is not None]
 
 
-def _loss(run: RunSummary, rounds: Sequence[RoundLine]) -> Figure | None:
-    held_out = _points(rounds, lambda line: line.simulation_only.get("test_loss"))
-    finding = f"The training loss ended at {number(run.loss, 4)}"
+def _build_loss_figure(run: RunSummary, rounds: Sequence[RoundLine]) -> ReportFigure | None:
+    held_out = _list_points(rounds, lambda line: line.simulation_only.get("test_loss"))
+    finding = f"The training loss ended at {format_number(run.loss, 4)}"
     if run.baseline_loss is not None and run.excess_loss is not None:
         side = "above" if run.excess_loss >= 0 else "below"
-        finding += f", {number(abs(run.excess_loss))} {side} the non-private "
-        finding += number(run.baseline_loss, 4)
-    points = _points(rounds, lambda line: line.simulation_only.get("loss"))
+        finding += f", {format_number(abs(run.excess_loss))} {side} the non-private "
+        finding += format_number(run.baseline_loss, 4)
+    points = _list_points(rounds, lambda line: line.simulation_only.get("loss"))
     lines = [Curve(name="training loss", points=points)]
     if held_out:
         beside = Curve(name="held-out loss", points=held_out, colour=Palette.QUIET, width=1.5)
         lines.insert(0, beside)
-    levels = _baseline(run.baseline_loss)
-    return _metric(rounds, "Loss", f"{finding}.", final=run.loss, lines=lines, levels=levels)
+    levels = _build_baseline_level(run.baseline_loss)
+    return _build_metric_figure(
+        rounds, "Loss", f"{finding}.", final=run.loss, lines=lines, levels=levels
+    )
 
 
-def _accuracy(run: RunSummary, rounds: Sequence[RoundLine]) -> Figure | None:
+def _build_accuracy_figure(run: RunSummary, rounds: Sequence[RoundLine]) -> ReportFigure | None:
     baseline, majority = run.baseline_accuracy, run.majority_accuracy
-    noun = result_text.metric(run)
-    finding = f"On held-out records the {noun} ended at {number(run.accuracy, 4)}"
+    noun = result_text.get_metric_name(run)
+    finding = f"On held-out records the {noun} ended at {format_number(run.accuracy, 4)}"
     if baseline is not None:
-        finding += f"; a non-private model reaches {number(baseline, 4)}"
-    levels = _baseline(baseline)
+        finding += f"; a non-private model reaches {format_number(baseline, 4)}"
+    levels = _build_baseline_level(baseline)
     if majority is not None and run.metric != "r2":
-        finding += f", always guessing the commonest class {number(majority, 4)}"
+        finding += f", always guessing the commonest class {format_number(majority, 4)}"
         quiet = Level(name="commonest class", value=majority, colour=Palette.QUIET, dash=(2, 3))
         levels.append(quiet)
-    points = _points(rounds, lambda line: line.simulation_only.get("accuracy"))
+    points = _list_points(rounds, lambda line: line.simulation_only.get("accuracy"))
     lines = [Curve(name=noun, points=points)]
     title = noun[:1].upper() + noun[1:]
     most = None if run.metric == "r2" else 1.0  # R² has no least value
-    return _metric(
+    return _build_metric_figure(
         rounds, title, f"{finding}.", final=run.accuracy, lines=lines, levels=levels, most=most
     )
 
 
-def _baseline(value: float | None) -> list[Level]:
+def _build_baseline_level(value: float | None) -> list[Level]:
     return [] if value is None else [Level(name="non-private baseline", value=value)]
 
 
-def _metric(
+def _build_metric_figure(
     rounds: Sequence[RoundLine],
     title: str,
     finding: str,
@@ -91,7 +98,7 @@ def _metric(
     lines: Sequence[Curve],
     levels: Sequence[Level],
     most: float | None = None,
-) -> Figure | None:
+) -> ReportFigure | None:
     """A simulation-only figure by round; after a single round, private beside the levels."""
     if final is None:
         return None
@@ -99,148 +106,158 @@ def _metric(
         named = list(reversed(lines))
         columns = [dict(line.points) for line in named]
         rows = [
-            [str(line.round), *(number(column.get(line.round), 4) for column in columns)]
-            for line in _sampled([x for x in rounds if x.round in columns[0]])
+            [str(line.round), *(format_number(column.get(line.round), 4) for column in columns)]
+            for line in _select_rounds([x for x in rounds if x.round in columns[0]])
         ]
         head = ["round", *(each.name for each in named)]
-        return Figure.drawn(
+        return ReportFigure.from_plot(
             f"{title} by round",
             finding,
-            partial(curves, lines, levels, most=most),
-            Table(caption="Simulation only", head=head, rows=rows),
-            keys=keys_of([*named, *levels]),
+            partial(draw_curves, lines, levels, most=most),
+            ReportTable(caption="Simulation only", head=head, rows=rows),
+            keys=build_legend([*named, *levels]),
             simulated=True,
         )
-    ranked = [("private", final, number(final, 4), Palette.ACCENT)]
+    ranked = [("private", final, format_number(final, 4), Palette.ACCENT)]
     for level in levels:
         shown = level.name.removesuffix(" baseline")
-        ranked.append((shown, level.value, number(level.value, 4), Palette.QUIET))
+        ranked.append((shown, level.value, format_number(level.value, 4), Palette.QUIET))
     rows = [[label, text] for label, _, text, _ in ranked]
-    data = Table(caption="Simulation only", head=["model", title], rows=rows)
-    return Figure.drawn(title, finding, partial(ranking, ranked), data, simulated=True)
+    data = ReportTable(caption="Simulation only", head=["model", title], rows=rows)
+    return ReportFigure.from_plot(
+        title, finding, partial(draw_ranking, ranked), data, simulated=True
+    )
 
 
-def _epsilon(
-    of: GuaranteeSummary, rounds: Sequence[tuple[int, Account]], *, several: bool
-) -> Figure | None:
+def _build_epsilon_figure(
+    guarantee: GuaranteeSummary, rounds: Sequence[tuple[int, RoundAccount]], *, several: bool
+) -> ReportFigure | None:
     """ε of one guarantee by round, each proved conversion beside the charged one."""
     if not rounds:
         return None
-    scope = f"at δ = {cost(of.delta)}, {guarantee_text.scope(of)}"
+    scope = f"at δ = {format_cost(guarantee.delta)}, {guarantee_text.format_scope(guarantee)}"
     finding = (
-        f"Charged{guarantee_text.charged_by(of)}: ε = {epsilon_text(of.epsilon)} of a budget of "
-        f"{epsilon_text(of.epsilon_budget)}, {scope}."
+        f"Charged{guarantee_text.format_charged_conversion(guarantee)}: ε = "
+        f"{format_epsilon(guarantee.epsilon)} of a budget of "
+        f"{format_epsilon(guarantee.epsilon_budget)}, {scope}."
     )
     last = {name: value for name, value in rounds[-1][1].epsilon.items() if value is not None}
-    names = sorted(last, key=lambda name: (name != of.conversion, last[name]))
+    names = sorted(last, key=lambda name: (name != guarantee.conversion, last[name]))
     head = [guarantee_text.conversion(name) for name in names]
-    which = f", {guarantee_text.unit(of)}" if several else ""
+    which = f", {guarantee_text.format_unit(guarantee)}" if several else ""
     if len(rounds) > 1:
-        lines, levels = _epsilon_lines(of, rounds, names)
+        lines, levels = _build_epsilon_lines(guarantee, rounds, names)
         rows = [
-            [str(at), epsilon_text(account.epsilon_charged)]
-            + [epsilon_text(account.epsilon.get(name)) for name in names]
-            for at, account in _sampled(rounds)
+            [str(at), format_epsilon(account.epsilon_charged)]
+            + [format_epsilon(account.epsilon.get(name)) for name in names]
+            for at, account in _select_rounds(rounds)
         ]
-        return Figure.drawn(
+        return ReportFigure.from_plot(
             f"ε by round{which}",
             finding,
-            partial(curves, lines, levels),
-            Table(caption=f"ε {scope}", head=["round", "charged", *head], rows=rows),
-            keys=keys_of([*reversed(lines), *levels], charged=lines[-1].name),
+            partial(draw_curves, lines, levels),
+            ReportTable(caption=f"ε {scope}", head=["round", "charged", *head], rows=rows),
+            keys=build_legend([*reversed(lines), *levels], charged=lines[-1].name),
         )
     ranked = [
         (f"{label}, charged", last[name], Palette.ACCENT)
-        if name == of.conversion
+        if name == guarantee.conversion
         else (label, last[name], Palette.QUIET)
         for name, label in zip(names, head, strict=True)
-    ] or [("charged", of.epsilon, Palette.ACCENT)]
-    ranked.append(("budget", of.epsilon_budget, Palette.LIMIT))
-    shown = [(label, value, epsilon_text(value), colour) for label, value, colour in ranked]
-    data = Table(
+    ] or [("charged", guarantee.epsilon, Palette.ACCENT)]
+    ranked.append(("budget", guarantee.epsilon_budget, Palette.LIMIT))
+    shown = [(label, value, format_epsilon(value), colour) for label, value, colour in ranked]
+    data = ReportTable(
         caption=f"ε {scope}", head=["conversion", "ε"], rows=[[row[0], row[2]] for row in shown]
     )
-    return Figure.drawn(f"ε by conversion{which}", finding, partial(ranking, shown), data)
+    return ReportFigure.from_plot(
+        f"ε by conversion{which}", finding, partial(draw_ranking, shown), data
+    )
 
 
-def _epsilon_lines(
-    of: GuaranteeSummary, rounds: Sequence[tuple[int, Account]], names: Sequence[str]
+def _build_epsilon_lines(
+    guarantee: GuaranteeSummary, rounds: Sequence[tuple[int, RoundAccount]], names: Sequence[str]
 ) -> tuple[list[Curve], list[Level]]:
     """Every proved conversion as a quiet line, the charged one on top; the budget as a level."""
     lines = []
     for name in names:
-        points = _finite((at, account.epsilon.get(name)) for at, account in rounds)
-        if name != of.conversion and points:
-            label = f"{guarantee_text.conversion(name)} {epsilon_text(points[-1][1])}"
+        points = _select_finite((at, account.epsilon.get(name)) for at, account in rounds)
+        if name != guarantee.conversion and points:
+            label = f"{guarantee_text.conversion(name)} {format_epsilon(points[-1][1])}"
             dash = _DASHES.get(name, ())
             lines.append(
                 Curve(name=label, points=points, colour=Palette.QUIET, width=1.5, dash=dash)
             )
-    label = f"{guarantee_text.conversion(of.conversion)} {epsilon_text(of.epsilon)}"
-    points = _finite((at, account.epsilon_charged) for at, account in rounds)
+    label = f"{guarantee_text.conversion(guarantee.conversion)} {format_epsilon(guarantee.epsilon)}"
+    points = _select_finite((at, account.epsilon_charged) for at, account in rounds)
     lines.append(Curve(name=f"{label.strip()}, charged", points=points, width=2.75))
-    budget = of.epsilon_budget
-    return lines, [Level(name=f"budget {epsilon_text(budget)}", value=budget)]
+    budget = guarantee.epsilon_budget
+    return lines, [Level(name=f"budget {format_epsilon(budget)}", value=budget)]
 
 
-def _clipped(run: RunSummary, rounds: Sequence[RoundLine]) -> Figure | None:
-    points = _points(rounds, lambda line: line.clipped_fraction)
+def _build_clipping_figure(run: RunSummary, rounds: Sequence[RoundLine]) -> ReportFigure | None:
+    points = _list_points(rounds, lambda line: line.clipped_fraction)
     if not points:
         return None
     finding = "Released, and charged with the model within the same ε: one number for all parties, "
     finding += "because sums are all that leaves them. "
-    shown = guarantee_text.clipped(run)
-    finding += f"{shown or f'{number(points[-1][1])} in the last round'}."
+    shown = guarantee_text.format_clipped_fraction(run)
+    finding += f"{shown or f'{format_number(points[-1][1])} in the last round'}."
     rows = [
-        [str(line.round), number(line.clipped_fraction)]
-        for line in _sampled([line for line in rounds if line.clipped_fraction is not None])
+        [str(line.round), format_number(line.clipped_fraction)]
+        for line in _select_rounds([line for line in rounds if line.clipped_fraction is not None])
     ]
     caption = "Noise can carry it below 0 or above 1"
-    data = Table(caption=caption, head=["round", "clipped"], rows=rows)
+    data = ReportTable(caption=caption, head=["round", "clipped"], rows=rows)
     title = "Fraction of clipped gradients"
     if len(points) == 1:
-        return Figure(title=title, finding=finding, data=data)
-    drawn = partial(curves, [Curve(name="clipped", points=points)])
-    return Figure.drawn(f"{title} by round", finding, drawn, data)
+        return ReportFigure(title=title, finding=finding, data=data)
+    drawn = partial(draw_curves, [Curve(name="clipped", points=points)])
+    return ReportFigure.from_plot(f"{title} by round", finding, drawn, data)
 
 
-def _sizes(run: RunSummary) -> Figure | None:
+def _build_size_figure(run: RunSummary) -> ReportFigure | None:
     sizes = run.records_by_party
     if not sizes:
         return None
     total, least, most = sum(sizes), min(sizes), max(sizes)
     title = "Records by party"
     finding = (
-        f"{number(total)} {noun(total, 'record')}; from {number(least)} to {number(most)} a party"
+        f"{format_number(total)} {format_noun(total, 'record')}; from "
+        f"{format_number(least)} to {format_number(most)} a party"
     )
     if least == most:
-        who = "One party" if len(sizes) == 1 else f"{number(len(sizes))} parties"
+        who = "One party" if len(sizes) == 1 else f"{format_number(len(sizes))} parties"
         each = "" if len(sizes) == 1 else " each"
-        finding = f"{who} with {number(least)} {noun(least, 'record')}{each}"
+        finding = f"{who} with {format_number(least)} {format_noun(least, 'record')}{each}"
     if run.weights == "size":
         finding += ". The noise is set by their public total"
     elif run.min_records:
-        finding += f". The noise is set by the public least number, {number(run.min_records)}"
+        finding += (
+            f". The noise is set by the public least number, {format_number(run.min_records)}"
+        )
     finding += "."
-    if len(sizes) <= _MOST_BARS:
+    if len(sizes) <= _MAX_BARS:
         upright = [(party - 0.5, party + 0.5, float(n)) for party, n in enumerate(sizes, start=1)]
-        rows = [[str(party), number(size)] for party, size in enumerate(sizes, start=1)]
-        data = Table(caption=title, head=["party", "records"], rows=rows)
+        rows = [[str(party), format_number(size)] for party, size in enumerate(sizes, start=1)]
+        data = ReportTable(caption=title, head=["party", "records"], rows=rows)
         x_title, y_title = "party", "records"
     else:
-        upright = _histogram(sizes)
-        rows = [[_interval(start, end), number(count)] for start, end, count in upright]
-        data = Table(caption=title, head=["records", "parties"], rows=rows)
+        upright = _compute_histogram(sizes)
+        rows = [
+            [_format_interval(start, end), format_number(count)] for start, end, count in upright
+        ]
+        data = ReportTable(caption=title, head=["records", "parties"], rows=rows)
         x_title, y_title = "records a party", "parties"
     simulated = "records_by_party" in run.simulation_only
-    if least == most and len(sizes) > _MOST_BARS:  # equal sizes of many parties: words are enough
-        return Figure(title=title, finding=finding, data=data, simulated=simulated)
+    if least == most and len(sizes) > _MAX_BARS:  # equal sizes of many parties: words are enough
+        return ReportFigure(title=title, finding=finding, data=data, simulated=simulated)
     layer = Bars(name=y_title, bars=upright, colour=Palette.QUIET)
-    drawn = partial(bars, [layer], x_title=x_title, y_title=y_title)
-    return Figure.drawn(title, finding, drawn, data, simulated=simulated)
+    drawn = partial(draw_bars, [layer], x_title=x_title, y_title=y_title)
+    return ReportFigure.from_plot(title, finding, drawn, data, simulated=simulated)
 
 
-def _histogram(sizes: Sequence[int]) -> list[tuple[float, float, float]]:
+def _compute_histogram(sizes: Sequence[int]) -> list[tuple[float, float, float]]:
     """Counts in about 20 intervals [start, end) of one round width (1, 2, 5 × a power of ten)."""
     least, most = min(sizes), max(sizes)
     rough = max((most - least + 1) / 20, 1)
@@ -251,11 +268,15 @@ def _histogram(sizes: Sequence[int]) -> list[tuple[float, float, float]]:
     return [(step * width, (step + 1) * width, float(counts[step])) for step in steps]
 
 
-def _interval(start: float, end: float) -> str:
-    return number(start) if end - start == 1 else f"{number(start)} to {number(end - 1)}"
+def _format_interval(start: float, end: float) -> str:
+    return (
+        format_number(start)
+        if end - start == 1
+        else f"{format_number(start)} to {format_number(end - 1)}"
+    )
 
 
-def _absences(rounds: Sequence[RoundLine]) -> Figure | None:
+def _build_absence_figure(rounds: Sequence[RoundLine]) -> ReportFigure | None:
     lost = [line for line in rounds if line.parties.dropped or line.parties.declined]
     if not lost:
         return None
@@ -266,52 +287,54 @@ def _absences(rounds: Sequence[RoundLine]) -> Figure | None:
     ]
     counts = {name: sum(map(of, lost)) for name, of, _ in kinds}
     layers = [
-        Bars(name=name, bars=_by_span(rounds, of, span), colour=colour)
+        Bars(name=name, bars=_sum_by_span(rounds, of, span), colour=colour)
         for name, of, colour in kinds
         if counts[name]
     ]
-    outcomes = " and ".join(f"{number(count)} {name}" for name, count in counts.items() if count)
-    asked = number(sum(line.parties.asked for line in rounds))
-    finding = f"Of {asked} requests to parties, {outcomes}, in {number(len(lost))} of "
-    finding += f"{number(len(rounds))} {noun(len(rounds), 'round')}."
+    outcomes = " and ".join(
+        f"{format_number(count)} {name}" for name, count in counts.items() if count
+    )
+    asked = format_number(sum(line.parties.asked for line in rounds))
+    finding = f"Of {asked} requests to parties, {outcomes}, in {format_number(len(lost))} of "
+    finding += f"{format_number(len(rounds))} {format_noun(len(rounds), 'round')}."
     y_title = "parties" if span == 1 else f"parties in {span} rounds"
     names = ("asked", "answered", "dropped", "declined")
     rows = [
         [str(line.round), *(str(getattr(line.parties, name)) for name in names)]
-        for line in _sampled(lost)
+        for line in _select_rounds(lost)
     ]
     head = ["round", "asked", "answered", "dropped out", "declined"]
-    return Figure.drawn(
+    return ReportFigure.from_plot(
         "Parties lost by round",
         finding,
-        partial(bars, layers, x_title="round", y_title=y_title),
-        Table(caption="Rounds with losses", head=head, rows=rows),
-        keys=keys_of(layers),
+        partial(draw_bars, layers, x_title="round", y_title=y_title),
+        ReportTable(caption="Rounds with losses", head=head, rows=rows),
+        keys=build_legend(layers),
     )
 
 
-def _by_span(
-    rounds: Iterable[RoundLine], of: Callable[[RoundLine], int], span: int
+def _sum_by_span(
+    rounds: Iterable[RoundLine], count: Callable[[RoundLine], int], span: int
 ) -> list[tuple[float, float, float]]:
     totals: Counter[int] = Counter()
     for line in rounds:
-        totals[(line.round - 1) // span] += of(line)
+        totals[(line.round - 1) // span] += count(line)
     return [(i * span + 0.5, (i + 1) * span + 0.5, float(totals[i])) for i in sorted(totals)]
 
 
-def _points(
-    rounds: Iterable[RoundLine], of: Callable[[RoundLine], float | None]
+def _list_points(
+    rounds: Iterable[RoundLine], get_value: Callable[[RoundLine], float | None]
 ) -> list[tuple[float, float]]:
-    return _finite((line.round, of(line)) for line in rounds)
+    return _select_finite((line.round, get_value(line)) for line in rounds)
 
 
-def _finite(pairs: Iterable[tuple[int, float | None]]) -> list[tuple[float, float]]:
+def _select_finite(pairs: Iterable[tuple[int, float | None]]) -> list[tuple[float, float]]:
     return [(float(x), y) for x, y in pairs if y is not None and math.isfinite(y)]
 
 
-def _sampled(rounds: Sequence[T]) -> list[T]:
+def _select_rounds(rounds: Sequence[T]) -> list[T]:
     """At most 12 rounds, evenly chosen, the first and the last among them."""
-    if len(rounds) <= _MOST_ROWS:
+    if len(rounds) <= _MAX_ROWS:
         return list(rounds)
-    step = (len(rounds) - 1) / (_MOST_ROWS - 1)
-    return [rounds[round(index * step)] for index in range(_MOST_ROWS)]
+    step = (len(rounds) - 1) / (_MAX_ROWS - 1)
+    return [rounds[round(index * step)] for index in range(_MAX_ROWS)]

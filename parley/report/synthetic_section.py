@@ -18,29 +18,29 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from parley.client.algorithms.registry import task_from
-from parley.client.data.record_codes import class_names, coded_columns
+from parley.client.algorithms.registry import decode_task
+from parley.client.data.record_codes import build_coded_columns, list_class_names
 from parley.client.data.schema import Schema
-from parley.report.components import Table
+from parley.report.components import ReportTable
 from parley.server.model_file import ModelFile, ModelFileError, open_model
-from parley.server.records.number_format import number
+from parley.server.records.number_format import format_number
 from parley.server.records.result_text import (
-    Measured,
-    cell_noise,
-    closest_measured,
-    closest_said,
-    table_measured,
-    table_said,
+    MetricRow,
+    compute_cell_noise,
+    format_closeness,
+    format_table,
+    list_closeness_metrics,
+    list_table_metrics,
 )
 from parley.server.records.run_reader import RunContent
-from parley.server.records.run_summary import GRID
-from parley.server.synthetic.mixture_generator import Mixture, Tables
+from parley.server.records.run_summary import IMAGE_GRID
+from parley.server.synthetic.mixture_generator import Mixture, ReleasedTables
 
 
-def png(grey: NDArray[np.uint8]) -> bytes:
+def encode_png(grey: NDArray[np.uint8]) -> bytes:
     """`[h, w]` as a PNG of 8-bit grey.
 
-    >>> png(np.zeros((2, 3), np.uint8))[:8]
+    >>> encode_png(np.zeros((2, 3), np.uint8))[:8]
     b'\\x89PNG\\r\\n\\x1a\\n'
     """
     high, wide = grey.shape
@@ -57,7 +57,7 @@ def png(grey: NDArray[np.uint8]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def grid(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def build_image_grid(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """`[K, n, h, w]` images as one, a row for each class, grey lines between them."""
     count, each, high, wide = images.shape
     whole = np.full((count * (high + 1) - 1, each * (wide + 1) - 1), 128, np.uint8)
@@ -67,32 +67,32 @@ def grid(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return whole
 
 
-def grid_picture(images: NDArray[np.uint8], *, said: str) -> Markup:
+def render_image_grid(images: NDArray[np.uint8], *, alt_text: str) -> Markup:
     """`[K, n, h, w]` images, a row for each class, as an element of a page.
 
     Args:
         images: from 0, black, to 255.
         said: what they are, for those who do not see them.
     """
-    whole = grid(images)
-    source = base64.b64encode(png(whole)).decode()
+    whole = build_image_grid(images)
+    source = base64.b64encode(encode_png(whole)).decode()
     return Markup('<img class="grid" width="{}" height="{}" alt="{}" src="{}">').format(
-        whole.shape[1] * 2, whole.shape[0] * 2, said, f"data:image/png;base64,{source}"
+        whole.shape[1] * 2, whole.shape[0] * 2, alt_text, f"data:image/png;base64,{source}"
     )
 
 
-_WORST = 10
+_MAX_PAIRS = 10
 
 
-def synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
+def build_synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
     """Words and tables; None for a run without one. `folder` is where the run lies now."""
-    said = table_said(run.summary)
+    said = format_table(run.summary)
     if not said:
-        return _drawn_section(run, folder)
+        return _build_image_section(run, folder)
     try:
         opened = open_model(folder)
         released = _RELEASED[run.summary.algorithm](run, opened)
-        pictures = _pictures(opened)
+        pictures = _render_pictures(opened)
     except (ModelFileError, ValueError):
         released, pictures = [], []
     return {
@@ -100,31 +100,36 @@ def synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
         f"parley sample {run.name} --rows N --out FILE.",
         "released": released,
         "pictures": pictures,
-        "measured": _measured(
-            table_measured(run.summary), "beside the records themselves", "this table", "records"
+        "measured": _build_measured_tables(
+            list_table_metrics(run.summary),
+            "beside the records themselves",
+            "this table",
+            "records",
         ),
-        "closest": _measured(
-            closest_measured(run.summary),
+        "closest": _build_measured_tables(
+            list_closeness_metrics(run.summary),
             *("the closest records", "training records", "as many held-out ones"),
         ),
-        "closest_said": closest_said(run.summary),
+        "closest_said": format_closeness(run.summary),
     }
 
 
-def _measured(rows: Sequence[Measured], caption: str, *head: str) -> list[Table]:
+def _build_measured_tables(
+    rows: Sequence[MetricRow], caption: str, *head: str
+) -> list[ReportTable]:
     """One table, or none where nothing is known."""
     shown = [[row.name, row.private, row.non_private] for row in rows]
     caption = f"Simulation only: {caption}"
-    return [Table(caption=caption, head=["", *head], rows=shown)] if rows else []
+    return [ReportTable(caption=caption, head=["", *head], rows=shown)] if rows else []
 
 
-def _drawn_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
+def _build_image_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
     """Images that a trained network draws; None where a run left none."""
     try:
         with safe_open(folder / "model.safetensors", framework="np") as kept:
-            if GRID not in set(kept.keys()):
+            if IMAGE_GRID not in set(kept.keys()):
                 return None
-        pictures = _pictures(open_model(folder))
+        pictures = _render_pictures(open_model(folder))
     except (OSError, SafetensorError, ModelFileError, ValueError):
         return None
     return {
@@ -137,9 +142,9 @@ def _drawn_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
     }
 
 
-def _pictures(opened: ModelFile) -> list[Markup]:
+def _render_pictures(opened: ModelFile) -> list[Markup]:
     """Some images of every class, where records are images."""
-    images = opened.tensors.get(GRID)
+    images = opened.tensors.get(IMAGE_GRID)
     if images is None:
         return []
     if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
@@ -147,21 +152,21 @@ def _pictures(opened: ModelFile) -> list[Markup]:
             "Expected a grid of images, bytes in four axes, got "
             f"{images.dtype} of shape {images.shape}."
         )
-    return [grid_picture(images, said="Synthetic images, a row for each class")]
+    return [render_image_grid(images, alt_text="Synthetic images, a row for each class")]
 
 
-def _released_sums(run: RunContent, opened: ModelFile) -> list[Table]:
+def _tabulate_released_sums(run: RunContent, opened: ModelFile) -> list[ReportTable]:
     """The noisy number of every class beside the share that is drawn."""
-    summed: Any = task_from(opened.described["task"])
+    summed: Any = decode_task(opened.description["task"])
     counts, shares = opened.tensors["theta"][-summed.classes :], opened.tensors["shares"]
-    names = class_names(Schema.from_toml(opened.described["schema"]))
+    names = list_class_names(Schema.from_toml(opened.description["schema"]))
     rows = [
-        [name, number(count, 4), _share(share)]
+        [name, format_number(count, 4), _format_share(share)]
         for name, count, share in zip(names, counts.tolist(), shares.tolist(), strict=True)
     ]
-    deviation = number(cell_noise(run.summary), 3)
+    deviation = format_number(compute_cell_noise(run.summary), 3)
     return [
-        Table(
+        ReportTable(
             caption=f"Classes: the released numbers (noise of standard deviation {deviation}), "
             "and the shares that are drawn",
             head=["class", "released", "drawn"],
@@ -170,43 +175,57 @@ def _released_sums(run: RunContent, opened: ModelFile) -> list[Table]:
     ]
 
 
-def _released_tables(run: RunContent, opened: ModelFile) -> list[Table]:
+def _tabulate_released_tables(run: RunContent, opened: ModelFile) -> list[ReportTable]:
     """What was released beside what the generator draws: both are public, and free to show."""
-    counted: Any = task_from(opened.described["task"])
-    mixture = Mixture.of(counted.sizes, opened.tensors.get("shares"))
-    tables = Tables(sizes=counted.sizes, pairs=counted.pairs, values=opened.tensors["theta"])
-    columns = coded_columns(Schema.from_toml(opened.described["schema"]))
+    counted: Any = decode_task(opened.description["task"])
+    mixture = Mixture.from_shares(counted.sizes, opened.tensors.get("shares"))
+    tables = ReleasedTables(
+        sizes=counted.sizes, pairs=counted.pairs, values=opened.tensors["theta"]
+    )
+    columns = build_coded_columns(Schema.from_toml(opened.description["schema"]))
     total = tables.total
     rows = []
     for at, column in enumerate(columns):
-        noisy, drawn = tables.margin(at, total=total), mixture.margin(at)
+        noisy, drawn = tables.compute_margin(at, total=total), mixture.compute_margin(at)
         top = int(noisy.argmax())
         apart = float(np.abs(noisy - drawn).sum() / 2)
         rows.append(
-            [column.name, column.names[top], _share(noisy[top]), _share(drawn[top]), _share(apart)]
+            [
+                column.name,
+                column.names[top],
+                _format_share(noisy[top]),
+                _format_share(drawn[top]),
+                _format_share(apart),
+            ]
         )
     # The mean of |z| of normal noise, over the cells: how far apart noise alone would bring them.
-    noise = cell_noise(run.summary) * math.sqrt(2 / math.pi) / 2 / total
+    noise = compute_cell_noise(run.summary) * math.sqrt(2 / math.pi) / 2 / total
     pairs = [
-        (float(np.abs(table / total - mixture.table(i, j)).sum() / 2), columns[i], columns[j])
-        for (i, j), table in zip(tables.pairs, tables.each, strict=True)
+        (
+            float(np.abs(table / total - mixture.compute_table(i, j)).sum() / 2),
+            columns[i],
+            columns[j],
+        )
+        for (i, j), table in zip(tables.pairs, tables.tables, strict=True)
     ]
-    worst = sorted(pairs, key=lambda each: each[1].size * each[2].size * noise - each[0])[:_WORST]
+    worst = sorted(pairs, key=lambda each: each[1].size * each[2].size * noise - each[0])[
+        :_MAX_PAIRS
+    ]
     return [
-        Table(
+        ReportTable(
             caption="Columns: the released shares beside the generator's",
             head=["column", "commonest value", "released", "generator", "total variation"],
             rows=rows,
         ),
-        Table(
+        ReportTable(
             caption="Pairs that the generator is farthest from, beyond the release's own noise",
             head=["pair", "cells", "total variation", "by noise alone"],
             rows=[
                 [
                     f"{one.name} and {two.name}",
-                    number(one.size * two.size),
-                    _share(far),
-                    _share(one.size * two.size * noise),
+                    format_number(one.size * two.size),
+                    _format_share(far),
+                    _format_share(one.size * two.size * noise),
                 ]
                 for far, one, two in worst
             ],
@@ -214,12 +233,12 @@ def _released_tables(run: RunContent, opened: ModelFile) -> list[Table]:
     ]
 
 
-def _share(value: float) -> str:
+def _format_share(value: float) -> str:
     return f"{value:.1%}"
 
 
-_RELEASED: dict[str, Callable[[RunContent, ModelFile], list[Table]]] = {
-    "marginals": _released_tables,
-    "random-features": _released_sums,
+_RELEASED: dict[str, Callable[[RunContent, ModelFile], list[ReportTable]]] = {
+    "marginals": _tabulate_released_tables,
+    "random-features": _tabulate_released_sums,
 }
 """`algorithm.kind` → what was released, as tables."""

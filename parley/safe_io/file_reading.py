@@ -6,7 +6,7 @@ of it is read, as a file that is missing is one.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     text_of(Path(folder))
+    ...     read_text(Path(folder))
     Traceback (most recent call last):
     OSError: [Errno 22] expected a regular file: ...
 """
@@ -20,15 +20,15 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-LARGEST_TEXT = 1 << 24
+MAX_TEXT_BYTES = 1 << 24
 """Bytes of a file that is read whole, and of a line."""
-LARGEST_LOG = 1 << 30
+MAX_LOG_BYTES = 1 << 30
 """Bytes of a file that is read line by line."""
-LARGEST_MODEL = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+MAX_MODEL_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 """Bytes of a model: as many as this machine has memory for."""
 
 
-def opened(path: Path, *, largest: int = LARGEST_TEXT) -> io.BufferedReader:
+def open_regular_file(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> io.BufferedReader:
     """The file at `path`, open to read.
 
     Raises:
@@ -40,8 +40,8 @@ def opened(path: Path, *, largest: int = LARGEST_TEXT) -> io.BufferedReader:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "expected a regular file", str(path))
-        if found.st_size > largest:
-            said = f"expected at most {largest} bytes, got {found.st_size}"
+        if found.st_size > max_bytes:
+            said = f"expected at most {max_bytes} bytes, got {found.st_size}"
             raise OSError(errno.EFBIG, said, str(path))
         return os.fdopen(descriptor, "rb")
     except BaseException:
@@ -49,32 +49,32 @@ def opened(path: Path, *, largest: int = LARGEST_TEXT) -> io.BufferedReader:
         raise
 
 
-def bytes_of(path: Path, *, largest: int = LARGEST_TEXT) -> bytes:
+def read_bytes(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
     """What is in a file; see `opened`."""
-    with opened(path, largest=largest) as file:
-        content = file.read(largest + 1)
-    if len(content) > largest:  # it grew, or its length is none (/proc)
-        raise OSError(errno.EFBIG, f"expected at most {largest} bytes, got more", str(path))
+    with open_regular_file(path, max_bytes=max_bytes) as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:  # it grew, or its length is none (/proc)
+        raise OSError(errno.EFBIG, f"expected at most {max_bytes} bytes, got more", str(path))
     return content
 
 
-def text_of(path: Path, *, largest: int = LARGEST_TEXT) -> str:
+def read_text(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """The same as text."""
     # Line ends as in a file that is opened as text.
-    text = bytes_of(path, largest=largest).decode("utf-8")
+    text = read_bytes(path, max_bytes=max_bytes).decode("utf-8")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def lines_of(path: Path) -> Iterator[str]:
+def read_lines(path: Path) -> Iterator[str]:
     """The lines of a file of at most `LARGEST_LOG` bytes, without their ends.
 
     Raises:
         OSError: see `opened`; or a line is longer than `LARGEST_TEXT`.
         UnicodeDecodeError: no UTF-8.
     """
-    with opened(path, largest=LARGEST_LOG) as file:
-        while line := file.readline(LARGEST_TEXT + 1):
-            if len(line) > LARGEST_TEXT:
-                said = f"expected lines of at most {LARGEST_TEXT} bytes, got a longer one"
+    with open_regular_file(path, max_bytes=MAX_LOG_BYTES) as file:
+        while line := file.readline(MAX_TEXT_BYTES + 1):
+            if len(line) > MAX_TEXT_BYTES:
+                said = f"expected lines of at most {MAX_TEXT_BYTES} bytes, got a longer one"
                 raise OSError(errno.EFBIG, said, str(path))
             yield line.decode("utf-8").rstrip("\r\n")

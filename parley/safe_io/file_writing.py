@@ -27,12 +27,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-_PUBLIC = 0o666  # less what the umask takes away
+_PUBLIC_MODE = 0o666  # less what the umask takes away
 _DRAFT = ".part"
 
 
 @contextmanager
-def replaced_file(path: Path, *, mode: int = _PUBLIC, durable: bool = False) -> Iterator[BinaryIO]:
+def replace_file(
+    path: Path, *, mode: int = _PUBLIC_MODE, durable: bool = False
+) -> Iterator[BinaryIO]:
     """Open a draft that becomes the file at `path` when the block ends without an error.
 
     Args:
@@ -64,15 +66,15 @@ def is_draft(path: Path) -> bool:
 
 
 def write_file(
-    path: Path, content: bytes | str, *, mode: int = _PUBLIC, durable: bool = False
+    path: Path, content: bytes | str, *, mode: int = _PUBLIC_MODE, durable: bool = False
 ) -> None:
     """Write a file whole or not at all; see `replaced_file`. Text is written as UTF-8."""
-    with replaced_file(path, mode=mode, durable=durable) as file:
+    with replace_file(path, mode=mode, durable=durable) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def append_to_file(
-    path: Path, content: bytes, *, mode: int = _PUBLIC, durable: bool = False
+    path: Path, content: bytes, *, mode: int = _PUBLIC_MODE, durable: bool = False
 ) -> None:
     """Append to a file, which is made if there is none.
 

@@ -3,7 +3,7 @@
 Python writes NaN and Infinity, which are no JSON (RFC 8259, section 6): other readers stop there.
 All JSON that a person or a program reads of a run is written here.
 
-    >>> json_text({"loss": float("nan"), "accuracy": [0.5, float("inf")]})
+    >>> format_json({"loss": float("nan"), "accuracy": [0.5, float("inf")]})
     '{"loss": null, "accuracy": [0.5, null]}'
 """
 
@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from parley.safe_io.printable_text import escaped
+from parley.safe_io.printable_text import escape_unprintable
 
 
-def json_text(value: Any, *, indent: int | None = None, compact: bool = False) -> str:
+def format_json(value: Any, *, indent: int | None = None, compact: bool = False) -> str:
     """A value as JSON text; NaN and infinities as null."""
     write = partial(
         json.dumps,
@@ -28,16 +28,16 @@ def json_text(value: Any, *, indent: int | None = None, compact: bool = False) -
         separators=(",", ":") if compact else None,
     )
     try:
-        return escaped(write(value))
+        return escape_unprintable(write(value))
     except (TypeError, ValueError):  # seldom: not all is finite, or plain
-        return escaped(write(_finite(value)))
+        return escape_unprintable(write(_replace_nonfinite(value)))
 
 
-def _finite(value: Any) -> Any:
+def _replace_nonfinite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
+        return {key: _replace_nonfinite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
+        return [_replace_nonfinite(part) for part in value]
     return value

@@ -19,9 +19,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from parley.safe_io.file_reading import text_of
+from parley.safe_io.file_reading import read_text
 
-LARGEST_TOML = 1 << 23
+MAX_TOML_BYTES = 1 << 23
 """Characters of a text, and bytes of a file."""
 _DEEPEST, _LONGEST_INTEGER = 20, 1 << 256
 _TOO_DEEP = f"values nested at most {_DEEPEST} deep, got deeper ones"
@@ -44,8 +44,8 @@ def parse_toml(text: str) -> dict[str, Any]:
     Raises:
         tomllib.TOMLDecodeError: it is no TOML, or larger, or nests deeper, than any file of ours.
     """
-    if len(text) > LARGEST_TOML:
-        raise tomllib.TOMLDecodeError(f"at most {LARGEST_TOML} characters, got {len(text)}")
+    if len(text) > MAX_TOML_BYTES:
+        raise tomllib.TOMLDecodeError(f"at most {MAX_TOML_BYTES} characters, got {len(text)}")
     # All dots that are left are of keys, or one of a number.
     bare = _STRINGS_AND_COMMENTS.sub("", text)
     if any(part.count(".") >= _DEEPEST for part in _BETWEEN_KEYS.split(bare)):
@@ -60,7 +60,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise tomllib.TOMLDecodeError(str(error)) from None
     level: list[Any] = [parsed]
     for _ in range(_DEEPEST):
-        level = [inner for value in level for inner in _inside(value)]
+        level = [inner for value in level for inner in _list_children(value)]
     if level:
         raise tomllib.TOMLDecodeError(_TOO_DEEP)
     return parsed
@@ -68,10 +68,10 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 def load_toml(path: Path) -> dict[str, Any]:
     """The tables in a file."""
-    return parse_toml(text_of(path, largest=LARGEST_TOML))
+    return parse_toml(read_text(path, max_bytes=MAX_TOML_BYTES))
 
 
-def _inside(value: Any) -> list[Any]:
+def _list_children(value: Any) -> list[Any]:
     if isinstance(value, int) and abs(value) >= _LONGEST_INTEGER:
         raise tomllib.TOMLDecodeError("integers of at most 256 bits, got a longer one")
     if isinstance(value, dict):

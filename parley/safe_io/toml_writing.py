@@ -4,10 +4,11 @@ A file that carries comments cannot be written whole by the library. Of its text
 commas and equals signs are ours; whatever came from outside goes through `key`, `literal` or
 `comment`, and can therefore hold neither the end of a line nor that of a string.
 
-    >>> print(f"{comment('two' + chr(10) + 'lines')}{chr(10)}{key('a b')} = {literal('x]')}")
-    # two lines
+    >>> format_toml_comment("two" + chr(10) + "lines")
+    '# two lines'
+    >>> print(f"{format_toml_key('a b')} = {format_toml_value('x]')}")
     "a b" = "x]"
-    >>> literal({"kind": "numeric", "range": [0, 1.5], "odd": True})
+    >>> format_toml_value({"kind": "numeric", "range": [0, 1.5], "odd": True})
     '{ kind = "numeric", range = [0, 1.5], odd = true }'
 """
 
@@ -17,24 +18,28 @@ from collections.abc import Iterable, Mapping
 
 import tomli_w
 
-from parley.safe_io.printable_text import escaped
+from parley.safe_io.printable_text import escape_unprintable
 
 
-def key(name: str) -> str:
+def format_toml_key(name: str) -> str:
     """A key, quoted where TOML needs it."""
-    return escaped(tomli_w.dumps({name: 0}).removesuffix(" = 0\n"), toml=True)
+    return escape_unprintable(tomli_w.dumps({name: 0}).removesuffix(" = 0\n"), toml=True)
 
 
-def literal(value: object) -> str:
+def format_toml_value(value: object) -> str:
     """A value on one line: a string, number or boolean, or a list or table of them."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key(k)} = {literal(v)}" for k, v in value.items()) + " }"
+        return (
+            "{ "
+            + ", ".join(f"{format_toml_key(k)} = {format_toml_value(v)}" for k, v in value.items())
+            + " }"
+        )
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return "[" + ", ".join(literal(item) for item in value) + "]"
+        return "[" + ", ".join(format_toml_value(item) for item in value) + "]"
     text = tomli_w.dumps({"v": value}).removeprefix("v = ").removesuffix("\n")
-    return escaped(text, toml=True)
+    return escape_unprintable(text, toml=True)
 
 
-def comment(text: str) -> str:
+def format_toml_comment(text: str) -> str:
     """A line of comment; whatever would end the line, or cannot be shown, becomes a space."""
     return "# " + "".join(c if c.isprintable() else " " for c in text)

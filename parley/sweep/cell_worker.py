@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parley.exit_status import exit_status
+from parley.exit_status import get_exit_status
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
 from parley.safe_io.file_writing import write_file
-from parley.safe_io.json_writing import json_text
+from parley.safe_io.json_writing import format_json
 from parley.safe_io.printable_text import guard_streams
 from parley.server.jobs.job import Job
-from parley.server.records.evaluation import Judgement
+from parley.server.records.evaluation import ClassifierMetrics
 from parley.server.records.run_summary import RunSummary
-from parley.simulations.data.experiment import experiment_of
-from parley.simulations.data.prepared_data import PreparedData, data_key
+from parley.simulations.data.experiment import build_experiment
+from parley.simulations.data.prepared_data import PreparedData, compute_data_key
 from parley.simulations.data.simulated_world import Experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.sweep.sweep_results import Row
@@ -32,7 +32,7 @@ from parley.version import __version__
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class CellTask:
     """A cell to run.
 
     Attributes:
@@ -54,7 +54,7 @@ _WORLDS: dict[str, Experiment] = {}
 _AGGREGATED: dict[str, dict[str, float | None]] = {}
 """Of this process: world → figures of the mean of its parties' optima."""
 
-_MOST_WORLDS = 4
+_MAX_WORLDS = 4
 
 
 def begin_process() -> None:
@@ -77,7 +77,7 @@ def begin_process() -> None:
     logging.getLogger("parley").addHandler(handler)
 
 
-def run_cell(task: Task) -> Row:
+def run_cell(task: CellTask) -> Row:
     """Runs a cell from its beginning and writes its row; a failure is a row, too."""
     began = time.perf_counter()
     row = task.row | {"data": task.prepared.name}
@@ -86,18 +86,20 @@ def run_cell(task: Task) -> Row:
     run = task.folder / "run"
     try:
         result = simulate(
-            task.job, out=run, version=__version__, load=lambda job: _world(job, task.prepared)
+            task.job, out=run, version=__version__, load=lambda job: _load_world(job, task.prepared)
         )
-        row |= _figures(result.summary) | {"spent": _spent(run, result.summary.run_id)}
+        row |= _collect_metrics(result.summary) | {
+            "spent": _load_charges(run, result.summary.run_id)
+        }
         if task.aggregated:
-            row |= _aggregated(task.job, task.prepared)
+            row |= _compute_aggregated(task.job, task.prepared)
     except Exception as error:
         # One failed cell doesn't stop the others; a bug keeps its kind, to be found by.
-        known = exit_status(error) is not None
+        known = get_exit_status(error) is not None
         said = str(error) if known else f"{type(error).__name__}: {error}"
         row |= {"status": "failed", "error": said}
     row |= {"wall_seconds": time.perf_counter() - began, "folder": str(run)}
-    write_file(task.folder / "row.json", json_text(row) + "\n")
+    write_file(task.folder / "row.json", format_json(row) + "\n")
     return row
 
 
@@ -112,45 +114,47 @@ def read_row(folder: Path, *, name: str, data: str) -> Row | None:
     return row if row.get("status") != "failed" else None
 
 
-def _world_key(job: Job) -> str:
+def _compute_world_key(job: Job) -> str:
     """What decides a world: of a rule's λ all that the rule looks at."""
-    own = data_key(job) + job.model.model_dump_json()
-    return own if job.is_settled else own + json_text(job.values())
+    own = compute_data_key(job) + job.model.model_dump_json()
+    return own if job.is_resolved else own + format_json(job.to_values())
 
 
-def _world(job: Job, prepared: Path) -> Experiment:
-    key = _world_key(job)
+def _load_world(job: Job, prepared: Path) -> Experiment:
+    key = _compute_world_key(job)
     if key not in _WORLDS:
-        while len(_WORLDS) >= _MOST_WORLDS:
+        while len(_WORLDS) >= _MAX_WORLDS:
             _WORLDS.pop(next(iter(_WORLDS)))
-        _WORLDS[key] = experiment_of(job, PreparedData.load(prepared))
+        _WORLDS[key] = build_experiment(job, PreparedData.load(prepared))
     return _WORLDS[key]
 
 
-def _aggregated(job: Job, prepared: Path) -> dict[str, float | None]:
+def _compute_aggregated(job: Job, prepared: Path) -> dict[str, float | None]:
     """The non-private mean of local optima; nothing where no linear model is learned."""
-    key = _world_key(job)
+    key = _compute_world_key(job)
     if key not in _AGGREGATED:
-        world = _world(job, prepared)
-        theta = world.aggregated()
+        world = _load_world(job, prepared)
+        theta = world.compute_aggregated()
         _AGGREGATED[key] = {} if theta is None else {
-            "aggregated_excess_loss": world.loss(theta) - world.loss(world.optimum()),
-            f"aggregated_{job.model.metric}": world.accuracy(theta),
+            "aggregated_excess_loss": (
+                world.compute_loss(theta) - world.compute_loss(world.compute_optimum())
+            ),
+            f"aggregated_{job.model.metric}": world.compute_accuracy(theta),
         }  # fmt: skip
     return _AGGREGATED[key]
 
 
-def _spent(run: Path, run_id: str) -> dict[str, Any]:
+def _load_charges(run: Path, run_id: str) -> dict[str, Any]:
     """What the run's ledger was charged, as plain values of a composition."""
-    spent = Composition.empty()
+    spent = Composition.create_empty()
     with Ledger.open(run / "ledger.sqlite", read_only=True) as ledger:
-        for recorded in ledger.entries(run_id):
+        for recorded in ledger.list_entries(run_id):
             if recorded.outcome is not None:
                 spent = spent.add(recorded.entry.event)
     return spent.to_json()
 
 
-def _figures(summary: RunSummary) -> Row:
+def _collect_metrics(summary: RunSummary) -> Row:
     """What a row says of a run."""
     found, of = summary.judgement, summary.primary
     figures = {
@@ -172,6 +176,6 @@ def _figures(summary: RunSummary) -> Row:
         "majority_accuracy": summary.majority_accuracy,
         "seconds": summary.seconds,
     }
-    if isinstance(found, Judgement):
+    if isinstance(found, ClassifierMetrics):
         figures |= {"auc": found.auc, "recall": found.recall, "precision": found.precision}
     return figures

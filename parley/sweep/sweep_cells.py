@@ -22,7 +22,7 @@ cells deal the noise of all shares as one draw (`run.noise-shares = "deal"`, the
 the check of the masks out: both are no part of what a sweep compares.
 
     >>> values = {"sweep": {"seeds": 2, "grid": {"privacy.epsilon": [1, 2]}}}
-    >>> [(cell.values, cell.repetition) for cell in cells_of(values, source="doc").cells][:2]
+    >>> [(cell.values, cell.repetition) for cell in build_sweep(values, source="doc").cells][:2]
     [({'privacy.epsilon': 1}, 1), ({'privacy.epsilon': 1}, 2)]
 """
 
@@ -38,15 +38,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parley.privacy.ledger.hash_chain import canonical_json
+from parley.privacy.ledger.hash_chain import encode_canonical_json
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job import Job
-from parley.server.jobs.job_file import checked_key, load_job, parse_override, render_job
+from parley.server.jobs.job_file import check_key, load_job, parse_override, render_job
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import NON_PRIVATE
 
-MOST_CELLS = 10_000
+MAX_CELLS = 10_000
 """Of a sweep that nobody said --yes to."""
 
 METHOD = "method"
@@ -58,7 +58,7 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class SweepCell:
     """One run of a sweep.
 
     Attributes:
@@ -82,12 +82,12 @@ class Sweep:
     """
 
     axes: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[SweepCell, ...]
     non_private: tuple[str, ...] = NON_PRIVATE[:1]
 
 
 def load_sweep(
-    path: str | Path, *, overrides: Sequence[str] = (), most: int | None = MOST_CELLS
+    path: str | Path, *, overrides: Sequence[str] = (), max_cells: int | None = MAX_CELLS
 ) -> Sweep:
     """The sweep in a file.
 
@@ -106,12 +106,14 @@ def load_sweep(
         raise JobError(f"{path} is not TOML: {error}.") from error
     for text in overrides:
         (section, *rest), value = parse_override(text)
-        checked_key(".".join((section, *rest)), where="--set")
+        check_key(".".join((section, *rest)), where="--set")
         tree.setdefault(section, {})[rest[0]] = value
-    return cells_of(tree, source=str(path), most=most)
+    return build_sweep(tree, source=str(path), max_cells=max_cells)
 
 
-def cells_of(tree: Mapping[str, Any], *, source: str, most: int | None = MOST_CELLS) -> Sweep:
+def build_sweep(
+    tree: Mapping[str, Any], *, source: str, max_cells: int | None = MAX_CELLS
+) -> Sweep:
     """The sweep that a file's tables describe; see `load_sweep`."""
     base = {section: content for section, content in tree.items() if section != "sweep"}
     table = tree.get("sweep")
@@ -119,29 +121,31 @@ def cells_of(tree: Mapping[str, Any], *, source: str, most: int | None = MOST_CE
         raise JobError(f"{source}: Expected a table [sweep], got none.")
     for key in table:
         if key not in _KEYS:
-            raise JobError(f"{source}: Unknown key sweep.{key}.{_hint(key, _KEYS, 'sweep.')}")
+            raise JobError(
+                f"{source}: Unknown key sweep.{key}.{_format_hint(key, _KEYS, 'sweep.')}"
+            )
     load_job(values=base)  # what every cell has is checked once, before any grid
-    axes = _axes(table, source)
+    axes = _parse_axes(table, source)
     names = tuple(name for axis in axes for name in axis[0].values)
-    rules = [_rule(rule, names, source) for rule in table.get("where", [])]
-    seeds = _seeds(table.get("seeds", 1), source)
+    rules = [_parse_rule(rule, names, source) for rule in table.get("where", [])]
+    seeds = _parse_seeds(table.get("seeds", 1), source)
     count = len(seeds) * math.prod(len(axis) for axis in axes)
-    if most is not None and count > most:
+    if max_cells is not None and count > max_cells:
         raise JobError(
-            f"{source}: Expected at most {most:,} cells, got {count:,}: --yes runs them all."
+            f"{source}: Expected at most {max_cells:,} cells, got {count:,}: --yes runs them all."
         )
     cells = tuple(
-        _cell(base, points, repetition)
+        _build_cell(base, points, repetition)
         for points in itertools.product(*axes)
         for repetition in seeds
-        if not any(_met(rule, _values(points)) for rule in rules)
+        if not any(_is_met(rule, _merge_values(points)) for rule in rules)
     )
     if not cells:
         raise JobError(f"{source}: Expected at least one cell, sweep.where leaves out all.")
-    return Sweep(axes=names, cells=cells, non_private=_non_private(table, source))
+    return Sweep(axes=names, cells=cells, non_private=_parse_non_private(table, source))
 
 
-def _non_private(table: Mapping[str, Any], source: str) -> tuple[str, ...]:
+def _parse_non_private(table: Mapping[str, Any], source: str) -> tuple[str, ...]:
     given = table.get("non-private", list(NON_PRIVATE[:1]))
     if not isinstance(given, list) or not set(map(str, given)) <= set(NON_PRIVATE):
         raise JobError(
@@ -159,21 +163,21 @@ class _Point:
     overrides: Values
 
 
-def _axes(table: Mapping[str, Any], source: str) -> list[list[_Point]]:
+def _parse_axes(table: Mapping[str, Any], source: str) -> list[list[_Point]]:
     axes = []
-    methods = _mapping(table.get("methods", {}), f"{source}: sweep.methods")
+    methods = _require_mapping(table.get("methods", {}), f"{source}: sweep.methods")
     if methods:
         points = []
         for name, given in methods.items():
-            overrides = _mapping(given, f"{source}: sweep.methods.{name}")
+            overrides = _require_mapping(given, f"{source}: sweep.methods.{name}")
             for key in overrides:
-                checked_key(key, where=f"{source}: sweep.methods.{name}")
+                check_key(key, where=f"{source}: sweep.methods.{name}")
             points.append(_Point(values={METHOD: name}, overrides=dict(overrides)))
         axes.append(points)
-    for key, values in _mapping(table.get("grid", {}), f"{source}: sweep.grid").items():
-        axes.append(_together({key: values}, f"{source}: sweep.grid"))
+    for key, values in _require_mapping(table.get("grid", {}), f"{source}: sweep.grid").items():
+        axes.append(_parse_zip({key: values}, f"{source}: sweep.grid"))
     axes += [
-        _together(_mapping(group, f"{source}: sweep.zip"), f"{source}: sweep.zip")
+        _parse_zip(_require_mapping(group, f"{source}: sweep.zip"), f"{source}: sweep.zip")
         for group in table.get("zip", [])
     ]
     seen: set[str] = set()
@@ -185,61 +189,61 @@ def _axes(table: Mapping[str, Any], source: str) -> list[list[_Point]]:
     return axes
 
 
-def _together(group: Mapping[str, Any], where: str) -> list[_Point]:
+def _parse_zip(group: Mapping[str, Any], source: str) -> list[_Point]:
     lengths = set()
     for key, values in group.items():
-        checked_key(key, where=where)
+        check_key(key, where=source)
         if not isinstance(values, list) or not values:
-            raise JobError(f"{where}: Expected a list of values for {key}, got {values!r}.")
+            raise JobError(f"{source}: Expected a list of values for {key}, got {values!r}.")
         lengths.add(len(values))
     if len(lengths) != 1:
         got = ", ".join(f"{len(values)} of {key}" for key, values in group.items()) or "none"
-        raise JobError(f"{where}: Expected as many values of each key, got {got}.")
+        raise JobError(f"{source}: Expected as many values of each key, got {got}.")
     points = [dict(zip(group, each, strict=True)) for each in zip(*group.values(), strict=True)]
     return [_Point(values=point, overrides=point) for point in points]
 
 
-def _rule(rule: Any, names: tuple[str, ...], source: str) -> Values:
-    given = _mapping(rule, f"{source}: sweep.where")
+def _parse_rule(rule: Any, names: tuple[str, ...], source: str) -> Values:
+    given = _require_mapping(rule, f"{source}: sweep.where")
     for key in given:
         if key not in names:
             said = f"{source}: sweep.where names {key}, which is not swept."
-            raise JobError(said + _hint(key, names, ""))
+            raise JobError(said + _format_hint(key, names, ""))
     return dict(given)
 
 
-def _hint(key: object, known: Sequence[str], prefix: str) -> str:
-    near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
-    return f" Did you mean {prefix}{near[0]}?" if near else f" Expected {', '.join(known)}."
+def _format_hint(key: object, choices: Sequence[str], prefix: str) -> str:
+    near = difflib.get_close_matches(str(key), choices, n=1, cutoff=0.5)
+    return f" Did you mean {prefix}{near[0]}?" if near else f" Expected {', '.join(choices)}."
 
 
-def _values(points: tuple[_Point, ...]) -> Values:
+def _merge_values(points: tuple[_Point, ...]) -> Values:
     return {name: value for point in points for name, value in point.values.items()}
 
 
-def _met(rule: Values, values: Values) -> bool:
+def _is_met(rule: Values, values: Values) -> bool:
     return bool(rule) and all(values[name] == value for name, value in rule.items())
 
 
-def _seeds(given: Any, source: str) -> list[int]:
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
-        return list(range(1, given + 1))
-    whole = isinstance(given, list) and all(type(each) is int and each >= 0 for each in given)
-    if not whole or not given or len(set(given)) < len(given):
+def _parse_seeds(value: Any, source: str) -> list[int]:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return list(range(1, value + 1))
+    whole = isinstance(value, list) and all(type(each) is int and each >= 0 for each in value)
+    if not whole or not value or len(set(value)) < len(value):
         raise JobError(
             f"{source}: Expected sweep.seeds as a number of repetitions or a list of different "
-            f"whole numbers, got {given!r}."
+            f"whole numbers, got {value!r}."
         )
-    return list(given)
+    return list(value)
 
 
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+def _require_mapping(value: Any, source: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise JobError(f'{where}: Expected "section.key" = …, got {value!r}.')
+        raise JobError(f'{source}: Expected "section.key" = …, got {value!r}.')
     return value
 
 
-def _cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition: int) -> Cell:
+def _build_cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition: int) -> SweepCell:
     # A method's own settings stay, whatever the grid says of them.
     by_method = sorted(points, key=lambda point: METHOD in point.values)
     overrides = {key: value for point in by_method for key, value in point.overrides.items()}
@@ -258,12 +262,12 @@ def _cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition: int) 
         job = load_job(values=nested)
     except JobError as refused:
         error = str(refused)
-    text = render_job(job, comments=False) if job else canonical_json([str(nested)])
-    digest = hashlib.sha256(canonical_json([text, repetition]).encode("ascii")).hexdigest()
+    text = render_job(job, comments=False) if job else encode_canonical_json([str(nested)])
+    digest = hashlib.sha256(encode_canonical_json([text, repetition]).encode("ascii")).hexdigest()
     if job is not None:
         # The noise of a simulation: every cell's is its own, and the same whenever it is run.
         run = job.run.model_copy(update={"seed": int(digest[:15], 16)})
         job = job.model_copy(update={"run": run})
-    return Cell(
-        values=_values(points), repetition=repetition, job=job, error=error, name=digest[:24]
+    return SweepCell(
+        values=_merge_values(points), repetition=repetition, job=job, error=error, name=digest[:24]
     )

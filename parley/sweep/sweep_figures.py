@@ -15,10 +15,16 @@ from typing import Any
 
 import vl_convert
 
-from parley.report.vega_lite import Spec, layer, nominal, quantitative, until
+from parley.report.vega_lite import (
+    Spec,
+    build_bar_end,
+    build_layer,
+    build_nominal,
+    build_quantitative,
+)
 from parley.safe_io.file_writing import make_folder, write_file
 from parley.sweep.sweep_cells import METHOD
-from parley.sweep.sweep_results import HALF, Row, as_number
+from parley.sweep.sweep_results import HALF_WIDTH, Row, to_number
 
 _TITLES = {
     "excess_loss": "excess training loss",
@@ -39,7 +45,7 @@ _NON_PRIVATE = {
 _PREFERRED = "privacy.epsilon"
 _WIDTH, _HEIGHT = 560, 300
 _PANEL_WIDTH, _PANEL_HEIGHT = 380, 260
-_MOST_PANELS = 8
+_MAX_PANELS = 8
 _NOTHING = 1e-12
 """An excess loss of rounding alone."""
 
@@ -70,7 +76,7 @@ _LOOK = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class SweepFigure:
     """One figure: what it shows, its `<svg>`, and how many runs failed that would be in it."""
 
     name: str
@@ -79,40 +85,40 @@ class Figure:
     failed: int = 0
 
 
-def main_axis(cells: Sequence[Row]) -> str | None:
+def find_main_axis(cells: Sequence[Row]) -> str | None:
     """The axis that figures run along: ε, else the first one of several numbers; None of none."""
     axes: list[str] = list(cells[0]["values"]) if cells else []
     for axis in sorted(axes, key=lambda axis: axis != _PREFERRED):
-        values = [as_number(cell["values"][axis]) for cell in cells]
+        values = [to_number(cell["values"][axis]) for cell in cells]
         if all(value is not None for value in values) and len(set(values)) > 1:
             return axis
     return None
 
 
-def draw(
+def draw_figures(
     cells: Sequence[Row], folder: Path, *, non_private: Sequence[str] = ("centralised",)
-) -> list[Figure]:
+) -> list[SweepFigure]:
     """The figures of a sweep, written to a folder; none where no axis is one of numbers."""
-    axis = main_axis(cells)
+    axis = find_main_axis(cells)
     if axis is None:
         return []
     make_folder(folder)
     figures = []
     for name, title in _TITLES.items():
-        points = _points(cells, axis, name)
+        points = _build_points(cells, axis, name)
         if len({point["x"] for point in points}) < 2:
             continue
-        lines = _lines(cells, axis, name, non_private)
-        spec = json.dumps(_chart(points, lines, axis, title), indent=2, allow_nan=False)
+        lines = _build_reference_lines(cells, axis, name, non_private)
+        spec = json.dumps(_build_chart(points, lines, axis, title), indent=2, allow_nan=False)
         svg = str(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
         write_file(folder / f"{name}.vl.json", spec)
         write_file(folder / f"{name}.svg", svg)
         failed = sum(cell["failed"] for cell in cells)
-        figures.append(Figure(name=name, title=f"{title} by {axis}", svg=svg, failed=failed))
+        figures.append(SweepFigure(name=name, title=f"{title} by {axis}", svg=svg, failed=failed))
     return figures
 
 
-def _label(cell: Row, axes: Sequence[str]) -> str:
+def _format_label(cell: Row, axes: Sequence[str]) -> str:
     said = {METHOD: "{}", "parties.count": "{} parties", _PREFERRED: "ε = {}"}
     return " · ".join(
         said.get(axis, axis.rpartition(".")[2] + " {}").format(cell["values"][axis])
@@ -120,59 +126,59 @@ def _label(cell: Row, axes: Sequence[str]) -> str:
     )
 
 
-def _placed(cells: Sequence[Row], axis: str) -> tuple[list[str], list[str]]:
+def _assign_axes(cells: Sequence[Row], axis: str) -> tuple[list[str], list[str]]:
     """The axes whose values tell lines apart, and those that tell panels apart.
 
     With methods, those are the lines, and everything else has a panel, unless there are too many.
     """
     others = [each for each in cells[0]["values"] if each != axis]
     apart = [each for each in others if each != METHOD]
-    panels = {_label(cell, apart) for cell in cells}
-    if METHOD not in others or len(panels) > _MOST_PANELS:
+    panels = {_format_label(cell, apart) for cell in cells}
+    if METHOD not in others or len(panels) > _MAX_PANELS:
         return others, []
     return [METHOD], apart
 
 
-def _points(cells: Sequence[Row], axis: str, name: str) -> list[dict[str, Any]]:
+def _build_points(cells: Sequence[Row], axis: str, name: str) -> list[dict[str, Any]]:
     points = []
-    lines, panels = _placed(cells, axis)
+    lines, panels = _assign_axes(cells, axis)
     for cell in cells:
-        mean, at = cell[name], as_number(cell["values"][axis])
+        mean, at = cell[name], to_number(cell["values"][axis])
         if mean is None or at is None:
             continue
         if axis == _PREFERRED and cell["epsilon"] is not None:
             at = max(at, cell["epsilon"])
-        half = cell[HALF.format(name)] or 0.0
+        half = cell[HALF_WIDTH.format(name)] or 0.0
         points.append(
             {
                 "x": at,
                 "mean": mean,
                 "low": mean - half,
                 "high": mean + half,
-                "series": _label(cell, lines) or "this job",
-                "panel": _label(cell, panels),
+                "series": _format_label(cell, lines) or "this job",
+                "panel": _format_label(cell, panels),
             }
         )
     return points
 
 
-def _lines(
-    cells: Sequence[Row], axis: str, name: str, wanted: Sequence[str]
+def _build_reference_lines(
+    cells: Sequence[Row], axis: str, name: str, baselines: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Non-private figures, where all cells of a panel have the same, but for a few records.
 
     Parties of one size leave out the records that don't make up another; one owner doesn't.
     """
-    panels = _placed(cells, axis)[1]
+    panels = _assign_axes(cells, axis)[1]
     found: dict[tuple[str, str], list[float]] = {}
     for cell in cells:
         # One owner's optimum is the mean of all: what parties would average says nothing of it.
         apart = cell["aggregated_excess_loss"]
         alone = apart is not None and apart <= _NOTHING
-        for model in wanted:
+        for model in baselines:
             mean = cell.get(_NON_PRIVATE[model].get(name, ""))
             if mean is not None and not (alone and "excess_loss" in _NON_PRIVATE[model]):
-                found.setdefault((_label(cell, panels), model), []).append(mean)
+                found.setdefault((_format_label(cell, panels), model), []).append(mean)
     return [
         {"panel": panel, "series": f"{model}, not private", "mean": values[0]}
         for (panel, model), values in found.items()
@@ -180,10 +186,10 @@ def _lines(
     ]
 
 
-def _fitting(low: float, high: float, ends: tuple[float, float]) -> tuple[float, float]:
+def _fit_axis(low: float, high: float, ends: tuple[float, float]) -> tuple[float, float]:
     """An axis of round ends over figures, and half as much on either side, within `ends`.
 
-    >>> _fitting(0.987, 0.989, (0.0, 1.0)), _fitting(0.4, 0.9, (0.0, 1.0))
+    >>> _fit_axis(0.987, 0.989, (0.0, 1.0)), _fit_axis(0.4, 0.9, (0.0, 1.0))
     ((0.986, 0.99), (0.1, 1.0))
     """
     margin = max((high - low) / 2, 1e-3)
@@ -194,7 +200,7 @@ def _fitting(low: float, high: float, ends: tuple[float, float]) -> tuple[float,
     return max(round(first * step, places), ends[0]), min(round(last * step, places), ends[1])
 
 
-def _chart(
+def _build_chart(
     points: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]], axis: str, title: str
 ) -> Spec:
     panels = list(dict.fromkeys(point["panel"] for point in points))
@@ -205,7 +211,7 @@ def _chart(
     share = next((ends for each, ends in shares.items() if _TITLES[each] == title), None)
     if share:
         seen = [*values, *(each["mean"] for each in lines)]
-        share = _fitting(min(seen), max(seen), share)
+        share = _fit_axis(min(seen), max(seen), share)
         title += f"; axis from {share[0]:g}" if share[0] else ""
     spread = share is None and min(values) > 0 and max(values) / min(values) >= _DECADES
     floor = min(values) / 2 if spread else -float("inf")
@@ -219,7 +225,7 @@ def _chart(
     )
     xs = [point["x"] for point in points]
     wide = min(xs) > 0 and max(xs) / min(xs) >= 10
-    x = quantitative(
+    x = build_quantitative(
         "x",
         title="ε charged" if axis == _PREFERRED else axis,
         axis={"tickCount": 6, "format": "~g"},
@@ -227,35 +233,39 @@ def _chart(
     )
     legend = {"orient": "bottom", "columns": 2, "columnPadding": 28}
     colours = {"domain": series, "range": [_COLOURS[i % 8] for i in range(len(series))]}
-    color = nominal(
+    color = build_nominal(
         "series",
         title=None,
         sort=series,
         scale=colours,
         legend={**legend, "labelLimit": 400, "symbolOpacity": 1},
     )
-    shape = nominal("series", sort=series, scale={"domain": series}, legend=None)
+    shape = build_nominal("series", sort=series, scale={"domain": series}, legend=None)
     ticks = {"axis": {"tickCount": 5, "format": "~g"}} if spread else {}
-    y = quantitative("mean", title=f"{title} (simulation)", scale=y_scale, **ticks)
-    spans = {"y": quantitative("low", scale=y_scale), "y2": until("high")}
+    y = build_quantitative("mean", title=f"{title} (simulation)", scale=y_scale, **ticks)
+    spans = {"y": build_quantitative("low", scale=y_scale), "y2": build_bar_end("high")}
 
     def panel(shown: str) -> Spec:
         here = [each for each in drawn if each["panel"] == shown]
         at = {"x": x, "y": y, "color": color}
         layers = [
-            layer(here, "rule", {"x": x, **spans, "color": color}),
-            layer(here, "line", at),
-            layer(here, "point", {**at, "shape": shape}, filled=True, size=45),
+            build_layer(here, "rule", {"x": x, **spans, "color": color}),
+            build_layer(here, "line", at),
+            build_layer(here, "point", {**at, "shape": shape}, filled=True, size=45),
         ]
         width, height = (_PANEL_WIDTH, _PANEL_HEIGHT) if len(panels) > 1 else (_WIDTH, _HEIGHT)
-        level = {"y": quantitative("mean", scale=y_scale)}
+        level = {"y": build_quantitative("mean", scale=y_scale)}
         for count, each in enumerate(each for each in lines if each["panel"] == shown):
             # Two that are close to each other have their names at either end.
             end = {"align": "right", "dx": -4} if count % 2 else {"align": "left", "dx": 4}
-            text = {**level, "x": {"value": width if count % 2 else 0}, "text": nominal("series")}
+            text = {
+                **level,
+                "x": {"value": width if count % 2 else 0},
+                "text": build_nominal("series"),
+            }
             layers += [
-                layer([each], "rule", level, strokeDash=(6, 4), color=_GREY),
-                layer([each], "text", text, dy=-5, color=_GREY, **end),
+                build_layer([each], "rule", level, strokeDash=(6, 4), color=_GREY),
+                build_layer([each], "text", text, dy=-5, color=_GREY, **end),
             ]
         return {"layer": layers, "width": width, "height": height, "title": shown}
 

@@ -11,18 +11,25 @@ from typing import Any
 
 from markupsafe import Markup
 
-from parley.privacy.accounting.rounding import shown_up
+from parley.privacy.accounting.rounding import format_rounded_up
 from parley.privacy.accounting.threat_model import Adversary
 from parley.report.components import write_page as write_template
 from parley.server.jobs.job_file import load_job
 from parley.server.records import guarantee_text
-from parley.server.records.evaluation import Judgement
-from parley.server.records.number_format import epsilon_text, number
+from parley.server.records.evaluation import ClassifierMetrics
+from parley.server.records.number_format import format_epsilon, format_number
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.run_reader import read_run
 from parley.server.records.run_summary import RunSummary
-from parley.sweep.sweep_figures import Figure
-from parley.sweep.sweep_results import FIGURES, HALF, Row, assumed_in, charged_together, summarised
+from parley.sweep.sweep_figures import SweepFigure
+from parley.sweep.sweep_results import (
+    FIGURES,
+    HALF_WIDTH,
+    Row,
+    compute_total_charge,
+    format_assumptions,
+    summarise_rows,
+)
 
 _NOT_COMPARED = {"run.out"}
 
@@ -31,7 +38,7 @@ Table = list[tuple[str, list[str]]]
 """Rows: a name, and its value for each run."""
 
 
-def compared(folders: Sequence[Path]) -> tuple[Table, Table]:
+def compare_runs(folders: Sequence[Path]) -> tuple[Table, Table]:
     """The keys in which the runs' jobs differ, and what each run came to.
 
     RunFolderError, JobError: not two runs or more, or one is no run's folder.
@@ -39,88 +46,95 @@ def compared(folders: Sequence[Path]) -> tuple[Table, Table]:
     if len(folders) < 2:
         raise RunFolderError(f"Expected at least two runs to compare, got {len(folders)}.")
     runs = [read_run(folder) for folder in folders]
-    jobs = [_flat(folder) for folder in folders]
+    jobs = [_load_flat_job(folder) for folder in folders]
     settings = [
-        (key, [_value(job[key]) for job in jobs])
+        (key, [_format_value(job[key]) for job in jobs])
         for key in jobs[0]
         if key not in _NOT_COMPARED and len({repr(job[key]) for job in jobs}) > 1
     ]
-    told = [_told(run.summary) for run in runs]
+    told = [_format_outcome(run.summary) for run in runs]
     return settings, [(name, [each[name] for each in told]) for name in told[0]]
 
 
-def names_of(folders: Sequence[Path]) -> list[str]:
+def list_run_names(folders: Sequence[Path]) -> list[str]:
     """The folders' own names, or their paths where two are called alike."""
     names = [folder.resolve().name for folder in folders]
     return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 
 
-def differing(settings: Table) -> str:
+def format_difference_count(settings: Table) -> str:
     """How many settings differ, as a heading."""
     if not settings:
         return "No setting differs"
     return f"{len(settings)} settings differ" if len(settings) > 1 else "One setting differs"
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _told(of: RunSummary) -> dict[str, str]:
-    found = of.judgement
+def _format_outcome(summary: RunSummary) -> dict[str, str]:
+    found = summary.judgement
     return {
-        f"spent, {guarantee_text.FIXED}": "; ".join(map(guarantee_text.stated, of.guarantees)),
-        "against": guarantee_text.against(of.primary),
-        "assuming": guarantee_text.assumed(of.primary) or "–",
-        "noise": _noise(of),
-        "accuracy (R² of ridge) *": number(of.accuracy, 4),
-        "non-private accuracy *": number(of.baseline_accuracy, 4),
-        "AUC *": number(found.auc, 4) if isinstance(found, Judgement) else "–",
-        "training loss *": number(of.loss, 4),
-        "excess loss *": number(of.excess_loss, 4),
-        "rounds": f"{of.rounds_done} of {of.rounds}, {of.status}",
-        "seconds": number(of.seconds, 2),
+        f"spent, {guarantee_text.FIXED_RELEASES_NOTE}": "; ".join(
+            map(guarantee_text.format_guarantee, summary.guarantees)
+        ),
+        "against": guarantee_text.format_adversaries(summary.primary),
+        "assuming": guarantee_text.format_assumptions(summary.primary) or "–",
+        "noise": _format_noise(summary),
+        "accuracy (R² of ridge) *": format_number(summary.accuracy, 4),
+        "non-private accuracy *": format_number(summary.baseline_accuracy, 4),
+        "AUC *": format_number(found.auc, 4) if isinstance(found, ClassifierMetrics) else "–",
+        "training loss *": format_number(summary.loss, 4),
+        "excess loss *": format_number(summary.excess_loss, 4),
+        "rounds": f"{summary.rounds_done} of {summary.rounds}, {summary.status}",
+        "seconds": format_number(summary.seconds, 2),
     }
 
 
-def _flat(folder: Path) -> dict[str, Any]:
-    values = load_job(folder / "job.toml").values()
+def _load_flat_job(folder: Path) -> dict[str, Any]:
+    values = load_job(folder / "job.toml").to_values()
     return {f"{section}.{key}": v for section, keys in values.items() for key, v in keys.items()}
 
 
-def _noise(summary: RunSummary) -> str:
+def _format_noise(summary: RunSummary) -> str:
     noise = summary.primary.noise
     seeded = ", seeded: it protects nobody" if noise.seeded else ""
     scale = "" if noise.scale is None else f" {noise.scale:.4g}"
     return f"{noise.law}{scale}{seeded}"
 
 
-_MOST_ERRORS = 20
+_MAX_ERRORS = 20
 
 
-def cost_text(rows: Sequence[Row]) -> str:
+def format_total_cost(rows: Sequence[Row]) -> str:
     """What all runs would cost on real records, in a sentence."""
     good = [row for row in rows if row["status"] != "failed"]
     if not good:
         return "No run ended."
-    epsilon, delta, by = charged_together(rows)
+    epsilon, delta, by = compute_total_charge(rows)
     scopes = sorted({f"{row['unit']}, {row['neighbouring']}" for row in good})
     against = sorted({Adversary(row["adversary"]).words for row in good})
-    assumed = assumed_in(good)
+    assumed = format_assumptions(good)
     assuming = f"; assuming: {assumed}" if assumed else ""
     return (
-        f"On real records all of them together would cost at most ε = {epsilon_text(epsilon)} at "
-        f"δ = {shown_up(delta, 3)} (unit and relation: {'; '.join(scopes)}; against "
-        f"{'; '.join(against)}; {by} account, {guarantee_text.FIXED}"
+        f"On real records all of them together would cost at most ε = {format_epsilon(epsilon)} at "
+        f"δ = {format_rounded_up(delta, 3)} (unit and relation: {'; '.join(scopes)}; against "
+        f"{'; '.join(against)}; {by} account, {guarantee_text.FIXED_RELEASES_NOTE}"
         f"{assuming}). Their noise is seeded: it protects nobody."
     )
 
 
 def write_page(
-    rows: Sequence[Row], axes: Sequence[str], figures: Sequence[Figure], folder: Path, *, title: str
+    rows: Sequence[Row],
+    axes: Sequence[str],
+    figures: Sequence[SweepFigure],
+    folder: Path,
+    *,
+    title: str,
 ) -> Path:
     """Writes a sweep's figures and table, and returns the page's path."""
-    cells = summarised(rows, axes)
+    cells = summarise_rows(rows, axes)
     columns = [name for name in FIGURES if any(cell[name] is not None for cell in cells)]
     errors = [str(row["error"]) for row in rows if row["status"] == "failed"]
     return write_template(
@@ -130,7 +144,7 @@ def write_page(
         title=title,
         runs=len(rows),
         failed=len(errors),
-        cost=cost_text(rows),
+        cost=format_total_cost(rows),
         # Drawn by vl-convert, which escapes what it is given.
         figures=[
             {"title": figure.title, "svg": Markup(figure.svg), "failed": figure.failed}  # noqa: S704
@@ -141,18 +155,20 @@ def write_page(
         rows=[
             {
                 "axes": list(cell["values"].values()),
-                "epsilon": "–" if cell["epsilon"] is None else epsilon_text(cell["epsilon"]),
-                "delta": "–" if cell["delta"] is None else shown_up(cell["delta"], 3),
-                "figures": [_shown(cell[name], cell[HALF.format(name)]) for name in columns],
+                "epsilon": "–" if cell["epsilon"] is None else format_epsilon(cell["epsilon"]),
+                "delta": "–" if cell["delta"] is None else format_rounded_up(cell["delta"], 3),
+                "figures": [
+                    _format_mean(cell[name], cell[HALF_WIDTH.format(name)]) for name in columns
+                ],
                 **{name: cell[name] for name in ("runs", "failed", "status", "assumptions")},
             }
             for cell in cells
         ],
-        errors=list(dict.fromkeys(errors))[:_MOST_ERRORS],
+        errors=list(dict.fromkeys(errors))[:_MAX_ERRORS],
     )
 
 
-def _shown(mean: float | None, half: float | None) -> str:
+def _format_mean(mean: float | None, half: float | None) -> str:
     if mean is None:
         return "–"
     return f"{mean:.4g}" + ("" if half is None else f" ± {half:.2g}")
@@ -160,12 +176,12 @@ def _shown(mean: float | None, half: float | None) -> str:
 
 def write_comparison(runs: Sequence[Path], target: Path) -> Path:
     """Writes a page with the runs side by side, as `compared` has them, and returns its path."""
-    settings, results = compared(runs)
-    tables = [(differing(settings), settings), ("What each came to", results)]
+    settings, results = compare_runs(runs)
+    tables = [(format_difference_count(settings), settings), ("What each came to", results)]
     return write_template(
         target,
         "compare.html.j2",
         package="parley.sweep",
-        names=names_of(runs),
+        names=list_run_names(runs),
         tables=tables,
     )

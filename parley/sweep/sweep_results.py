@@ -19,7 +19,7 @@ import polars as pl
 from scipy.stats import t
 
 from parley.privacy.accounting.composition import Composition
-from parley.safe_io.csv_writing import without_formulas
+from parley.safe_io.csv_writing import escape_formulas
 
 FIGURES = (
     "excess_loss",
@@ -36,28 +36,28 @@ FIGURES = (
 )
 """Figures of which means are shown, all of simulations."""
 
-HALF = "{} ±95 %"
+HALF_WIDTH = "{} ±95 %"
 """The name of a figure's half-width."""
 
 Row = dict[str, Any]
 """A run: values of the axes, and figures by name. Or a cell, whose axes are its `values`."""
 
 
-def summarised(rows: Sequence[Row], axes: Sequence[str]) -> list[Row]:
+def summarise_rows(rows: Sequence[Row], axes: Sequence[str]) -> list[Row]:
     """The rows by cell, in their order: the largest price, means and half-widths, and how many.
 
     >>> row = {"privacy.epsilon": 1, "status": "complete", "epsilon": 1.0, "delta": 0.0}
-    >>> (cell,) = summarised([row | {"loss": x} for x in (1.0, 2.0, 3.0)], ["privacy.epsilon"])
+    >>> (cell,) = summarise_rows([row | {"loss": x} for x in (1.0, 2.0, 3.0)], ["privacy.epsilon"])
     >>> cell["loss"], round(cell["loss ±95 %"], 4), cell["runs"]
     (2.0, 2.4841, 3)
     """
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(repr([row.get(axis) for axis in axes]), []).append(row)
-    return [_cell(own, axes) for own in groups.values()]
+    return [_summarise_cell(own, axes) for own in groups.values()]
 
 
-def _cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
+def _summarise_cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
     good = [row for row in rows if row["status"] != "failed"]
     found = {row["status"] for row in good}
     charged = [row["epsilon"] for row in good if row.get("epsilon") is not None]
@@ -65,7 +65,7 @@ def _cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
         "values": {axis: rows[0].get(axis) for axis in axes},
         "epsilon": max(charged, default=None),
         "delta": max((row["delta"] for row in good), default=None),
-        "assumptions": assumed_in(good),
+        "assumptions": format_assumptions(good),
     }
     runs = 0
     for name in FIGURES:
@@ -73,7 +73,7 @@ def _cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
         count = len(values)
         cell[name] = float(values.mean()) if count else None
         spread = float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else None
-        cell[HALF.format(name)] = (
+        cell[HALF_WIDTH.format(name)] = (
             None if spread is None else float(t.ppf(0.975, count - 1)) * spread
         )
         runs = max(runs, count)
@@ -82,12 +82,12 @@ def _cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
     return cell | {"runs": runs, "failed": len(rows) - len(good), "status": status}
 
 
-def assumed_in(rows: Sequence[Row]) -> str:
+def format_assumptions(rows: Sequence[Row]) -> str:
     """What the ε of any of the runs rests on beyond its proof; an empty text is nothing."""
     return "; ".join(dict.fromkeys(each for row in rows for each in row.get("assumptions", ())))
 
 
-def charged_together(rows: Sequence[Row]) -> tuple[float, float, str]:
+def compute_total_charge(rows: Sequence[Row]) -> tuple[float, float, str]:
     """What all runs would cost on the same real records, at most: ε, δ, and by which account.
 
     δ is Σδ. ε is the lower of Σε (basic composition) and what all of their releases together come
@@ -100,26 +100,28 @@ def charged_together(rows: Sequence[Row]) -> tuple[float, float, str]:
     basic = math.fsum(math.inf if row["epsilon"] is None else row["epsilon"] for row in good)
     if not good or not all(row.get("spent") for row in good):
         return basic, delta, "basic composition"
-    together = Composition.empty()
+    together = Composition.create_empty()
     for row in good:
         spent = Composition.from_json(row["spent"])
         for event, count in spent.counts.items():
             together = together.add(event, count)
-        together = replace(together, slack=together.slack + spent.slack)
-    conversion, epsilon = together.epsilon(min(delta, 1.0 - 1e-9))
+        together = replace(
+            together, sampler_distance=together.sampler_distance + spent.sampler_distance
+        )
+    conversion, epsilon = together.compute_lowest_epsilon(min(delta, 1.0 - 1e-9))
     return (epsilon, delta, conversion) if epsilon < basic else (basic, delta, "basic composition")
 
 
 def write_results(rows: Sequence[Row], axes: Sequence[str], folder: Path) -> None:
     """Writes `results.parquet` (a row a run) and `summary.csv` (a row a cell)."""
     plain = [{name: value for name, value in row.items() if name != "spent"} for row in rows]
-    plain = [row | {"assumptions": assumed_in([row])} for row in plain]
-    _frame(plain).write_parquet(folder / "results.parquet")
-    cells = [cell.pop("values") | cell for cell in summarised(rows, axes)]
-    without_formulas(_frame(cells)).write_csv(folder / "summary.csv")
+    plain = [row | {"assumptions": format_assumptions([row])} for row in plain]
+    _build_frame(plain).write_parquet(folder / "results.parquet")
+    cells = [cell.pop("values") | cell for cell in summarise_rows(rows, axes)]
+    escape_formulas(_build_frame(cells)).write_csv(folder / "summary.csv")
 
 
-def _frame(rows: Sequence[Row]) -> pl.DataFrame:
+def _build_frame(rows: Sequence[Row]) -> pl.DataFrame:
     """Plain columns: one of several kinds of values, or of lists, becomes text."""
     columns = {}
     for name in dict.fromkeys(name for row in rows for name in row):
@@ -134,7 +136,7 @@ def _frame(rows: Sequence[Row]) -> pl.DataFrame:
     return pl.DataFrame(columns, infer_schema_length=None)
 
 
-def as_number(value: Any) -> float | None:
+def to_number(value: Any) -> float | None:
     """A value of an axis as a number, None where it is none."""
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     return float(value) if number else None

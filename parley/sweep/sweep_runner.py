@@ -20,19 +20,19 @@ from pathlib import Path
 
 from parley.client.data.raw_table import DataError
 from parley.client.data.schema import SchemaError
-from parley.safe_io.plurals import noun
+from parley.safe_io.plurals import format_noun
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.run_result import framed
-from parley.simulations.data.experiment import prepared_data
+from parley.server.records.run_result import build_report_frame
+from parley.simulations.data.experiment import prepare_data
 from parley.simulations.data.partitions import PartitionError
-from parley.simulations.data.prepared_data import data_key
-from parley.simulations.data.row_cache import keep_at, shared_place
-from parley.sweep.cell_worker import Task, begin_process, read_row, run_cell
-from parley.sweep.sweep_cells import MOST_CELLS, Cell, Sweep, load_sweep
-from parley.sweep.sweep_figures import draw
-from parley.sweep.sweep_page import cost_text, write_page
-from parley.sweep.sweep_results import Row, summarised, write_results
+from parley.simulations.data.prepared_data import compute_data_key
+from parley.simulations.data.row_cache import cache_rows_at, find_shared_path
+from parley.sweep.cell_worker import CellTask, begin_process, read_row, run_cell
+from parley.sweep.sweep_cells import MAX_CELLS, Sweep, SweepCell, load_sweep
+from parley.sweep.sweep_figures import draw_figures
+from parley.sweep.sweep_page import format_total_cost, write_page
+from parley.sweep.sweep_results import Row, summarise_rows, write_results
 
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 
@@ -42,7 +42,7 @@ class SweepStopped(RuntimeError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class SweepProgress:
     """How far a sweep is, in cells: of the done ones some were `kept` from before, some failed.
 
     `row` is of the cell that ended last; None before the first.
@@ -60,7 +60,7 @@ def run_cells(
     folder: Path,
     *,
     workers: int,
-    observe: Callable[[Progress], None] = lambda progress: None,
+    observe: Callable[[SweepProgress], None] = lambda progress: None,
 ) -> list[Row]:
     """Runs what is not done yet, and gives the rows of all cells in their order.
 
@@ -71,83 +71,85 @@ def run_cells(
     if workers < 1:
         raise JobError(f"Expected at least one worker, got {workers}.")
     for cell in sweep.cells:
-        if cell.job is not None and (not cell.job.run.here or cell.job.privacy.ledger):
+        if cell.job is not None and (not cell.job.run.is_one_process or cell.job.privacy.ledger):
             raise JobError(
                 "Expected run.engine = 'fast' and no privacy.ledger in a sweep: its cells are "
                 "simulations, and each has its own ledger."
             )
     # Two positions of the grid may be one run: a method whose own settings win over the grid's.
     cells = {cell.name: cell for cell in sweep.cells}
-    places = _places(cells.values(), folder)
+    places = _locate_prepared_data(cells.values(), folder)
     rows: dict[str, Row] = {}
     for name, cell in cells.items():
         if cell.job is None:
-            rows[name] = _refused(cell, cell.error)
+            rows[name] = _build_failed_row(cell, cell.error)
         elif known := read_row(folder / "cells" / name, name=name, data=places[name].name):
             rows[name] = known
     kept = sum(row["status"] != "failed" for row in rows.values())
 
     def tell(row: Row | None) -> None:
         failed = sum(each["status"] == "failed" for each in rows.values())
-        observe(Progress(done=len(rows), total=len(cells), kept=kept, failed=failed, row=row))
+        observe(SweepProgress(done=len(rows), total=len(cells), kept=kept, failed=failed, row=row))
 
     tell(None)
     left = [cell for name, cell in cells.items() if name not in rows]
     aggregated = "aggregated" in sweep.non_private
-    for name, row in _ran(_tasks(left, folder, rows, places, aggregated=aggregated), workers):
+    for name, row in _run_tasks(
+        _prepare_tasks(left, folder, rows, places, aggregated=aggregated), workers
+    ):
         rows[name] = row
         tell(row)
     return [{**rows[cell.name], **cell.values} for cell in sweep.cells]
 
 
-def _places(cells: Iterable[Cell], folder: Path) -> dict[str, Path]:
+def _locate_prepared_data(cells: Iterable[SweepCell], folder: Path) -> dict[str, Path]:
     """Where the prepared data of every cell are: in `run.prepared`, if the job names it."""
     known, places = dict[tuple[str, str], Path](), {}
     for cell in cells:
         if (job := cell.job) is not None:
-            key = data_key(job), job.run.prepared
+            key = compute_data_key(job), job.run.prepared
             if key not in known:  # the shared place is a digest of whole files
-                known[key] = _place(job, folder)
+                known[key] = _get_data_folder(job, folder)
             places[cell.name] = known[key]
     return places
 
 
-def _place(job: Job, folder: Path) -> Path:
-    own = hashlib.sha256(data_key(job).encode()).hexdigest()[:24]
-    return shared_place(job) or folder / "data" / own
+def _get_data_folder(job: Job, folder: Path) -> Path:
+    own = hashlib.sha256(compute_data_key(job).encode()).hexdigest()[:24]
+    return find_shared_path(job) or folder / "data" / own
 
 
-def _row(cell: Cell) -> Row:
+def _build_row(cell: SweepCell) -> Row:
     return {**cell.values, "repetition": cell.repetition, "cell": cell.name}
 
 
-def _refused(cell: Cell, error: str) -> Row:
-    return _row(cell) | {"status": "failed", "error": error}
+def _build_failed_row(cell: SweepCell, error: str) -> Row:
+    return _build_row(cell) | {"status": "failed", "error": error}
 
 
-def _tasks(
-    cells: list[Cell],
+def _prepare_tasks(
+    cells: list[SweepCell],
     folder: Path,
     rows: dict[str, Row],
-    places: Mapping[str, Path],
+    data_folders: Mapping[str, Path],
     *,
     aggregated: bool,
-) -> Iterator[Task]:
+) -> Iterator[CellTask]:
     """The tasks of the cells, their data prepared; a cell without data fails into `rows`."""
     faults: dict[Path, str] = {}
     able = [(cell.job, cell) for cell in cells if cell.job is not None]
     # One data set after the other, so that a process seldom maps another; a repetition of all
     # cells before the next one, so that what is there after a stop is balanced.
-    for job, cell in sorted(able, key=lambda each: (data_key(each[0]), each[1].repetition)):
-        place = places[cell.name]
+    for job, cell in sorted(able, key=lambda each: (compute_data_key(each[0]), each[1].repetition)):
+        place = data_folders[cell.name]
         if place not in faults:
             faults[place] = _prepare(job, place, folder)
         if faults[place]:
-            rows[cell.name] = _refused(cell, faults[place])
+            rows[cell.name] = _build_failed_row(cell, faults[place])
             continue
-        yield Task(
+        yield CellTask(
             name=cell.name,
-            row=_row(cell),
+            row=_build_row(cell),
             job=job,
             folder=folder / "cells" / cell.name,
             prepared=place,
@@ -155,30 +157,34 @@ def _tasks(
         )
 
 
-def _prepare(job: Job, place: Path, folder: Path) -> str:
+def _prepare(job: Job, data_folder: Path, folder: Path) -> str:
     """Why a job's data can't be prepared; empty where they are."""
     try:
-        keep_at(place, lambda: prepared_data(job), lambda: _place(job, folder) == place)
+        cache_rows_at(
+            data_folder,
+            lambda: prepare_data(job),
+            lambda: _get_data_folder(job, folder) == data_folder,
+        )
     except (JobError, DataError, SchemaError, PartitionError) as error:
         return str(error)
     return ""
 
 
-def _ran(tasks: Iterator[Task], workers: int) -> Iterator[tuple[str, Row]]:
+def _run_tasks(tasks: Iterator[CellTask], workers: int) -> Iterator[tuple[str, Row]]:
     """Every task's name and row, as they end."""
     others = set(multiprocessing.active_children())
-    with _one_thread_each():
+    with _limit_threads():
         pool = ProcessPoolExecutor(
             workers, mp_context=multiprocessing.get_context("spawn"), initializer=begin_process
         )
-        waiting: dict[Future[Row], Task] = {}
+        waiting: dict[Future[Row], CellTask] = {}
         try:
             for task in tasks:
                 waiting[pool.submit(run_cell, task)] = task
                 if len(waiting) >= 2 * workers:
-                    yield from _ended(waiting)
+                    yield from _collect_ended(waiting)
             while waiting:
-                yield from _ended(waiting)
+                yield from _collect_ended(waiting)
         except BrokenProcessPool as error:
             raise SweepStopped(
                 "A process of the sweep was ended from outside, perhaps for want of memory: the "
@@ -193,7 +199,7 @@ def _ran(tasks: Iterator[Task], workers: int) -> Iterator[tuple[str, Row]]:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ended(waiting: dict[Future[Row], Task]) -> Iterator[tuple[str, Row]]:
+def _collect_ended(waiting: dict[Future[Row], CellTask]) -> Iterator[tuple[str, Row]]:
     done, _ = wait(waiting, return_when=FIRST_COMPLETED)
     for future in done:
         task = waiting.pop(future)
@@ -201,7 +207,7 @@ def _ended(waiting: dict[Future[Row], Task]) -> Iterator[tuple[str, Row]]:
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
+def _limit_threads() -> Iterator[None]:
     """Processes that are begun in here compute with one thread each."""
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
@@ -231,12 +237,15 @@ class SweepResult:
     def _repr_html_(self) -> str:
         """What a notebook shows: how many runs, what they would cost, and the page."""
         failed = (
-            f", {len(self.errors)} {noun(len(self.errors), 'kind')} of error" if self.errors else ""
+            f", {len(self.errors)} {format_noun(len(self.errors), 'kind')} of error"
+            if self.errors
+            else ""
         )
         text = (
-            f"{len(self.rows)} {noun(len(self.rows), 'run')}{failed}, simulation only. {self.cost}"
+            f"{len(self.rows)} {format_noun(len(self.rows), 'run')}{failed}, simulation only. "
+            f"{self.cost}"
         )
-        return f"<p>{escape(text)}</p>{framed(self.page, 'Figures and table')}"
+        return f"<p>{escape(text)}</p>{build_report_frame(self.page, 'Figures and table')}"
 
 
 def run_sweep(
@@ -245,8 +254,8 @@ def run_sweep(
     out: str | Path | None = None,
     overrides: Sequence[str] = (),
     workers: int | None = None,
-    most: int | None = MOST_CELLS,
-    observe: Callable[[Progress], None] = lambda progress: None,
+    most: int | None = MAX_CELLS,
+    observe: Callable[[SweepProgress], None] = lambda progress: None,
 ) -> SweepResult:
     """Runs the cells of a sweep file that are not done yet, and writes results, figures and page.
 
@@ -262,14 +271,18 @@ def run_sweep(
         OSError: the folder can't be written.
     """
     path = Path(file)
-    sweep = load_sweep(path, overrides=overrides, most=most)
+    sweep = load_sweep(path, overrides=overrides, max_cells=most)
     folder = Path(out) if out is not None else Path("sweeps") / path.stem
     folder.mkdir(parents=True, exist_ok=True)
     cores = len(os.sched_getaffinity(0))
     rows = run_cells(sweep, folder, workers=workers or cores, observe=observe)
     write_results(rows, sweep.axes, folder)
-    figures = draw(summarised(rows, sweep.axes), folder / "figures", non_private=sweep.non_private)
+    figures = draw_figures(
+        summarise_rows(rows, sweep.axes), folder / "figures", non_private=sweep.non_private
+    )
     page = write_page(rows, sweep.axes, figures, folder, title=path.stem)
     failed = [str(row["error"]) for row in rows if row["status"] == "failed"]
     errors = tuple(dict.fromkeys(failed))
-    return SweepResult(folder=folder, page=page, rows=rows, cost=cost_text(rows), errors=errors)
+    return SweepResult(
+        folder=folder, page=page, rows=rows, cost=format_total_cost(rows), errors=errors
+    )

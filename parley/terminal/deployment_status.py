@@ -11,14 +11,14 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from parley.terminal.terminal_screen import Screen, guard_redirected, plain_table
+from parley.terminal.terminal_screen import Screen, build_plain_table, guard_redirected
 
 _EVERY_S = 1.0
 _RUNS_SHOWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunStanding:
+class RunStatus:
     """Where a run stands.
 
     Attributes:
@@ -27,55 +27,59 @@ class RunStanding:
 
     name: str
     state: str
-    board: Mapping[str, Any] = field(default_factory=dict)
+    party_states: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class DeploymentStatus:
     """Where a deployment stands."""
 
     address: str
-    spoken: str
+    deployment_id: str
     parties: Mapping[str, bool]
-    runs: tuple[RunStanding, ...]
-    twice: tuple[str, ...] = ()
+    runs: tuple[RunStatus, ...]
+    duplicates: tuple[str, ...] = ()
 
-    def lines(self) -> Iterator[str]:
+    def format_lines(self) -> Iterator[str]:
         """All of it as text."""
-        yield f"Deployment at {self.address}, id {self.spoken}"
+        yield f"Deployment at {self.address}, id {self.deployment_id}"
         for name in self.parties:
-            yield f"  {name}: {self._connection(name)}"
+            yield f"  {name}: {self._format_connection(name)}"
         for run in self.runs:
-            yield f"{run.name}: {run.state}{_board(run.board)}"
+            yield f"{run.name}: {run.state}{_format_party_states(run.party_states)}"
             for note in run.notes:
                 yield f"  {note}"
 
-    def _connection(self, name: str) -> str:
+    def _format_connection(self, name: str) -> str:
         state = "online" if self.parties[name] else "offline"
-        return f"{state}, attends twice (was its key copied?)" if name in self.twice else state
+        return f"{state}, attends twice (was its key copied?)" if name in self.duplicates else state
 
-    def table(self) -> Group:
+    def build_table(self) -> Group:
         """The parties, with what they do in the run that goes on, and the last runs."""
-        board = next((run.board for run in reversed(self.runs) if run.board), {})
+        board = next((run.party_states for run in reversed(self.runs) if run.party_states), {})
         doing = {party["name"]: party for party in board.get("parties", [])}
-        parties = plain_table("party", "connection", "in the run", "reason")
+        parties = build_plain_table("party", "connection", "in the run", "reason")
         for name, online in self.parties.items():
             own = doing.get(name, {})
             parties.add_row(
                 Text(name),
-                Text(self._connection(name), style="green" if online else "red"),
+                Text(self._format_connection(name), style="green" if online else "red"),
                 Text(own.get("state", "")),
                 Text(own.get("reason", "")),
             )
-        runs = plain_table("run", "state", "round", "stage")
+        runs = build_plain_table("run", "state", "round", "stage")
         for run in self.runs[-_RUNS_SHOWN:]:
-            number = str(run.board.get("round", ""))
-            runs.add_row(Text(run.name), Text(run.state), number, Text(run.board.get("stage", "")))
+            number = str(run.party_states.get("round", ""))
+            runs.add_row(
+                Text(run.name), Text(run.state), number, Text(run.party_states.get("stage", ""))
+            )
         return Group(Text(f"Deployment at {self.address}"), parties, runs)
 
 
-def watch(look: Callable[[], Standing], *, lost: type[Exception]) -> NoReturn:
+def watch_status(
+    fetch_status: Callable[[], DeploymentStatus], *, connection_error: type[Exception]
+) -> NoReturn:
     """Shows how a deployment stands, over and over, until it is interrupted.
 
     On a terminal a table that is drawn again; elsewhere the lines, whenever they are others.
@@ -85,23 +89,25 @@ def watch(look: Callable[[], Standing], *, lost: type[Exception]) -> NoReturn:
     """
     console = Screen()
     if not console.is_terminal:
-        _print_changes(look, lost)
+        _print_changes(fetch_status, connection_error)
     with Live(console=console, auto_refresh=False, screen=False) as live:
         guard_redirected()
         while True:
             try:
-                live.update(look().table(), refresh=True)
-            except lost as error:
+                live.update(fetch_status().build_table(), refresh=True)
+            except connection_error as error:
                 live.update(Text(str(error), style="yellow"), refresh=True)
             time.sleep(_EVERY_S)
 
 
-def _print_changes(look: Callable[[], Standing], lost: type[Exception]) -> NoReturn:
+def _print_changes(
+    fetch_status: Callable[[], DeploymentStatus], connection_error: type[Exception]
+) -> NoReturn:
     shown = ""
     while True:
         try:
-            said = "\n".join(look().lines())
-        except lost as error:
+            said = "\n".join(fetch_status().format_lines())
+        except connection_error as error:
             said = str(error)
         if said != shown:
             print(said, flush=True)
@@ -109,11 +115,11 @@ def _print_changes(look: Callable[[], Standing], lost: type[Exception]) -> NoRet
         time.sleep(_EVERY_S)
 
 
-def _board(board: Mapping[str, Any]) -> str:
-    if not board:
+def _format_party_states(party_states: Mapping[str, Any]) -> str:
+    if not party_states:
         return ""
     states = ", ".join(
         f"{party['name']} {party['state']}" + (f" ({party['reason']})" if party["reason"] else "")
-        for party in board["parties"]
+        for party in party_states["parties"]
     )
-    return f", round {board['round']}, {board['stage']}: {states}"
+    return f", round {party_states['round']}, {party_states['stage']}: {states}"

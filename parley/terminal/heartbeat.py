@@ -7,9 +7,9 @@ a party that is missing comes after 5 s.
     >>> beats = Heartbeat(print, clock=lambda: moment[0])
     >>> beats.note("reading")
     >>> moment[0] = 29.0
-    >>> beats.beat()
+    >>> beats.emit_if_due()
     >>> moment[0] = 31.0
-    >>> beats.beat()
+    >>> beats.emit_if_due()
     reading (31 s)
 """
 
@@ -48,7 +48,7 @@ class Heartbeat:
                 self._told, self._since = "", self._clock()
             self._stage, self._figures, self._waiting = stage, figures, waiting
 
-    def beat(self) -> None:
+    def emit_if_due(self) -> None:
         """Say a line if one is due."""
         with self._lock:
             now = self._clock()
@@ -57,21 +57,21 @@ class Heartbeat:
                 return
             self._said, self._told = now, self._waiting
             parts = [part for part in (self._stage, self._figures, self._waiting) if part]
-            line = f"{', '.join(parts)} ({_duration(now - self._began)})"
+            line = f"{', '.join(parts)} ({_format_duration(now - self._began)})"
         with suppress(OSError, ValueError):  # a pipe that nobody reads, a stream that was closed
             self._say(line)
 
     def start(self) -> None:
         """Beat in another thread until `stop`."""
-        threading.Thread(target=self._work, daemon=True).start()
+        threading.Thread(target=self._run_loop, daemon=True).start()
 
     def stop(self) -> None:
         """End the thread."""
         self._over.set()
 
-    def _work(self) -> None:
+    def _run_loop(self) -> None:
         while not self._over.wait(_LOOK_S):
-            self.beat()
+            self.emit_if_due()
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def say_working(command: str) -> Iterator[None]:
         beats.stop()
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"

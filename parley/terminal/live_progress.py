@@ -19,8 +19,8 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from parley.client.algorithms.registry import title_of
-from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.client.algorithms.registry import get_title
+from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.server.records import guarantee_text
 from parley.terminal.heartbeat import Heartbeat
 from parley.terminal.terminal_screen import Screen, guard_redirected
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from parley.server.jobs.job import Job
     from parley.server.records.round_line import RoundLine
 
-_FEW = 5
+_MAX_PARTIES_SHOWN = 5
 _LOST = {"declined", "dropped"}
-_AWAITED = {
+_WAITING_WORDS = {
     "offline": "waiting for ",
     "waiting for approval": "waiting for the approval of ",
 }
@@ -51,7 +51,7 @@ class RunDisplay:
         self._farewell = farewell
         self._console = Screen(stderr=True, quiet=quiet)
         self._beats = None
-        if not quiet and not _draws(self._console):
+        if not quiet and not _can_draw_bar(self._console):
             self._beats = Heartbeat(lambda line: self._console.print(line, soft_wrap=True))
         self._rounds = self._done = 0
         self._plain = ""
@@ -108,8 +108,8 @@ class RunDisplay:
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Shows what is about to happen."""
         self._folder = folder
-        own, title = plan.primary, title_of(job.algorithm.kind)
-        self._scopes = [guarantee_text.scope(of) for of in plan.guarantees]
+        own, title = plan.primary, get_title(job.algorithm.kind)
+        self._scopes = [guarantee_text.format_scope(of) for of in plan.guarantees]
         seeded = " · seeded noise (simulation only, protects nobody)" if plan.seeded else ""
         self._console.print(
             f"{plan.parties} {'party' if plan.parties == 1 else 'parties'} · {title} · "
@@ -119,14 +119,15 @@ class RunDisplay:
         for of, asked in zip(plan.guarantees, job.budgets, strict=True):
             clip = "" if of is own else f" on updates clipped to {of.clip_norm:g}"
             self._console.print(
-                f"budget {guarantee_text.allowed(asked.epsilon, asked.delta)}, "
-                f"{guarantee_text.scope(of)} · "
+                f"budget {guarantee_text.format_allowed(asked.epsilon, asked.delta)}, "
+                f"{guarantee_text.format_scope(of)} · "
                 f"{of.mechanism.law} noise{clip}",
                 style="dim",
             )
         if own.delta > job.privacy.delta:
             self._console.print(
-                f"δ = {as_written(job.privacy.delta)} becomes δ = {shown_up(own.delta, 3)}: "
+                f"δ = {format_exact(job.privacy.delta)} becomes δ = "
+                f"{format_rounded_up(own.delta, 3)}: "
                 "the distance of the rounded l2-laplace sampler. laplace-l1 keeps δ = 0.",
                 style="yellow",
             )
@@ -155,17 +156,17 @@ class RunDisplay:
     def parties(self, board: dict[str, Any]) -> None:
         """Shows where the parties of real processes stand: each of a few, else how many."""
         parties = board["parties"]
-        if len(parties) <= _FEW:
-            shown = ", ".join(_standing(party) for party in parties)
+        if len(parties) <= _MAX_PARTIES_SHOWN:
+            shown = ", ".join(_format_party_status(party) for party in parties)
         else:
             counts = Counter(party["state"] for party in parties)
             shown = ", ".join(f"{count} {state}" for state, count in counts.items())
-        self.stage(board["stage"], figures=shown, waiting=awaited(parties))
+        self.stage(board["stage"], figures=shown, waiting=format_waiting(parties))
         for party in parties:
             if party["state"] in _LOST and (party["name"], board["round"]) not in self._announced:
                 self._announced.add((party["name"], board["round"]))
                 where = f"round {board['round']}" if board["round"] else "before the first round"
-                self._console.print(f"{_standing(party)}, {where}", style="yellow")
+                self._console.print(f"{_format_party_status(party)}, {where}", style="yellow")
 
     def round_done(self, line: RoundLine) -> None:
         """Moves the bar; loss and accuracy are marked as the simulation's."""
@@ -178,14 +179,14 @@ class RunDisplay:
         clipped = line.clipped_fraction
         share = "" if clipped is None else f"clipped {clipped:.2f} · "
         self._done = line.round
-        self._progress.mark = f"ε is what was spent so far, {guarantee_text.FIXED}"
+        self._progress.mark = f"ε is what was spent so far, {guarantee_text.FIXED_RELEASES_NOTE}"
         self._progress.update(self._task, completed=line.round)
-        self.stage("rounds", figures=f"{self._spent(line)} · {share}{self._figures}")
+        self.stage("rounds", figures=f"{self._format_spent(line)} · {share}{self._figures}")
 
-    def _spent(self, line: RoundLine) -> str:
+    def _format_spent(self, line: RoundLine) -> str:
         """What each guarantee came to so far."""
         return " · ".join(
-            f"{guarantee_text.points(of.epsilon_charged, of.delta)} ({scope})"
+            f"{guarantee_text.format_epsilon_delta(of.epsilon_charged, of.delta)} ({scope})"
             for of, scope in zip(line.guarantees, self._scopes, strict=True)
         )
 
@@ -214,27 +215,31 @@ class _RoundsColumn(MofNCompleteColumn):
         return super().render(task) if task.total is not None else Text("")
 
 
-def _draws(console: Screen) -> bool:
+def _can_draw_bar(console: Screen) -> bool:
     """Return whether a bar is seen: on a terminal that can move its cursor, whatever is forced."""
     return console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
 
 
-def awaited(parties: Sequence[Mapping[str, str]]) -> str:
+def format_waiting(parties: Sequence[Mapping[str, str]]) -> str:
     """Return whom a run waits for, as "waiting for west"; empty if for nobody.
 
-    >>> awaited([{"name": "west", "state": "offline"}, {"name": "east", "state": "online"}])
+    >>> format_waiting([{"name": "west", "state": "offline"}, {"name": "east", "state": "online"}])
     'waiting for west'
     """
     found = []
-    for state, words_before in _AWAITED.items():
+    for state, words_before in _WAITING_WORDS.items():
         names = [party["name"] for party in parties if party["state"] == state]
         if names:
-            more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-            found.append(f"{words_before}{', '.join(names[:_FEW])}{more}")
+            more = (
+                f" and {len(names) - _MAX_PARTIES_SHOWN} more"
+                if len(names) > _MAX_PARTIES_SHOWN
+                else ""
+            )
+            found.append(f"{words_before}{', '.join(names[:_MAX_PARTIES_SHOWN])}{more}")
     return "; ".join(found)
 
 
-def _standing(party: dict[str, str]) -> str:
+def _format_party_status(party: dict[str, str]) -> str:
     """A party's name and state; why, where it declined."""
     reason = f" ({party['reason']})" if party["reason"] else ""
     return f"{party['name']} {party['state']}{reason}"

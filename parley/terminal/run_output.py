@@ -12,36 +12,37 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from parley.privacy.accounting.rounding import shown_up
-from parley.safe_io.plurals import noun
-from parley.safe_io.printable_text import one_line
+from parley.privacy.accounting.rounding import format_rounded_up
+from parley.safe_io.plurals import format_noun
+from parley.safe_io.printable_text import to_one_line
 from parley.server.records import guarantee_text, result_text, summary_sections
-from parley.server.records.number_format import epsilon_text
-from parley.server.records.result_text import table_measured
-from parley.terminal.terminal_screen import Screen, plain_table
+from parley.server.records.number_format import format_epsilon
+from parley.server.records.result_text import list_table_metrics
+from parley.terminal.terminal_screen import Screen, build_plain_table
 
 if TYPE_CHECKING:
-    from parley.server.records.guarantee_facts import AfterRound
-    from parley.server.records.plan_parts import Alternative, Offer
-    from parley.server.records.plan_summary import Outlook
+    from parley.server.records.guarantee_facts import AccountAfterRound
+    from parley.server.records.plan_parts import NoiseAlternative, SizeAlternative
+    from parley.server.records.plan_summary import PlanSummary
 if TYPE_CHECKING:
-    from parley.server.records.run_result import Run
+    from parley.server.records.run_result import RunResult
     from parley.server.records.run_summary import RunSummary
 
 
-def print_outlook(outlook: Outlook) -> None:
+def print_plan_summary(outlook: PlanSummary) -> None:
     """A plan, as tables."""
     console = Screen()
     # Below this the tables' numbers would be cut; a narrow terminal wraps the lines instead.
     console.width = max(console.width, 88)
     title = outlook.algorithm_title or outlook.algorithm
     console.print(
-        f"{title}, {outlook.model}: m = {outlook.parties} {noun(outlook.parties, 'party')} of "
+        f"{title}, {outlook.model}: m = {outlook.parties} {format_noun(outlook.parties, 'party')} "
+        "of "
         f"at least n = {outlook.min_records} "
-        f"{noun(outlook.min_records, 'record')} ({outlook.min_records_from}), "
-        f"d = {outlook.dimension}, T = {outlook.rounds} {noun(outlook.rounds, 'round')}\n"
+        f"{format_noun(outlook.min_records, 'record')} ({outlook.min_records_from}), "
+        f"d = {outlook.dimension}, T = {outlook.rounds} {format_noun(outlook.rounds, 'round')}\n"
     )
-    console.print(section_table(outlook.sections()))
+    console.print(build_section_table(outlook.build_sections()))
     console.print()
     for title, offers in (
         ("Gaussian, by calibration", outlook.calibrations),
@@ -52,13 +53,15 @@ def print_outlook(outlook: Outlook) -> None:
     for of in outlook.guarantees:
         scope = f" (one {of.unit})" if len(outlook.guarantees) > 1 else ""
         _print_rounds(console, of.epsilon_by_round, scope)
-    console.print(f"ε after each round: {guarantee_text.FIXED}.\n")
+    console.print(f"ε after each round: {guarantee_text.FIXED_RELEASES_NOTE}.\n")
     if outlook.alternatives is not None:
         _print_alternatives(console, outlook.alternatives, (outlook.parties, outlook.min_records))
 
 
-def _print_offers(console: Screen, title: str, offers: Mapping[str, Offer]) -> None:
-    table = plain_table("", "scale", "E‖noise‖ a round", "ε charged", "by", left=1, title=title)
+def _print_offers(console: Screen, title: str, offers: Mapping[str, NoiseAlternative]) -> None:
+    table = build_plain_table(
+        "", "scale", "E‖noise‖ a round", "ε charged", "by", left=1, title=title
+    )
     for name, offer in offers.items():
         if offer.refused is not None:
             table.add_row(name, Text("refused", style="dim"), "", "", "")
@@ -67,7 +70,7 @@ def _print_offers(console: Screen, title: str, offers: Mapping[str, Offer]) -> N
             name,
             f"{offer.scale:.6g}",
             f"{offer.expected_norm:.6g}",
-            epsilon_text(offer.epsilon_charged),
+            format_epsilon(offer.epsilon_charged),
             offer.conversion,
         )
     console.print(table)
@@ -77,10 +80,10 @@ def _print_offers(console: Screen, title: str, offers: Mapping[str, Offer]) -> N
     console.print()
 
 
-def _print_rounds(console: Screen, rounds: Sequence[AfterRound], scope: str = "") -> None:
+def _print_rounds(console: Screen, rounds: Sequence[AccountAfterRound], scope: str = "") -> None:
     conversions = list(rounds[-1].epsilon)
     names = ("round", "ρ (zCDP)", *conversions, "charged")
-    table = plain_table(*names, left=0, title=f"ε after each round{scope}")
+    table = build_plain_table(*names, left=0, title=f"ε after each round{scope}")
     step = max(1, len(rounds) // 10)
     shown = [row for place, row in enumerate(rounds, 1) if place % step == 0 or place == 1]
     if shown[-1] is not rounds[-1]:
@@ -88,17 +91,19 @@ def _print_rounds(console: Screen, rounds: Sequence[AfterRound], scope: str = ""
     for row in shown:
         table.add_row(
             str(row.round),
-            "–" if row.rho is None else shown_up(row.rho, 4),
-            *(epsilon_text(row.epsilon[name]) for name in conversions),
-            epsilon_text(row.epsilon_charged),
+            "–" if row.rho is None else format_rounded_up(row.rho, 4),
+            *(format_epsilon(row.epsilon[name]) for name in conversions),
+            format_epsilon(row.epsilon_charged),
         )
     console.print(table)
     console.print()
 
 
-def _print_alternatives(console: Screen, rows: Iterable[Alternative], own: tuple[int, int]) -> None:
+def _print_alternatives(
+    console: Screen, rows: Iterable[SizeAlternative], own: tuple[int, int]
+) -> None:
     names = ("parties", "records each", "Δ₂", "scale", "E‖noise‖")
-    table = plain_table(*names, left=0, title="Other federations (same job)")
+    table = build_plain_table(*names, left=0, title="Other federations (same job)")
     for row in rows:
         table.add_row(
             f"{row.parties:,}",
@@ -109,37 +114,41 @@ def _print_alternatives(console: Screen, rows: Iterable[Alternative], own: tuple
     console.print(table)
 
 
-def print_result(result: Run) -> None:
+def print_result(result: RunResult) -> None:
     """The closing table."""
     console, summary = Screen(), result.summary
     if summary.status != "complete":
-        console.print(one_line(result_text.status(summary)), style="yellow")
+        console.print(to_one_line(result_text.format_status(summary)), style="yellow")
     if summary.verdict:
         mark = " *" if "verdict" in summary.simulation_only else ""
-        console.print(one_line(f"{summary.verdict}{mark}"), style="yellow")
+        console.print(to_one_line(f"{summary.verdict}{mark}"), style="yellow")
     _print_measured(console, summary)
-    console.print(section_table(summary_sections.of_run(summary)))
+    console.print(build_section_table(summary_sections.build_run_sections(summary)))
     # A whole line, which a terminal breaks only to the eye: it is there to be copied.
     console.print(f"run folder  {result.folder}", soft_wrap=True)
     for line in summary.advice:
-        console.print(one_line(f"→ {line}"))
+        console.print(to_one_line(f"→ {line}"))
 
 
-def section_table(shown: Iterable[summary_sections.Section]) -> Table:
+def build_section_table(sections: Iterable[summary_sections.SummarySection]) -> Table:
     """A row each: its title and its brief facts; what was promised and paid stands out."""
-    table = plain_table("", "", header=False)
-    for each in shown:
+    table = build_plain_table("", "", header=False)
+    for each in sections:
         style = "bold" if each.title in {"promise", "spent", "charged"} else ""
-        table.add_row(Text(each.title, style="dim"), Text(one_line(each.line), style=style))
+        table.add_row(Text(each.title, style="dim"), Text(to_one_line(each.line), style=style))
     return table
 
 
 def _print_measured(console: Screen, summary: RunSummary) -> None:
     """What only a simulation may know."""
-    rows = result_text.measured(summary) + result_text.judged(summary) + table_measured(summary)
+    rows = (
+        result_text.list_model_metrics(summary)
+        + result_text.list_evaluation_metrics(summary)
+        + list_table_metrics(summary)
+    )
     if not rows:
         return
-    table = plain_table("", "private", "non-private", left=1)
+    table = build_plain_table("", "private", "non-private", left=1)
     for row in rows:
         table.add_row(f"{row.name} *", row.private, row.non_private)
     console.print(table)

@@ -18,10 +18,10 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from parley.safe_io.printable_text import guard_streams, printable
+from parley.safe_io.printable_text import guard_streams, to_printable
 
 
-def plain_table(
+def build_plain_table(
     *headings: str | Text, left: int | None = None, title: str | None = None, header: bool = True
 ) -> Table:
     """A table without a frame.
@@ -53,7 +53,7 @@ class Screen(Console):
     ) -> Iterable[Segment]:
         """The parts of what is shown, each clean."""
         for part in super().render(renderable, options):
-            yield part if part.control else Segment(printable(part.text), part.style)
+            yield part if part.control else Segment(to_printable(part.text), part.style)
 
 
 def guard_redirected() -> None:

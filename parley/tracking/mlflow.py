@@ -17,8 +17,8 @@ from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient
 
 _EXPERIMENT = "parley"
-_LONGEST = 6000
-_MOST = 100
+_MAX_VALUE_LENGTH = 6000
+_MAX_BATCH = 100
 """Most parameters of one request of MLflow."""
 
 
@@ -34,11 +34,11 @@ class MlflowTracker:
         known = self._client.get_experiment_by_name(_EXPERIMENT)
         experiment = known.experiment_id if known else self._client.create_experiment(_EXPERIMENT)
         self._run = self._client.create_run(experiment, run_name=name).info.run_id
-        params = [Param(key, value[:_LONGEST]) for key, value in parameters.items()]
-        for at in range(0, len(params), _MOST):
-            self._client.log_batch(self._run, params=params[at : at + _MOST])
+        params = [Param(key, value[:_MAX_VALUE_LENGTH]) for key, value in parameters.items()]
+        for at in range(0, len(params), _MAX_BATCH):
+            self._client.log_batch(self._run, params=params[at : at + _MAX_BATCH])
 
-    def figures(self, values: Mapping[str, float], *, step: int) -> None:
+    def log_metrics(self, values: Mapping[str, float], *, step: int) -> None:
         """Metrics of a round."""
         self._client.log_batch(
             self._run, metrics=[Metric(name, value, 0, step) for name, value in values.items()]

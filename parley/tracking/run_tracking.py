@@ -18,7 +18,7 @@ from parley.client.contract.release_plan import ReleasePlan
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.round_line import RoundLine
-from parley.server.records.run_result import Run
+from parley.server.records.run_result import RunResult
 
 ARTEFACTS = ("report.html", "summary.json", "job.toml", "model.safetensors", "schema.toml")
 """Files of a run's folder that a tracker may keep."""
@@ -30,33 +30,36 @@ class Tracker(Protocol):
     def begin(self, name: str, parameters: Mapping[str, str]) -> None:
         """A run begins, or goes on."""
 
-    def figures(self, values: Mapping[str, float], *, step: int) -> None:
+    def log_metrics(self, values: Mapping[str, float], *, step: int) -> None:
         """Finite numbers of a round."""
 
     def end(self, status: str, artefacts: Sequence[Path]) -> None:
         """The run ended."""
 
 
-def _mlflow(place: str) -> Tracker:
+def _open_mlflow(uri: str) -> Tracker:
     from parley.tracking.mlflow import MlflowTracker  # noqa: PLC0415 - start-up: mlflow takes seconds
 
-    return MlflowTracker(place)
+    return MlflowTracker(uri)
 
 
-def _tensorboard(place: str) -> Tracker:
+def _open_tensorboard(folder: str) -> Tracker:
     from parley.tracking.tensorboard import TensorboardTracker  # noqa: PLC0415 - start-up: for this tracker alone
 
-    return TensorboardTracker(Path(place))
+    return TensorboardTracker(Path(folder))
 
 
-TRACKERS: dict[str, Callable[[str], Tracker]] = {"mlflow": _mlflow, "tensorboard": _tensorboard}
+TRACKERS: dict[str, Callable[[str], Tracker]] = {
+    "mlflow": _open_mlflow,
+    "tensorboard": _open_tensorboard,
+}
 """What may stand before the colon of `--track`."""
 
 
-def tracked(places: Sequence[str]) -> list[Tracked]:
+def open_trackers(specs: Sequence[str]) -> list[TrackingObserver]:
     """The trackers that `--track NAME:PLACE` names."""
     made = []
-    for place in places:
+    for place in specs:
         name, _, where = place.partition(":")
         if name not in TRACKERS or not where:
             raise JobError(
@@ -64,7 +67,11 @@ def tracked(places: Sequence[str]) -> list[Tracked]:
                 f"mlflow:http://127.0.0.1:5000 or tensorboard:logs, got {place!r}."
             )
         try:
-            made.append(Tracked(place=f"{name}:{_public(where)}", tracker=TRACKERS[name](where)))
+            made.append(
+                TrackingObserver(
+                    place=f"{name}:{_hide_secrets(where)}", tracker=TRACKERS[name](where)
+                )
+            )
         except ImportError as error:
             raise JobError(
                 f"Expected the extra of --track {name}, got none ({error}): python -m pip install "
@@ -74,12 +81,12 @@ def tracked(places: Sequence[str]) -> list[Tracked]:
             said = next(iter(str(error).splitlines()), "")[:200]
             raise JobError(
                 f"Expected a place for --track {name}, such as mlflow:http://127.0.0.1:5000 or "
-                f"tensorboard:logs, got one that it refuses: {_public(said)}"
+                f"tensorboard:logs, got one that it refuses: {_hide_secrets(said)}"
             ) from None
     return made
 
 
-class Tracked:
+class TrackingObserver:
     """An observer that passes a run to a tracker; a failure is reported once."""
 
     def __init__(
@@ -91,18 +98,22 @@ class Tracked:
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Tells the job's keys."""
         del plan, done
-        self._try(lambda: self._tracker.begin(folder.name, dict(_parameters(job))))
+        self._try(lambda: self._tracker.begin(folder.name, dict(_list_parameters(job))))
 
     def round_done(self, line: RoundLine) -> None:
         """Tells what the round came to."""
-        self._try(lambda: self._tracker.figures(dict(_of_round(line)), step=line.round))
+        self._try(
+            lambda: self._tracker.log_metrics(dict(_list_round_metrics(line)), step=line.round)
+        )
 
-    def ended(self, result: Run) -> None:
+    def report_end(self, result: RunResult) -> None:
         """Tells the summary's figures, and hands over the artefacts that there are."""
         there = [path for name in ARTEFACTS if (path := result.folder / name).is_file()]
 
         def tell() -> None:
-            self._tracker.figures(dict(_of_run(result)), step=result.summary.rounds_done)
+            self._tracker.log_metrics(
+                dict(_list_run_metrics(result)), step=result.summary.rounds_done
+            )
             self._tracker.end(result.summary.status, there)
 
         self._try(tell)
@@ -116,42 +127,43 @@ class Tracked:
             self._open = False
             said = next(iter(str(error).splitlines()), "")[:200]
             self._say(
-                f"{self._place} gave no answer ({type(error).__name__}: {_public(said)}). The run "
+                f"{self._place} gave no answer ({type(error).__name__}: {_hide_secrets(said)}). "
+                "The run "
                 "goes on, and nothing more is sent there; its folder has everything."
             )
 
 
-def _parameters(job: Job) -> Iterator[tuple[str, str]]:
+def _list_parameters(job: Job) -> Iterator[tuple[str, str]]:
     for section, keys in job.model_dump(mode="json", by_alias=True).items():
         for key, value in keys.items():
-            yield f"{section}.{key}", _public(str(value))
+            yield f"{section}.{key}", _hide_secrets(str(value))
 
 
-def _of_round(line: RoundLine) -> Iterator[tuple[str, float]]:
+def _list_round_metrics(line: RoundLine) -> Iterator[tuple[str, float]]:
     for at, account in enumerate(line.guarantees):
         yield f"epsilon{f'-{at + 1}' if at else ''}", account.epsilon_charged
     if line.clipped_fraction is not None:
         yield "clipped-fraction", line.clipped_fraction
     yield "seconds", line.seconds
-    yield from _simulated(line.simulation_only)
+    yield from _list_simulation_metrics(line.simulation_only)
 
 
-def _of_run(result: Run) -> Iterator[tuple[str, float]]:
+def _list_run_metrics(result: RunResult) -> Iterator[tuple[str, float]]:
     summary = result.summary
     for of in summary.guarantees:
         yield f"charged/epsilon-{of.unit}", of.epsilon
         yield f"charged/delta-{of.unit}", of.delta
     names = ("loss", "accuracy", "baseline_loss", "baseline_accuracy", "majority_accuracy")
-    yield from _simulated({f"final-{name}": getattr(summary, name) for name in names})
+    yield from _list_simulation_metrics({f"final-{name}": getattr(summary, name) for name in names})
 
 
-def _simulated(values: Mapping[str, float | None]) -> Iterator[tuple[str, float]]:
+def _list_simulation_metrics(values: Mapping[str, float | None]) -> Iterator[tuple[str, float]]:
     for name, value in values.items():
         if value is not None and math.isfinite(value):
             yield f"simulation-only/{name.replace('_', '-')}", value
 
 
-def _public(text: Any) -> str:
+def _hide_secrets(text: Any) -> str:
     """Without a URL's user, password, or words that its question names so."""
     hidden = re.sub(r"://\S*@", "://…@", str(text))
     return re.sub(r"(?i)((?:pass\w*|pwd|\w*token|\w*secret|\w*key)=)[^&\s'\"]+", r"\1…", hidden)

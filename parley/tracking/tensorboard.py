@@ -25,7 +25,7 @@ class TensorboardTracker:
         rows = "\n".join(f"| {key} | {value} |" for key, value in parameters.items())
         self._writer.add_text("job", f"| key | value |\n|---|---|\n{rows}")
 
-    def figures(self, values: Mapping[str, float], *, step: int) -> None:
+    def log_metrics(self, values: Mapping[str, float], *, step: int) -> None:
         """Scalars of a round."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)

@@ -19,12 +19,13 @@ e^ε·Q + δ. A third bound would cost its own δ.
 δₐ is for approximations, which add up by themselves: δ′ of planned DP-SGD steps, and
 (1 + e^ε)·γ of samplers within distance γ of their laws.
 
-    >>> from parley.privacy.accounting.privacy_events import Gaussian, Pure
-    >>> round(mu_of(Pure(epsilon=1.0)), 6), round(float(rho_of(Pure(epsilon=1.0))), 6)
+    >>> from parley.privacy.accounting.privacy_events import GaussianEvent, Pure
+    >>> round(compute_mu(Pure(epsilon=1.0)), 6), round(float(compute_rho(Pure(epsilon=1.0))), 6)
     (1.232035, 0.462117)
-    >>> limits = Limits(certificate=Certificate.ZCDP, epsilon=1.0, delta=1e-5, reserved=1e-7)
-    >>> day = Composition.of([Gaussian(mu=0.1), Pure(epsilon=0.1)])
-    >>> round(limits.epsilon_of(day), 3), limits.admits(day.add(Pure(epsilon=0.3)))
+    >>> limits = AccountLimits(certificate=AccountCertificate.ZCDP, epsilon=1.0, delta=1e-5,
+    ...     reserved=1e-7)
+    >>> day = Composition.from_events([GaussianEvent(mu=0.1), Pure(epsilon=0.1)])
+    >>> round(limits.compute_epsilon(day), 3), limits.can_admit(day.add(Pure(epsilon=0.3)))
     (0.546, False)
 """
 
@@ -38,17 +39,17 @@ from fractions import Fraction
 from functools import lru_cache
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon
+from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon, compute_gaussian_epsilon
 from parley.privacy.accounting.privacy_events import (
     BoundedRange,
-    Event,
-    Gaussian,
+    GaussianEvent,
     PlannedSteps,
+    PrivacyEvent,
     Pure,
     Step,
     Zcdp,
 )
-from parley.privacy.accounting.rounding import exact, root_up, round_up
+from parley.privacy.accounting.rounding import round_root_up, round_up, to_fraction
 from parley.privacy.special_functions import ndtri
 
 BUDGET_TOLERANCE = 1e-9
@@ -57,11 +58,11 @@ BUDGET_TOLERANCE = 1e-9
 Conversions solve an equation in double precision, and ε/T added T times may end an ulp above ε.
 A total is compared, so that a budget is never overrun by more."""
 
-_LEAST_DISTANCE = 2.0**-70
+_MIN_DISTANCE = 2.0**-70
 """Distance γ of samplers that an account keeps room for, however large its ε is."""
 
 
-class Certificate(StrEnum):
+class AccountCertificate(StrEnum):
     """The test by which an account admits releases; chosen when it is opened, never changed."""
 
     PURE = "pure"
@@ -72,48 +73,52 @@ class Certificate(StrEnum):
     """Of accounts opened before there were certificates: the lowest of all accountants' bounds."""
 
     @property
-    def filters(self) -> bool:
+    def is_adaptive(self) -> bool:
         """Whether its bound holds if releases are chosen by earlier answers."""
-        return self in (Certificate.PURE, Certificate.GAUSSIAN, Certificate.ZCDP)
+        return self in (
+            AccountCertificate.PURE,
+            AccountCertificate.GAUSSIAN,
+            AccountCertificate.ZCDP,
+        )
 
     @property
     def calibration(self) -> str:
         """Calibration of Gaussian noise for which the account charges what is asked for."""
-        return "cks20" if self is Certificate.ZCDP else "exact"
+        return "cks20" if self is AccountCertificate.ZCDP else "exact"
 
     @property
-    def holds(self) -> str:
+    def validity(self) -> str:
         """For which analysts its ε holds, in words."""
         return {
-            Certificate.PLAN: "for one run that was planned beforehand",
-            Certificate.LOWEST_BOUND: "if kinds and sizes were not chosen by answers",
+            AccountCertificate.PLAN: "for one run that was planned beforehand",
+            AccountCertificate.LOWEST_BOUND: "if kinds and sizes were not chosen by answers",
         }.get(self, "even if later releases depend on earlier answers")
 
     @property
-    def promise(self) -> str:
+    def description(self) -> str:
         """For which analysts its ε holds, and its name."""
-        return f"{self.holds} (certificate {self})"
+        return f"{self.validity} (certificate {self})"
 
 
-def mu_of(event: Event) -> float:
+def compute_mu(event: PrivacyEvent) -> float:
     """Return μ with which the event is μ-GDP, rounded up; ∞ if no μ is proved for it.
 
     ε-DP has μ = 2Φ⁻¹(e^ε/(1 + e^ε)): its trade-off function has its corner at 1/(1 + e^ε), and the
     convex curve G_μ through the corner lies below both chords. A bounded range of ε has the same
     at ε/2. A sampled step has that of the step without sampling.
     """
-    if isinstance(event, Gaussian):
+    if isinstance(event, GaussianEvent):
         return event.mu
     if isinstance(event, PlannedSteps):
         return event.mu
     if isinstance(event, Pure):
-        return _mu_of_pure(event.epsilon / (2 if isinstance(event, BoundedRange) else 1))
+        return _compute_pure_mu(event.epsilon / (2 if isinstance(event, BoundedRange) else 1))
     if isinstance(event, Zcdp):
         return math.inf
-    return root_up(2 * event.exact_rho)
+    return round_root_up(2 * event.exact_rho)
 
 
-def _mu_of_pure(epsilon: float) -> float:
+def _compute_pure_mu(epsilon: float) -> float:
     if epsilon == 0:
         return 0.0
     if epsilon > 690:  # e^ε is near the largest float
@@ -122,123 +127,126 @@ def _mu_of_pure(epsilon: float) -> float:
     return -2 * float(ndtri(1 / (1 + math.exp(epsilon)))) * (1 + 1e-13) + 2e-15
 
 
-def rho_of(event: Event) -> Fraction:
+def compute_rho(event: PrivacyEvent) -> Fraction:
     """Return ρ with which the event is ρ-zCDP, rounded up.
 
     ε-DP has ρ = ε·tanh(ε/2), the divergence of randomised response, and none has more. Planned
     steps have μ²/2, as every μ-GDP release (Dong, Roth & Su 2022, Corollary B.6).
     """
     if isinstance(event, PlannedSteps):
-        return exact(event.mu) ** 2 / 2
+        return to_fraction(event.mu) ** 2 / 2
     if isinstance(event, Pure):
         implied = event.epsilon * math.tanh(event.epsilon / 2) * (1 + 1e-14)
-        return min(event.exact_rho, exact(implied))
+        return min(event.exact_rho, to_fraction(implied))
     return event.exact_rho
 
 
-def epsilon_of_mu(certificate: Certificate, mu: float, delta: float) -> float:
+def epsilon_of_mu(certificate: AccountCertificate, mu: float, delta: float) -> float:
     """Return the ε at `delta` that an account charges for a μ-GDP release."""
-    if certificate is Certificate.ZCDP:
-        return cks20_epsilon(round_up(exact(mu) ** 2 / 2), delta)
-    return gaussian_epsilon(mu, delta)
+    if certificate is AccountCertificate.ZCDP:
+        return compute_cks20_epsilon(round_up(to_fraction(mu) ** 2 / 2), delta)
+    return compute_gaussian_epsilon(mu, delta)
 
 
-def delta_of(event: Event) -> float:
+def get_planned_delta(event: PrivacyEvent) -> float:
     """Return δ′, the distance of the event from one that has its μ or ρ; of planned steps only."""
     return event.delta if isinstance(event, PlannedSteps) else 0.0
 
 
-def default_reserved(delta: float, *, sampled: bool = False) -> float:
+def compute_reserved_delta(delta: float, *, sampled: bool = False) -> float:
     """Return the δₐ of an account that names none; more if a job with sampled steps opens it."""
     return delta / (10 if sampled else 100)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class AccountLimits:
     """What an account may spend, and by which test.
 
     Attributes:
         reserved: δₐ, the part of δ that is kept for approximations.
     """
 
-    certificate: Certificate
+    certificate: AccountCertificate
     epsilon: float
     delta: float
     reserved: float
 
-    def admits(self, spent: Composition) -> bool:
+    def can_admit(self, spent: Composition) -> bool:
         """Return whether an account may hold `spent`."""
-        return self.epsilon_of(spent) <= self.epsilon * (1 + BUDGET_TOLERANCE)
+        return self.compute_epsilon(spent) <= self.epsilon * (1 + BUDGET_TOLERANCE)
 
-    def epsilon_of(self, spent: Composition) -> float:
+    def compute_epsilon(self, spent: Composition) -> float:
         """Return the ε that a budget of these δ would need for `spent`; ∞ if none would do.
 
         It grows with the one number that the certificate adds up, so that comparing it with ε is
         comparing that number with its limit.
         """
-        return _epsilon_of(self, spent)
+        return _compute_epsilon(self, spent)
 
-    def approximations(self, spent: Composition) -> float:
+    def compute_used_delta(self, spent: Composition) -> float:
         """Return what is used of δₐ."""
-        planned = math.fsum(delta_of(event) * n for event, n in spent.counts.items())
+        planned = math.fsum(get_planned_delta(event) * n for event, n in spent.counts.items())
         paid_at = min(self.epsilon, self._largest_epsilon)
-        return planned * (1 + 1e-15) + spent.slack_delta(paid_at)
+        return planned * (1 + 1e-15) + spent.compute_sampler_delta(paid_at)
 
     @property
     def _largest_epsilon(self) -> float:
         """Largest ε at which the samplers' distance still fits into δₐ."""
-        return math.log(max(self.reserved / _LEAST_DISTANCE - 1, 1.0))
+        return math.log(max(self.reserved / _MIN_DISTANCE - 1, 1.0))
 
-    def next_delta(self, spent: Composition) -> float:
+    def compute_next_delta(self, spent: Composition) -> float:
         """Return the δ′ of the next planned job: of δₐ the first has 1/2, the k-th 1/(k·(k + 1)).
 
         These add up to δₐ, so that there is room for every number of jobs.
         """
-        left = self.reserved - self.approximations(spent)
+        left = self.reserved - self.compute_used_delta(spent)
         return left * (left / (left + self.reserved)) if left > 0 else 0.0
 
 
 @lru_cache(maxsize=1024)
-def _epsilon_of(limits: Limits, spent: Composition) -> float:
+def _compute_epsilon(limits: AccountLimits, spent: Composition) -> float:
     certificate, counts = limits.certificate, spent.counts
-    if not certificate.filters:
-        return spent.epsilon(limits.delta)[1]
+    if not certificate.is_adaptive:
+        return spent.compute_lowest_epsilon(limits.delta)[1]
     only_pure = all(isinstance(event, Pure) for event in counts)
-    if certificate is Certificate.PURE:
+    if certificate is AccountCertificate.PURE:
         # Each release pays for its sampler at its own ε: Σδ is a filter next to Σε.
         largest = max((e.epsilon for e in counts if isinstance(e, Pure)), default=0.0)
-        fits = only_pure and spent.slack_delta(largest) <= limits.delta
-        return _pure_epsilon(counts) if fits else math.inf
-    if limits.approximations(spent) > limits.reserved:
+        fits = only_pure and spent.compute_sampler_delta(largest) <= limits.delta
+        return _sum_pure_epsilon(counts) if fits else math.inf
+    if limits.compute_used_delta(spent) > limits.reserved:
         return math.inf
     delta = math.nextafter(limits.delta - limits.reserved, 0.0)
-    if certificate is Certificate.GAUSSIAN:
-        mus = {event: mu_of(event) for event in counts}
+    if certificate is AccountCertificate.GAUSSIAN:
+        mus = {event: compute_mu(event) for event in counts}
         found = math.inf
         if all(map(math.isfinite, mus.values())):
-            squares = (exact(mu) ** 2 * counts[event] for event, mu in mus.items())
-            found = gaussian_epsilon(root_up(sum(squares, Fraction(0))), delta)
+            squares = (to_fraction(mu) ** 2 * counts[event] for event, mu in mus.items())
+            found = compute_gaussian_epsilon(round_root_up(sum(squares, Fraction(0))), delta)
     else:
-        rho = sum((rho_of(event) * n for event, n in counts.items()), Fraction(0))
-        found = cks20_epsilon(round_up(rho), delta)
-    if spent.slack and found > limits._largest_epsilon:
+        rho = sum((compute_rho(event) * n for event, n in counts.items()), Fraction(0))
+        found = compute_cks20_epsilon(round_up(rho), delta)
+    if spent.sampler_distance and found > limits._largest_epsilon:
         found = math.inf  # the samplers' distance was paid at that ε
-    if only_pure and spent.slack_delta(limits.epsilon) <= limits.reserved:
-        return min(found, _pure_epsilon(counts))
+    if only_pure and spent.compute_sampler_delta(limits.epsilon) <= limits.reserved:
+        return min(found, _sum_pure_epsilon(counts))
     return found
 
 
-def _pure_epsilon(counts: Mapping[Event, int]) -> float:
+def _sum_pure_epsilon(counts: Mapping[PrivacyEvent, int]) -> float:
     return round_up(
-        sum((exact(e.epsilon) * n for e, n in counts.items() if isinstance(e, Pure)), Fraction(0))
+        sum(
+            (to_fraction(e.epsilon) * n for e, n in counts.items() if isinstance(e, Pure)),
+            Fraction(0),
+        )
     )
 
 
-def is_planned(event: Event) -> bool:
+def is_planned(event: PrivacyEvent) -> bool:
     """Return whether the event is of sampled steps, which a shared account charges as one job."""
-    return all(isinstance(leaf, Step) for leaf, _ in event.leaves())
+    return all(isinstance(leaf, Step) for leaf, _ in event.iterate_leaves())
 
 
-def is_gaussian(event: Event) -> bool:
+def is_gaussian(event: PrivacyEvent) -> bool:
     """Return whether the event consists of Gaussian releases only."""
-    return all(isinstance(leaf, Gaussian) for leaf, _ in event.leaves())
+    return all(isinstance(leaf, GaussianEvent) for leaf, _ in event.iterate_leaves())

@@ -26,11 +26,15 @@ from types import UnionType
 from typing import get_args
 
 from parley.privacy.accounting import subsampled_gaussian
-from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon, zcdp_epsilon
-from parley.privacy.accounting.privacy_events import Event, Gaussian, Pure, Step
-from parley.privacy.accounting.rounding import exact, root_up, round_up, sum_up
+from parley.privacy.accounting.gaussian_curve import (
+    compute_cks20_epsilon,
+    compute_gaussian_epsilon,
+    compute_zcdp_epsilon,
+)
+from parley.privacy.accounting.privacy_events import GaussianEvent, PrivacyEvent, Pure, Step
+from parley.privacy.accounting.rounding import round_root_up, round_up, sum_up, to_fraction
 
-Counts = Mapping[Event, int]
+Counts = Mapping[PrivacyEvent, int]
 """Events with their own curve → how many there were."""
 
 Curve = Callable[[float], float]
@@ -54,54 +58,58 @@ class Accountant:
     sampled: Callable[[Counts, float], float] = lambda _counts, epsilon: epsilon
 
 
-def total_mu(counts: Counts) -> float:
+def compute_total_mu(counts: Counts) -> float:
     """√Σμ² of the Gaussians among the events, rounded up."""
-    squares = (e.exact_rho * (2 * n) for e, n in counts.items() if isinstance(e, Gaussian))
-    return root_up(sum(squares, _ZERO))
+    squares = (e.exact_rho * (2 * n) for e, n in counts.items() if isinstance(e, GaussianEvent))
+    return round_root_up(sum(squares, _ZERO))
 
 
-def _pure_epsilon(counts: Counts) -> float:
+def _sum_pure_epsilon(counts: Counts) -> float:
     return round_up(
-        sum((exact(e.epsilon) * n for e, n in counts.items() if isinstance(e, Pure)), _ZERO)
+        sum((to_fraction(e.epsilon) * n for e, n in counts.items() if isinstance(e, Pure)), _ZERO)
     )
 
 
-def total_rho(counts: Counts, *without: type[Event]) -> float:
+def compute_total_rho(counts: Counts, *excluded: type[PrivacyEvent]) -> float:
     """Σρ of the events that are none of `without`, rounded up."""
-    return _summed_rho(frozenset((e, n) for e, n in counts.items() if not isinstance(e, without)))
+    return _sum_rho(frozenset((e, n) for e, n in counts.items() if not isinstance(e, excluded)))
 
 
 @lru_cache(maxsize=64)  # several accountants ask for the same sum
-def _summed_rho(counts: frozenset[tuple[Event, int]]) -> float:
+def _sum_rho(counts: frozenset[tuple[PrivacyEvent, int]]) -> float:
     return round_up(sum((event.exact_rho * n for event, n in counts), _ZERO))
 
 
-def _steps(counts: Counts) -> subsampled_gaussian.CountedSteps:
-    return subsampled_gaussian.in_order({e: n for e, n in counts.items() if isinstance(e, Step)})
+def _select_steps(counts: Counts) -> subsampled_gaussian.CountedSteps:
+    return subsampled_gaussian.sort_steps({e: n for e, n in counts.items() if isinstance(e, Step)})
 
 
-def _only(*kinds: type[Event] | UnionType) -> Callable[[Counts], bool]:
+def _build_all_check(*kinds: type[PrivacyEvent] | UnionType) -> Callable[[Counts], bool]:
     return lambda counts: all(isinstance(event, kinds) for event in counts)
 
 
-def _any(kind: type[Event] | UnionType) -> Callable[[Counts], bool]:
+def _build_any_check(kind: type[PrivacyEvent] | UnionType) -> Callable[[Counts], bool]:
     return lambda counts: any(isinstance(event, kind) for event in counts)
 
 
-def _pure(counts: Counts) -> Curve:
-    epsilon = _pure_epsilon(counts)
+def _build_pure_curve(counts: Counts) -> Curve:
+    epsilon = _sum_pure_epsilon(counts)
     return lambda _delta: epsilon
 
 
-def _mixed(counts: Counts) -> Curve:
+def _build_mixed_curve(counts: Counts) -> Curve:
     # Basic composition of (Σε, 0) and (ε′, δ): Dwork & Roth 2014, Theorem 3.16.
-    pure, mu, rest = _pure_epsilon(counts), total_mu(counts), total_rho(counts, Pure)
-    if _only(Gaussian, Pure)(counts):
-        return lambda delta: sum_up(pure, gaussian_epsilon(mu, delta))
-    return lambda delta: sum_up(pure, cks20_epsilon(rest, delta))
+    pure, mu, rest = (
+        _sum_pure_epsilon(counts),
+        compute_total_mu(counts),
+        compute_total_rho(counts, Pure),
+    )
+    if _build_all_check(GaussianEvent, Pure)(counts):
+        return lambda delta: sum_up(pure, compute_gaussian_epsilon(mu, delta))
+    return lambda delta: sum_up(pure, compute_cks20_epsilon(rest, delta))
 
 
-def by_parts(counts: Counts, epsilon: float) -> float:
+def compute_sampler_epsilon(counts: Counts, epsilon: float) -> float:
     """The ε at which a distance γ of any of these events from its law costs (1 + e^ε)·γ at most.
 
     Basic composition adds up the parts' δ, each paid at its own ε, and not at the sum's: a pure
@@ -111,41 +119,52 @@ def by_parts(counts: Counts, epsilon: float) -> float:
     """
     single = max((e.epsilon for e in counts if isinstance(e, Pure)), default=0.0)
     rest = 0.0
-    if not _only(Pure)(counts):
-        rest = sum_up(epsilon, -math.nextafter(_pure_epsilon(counts), 0.0))
+    if not _build_all_check(Pure)(counts):
+        rest = sum_up(epsilon, -math.nextafter(_sum_pure_epsilon(counts), 0.0))
     return max(single, rest)
 
 
-def _rdp(counts: Counts) -> Curve:
-    steps, rest = _steps(counts), total_rho(counts, *get_args(Step))
-    return lambda delta: subsampled_gaussian.rdp_epsilon(steps, delta=delta, rho=rest)
+def _build_rdp_curve(counts: Counts) -> Curve:
+    steps, rest = _select_steps(counts), compute_total_rho(counts, *get_args(Step))
+    return lambda delta: subsampled_gaussian.compute_rdp_epsilon(steps, delta=delta, rho=rest)
 
 
-def _pld(counts: Counts) -> Curve:
-    steps, mu, pure = _steps(counts), total_mu(counts), _pure_epsilon(counts)
-    return lambda delta: subsampled_gaussian.pld_epsilon(steps, delta=delta, mu=mu, pure=pure)
+def _build_pld_curve(counts: Counts) -> Curve:
+    steps, mu, pure = _select_steps(counts), compute_total_mu(counts), _sum_pure_epsilon(counts)
+    return lambda delta: subsampled_gaussian.compute_pld_epsilon(
+        steps, delta=delta, mu=mu, pure=pure
+    )
 
 
 ACCOUNTANTS: dict[str, Accountant] = {
     "exact": Accountant(
-        supports=_only(Gaussian), curve=lambda counts: partial(gaussian_epsilon, total_mu(counts))
+        supports=_build_all_check(GaussianEvent),
+        curve=lambda counts: partial(compute_gaussian_epsilon, compute_total_mu(counts)),
     ),
     "cks20": Accountant(
-        supports=_only(Event), curve=lambda counts: partial(cks20_epsilon, total_rho(counts))
+        supports=_build_all_check(PrivacyEvent),
+        curve=lambda counts: partial(compute_cks20_epsilon, compute_total_rho(counts)),
     ),
     "zcdp": Accountant(
-        supports=_only(Event), curve=lambda counts: partial(zcdp_epsilon, total_rho(counts))
+        supports=_build_all_check(PrivacyEvent),
+        curve=lambda counts: partial(compute_zcdp_epsilon, compute_total_rho(counts)),
     ),
-    "pure": Accountant(supports=_only(Pure), curve=_pure, sampled=by_parts),
+    "pure": Accountant(
+        supports=_build_all_check(Pure), curve=_build_pure_curve, sampled=compute_sampler_epsilon
+    ),
     "mixed": Accountant(
-        supports=lambda counts: _any(Pure)(counts) and not _only(Pure)(counts),
-        curve=_mixed,
-        sampled=by_parts,
+        supports=lambda counts: (
+            _build_any_check(Pure)(counts) and not _build_all_check(Pure)(counts)
+        ),
+        curve=_build_mixed_curve,
+        sampled=compute_sampler_epsilon,
     ),
-    "rdp": Accountant(supports=_any(Step), curve=_rdp),
+    "rdp": Accountant(supports=_build_any_check(Step), curve=_build_rdp_curve),
     "pld": Accountant(
-        supports=lambda counts: _any(Step)(counts) and _only(Step, Gaussian, Pure)(counts),
-        curve=_pld,
+        supports=lambda counts: (
+            _build_any_check(Step)(counts) and _build_all_check(Step, GaussianEvent, Pure)(counts)
+        ),
+        curve=_build_pld_curve,
     ),
 }
 """The accountants by name; a tie goes to the first."""

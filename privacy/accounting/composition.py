@@ -4,11 +4,11 @@ A composition counts events and adds nothing else, so it is exact and its order 
 What it comes to at a δ is said by the accountants (`parley.privacy.accounting.accountants`), each
 for the events it is proved for; the lowest is charged.
 
-    >>> from parley.privacy.accounting.privacy_events import Gaussian, Pure
-    >>> day = Composition.empty().add(Gaussian(mu=0.05), count=100)
-    >>> {name: round(value, 3) for name, value in day.epsilons(1e-5).items()}
+    >>> from parley.privacy.accounting.privacy_events import GaussianEvent, Pure
+    >>> day = Composition.create_empty().add(GaussianEvent(mu=0.05), count=100)
+    >>> {name: round(value, 3) for name, value in day.compute_epsilons(1e-5).items()}
     {'exact': 1.993, 'cks20': 2.166, 'zcdp': 2.524}
-    >>> Composition.empty().add(Pure(epsilon=0.1), count=10).epsilon(0.0)
+    >>> Composition.create_empty().add(Pure(epsilon=0.1), count=10).compute_lowest_epsilon(0.0)
     ('pure', 1.0)
 """
 
@@ -23,14 +23,14 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from parley.privacy.accounting.accountants import ACCOUNTANTS, total_mu, total_rho
-from parley.privacy.accounting.privacy_events import Event, Step, parse_event
-from parley.privacy.accounting.rounding import check_delta, check_whole, read_fraction, round_up
+from parley.privacy.accounting.accountants import ACCOUNTANTS, compute_total_mu, compute_total_rho
+from parley.privacy.accounting.privacy_events import PrivacyEvent, Step, parse_event
+from parley.privacy.accounting.rounding import check_delta, check_whole, parse_fraction, round_up
 
 _ZERO = Fraction(0)
 
 
-def lowest(epsilons: Mapping[str, float]) -> tuple[str, float]:
+def find_lowest(epsilons: Mapping[str, float]) -> tuple[str, float]:
     """The name and value of the lowest of `Composition.epsilons`; ("none", ∞) of none."""
     return min(epsilons.items(), key=lambda item: item[1]) if epsilons else ("none", math.inf)
 
@@ -44,16 +44,16 @@ class Composition:
         releases: how many were added; one may hold many of `counts`, a planned job is several.
     """
 
-    counts: Mapping[Event, int] = field(default_factory=lambda: MappingProxyType({}))
-    slack: Fraction = _ZERO
+    counts: Mapping[PrivacyEvent, int] = field(default_factory=lambda: MappingProxyType({}))
+    sampler_distance: Fraction = _ZERO
     releases: int = 0
 
     def __post_init__(self) -> None:
         for count in self.counts.values():
             check_whole("count", count, 1)
         check_whole("count", self.releases, 1 if self.counts else 0)
-        if type(self.slack) is not Fraction or self.slack.numerator < 0:
-            raise ValueError(f"Expected slack: Fraction ≥ 0, got {self.slack!r}.")
+        if type(self.sampler_distance) is not Fraction or self.sampler_distance.numerator < 0:
+            raise ValueError(f"Expected slack: Fraction ≥ 0, got {self.sampler_distance!r}.")
         relations = {event.neighbouring for event in self.counts if isinstance(event, Step)}
         if len(relations) > 1:
             raise ValueError(f"Expected one neighbouring relation, got {sorted(relations)}.")
@@ -61,109 +61,112 @@ class Composition:
     @property
     def mu(self) -> float | None:
         """√Σμ², where all are Gaussians, whose curve this is (`gaussian_curve`); else None."""
-        return total_mu(self.counts) if ACCOUNTANTS["exact"].supports(self.counts) else None
+        return compute_total_mu(self.counts) if ACCOUNTANTS["exact"].supports(self.counts) else None
 
     def __hash__(self) -> int:
-        return hash((frozenset(self.counts.items()), self.slack, self.releases))
+        return hash((frozenset(self.counts.items()), self.sampler_distance, self.releases))
 
     @classmethod
-    def empty(cls) -> Composition:
+    def create_empty(cls) -> Composition:
         """Nothing released yet."""
         return cls()
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> Composition:
+    def from_events(cls, events: Iterable[PrivacyEvent]) -> Composition:
         """All of `events`, in any order."""
-        return functools.reduce(cls.add, events, cls.empty())
+        return functools.reduce(cls.add, events, cls.create_empty())
 
-    def add(self, event: Event, count: int = 1) -> Composition:
+    def add(self, event: PrivacyEvent, count: int = 1) -> Composition:
         """The composition after `count` more releases of `event` (0 changes nothing)."""
         if check_whole("count", count, 0) == 0:
             return self
         counts = dict(self.counts)
-        for leaf, times in event.leaves():
+        for leaf, times in event.iterate_leaves():
             counts[leaf] = counts.get(leaf, 0) + times * count
         return Composition(
             counts=MappingProxyType(counts),
-            slack=self.slack + (event.slack if count == 1 else event.slack * count),
+            sampler_distance=self.sampler_distance
+            + (event.sampler_distance if count == 1 else event.sampler_distance * count),
             releases=self.releases + count * event.releases,
         )
 
-    def remove(self, event: Event) -> Composition:
+    def remove(self, event: PrivacyEvent) -> Composition:
         """The composition without one of its releases; ValueError if there can't have been one."""
         counts = dict(self.counts)
-        for leaf, times in event.leaves():
+        for leaf, times in event.iterate_leaves():
             counts[leaf] = counts.get(leaf, 0) - times
         if min(counts.values(), default=0) < 0 or self.releases < 1:
             raise ValueError(f"Expected a release among those composed, got {event!r}.")
         return Composition(
             counts=MappingProxyType({leaf: n for leaf, n in counts.items() if n}),
-            slack=self.slack - event.slack,
+            sampler_distance=self.sampler_distance - event.sampler_distance,
             releases=self.releases - event.releases,
         )
 
     @property
     def rho(self) -> float:
         """Σ ρ, rounded up. Where `slack` > 0 it is ρ of the ideal laws (approximate zCDP)."""
-        return total_rho(self.counts)
+        return compute_total_rho(self.counts)
 
-    def epsilons(self, delta: float) -> dict[str, float]:
+    def compute_epsilons(self, delta: float) -> dict[str, float]:
         """ε at `delta` by every accountant that is proved for what was composed, where finite.
 
         Every value is an upper end. The samplers' statistical distance γ (`slack`) is paid for:
         an (ε, δ′) law sampled within γ is (ε, δ′ + (1 + e^ε)·γ)-DP, so that δ′ = δ − (1 + e^ε)·γ.
         """
         check_delta(delta)
-        if delta not in self._found:
+        if delta not in self._epsilons_by_delta:
             values = {
-                name: self._with_slack(name, delta)
+                name: self._add_sampler_delta(name, delta)
                 for name, accountant in ACCOUNTANTS.items()
                 if accountant.supports(self.counts)
             }
-            self._found[delta] = {name: v for name, v in values.items() if math.isfinite(v)}
-        return dict(self._found[delta])
+            self._epsilons_by_delta[delta] = {
+                name: v for name, v in values.items() if math.isfinite(v)
+            }
+        return dict(self._epsilons_by_delta[delta])
 
     @cached_property
-    def _found(self) -> dict[float, dict[str, float]]:
+    def _epsilons_by_delta(self) -> dict[float, dict[str, float]]:
         """`epsilons` at each δ that was asked for: a ledger and its reader ask for the same."""
         return {}
 
-    def epsilon(self, delta: float) -> tuple[str, float]:
+    def compute_lowest_epsilon(self, delta: float) -> tuple[str, float]:
         """The name and value of the lowest of `epsilons`; ("none", ∞) where none is finite."""
-        return lowest(self.epsilons(delta))
+        return find_lowest(self.compute_epsilons(delta))
 
-    def epsilon_by(self, accountant: str, delta: float) -> float:
+    def compute_epsilon_by(self, accountant: str, delta: float) -> float:
         """One of `epsilons`, by the accountant's name; ∞ where it finds none."""
         check_delta(delta)
         if not ACCOUNTANTS[accountant].supports(self.counts):
             raise ValueError(f"Expected an accountant of these events, got {accountant!r}.")
-        return self._with_slack(accountant, delta)
+        return self._add_sampler_delta(accountant, delta)
 
-    def slack_delta(self, epsilon: float) -> float:
+    def compute_sampler_delta(self, epsilon: float) -> float:
         """The part of δ that the samplers take at ε: (1 + e^ε)·γ, rounded up; ∞ on overflow.
 
         Where pure events are composed one by one, ε is that of one of them or of the rest.
         """
-        if not self.slack:
+        if not self.sampler_distance:
             return 0.0
         if epsilon > 700:  # e^ε is near the largest float
             return math.inf
-        return self._slack_up * (1 + math.exp(epsilon)) * (1 + 1e-15)
+        return self._distance_up * (1 + math.exp(epsilon)) * (1 + 1e-15)
 
     @cached_property
-    def _slack_up(self) -> float:
-        return round_up(self.slack)
+    def _distance_up(self) -> float:
+        return round_up(self.sampler_distance)
 
-    def _with_slack(self, name: str, delta: float) -> float:
+    def _add_sampler_delta(self, name: str, delta: float) -> float:
         """The least ε found with curve(δ − slack_delta(ε)) ≤ ε; ∞ where there is none."""
         accountant = ACCOUNTANTS[name]
         curve = accountant.curve(self.counts)
         guess = curve(delta)
-        if not self.slack or math.isinf(guess):
+        if not self.sampler_distance or math.isinf(guess):
             return guess
         before = math.nan
         for _ in range(100):
-            left = delta - self.slack_delta(accountant.sampled(self.counts, guess))
+            left = delta - self.compute_sampler_delta(accountant.sampled(self.counts, guess))
             if left < 0:
                 return math.inf
             if left == before:  # what is needed there is known, and less than the guess
@@ -181,7 +184,7 @@ class Composition:
             {"event": event.to_json(), "count": count}
             for event, count in sorted(self.counts.items(), key=lambda item: repr(item[0]))
         ]
-        return {"events": ordered, "slack": str(self.slack), "releases": self.releases}
+        return {"events": ordered, "slack": str(self.sampler_distance), "releases": self.releases}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Composition:
@@ -189,7 +192,7 @@ class Composition:
         if not isinstance(values, Mapping) or set(values) != {"events", "slack", "releases"}:
             came: object = sorted(values) if isinstance(values, Mapping) else type(values).__name__
             raise ValueError(f"Expected events, slack and releases of a composition, got {came}.")
-        counts: dict[Event, int] = {}
+        counts: dict[PrivacyEvent, int] = {}
         for item in values["events"]:
             if not isinstance(item, Mapping) or set(item) != {"event", "count"}:
                 came = sorted(item) if isinstance(item, Mapping) else type(item).__name__
@@ -199,6 +202,6 @@ class Composition:
             raise ValueError("Expected every event once in a composition, got one twice.")
         return cls(
             counts=MappingProxyType(counts),
-            slack=read_fraction("slack", values["slack"]),
+            sampler_distance=parse_fraction("slack", values["slack"]),
             releases=check_whole("count", values["releases"], 0),
         )

@@ -34,13 +34,13 @@ from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 from scipy import fft
 
-from parley.privacy.accounting.privacy_events import BehindCoin, PoissonSampledGaussian, Step
+from parley.privacy.accounting.privacy_events import BernoulliSteps, PoissonSampledGaussian, Step
 from parley.privacy.accounting.threat_model import Neighbouring
 
 Orders = tuple[float, ...]
 
 
-def epsilon_of_rdp(orders: Orders, divergences: NDArray[np.float64], delta: float) -> float:
+def convert_rdp_to_epsilon(orders: Orders, divergences: NDArray[np.float64], delta: float) -> float:
     """ε at δ of Rényi divergences `[orders]`.
 
     Conversion of Canonne, Kamath & Steinke 2020 (arXiv:2004.00010, Proposition 12).
@@ -52,7 +52,7 @@ def epsilon_of_rdp(orders: Orders, divergences: NDArray[np.float64], delta: floa
     return max(0.0, float(np.fmin.reduce(found, initial=math.inf)))
 
 
-def added_rdp(rate: float, sigma: float, orders: Orders) -> NDArray[np.float64]:
+def compute_add_remove_rdp(rate: float, sigma: float, orders: Orders) -> NDArray[np.float64]:
     """`[orders]` Rényi divergences of one step, add-or-remove-one."""
     # The library warns of each order whose series does not converge, and leaves it out.
     logging.getLogger("absl").setLevel(logging.ERROR)
@@ -77,7 +77,7 @@ class _Tail:
     lower: NDArray[np.float64]
 
     @classmethod
-    def of(cls, pmf: Any) -> _Tail:
+    def from_pmf(cls, pmf: Any) -> _Tail:
         dense = pmf.to_dense_pmf()
         highest = dense._lower_loss + len(dense._probs) - 1
         # Added up one after the other, as the library does.
@@ -91,15 +91,15 @@ class _Tail:
         lower[1:] *= upper[1:]
         return cls(losses=losses, upper=np.cumsum(upper), lower=np.cumsum(lower))
 
-    def epsilon(self, delta: float) -> float:
+    def compute_epsilon(self, delta: float) -> float:
         """The least ε whose divergence is at most δ."""
         upper, lower = self.upper, self.lower
         if upper[0] > delta:
             return math.inf
         last = len(self.losses)
         beyond = upper[:-1] > delta
-        for at in range(int(beyond.argmax()), last, _SOLVED) if beyond.any() else ():
-            some = slice(at, min(at + _SOLVED, last))
+        for at in range(int(beyond.argmax()), last, _SOLVED_AT_ONCE) if beyond.any() else ():
+            some = slice(at, min(at + _SOLVED_AT_ONCE, last))
             with np.errstate(all="ignore"):
                 solved = np.log((upper[some] - delta) / lower[some])
                 ends = beyond[some] & (lower[some] > 0) & (solved >= self.losses[some])
@@ -126,12 +126,12 @@ class ComposedLoss:
     directions: tuple[_Tail, ...]
     lost: float
 
-    def epsilon(self, delta: float) -> float:
+    def compute_epsilon(self, delta: float) -> float:
         """The least ε for which it is (ε, δ)-DP; ∞ where there is none."""
         left = delta - self.lost
-        return max(each.epsilon(left) for each in self.directions) if left > 0 else math.inf
+        return max(each.compute_epsilon(left) for each in self.directions) if left > 0 else math.inf
 
-    def curves(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    def iterate_curves(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Yield `[n]` ε from the largest loss down to 0, and `[n]` δ at each, per direction.
 
         Between two of them δ is at most that of the lower ε, beyond the first at most the first.
@@ -146,11 +146,11 @@ _Loss: TypeAlias = tuple[Any, float]
 """A privacy loss, and what is `lost` of it."""
 
 
-def _parts(loss: Any) -> tuple[Any, ...]:
+def _list_directions(loss: Any) -> tuple[Any, ...]:
     return (loss._pmf_remove,) if loss._symmetric else (loss._pmf_remove, loss._pmf_add)
 
 
-def _rounded(length: int) -> float:
+def _bound_rounding(length: int) -> float:
     """How far a transform's rounding moves each number, of numbers with |·| of 1 together.
 
     A number passes log₂ n stages, in which it is multiplied and added to others: 8·2⁻⁵³ each is
@@ -159,23 +159,25 @@ def _rounded(length: int) -> float:
     return (8 * math.log2(length) + 16) * 2.0**-53
 
 
-def _composed(one: _Loss | None, other: _Loss) -> _Loss:
+def _compose_losses(one: _Loss | None, other: _Loss) -> _Loss:
     """Both, one after the other; a sum of |errors| is at most the transform's in L2."""
     if one is None:
         return other
     (first, lost), (second, more) = one, other
-    masses = [part.to_dense_pmf()._probs for loss in (first, second) for part in _parts(loss)]
+    masses = [
+        part.to_dense_pmf()._probs for loss in (first, second) for part in _list_directions(loss)
+    ]
     length = 4 * max(map(len, masses))
     norms = 2 * math.sqrt(length) * max(float(np.linalg.norm(each)) for each in masses)
-    return first.compose(second), (lost + more) * (1 + lost) + 3 * _rounded(length) * norms
+    return first.compose(second), (lost + more) * (1 + lost) + 3 * _bound_rounding(length) * norms
 
 
 @functools.lru_cache(maxsize=2)  # up to 4 MiB each, and a run asks for the present one
-def composed_loss(
+def compose_step_losses(
     steps: tuple[tuple[Step, int], ...], mu: float, pure: float, interval: float
 ) -> ComposedLoss:
     """The privacy loss of so many steps of each kind, a Gaussian of μ, and a release of pure ε."""
-    parts = [_self_composed(kind, interval, count) for kind, count in steps]
+    parts = [_compose_repeated(kind, interval, count) for kind, count in steps]
     if mu > 0:
         loss = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval)
         parts.append((loss, 0.0))
@@ -185,56 +187,65 @@ def composed_loss(
         )
         parts.append((loss, 0.0))
     nothing = (pld.identity(value_discretization_interval=interval), 0.0)
-    whole, lost = functools.reduce(_composed, parts, None) or nothing
-    return ComposedLoss(directions=tuple(_Tail.of(each) for each in _parts(whole)), lost=lost)
+    whole, lost = functools.reduce(_compose_losses, parts, None) or nothing
+    return ComposedLoss(
+        directions=tuple(_Tail.from_pmf(each) for each in _list_directions(whole)), lost=lost
+    )
 
 
-_SOLVED = 1024
+_SOLVED_AT_ONCE = 1024
 """Losses that are tried at once, from the first that can be ε down."""
 
 _ORDERS = np.concatenate([np.arange(-20, 0), np.arange(1, 21)])
 
-_TRUNCATED = 1e-15
+_TRUNCATED_MASS = 1e-15
 """Mass that a composition may move to an infinite loss: the library's own default."""
 
-_NOTHING = 1e-26
+_NEGLIGIBLE = 1e-26
 """A frequency's part in a composed loss that counts as none. All of them together move no mass by
 more."""
 
 
-def _self_composed(kind: Step, interval: float, count: int) -> _Loss:
+def _compose_repeated(kind: Step, interval: float, count: int) -> _Loss:
     """`PrivacyLossDistribution.self_compose`, by moments that are kept."""
-    (loss, lost), moments = _step_loss(kind, interval), _log_moments(kind, interval)
-    both = [_convolved(*each, count) for each in zip(_parts(loss), moments, strict=True)]
+    (loss, lost), moments = _compute_step_loss(kind, interval), _compute_log_moments(kind, interval)
+    both = [
+        _compute_convolution(*each, count)
+        for each in zip(_list_directions(loss), moments, strict=True)
+    ]
     composed, more = zip(*both, strict=True)
     # An error of masses is added up with each step, over masses that it may have made larger.
     before = math.expm1(count * math.log1p(lost))
     return pld.PrivacyLossDistribution(*composed), before + max(more) * (1 + before)
 
 
-def _convolved(pmf: Any, moments: NDArray[np.float64], count: int) -> tuple[DensePLDPmf, float]:
+def _compute_convolution(
+    pmf: Any, moments: NDArray[np.float64], count: int
+) -> tuple[DensePLDPmf, float]:
     """`count` times one direction's loss: `common.self_convolve`, equation by equation."""
     masses = pmf._probs
-    bounds = (count * moments + math.log(2 / _TRUNCATED)) / (_ORDERS / len(masses))  # Chernoff's
+    bounds = (count * moments + math.log(2 / _TRUNCATED_MASS)) / (
+        _ORDERS / len(masses)
+    )  # Chernoff's
     finite = np.isfinite(bounds)
     high = math.ceil(bounds[finite & (_ORDERS > 0)].min(initial=(len(masses) - 1) * count))
     low = math.floor(bounds[finite & (_ORDERS < 0)].max(initial=0))
     size = high - low + 1
     length = fft.next_fast_len(max(size, len(masses)))
-    power, lost = _power(pmf, length, count)
+    power, lost = _compute_power(pmf, length, count)
     whole = np.real(fft.ifft(power, overwrite_x=True))
     begin = low % length
     composed = DensePLDPmf(
         pmf._discretization,
         pmf._lower_loss * count + low,
         np.concatenate([whole[begin : begin + size], whole[: max(0, begin + size - length)]]),
-        _TRUNCATED - math.expm1(count * math.log1p(-pmf._infinity_mass)),
+        _TRUNCATED_MASS - math.expm1(count * math.log1p(-pmf._infinity_mass)),
         pmf._pessimistic_estimate,
     )
     return composed, lost
 
 
-def _power(pmf: Any, length: int, count: int) -> tuple[NDArray[np.complex128], float]:
+def _compute_power(pmf: Any, length: int, count: int) -> tuple[NDArray[np.complex128], float]:
     """`[length]` the transform of one direction's loss, to the power of `count`; what is lost.
 
     An error e of a frequency X is count·|X|^(count − 1)·e of its power. Of the masses that come
@@ -243,14 +254,14 @@ def _power(pmf: Any, length: int, count: int) -> tuple[NDArray[np.complex128], f
     half, magnitudes = _transform(pmf, length)
     power = np.zeros(length, dtype=np.complex128)
     # A complex power takes longer than the transform, and of many steps few frequencies are left.
-    kept = np.flatnonzero(magnitudes > _NOTHING ** (1 / count))
+    kept = np.flatnonzero(magnitudes > _NEGLIGIBLE ** (1 / count))
     power[kept] = half[kept] ** count
     twice = kept[(kept > 0) & (2 * kept < length)]
     power[length - twice] = np.conj(power[twice])  # the masses are real
-    rest = length * _NOTHING ** (2 * (count - 1) / count)
+    rest = length * _NEGLIGIBLE ** (2 * (count - 1) / count)
     errors = math.sqrt(2 * float((magnitudes[kept] ** (2 * (count - 1))).sum()) + rest)
     back = 2 * float(np.abs(power[kept]).sum())
-    return power, _rounded(length) * (count * errors + back)
+    return power, _bound_rounding(length) * (count * errors + back)
 
 
 @functools.lru_cache(maxsize=4)  # two directions, of two kinds; up to some MiB each
@@ -261,12 +272,15 @@ def _transform(pmf: Any, length: int) -> tuple[NDArray[np.complex128], NDArray[n
 
 
 @functools.lru_cache(maxsize=64)
-def _log_moments(kind: Step, interval: float) -> tuple[NDArray[np.float64], ...]:
+def _compute_log_moments(kind: Step, interval: float) -> tuple[NDArray[np.float64], ...]:
     """`[40]` log moments of one step's loss, of each direction."""
-    return tuple(_moments_of(each._probs) for each in _parts(_step_loss(kind, interval)[0]))
+    return tuple(
+        _compute_pmf_moments(each._probs)
+        for each in _list_directions(_compute_step_loss(kind, interval)[0])
+    )
 
 
-def _moments_of(masses: NDArray[np.float64]) -> NDArray[np.float64]:
+def _compute_pmf_moments(masses: NDArray[np.float64]) -> NDArray[np.float64]:
     """ln Σ_i masses[i]·e^(i·order/n) at every order.
 
     The largest term is taken out, not the largest power: at the end of a loss there may be places
@@ -282,20 +296,20 @@ def _moments_of(masses: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array(found)
 
 
-def _step_loss(kind: Step, interval: float) -> _Loss:
-    of = _behind_coin if isinstance(kind, BehindCoin) else _sampled_loss
+def _compute_step_loss(kind: Step, interval: float) -> _Loss:
+    of = _compute_coin_loss if isinstance(kind, BernoulliSteps) else _compute_sampled_loss
     return of(kind, interval)
 
 
 @functools.lru_cache(maxsize=4)  # up to some MiB each
-def _behind_coin(kind: BehindCoin, interval: float) -> _Loss:
+def _compute_coin_loss(kind: BernoulliSteps, interval: float) -> _Loss:
     """The loss of steps that a coin lets in: 0 with 1 − p, where they are not."""
-    inner, lost = _self_composed(kind.event, interval, kind.count)
-    parts = (_or_nothing(each, kind.probability) for each in _parts(inner))
+    inner, lost = _compose_repeated(kind.event, interval, kind.count)
+    parts = (_mix_with_zero_loss(each, kind.probability) for each in _list_directions(inner))
     return pld.PrivacyLossDistribution(*parts), lost * math.nextafter(kind.probability, 1.0)
 
 
-def _or_nothing(pmf: Any, probability: float) -> DensePLDPmf:
+def _mix_with_zero_loss(pmf: Any, probability: float) -> DensePLDPmf:
     """p·`pmf` and an atom of 1 − p at loss 0, both rounded up: more mass is never a lower ε."""
     dense = pmf.to_dense_pmf()
     above = math.nextafter(probability, 1.0)
@@ -316,7 +330,7 @@ def _or_nothing(pmf: Any, probability: float) -> DensePLDPmf:
 
 
 @functools.lru_cache(maxsize=64)
-def _sampled_loss(kind: PoissonSampledGaussian, interval: float) -> _Loss:
+def _compute_sampled_loss(kind: PoissonSampledGaussian, interval: float) -> _Loss:
     relation = (
         NeighboringRelation.REPLACE_ONE
         if kind.neighbouring == Neighbouring.REPLACE_ONE
@@ -328,5 +342,5 @@ def _sampled_loss(kind: PoissonSampledGaussian, interval: float) -> _Loss:
         value_discretization_interval=interval,
         neighboring_relation=relation,
     )
-    dense = (each.to_dense_pmf() for each in _parts(loss))
+    dense = (each.to_dense_pmf() for each in _list_directions(loss))
     return pld.PrivacyLossDistribution(*dense), 0.0

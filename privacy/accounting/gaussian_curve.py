@@ -7,7 +7,7 @@ are those of Δ: replace-one throughout this project.
 e^ε·φ(−μ/2 − ε/μ) = φ(μ/2 − ε/μ), so everything is a density times Mills ratios (1 − Φ)/φ, which
 never overflow, and δ is kept as its logarithm.
 
-    >>> round(gaussian_epsilon(1.0, 1e-5), 5)
+    >>> round(compute_gaussian_epsilon(1.0, 1e-5), 5)
     4.37718
 
 Also here: from ρ to ε: the two conversions of zCDP. Values out of range raise ValueError.
@@ -31,10 +31,10 @@ _SMALL_MU = 1e-3  # below it the difference of Mills ratios is integrated, not s
 _HUGE_MU = 1e150  # μ² overflows soon after
 
 
-def gaussian_delta(mu: float, epsilon: float) -> float:
+def compute_gaussian_delta(mu: float, epsilon: float) -> float:
     """δ(ε) of a Gaussian release with μ = Δ/σ (several: √Σμ²).
 
-    >>> [round(gaussian_delta(1.0, e), 6) for e in (0, 1, 2)]
+    >>> [round(compute_gaussian_delta(1.0, e), 6) for e in (0, 1, 2)]
     [0.382925, 0.126937, 0.020924]
     """
     check_non_negative("mu", mu)
@@ -43,10 +43,10 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
         return 0.0
     if mu > _HUGE_MU:
         return 1.0
-    return math.exp(min(0.0, _log_delta(mu, epsilon)[0]))
+    return math.exp(min(0.0, _compute_log_delta(mu, epsilon)[0]))
 
 
-def gaussian_epsilon(mu: float, delta: float) -> float:
+def compute_gaussian_epsilon(mu: float, delta: float) -> float:
     """The least ε ≥ 0 with δ(ε) ≤ `delta`, rounded up. ∞ where δ = 0 < μ, or μ² overflows.
 
     ln δ(ε) is decreasing and concave (it convolves the log-concave (1 − e^u)⁺ with a Gaussian),
@@ -61,53 +61,57 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     # Ask for a little less: where δ is flat in ε, its own rounding is what counts.
     log_delta = math.log(delta)
     log_delta -= 1e-15 * (1 - log_delta)
-    if _log_delta(mu, 0.0)[0] <= log_delta:
+    if _compute_log_delta(mu, 0.0)[0] <= log_delta:
         return 0.0
     # δ(ε) ≤ 1 − Φ(ε/μ − μ/2): this ε is at the right of the root.
     epsilon = max(0.0, mu * (mu / 2 - float(ndtri(delta))))
     for _ in range(50):
-        value, slope = _log_delta(mu, epsilon)
+        value, slope = _compute_log_delta(mu, epsilon)
         step = (log_delta - value) / slope if math.isfinite(slope) and slope else 0.0
         epsilon = max(0.0, epsilon + step)
         if abs(step) <= 1e-15 * epsilon:
             break
     # A few ulp of the terms ε/μ, μ/2 and of the curve, with room to spare.
     margin = 1e-13 * epsilon + min(1e-15, 1e-12 * mu)
-    while _log_delta(mu, epsilon + margin)[0] > log_delta:
+    while _compute_log_delta(mu, epsilon + margin)[0] > log_delta:
         margin *= 2
     return epsilon + margin
 
 
-def _log_delta(mu: float, epsilon: float) -> tuple[float, float]:
+def _compute_log_delta(mu: float, epsilon: float) -> tuple[float, float]:
     """ln δ(ε) and its derivative in ε, for 0 < μ ≤ 1e150.
 
     With t = ε/μ − μ/2 and s = ε/μ + μ/2: δ = (1 − Φ(t)) − φ(t)·mills(s), dδ/dε = −φ(t)·mills(s).
     """
     t, s = epsilon / mu - mu / 2, epsilon / mu + mu / 2
-    mills_s = _mills(s)
+    mills_s = _compute_mills_ratio(s)
     if t < 0 and mu >= _SMALL_MU:
         weighted = math.exp(-t * t / 2 - _LN_SQRT_2PI) * mills_s
         delta = 0.5 * math.erfc(t * _SQRT_HALF) - weighted
         return (math.log(delta), -weighted / delta) if delta > 0 else (-math.inf, -math.inf)
-    difference = _mills(t) - mills_s if mu >= _SMALL_MU else _small_difference(t, s, mu)
+    difference = (
+        _compute_mills_ratio(t) - mills_s
+        if mu >= _SMALL_MU
+        else _compute_small_difference(t, s, mu)
+    )
     if difference <= 0:
         return -math.inf, -math.inf
     return -t * t / 2 - _LN_SQRT_2PI + math.log(difference), -mills_s / difference
 
 
-def _mills(x: float) -> float:
+def _compute_mills_ratio(x: float) -> float:
     """(1 − Φ(x))/φ(x) for x ≥ −1, any size."""
     return _SQRT_HALF_PI * float(erfcx(x * _SQRT_HALF))
 
 
-def _small_difference(t: float, s: float, mu: float) -> float:
+def _compute_small_difference(t: float, s: float, mu: float) -> float:
     """mills(t) − mills(s) for s = t + μ: the integral of 1 − x·mills(x), by Simpson's rule."""
     middle = (t + s) / 2
-    ends = 2 - t * _mills(t) - s * _mills(s)
-    return mu / 6 * (ends + 4 * (1 - middle * _mills(middle)))
+    ends = 2 - t * _compute_mills_ratio(t) - s * _compute_mills_ratio(s)
+    return mu / 6 * (ends + 4 * (1 - middle * _compute_mills_ratio(middle)))
 
 
-def zcdp_epsilon(rho: float, delta: float) -> float:
+def compute_zcdp_epsilon(rho: float, delta: float) -> float:
     """ε = ρ + 2√(ρL), rounded up. Bun & Steinke 2016, Proposition 1.3. ∞ at δ = 0 < ρ."""
     check_non_negative("rho", rho)
     check_delta(delta)
@@ -118,13 +122,13 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return (rho + 2 * math.sqrt(rho) * math.sqrt(-math.log(delta))) * (1 + 1e-15)
 
 
-def cks20_epsilon(rho: float, delta: float) -> float:
+def compute_cks20_epsilon(rho: float, delta: float) -> float:
     """ε by Canonne, Kamath & Steinke 2020, Proposition 12, rounded up; never above zcdp's.
 
     The minimum over α is where ρ(α−1)² + ln α = L. Any α > 1 gives a valid ε, so a rough root
     costs accuracy and never truth.
     """
-    ceiling = zcdp_epsilon(rho, delta)
+    ceiling = compute_zcdp_epsilon(rho, delta)
     if rho == 0 or not math.isfinite(ceiling):
         return ceiling
     log_inverse = -math.log(delta)

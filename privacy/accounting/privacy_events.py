@@ -18,11 +18,11 @@ event, as in `dp_accounting.dp_event`:
 Neighbours are those of the mechanism that made the event. What an event means never changes: a
 ledger that holds it is read for ever.
 
-    >>> event = Approximate(event=Gaussian(mu=0.05), delta=2.0**-60)
+    >>> event = Approximate(event=GaussianEvent(mu=0.05), delta=2.0**-60)
     >>> parse_event(event.to_json()) == event
     True
-    >>> [(leaf, count) for leaf, count in Repeated(event=event, count=3).leaves()]
-    [(Gaussian(mu=0.05), 3)]
+    >>> [(leaf, count) for leaf, count in Repeated(event=event, count=3).iterate_leaves()]
+    [(GaussianEvent(mu=0.05), 3)]
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
-from parley.privacy.accounting.rounding import check_positive, check_whole, exact
+from parley.privacy.accounting.rounding import check_positive, check_whole, to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring
 
 
@@ -46,7 +46,7 @@ def _check_number(name: str, value: object) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
+class PrivacyEvent:
     """What one release costs one unit; a value out of its range raises ValueError."""
 
     kind: ClassVar[str]
@@ -54,10 +54,10 @@ class Event:
     @property
     def exact_rho(self) -> Fraction:
         """ρ of zCDP that every event has, exact; of the ideal law where it is approximate."""
-        return sum((leaf.exact_rho * count for leaf, count in self.leaves()), Fraction(0))
+        return sum((leaf.exact_rho * count for leaf, count in self.iterate_leaves()), Fraction(0))
 
     @property
-    def slack(self) -> Fraction:
+    def sampler_distance(self) -> Fraction:
         """Statistical distance of the release from one that has the curves; exact."""
         return Fraction(0)
 
@@ -67,23 +67,23 @@ class Event:
         return 1
 
     @property
-    def ideal(self) -> Event:
+    def ideal(self) -> PrivacyEvent:
         """The event of the law that it is near; itself, where it is that law's."""
         return self
 
-    def leaves(self) -> Iterator[tuple[Event, int]]:
+    def iterate_leaves(self) -> Iterator[tuple[PrivacyEvent, int]]:
         """The events with their own curve that it consists of, and how many of each."""
         yield self, 1
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, which `parse_event` reads back unchanged."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        plain = {k: v.to_json() if isinstance(v, Event) else v for k, v in values.items()}
+        plain = {k: v.to_json() if isinstance(v, PrivacyEvent) else v for k, v in values.items()}
         return {"kind": self.kind, **plain}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gaussian(Event):
+class GaussianEvent(PrivacyEvent):
     """μ-GDP: a Gaussian of μ = Δ/σ, its exact curve."""
 
     kind: ClassVar[str] = "gaussian"
@@ -96,11 +96,11 @@ class Gaussian(Event):
     @cached_property
     def exact_rho(self) -> Fraction:
         """μ²/2 (Bun & Steinke 2016, Proposition 1.6)."""
-        return exact(self.mu) ** 2 / 2
+        return to_fraction(self.mu) ** 2 / 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Zcdp(Event):
+class Zcdp(PrivacyEvent):
     """ρ-zCDP and nothing better."""
 
     kind: ClassVar[str] = "zcdp"
@@ -113,11 +113,11 @@ class Zcdp(Event):
     @property
     def exact_rho(self) -> Fraction:
         """As given."""
-        return exact(self.rho)
+        return to_fraction(self.rho)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pure(Event):
+class Pure(PrivacyEvent):
     """ε-DP; `rho` where a ρ below ε²/2 is proved, too."""
 
     kind: ClassVar[str] = "pure"
@@ -133,8 +133,8 @@ class Pure(Event):
     @property
     def exact_rho(self) -> Fraction:
         """The lower of ε²/2 (Bun & Steinke 2016, Proposition 1.4) and the given bound."""
-        implied = exact(self.epsilon) ** 2 / 2
-        return implied if self.rho is None else min(implied, exact(self.rho))
+        implied = to_fraction(self.epsilon) ** 2 / 2
+        return implied if self.rho is None else min(implied, to_fraction(self.rho))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ class BoundedRange(Pure):
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
-class PoissonSampledGaussian(Event):
+class PoissonSampledGaussian(PrivacyEvent):
     """One step of DP-SGD: a Poisson batch, N(0, (σC)²I) on its clipped sum.
 
     Attributes:
@@ -176,11 +176,11 @@ class PoissonSampledGaussian(Event):
     @property
     def exact_rho(self) -> Fraction:
         """ρ of one step, sampling ignored: sampling never raises a divergence."""
-        return (Fraction(self.sensitivity) / exact(self.noise_multiplier)) ** 2 / 2
+        return (Fraction(self.sensitivity) / to_fraction(self.noise_multiplier)) ** 2 / 2
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
-class BehindCoin(Event):
+class BernoulliSteps(PrivacyEvent):
     """`count` steps of `event`, adaptively, with probability p, by one coin; else nothing.
 
     The coin is fresh, tossed by itself, and may be seen: p is the same for both neighbours, and
@@ -213,35 +213,35 @@ class BehindCoin(Event):
         return self.event.exact_rho * self.count
 
 
-Step = PoissonSampledGaussian | BehindCoin
+Step = PoissonSampledGaussian | BernoulliSteps
 """What is accounted by the privacy loss of steps of DP-SGD (`subsampled_gaussian`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repeated(Event):
+class Repeated(PrivacyEvent):
     """`count` releases of `event`, adaptively."""
 
     kind: ClassVar[str] = "repeated"
 
-    event: Event
+    event: PrivacyEvent
     count: int
 
     def __post_init__(self) -> None:
         check_whole("count", self.count)
 
     @property
-    def slack(self) -> Fraction:
+    def sampler_distance(self) -> Fraction:
         """The distances add up."""
-        return self.event.slack * self.count
+        return self.event.sampler_distance * self.count
 
-    def leaves(self) -> Iterator[tuple[Event, int]]:
+    def iterate_leaves(self) -> Iterator[tuple[PrivacyEvent, int]]:
         """The event's, `count` times."""
-        for leaf, count in self.event.leaves():
+        for leaf, count in self.event.iterate_leaves():
             yield leaf, count * self.count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Approximate(Event):
+class Approximate(PrivacyEvent):
     """A release whose law is within statistical distance `delta` of one that has `event`'s curves.
 
     That is how a sampler that is not exact is charged: `Composition.slack_delta`.
@@ -249,34 +249,34 @@ class Approximate(Event):
 
     kind: ClassVar[str] = "approximate"
 
-    event: Event
+    event: PrivacyEvent
     delta: float
 
     def __post_init__(self) -> None:
         _check_number("delta", self.delta)
         if self.delta >= 1:
             raise ValueError(f"Expected 0 ≤ delta < 1, got {self.delta}.")
-        if any(isinstance(leaf, Pure) and count > 1 for leaf, count in self.event.leaves()):
+        if any(isinstance(leaf, Pure) and count > 1 for leaf, count in self.event.iterate_leaves()):
             # Its distance would be one of several at once (`accountants.by_parts`).
             raise ValueError("Expected one pure event within a distance, got it repeated.")
 
     @cached_property
-    def slack(self) -> Fraction:
+    def sampler_distance(self) -> Fraction:
         """Its own distance and the event's."""
-        return exact(self.delta) + self.event.slack
+        return to_fraction(self.delta) + self.event.sampler_distance
 
     @property
-    def ideal(self) -> Event:
+    def ideal(self) -> PrivacyEvent:
         """The event whose curves it has."""
         return self.event
 
-    def leaves(self) -> Iterator[tuple[Event, int]]:
+    def iterate_leaves(self) -> Iterator[tuple[PrivacyEvent, int]]:
         """The event's."""
-        return self.event.leaves()
+        return self.event.iterate_leaves()
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedSteps(Event):
+class PlannedSteps(PrivacyEvent):
     """All `count` releases of `event` that one job planned beforehand, charged as one release.
 
     The whole of them has a dominating pair (P, Q). In both directions its hockey-stick curve is
@@ -290,7 +290,7 @@ class PlannedSteps(Event):
 
     kind: ClassVar[str] = "planned-steps"
 
-    event: Event
+    event: PrivacyEvent
     count: int
     mu: float
     delta: float
@@ -299,7 +299,7 @@ class PlannedSteps(Event):
         check_whole("count", self.count)
         _check_number("mu", self.mu)
         _check_number("delta", self.delta)
-        if not all(isinstance(leaf, Step) for leaf, _ in self.event.leaves()):
+        if not all(isinstance(leaf, Step) for leaf, _ in self.event.iterate_leaves()):
             raise ValueError(f"Expected steps of DP-SGD that are planned, got {self.event!r}.")
 
     @property
@@ -308,9 +308,9 @@ class PlannedSteps(Event):
         return self.count
 
     @property
-    def slack(self) -> Fraction:
+    def sampler_distance(self) -> Fraction:
         """Distance of all the steps' samplers from their laws."""
-        return self.event.slack * self.count
+        return self.event.sampler_distance * self.count
 
     @property
     def exact_rho(self) -> Fraction:
@@ -318,15 +318,15 @@ class PlannedSteps(Event):
         return self.event.exact_rho * self.count
 
 
-EVENTS: dict[str, type[Event]] = {
+EVENTS: dict[str, type[PrivacyEvent]] = {
     kind.kind: kind
     for kind in (
-        Gaussian,
+        GaussianEvent,
         Zcdp,
         Pure,
         BoundedRange,
         PoissonSampledGaussian,
-        BehindCoin,
+        BernoulliSteps,
         Repeated,
         Approximate,
         PlannedSteps,
@@ -334,16 +334,16 @@ EVENTS: dict[str, type[Event]] = {
 }
 """The kinds of event, by the name that a ledger holds."""
 
-_DEEPEST = 8
+_MAX_DEPTH = 8
 
 
-def parse_event(values: object, *, depth: int = 0) -> Event:
+def parse_event(values: object, *, depth: int = 0) -> PrivacyEvent:
     """The event that `to_json` wrote.
 
     Raises:
         ValueError: not such an event: an unknown kind, a missing or unknown key, a bad value.
     """
-    if not isinstance(values, Mapping) or depth > _DEEPEST:
+    if not isinstance(values, Mapping) or depth > _MAX_DEPTH:
         raise ValueError(f"Expected an event as an object, got {type(values).__name__}.")
     kind = EVENTS.get(str(values.get("kind")))
     if kind is None:

@@ -4,9 +4,9 @@ Privacy costs are rounded up and noise is rounded up; nothing here ever rounds t
 A float stands for the decimal number that it prints as, so that what a person wrote is what adds
 up: `exact(0.1)` is 1/10.
 
-    >>> exact(0.1) * 10 == 1
+    >>> to_fraction(0.1) * 10 == 1
     True
-    >>> quotient_up(1.0, 3.0) * 3 >= 1
+    >>> round_quotient_up(1.0, 3.0) * 3 >= 1
     True
 """
 
@@ -23,7 +23,7 @@ _SMALL = Decimal("1e-4")
 
 
 @functools.lru_cache(maxsize=4096)  # a run asks for those of its noise in every round
-def exact(value: float) -> Fraction:
+def to_fraction(value: float) -> Fraction:
     """The decimal number that the finite float `value` prints as."""
     return Fraction(Decimal(repr(float(value))))
 
@@ -42,37 +42,38 @@ def round_up(value: Fraction) -> float:
     return near
 
 
-def shown_up(value: float, digits: int = 6) -> str:
+def format_rounded_up(value: float, digits: int = 6) -> str:
     """A number ≥ 0 in at most `digits` significant digits, never less than it is.
 
     How every cost is written that a person reads: ε and ρ of what is charged, and δ. A double's own
     dust doesn't show: what exceeds a shorter number by less than 1e-12 of itself is that number.
 
-    >>> shown_up(4.144251, 4), shown_up(0.5), shown_up(1e-5), shown_up(0.1 + 0.2), shown_up(12345.6)
+    >>> (format_rounded_up(4.144251, 4), format_rounded_up(0.5), format_rounded_up(1e-5),
+    ... format_rounded_up(0.1 + 0.2), format_rounded_up(12345.6))
     ('4.145', '0.5', '1e-05', '0.3', '12345.6')
     """
-    return _shown(value, digits, ROUND_CEILING)
+    return _format_rounded(value, digits, ROUND_CEILING)
 
 
-def shown_down(value: float, digits: int = 6) -> str:
+def format_rounded_down(value: float, digits: int = 6) -> str:
     """The same for what is left of a budget: never more than it is.
 
-    >>> shown_down(0.89996, 4), shown_down(0.3 - 0.1), shown_down(0.0)
+    >>> format_rounded_down(0.89996, 4), format_rounded_down(0.3 - 0.1), format_rounded_down(0.0)
     ('0.8999', '0.2', '0')
     """
-    return _shown(value, digits, ROUND_FLOOR)
+    return _format_rounded(value, digits, ROUND_FLOOR)
 
 
-def as_written(value: float) -> str:
+def format_exact(value: float) -> str:
     """A number that a person chose, such as a budget's ε or δ, with all its digits.
 
-    >>> as_written(0.12345678), as_written(1.0), as_written(1e-05)
+    >>> format_exact(0.12345678), format_exact(1.0), format_exact(1e-05)
     ('0.12345678', '1', '1e-05')
     """
-    return _shown(value, 17, ROUND_CEILING)  # a double prints as 17 digits at most
+    return _format_rounded(value, 17, ROUND_CEILING)  # a double prints as 17 digits at most
 
 
-def _shown(value: float, digits: int, side: str) -> str:
+def _format_rounded(value: float, digits: int, side: str) -> str:
     if not math.isfinite(value):
         return "∞" if value > 0 else f"{value}"
     given = Decimal(repr(float(value)))
@@ -85,10 +86,10 @@ def _shown(value: float, digits: int, side: str) -> str:
     return f"{digits_shown}e{int(exponent):+03d}"
 
 
-def root_up(square: Fraction) -> float:
+def round_root_up(square: Fraction) -> float:
     """A float at or a few ulp above √square, also where the square under- or overflows.
 
-    >>> root_up(Fraction(1, 25)), root_up(Fraction(2)) ** 2 >= 2
+    >>> round_root_up(Fraction(1, 25)), round_root_up(Fraction(2)) ** 2 >= 2
     (0.2, True)
     """
     own = Fraction(math.isqrt(square.numerator), math.isqrt(square.denominator))
@@ -100,14 +101,14 @@ def root_up(square: Fraction) -> float:
     return round_up(Fraction(root + 1, 1 << shift))
 
 
-def quotient_up(numerator: float, denominator: float) -> float:
+def round_quotient_up(numerator: float, denominator: float) -> float:
     """The least float that is, and prints as, at least numerator/denominator.
 
     Both readings hold, the decimal of the account and the binary of the sampler; of the
     denominator the lesser counts.
     """
-    divisor = min(exact(denominator), Fraction(denominator))
-    near = round_up(exact(numerator) / divisor)
+    divisor = min(to_fraction(denominator), Fraction(denominator))
+    near = round_up(to_fraction(numerator) / divisor)
     while math.isfinite(near) and Fraction(near) < Fraction(numerator) / divisor:
         near = math.nextafter(near, math.inf)
     return near
@@ -131,7 +132,7 @@ def sum_up(first: float, second: float) -> float:
     return math.nextafter(first + second, math.inf) if first and second else first + second
 
 
-def read_fraction(name: str, text: object) -> Fraction:
+def parse_fraction(name: str, text: object) -> Fraction:
     """The rational that "numerator/denominator" says. Raises ValueError on anything else."""
     # Digits only: "1e999999999" would be read as a number too, and fill the memory.
     if not isinstance(text, str) or not re.fullmatch(r"\d{1,4000}(/[1-9]\d{0,3999})?", text, re.A):
@@ -151,10 +152,10 @@ def check_positive(name: str, value: float) -> None:
         raise ValueError(f"Expected finite {name} > 0, got {value}.")
 
 
-def check_whole(name: str, value: object, least: int = 1) -> int:
+def check_whole(name: str, value: object, minimum: int = 1) -> int:
     """The value; raises ValueError unless it is an integer ≥ `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"Expected an integer {name} ≥ {least}, got {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise ValueError(f"Expected an integer {name} ≥ {minimum}, got {value!r}.")
     return value
 
 

@@ -28,10 +28,11 @@ integrated here.
     >>> from parley.privacy.accounting.privacy_events import PoissonSampledGaussian
     >>> step = {"sampling_rate": 0.01, "noise_multiplier": 4.0}
     >>> abadi = PoissonSampledGaussian(**step, neighbouring="add-or-remove-one")
-    >>> {name: round(value, 3) for name, value in epsilons({abadi: 10_000}, delta=1e-5).items()}
+    >>> {name: round(value, 3) for name,
+    ...     value in compute_epsilons({abadi: 10_000}, delta=1e-5).items()}
     {'rdp': 1.035, 'pld': 0.947}
-    >>> rare = BehindCoin(probability=0.05, event=abadi, count=100)
-    >>> {name: round(value, 3) for name, value in epsilons({rare: 100}, delta=1e-5).items()}
+    >>> rare = BernoulliSteps(probability=0.05, event=abadi, count=100)
+    >>> {name: round(value, 3) for name, value in compute_epsilons({rare: 100}, delta=1e-5).items()}
     {'rdp': 0.256, 'pld': 0.219}
 
 Also here: a noisy count of clipped gradients, released beside DP-SGD's noisy sums from the same
@@ -48,8 +49,18 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.privacy_events import BehindCoin, Event, PlannedSteps, Step
-from parley.privacy.accounting.rounding import check_positive, exact, root_up
+from parley.privacy.accounting.privacy_events import (
+    BernoulliSteps,
+    PlannedSteps,
+    PrivacyEvent,
+    Step,
+)
+from parley.privacy.accounting.rounding import (
+    check_positive,
+    format_exact,
+    round_root_up,
+    to_fraction,
+)
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.special_functions import erfcx, ndtr
 
@@ -64,7 +75,7 @@ PLD_INTERVAL = 1e-4
 """Finest grid of the privacy loss; the estimate is pessimistic, a coarser grid only costs ε."""
 
 _LARGEST_PLD_STEPS = 10_000_000
-_MOST_LOSSES = 2**17
+_MAX_LOSSES = 2**17
 """About the most losses of one step on its grid: each is computed by itself."""
 
 
@@ -72,30 +83,33 @@ CountedSteps = tuple[tuple[Step, int], ...]
 """Kinds of steps, and how many there were of each, in a fixed order."""
 
 
-def in_order(steps: Mapping[Step, int]) -> CountedSteps:
+def sort_steps(steps: Mapping[Step, int]) -> CountedSteps:
     """Steps in an order that does not depend on when there were which."""
     return tuple(sorted(steps.items(), key=lambda item: (item[0].kind, item)))
 
 
-def epsilons(steps: Mapping[Step, int], *, delta: float) -> dict[str, float]:
+def compute_epsilons(steps: Mapping[Step, int], *, delta: float) -> dict[str, float]:
     """ε at `delta` of steps composed, by RDP and by PLD; both are upper bounds."""
-    items = in_order(steps)
-    return {"rdp": rdp_epsilon(items, delta=delta), "pld": pld_epsilon(items, delta=delta)}
+    items = sort_steps(steps)
+    return {
+        "rdp": compute_rdp_epsilon(items, delta=delta),
+        "pld": compute_pld_epsilon(items, delta=delta),
+    }
 
 
-def rdp_epsilon(steps: CountedSteps, *, delta: float, rho: float = 0.0) -> float:
+def compute_rdp_epsilon(steps: CountedSteps, *, delta: float, rho: float = 0.0) -> float:
     """ε by RDP of the steps and of anything else that is ρ-zCDP (its RDP is at most αρ)."""
     if delta <= 0:
         return math.inf
-    from parley.privacy.accounting.dp_accounting_adapter import epsilon_of_rdp  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
+    from parley.privacy.accounting.dp_accounting_adapter import convert_rdp_to_epsilon  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
 
     total = rho * np.asarray(ORDERS)
     for kind, count in steps:
-        total = total + count * _step_rdp(kind)
-    return epsilon_of_rdp(ORDERS, total, delta)
+        total = total + count * _compute_step_rdp(kind)
+    return convert_rdp_to_epsilon(ORDERS, total, delta)
 
 
-def pld_epsilon(
+def compute_pld_epsilon(
     steps: CountedSteps,
     *,
     delta: float,
@@ -111,23 +125,23 @@ def pld_epsilon(
     if delta <= 0 or _is_beyond(steps, mu):
         return math.inf
     if interval is None:
-        interval = _intervals(steps)
-    from parley.privacy.accounting.dp_accounting_adapter import composed_loss  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
+        interval = _choose_interval(steps)
+    from parley.privacy.accounting.dp_accounting_adapter import compose_step_losses  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
 
-    return composed_loss(steps, mu, pure, interval).epsilon(delta)
+    return compose_step_losses(steps, mu, pure, interval).compute_epsilon(delta)
 
 
 @functools.lru_cache(maxsize=64)
-def planned_steps(event: Event, count: int, delta: float) -> PlannedSteps:
+def build_planned_steps(event: PrivacyEvent, count: int, delta: float) -> PlannedSteps:
     """Return `count` releases of `event`, all of them steps, as one release with δ′ ≤ `delta`.
 
     Its μ is the least found with δ(e) ≤ g_μ(e) + δ′ for all e ≥ 0 in both directions, δ being the
     hockey-stick curve of the whole and g_μ a Gaussian's; or that of the steps without sampling, if
     that is lower: it needs no δ′.
     """
-    unsampled = root_up(2 * event.exact_rho * count)
-    steps = in_order({leaf: times * count for leaf, times in event.leaves()})  # type: ignore[misc]
-    mu = _gdp_mu(steps, delta, at_most=unsampled) if delta > 0 else unsampled
+    unsampled = round_root_up(2 * event.exact_rho * count)
+    steps = sort_steps({leaf: times * count for leaf, times in event.iterate_leaves()})  # type: ignore[misc]
+    mu = _compute_gdp_mu(steps, delta, limit=unsampled) if delta > 0 else unsampled
     planned = functools.partial(PlannedSteps, event=event, count=count)
     return planned(mu=mu, delta=delta) if mu < unsampled else planned(mu=unsampled, delta=0.0)
 
@@ -138,46 +152,48 @@ _MU_TOLERANCE = 1e-6
 
 def check_planned(job: PlannedSteps) -> None:
     """Raise ValueError for a μ that does not hold with the job's δ′."""
-    least = planned_steps(job.event, job.count, job.delta).mu
+    least = build_planned_steps(job.event, job.count, job.delta).mu
     if job.mu < least * (1 - _MU_TOLERANCE):
         raise ValueError(
             f"Expected μ ≥ {least:.6g} of a planned job of {job.count} releases with "
-            f"δ′ = {job.delta:.3g}, got {job.mu:.6g}."
+            f"δ′ = {format_exact(job.delta)}, got {job.mu:.6g}."
         )
 
 
 _CURVE_POINTS = 20_000
 
 
-def _gdp_mu(steps: CountedSteps, delta: float, at_most: float) -> float:
+def _compute_gdp_mu(steps: CountedSteps, delta: float, limit: float) -> float:
     """μ of `planned_steps`; `at_most` if the composition is beyond what the library computes."""
     if _is_beyond(steps):
-        return at_most
-    from parley.privacy.accounting.dp_accounting_adapter import composed_loss  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
+        return limit
+    from parley.privacy.accounting.dp_accounting_adapter import compose_step_losses  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
 
-    loss = composed_loss(steps, 0.0, 0.0, _intervals(steps))
+    loss = compose_step_losses(steps, 0.0, 0.0, _choose_interval(steps))
     curves = []
-    for epsilons, deltas in loss.curves():
+    for epsilons, deltas in loss.iterate_curves():
         above = deltas > delta * (1 - 1e-9)
         if above[0]:  # at an infinite loss already
-            return at_most
+            return limit
         # δ falls with e, g too: on [e₁, e₂] it is enough that δ(e₁) ≤ g(e₂) + δ′.
         kept = np.flatnonzero(above)
         if kept.size:
             places = np.linspace(kept[0] - 1, kept[-1], _CURVE_POINTS).astype(int)
             places = np.unique(np.append(places, kept[-1]))
             curves.append((epsilons[places[:-1]], deltas[places[1:]]))
-    low, high = 0.0, at_most
+    low, high = 0.0, limit
     for _ in range(60):
         mu = (low + high) / 2
-        fits = all((deltas <= _gaussian_curve(mu, e) + delta).all() for e, deltas in curves)
+        fits = all(
+            (deltas <= _compute_gaussian_deltas(mu, e) + delta).all() for e, deltas in curves
+        )
         low, high = (low, mu) if fits else (mu, high)
         if high - low <= 1e-7 * high:
             break
     return high
 
 
-def _gaussian_curve(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+def _compute_gaussian_deltas(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
     """`[n]` δ of a μ-GDP release at each ε, rounded down (`gaussian_curve`)."""
     to_left = mu / 2 - epsilons / mu
     mass = ndtr(to_left)
@@ -188,54 +204,56 @@ def _gaussian_curve(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.floa
 def _is_beyond(steps: CountedSteps, mu: float = 0.0) -> bool:
     """Return whether a composition is beyond what the library computes."""
     taken = sum(count * getattr(kind, "count", 1) for kind, count in steps)
-    squares = sum(float(2 * kind.exact_rho) * _let_in(kind, count) for kind, count in steps)
+    squares = sum(
+        float(2 * kind.exact_rho) * _bound_admitted_steps(kind, count) for kind, count in steps
+    )
     # The composed privacy loss spreads with the steps' total μ; a wide one gets a coarser grid.
     return taken > _LARGEST_PLD_STEPS or math.sqrt(squares) + mu > 200
 
 
-def _intervals(steps: CountedSteps) -> float:
-    return min((_interval(kind) for kind, _ in steps), default=PLD_INTERVAL)
+def _choose_interval(steps: CountedSteps) -> float:
+    return min((_choose_step_interval(kind) for kind, _ in steps), default=PLD_INTERVAL)
 
 
-def _let_in(kind: Step, count: int) -> float:
+def _bound_admitted_steps(kind: Step, count: int) -> float:
     """About the most of `count` releases that coins let in: eight deviations above the mean."""
-    if not isinstance(kind, BehindCoin):
+    if not isinstance(kind, BernoulliSteps):
         return count
     mean = kind.probability * count
     return min(count, mean + 8 * math.sqrt(mean) + 20)
 
 
-def _interval(kind: Step) -> float:
+def _choose_step_interval(kind: Step) -> float:
     """A 25th of one step's own loss, on a ladder of powers of two so that steps share grids."""
-    if isinstance(kind, BehindCoin):
-        return _interval(kind.event)
+    if isinstance(kind, BernoulliSteps):
+        return _choose_step_interval(kind.event)
     own = kind.sampling_rate * kind.sensitivity / kind.noise_multiplier / 25
     doublings = max(0, min(6, math.floor(math.log2(own / PLD_INTERVAL))))
     # A batch that is hardly ever drawn with little noise has rare and large losses: a bounded
     # number of them is computed. A coarser grid rounds a loss up.
     largest = (kind.sensitivity / kind.noise_multiplier) ** 2 / 2
     largest += 10 * kind.sensitivity / kind.noise_multiplier
-    places = largest / PLD_INTERVAL / _MOST_LOSSES
+    places = largest / PLD_INTERVAL / _MAX_LOSSES
     return PLD_INTERVAL * 2.0 ** max(doublings, math.floor(math.log2(places)))
 
 
 @functools.lru_cache(maxsize=256)
-def _step_rdp(kind: Step) -> NDArray[np.float64]:
+def _compute_step_rdp(kind: Step) -> NDArray[np.float64]:
     """`[orders]` Rényi divergences of the dominating pair of one step, or of one coin's."""
-    if isinstance(kind, BehindCoin):
+    if isinstance(kind, BernoulliSteps):
         rest = np.asarray(ORDERS) - 1
-        inner = math.log(kind.probability) + rest * kind.count * _step_rdp(kind.event)
+        inner = math.log(kind.probability) + rest * kind.count * _compute_step_rdp(kind.event)
         # Rounded up by what a logarithm and a sum of this size may lose.
         mixed = np.logaddexp(math.log1p(-kind.probability), inner)
         return np.asarray(np.maximum(mixed + 1e-15 * (1 + np.abs(inner)), 0.0) / rest)
     if kind.neighbouring == Neighbouring.REPLACE_ONE:
-        return _replace_one_rdp(kind.sampling_rate, kind.noise_multiplier)
-    from parley.privacy.accounting.dp_accounting_adapter import added_rdp  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
+        return _compute_replace_one_rdp(kind.sampling_rate, kind.noise_multiplier)
+    from parley.privacy.accounting.dp_accounting_adapter import compute_add_remove_rdp  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
 
-    return added_rdp(kind.sampling_rate, kind.noise_multiplier, ORDERS)
+    return compute_add_remove_rdp(kind.sampling_rate, kind.noise_multiplier, ORDERS)
 
 
-def _replace_one_rdp(rate: float, sigma: float) -> NDArray[np.float64]:
+def _compute_replace_one_rdp(rate: float, sigma: float) -> NDArray[np.float64]:
     """D_α(P‖Q) of the replace-one pair, by the trapezoidal rule on the logarithms.
 
     The integrand is analytic and falls like a Gaussian, so the rule converges faster than any
@@ -273,25 +291,31 @@ def check_share(share: float) -> None:
         raise ValueError(f"Expected 0 ≤ a clipped fraction's share < 1, got {share}.")
 
 
-def gradient_multiplier(noise_multiplier: float, share: float) -> float:
+def compute_gradient_multiplier(noise_multiplier: float, share: float) -> float:
     """σ_g, of the noise on the clipped sums; σ itself where no count is released."""
     check_share(share)
     if not share:
         return noise_multiplier
-    return _above(_larger(noise_multiplier) ** 2 / (1 - _larger(share)))
+    return _round_root_above(
+        _to_larger_fraction(noise_multiplier) ** 2 / (1 - _to_larger_fraction(share))
+    )
 
 
-def count_deviation(noise_multiplier: float, share: float, steps: int) -> float:
+def compute_count_deviation(noise_multiplier: float, share: float, steps: int) -> float:
     """√T·2σ_b: standard deviation of the noise on Σ (2b_i − 1) over T steps; needs s > 0."""
     check_share(share)
     check_positive("a clipped fraction's share", share)
-    return _above(_larger(noise_multiplier) ** 2 * steps / min(exact(share), Fraction(share)))
+    return _round_root_above(
+        _to_larger_fraction(noise_multiplier) ** 2
+        * steps
+        / min(to_fraction(share), Fraction(share))
+    )
 
 
-def _larger(value: float) -> Fraction:
+def _to_larger_fraction(value: float) -> Fraction:
     """The account reads a float as its decimal, the sampler as its binary: the larger counts."""
-    return max(exact(value), Fraction(value))
+    return max(to_fraction(value), Fraction(value))
 
 
-def _above(square: Fraction) -> float:
-    return math.nextafter(root_up(square), math.inf)  # as a decimal and as a binary
+def _round_root_above(square: Fraction) -> float:
+    return math.nextafter(round_root_up(square), math.inf)  # as a decimal and as a binary

@@ -34,7 +34,7 @@ class Unit(StrEnum):
         return "everything that one party holds" if self is Unit.PARTY else f"one {self}"
 
     @property
-    def several(self) -> str:
+    def plural(self) -> str:
         """In the plural."""
         return "parties" if self is Unit.PARTY else f"{self}s"
 
@@ -59,7 +59,7 @@ class Neighbouring(StrEnum):
         return 2 if self is Neighbouring.REPLACE_ONE else 1
 
 
-class _Worded(StrEnum):
+class _WordedEnum(StrEnum):
     """A name with its words after "against"; the `short` ones stand where there is little room."""
 
     short: str
@@ -72,7 +72,7 @@ class _Worded(StrEnum):
         return member
 
 
-class Adversary(_Worded):
+class Adversary(_WordedEnum):
     """Whom a guarantee holds against; each is stronger than the one before."""
 
     READERS = (
@@ -92,12 +92,12 @@ class Adversary(_Worded):
     OTHERS = "all-others", "the server and all other parties"
     """The server and all other parties: what is left is a party's own noise."""
 
-    def and_stronger(self) -> tuple[Adversary, ...]:
+    def list_at_least_as_strong(self) -> tuple[Adversary, ...]:
         """It and those who know all that it does: what holds against them holds against it."""
         return tuple(Adversary)[list(Adversary).index(self) :]
 
 
-class Attendance(_Worded):
+class SampledAdversary(_WordedEnum):
     """The charged adversary with what it knows, where a coin says which rounds a party is in."""
 
     KNOWN = "attendance-known", "the same, who also know which rounds a party was in"
@@ -152,7 +152,7 @@ class NoisePoint:
         return Adversary.COLLUDERS if self.divided else Adversary.OTHERS
 
     @property
-    def private_alone(self) -> bool:
+    def is_locally_private(self) -> bool:
         """Whether what one party sends is private by itself: it has all of the noise."""
         return self.in_contributions and not self.divided
 
@@ -207,18 +207,18 @@ NOISE_POINTS: dict[str, NoisePoint] = {
 """Name → noise point. server: added to the opened sum; share: by every party a part of it; party:
 by every party all of it (local DP)."""
 
-INSIDE = NOISE_POINTS["party"]
+PARTY_NOISE_POINT = NOISE_POINTS["party"]
 """Where noise is that lies in a party's training, in its objective, or in its records' reports."""
 
 
-def noise_point(name: object) -> NoisePoint:
+def get_noise_point(name: object) -> NoisePoint:
     """The row of that name; ValueError where there is none."""
     if isinstance(name, str) and name in NOISE_POINTS:
         return NOISE_POINTS[name]
     raise ValueError(f"Expected a noise point of {', '.join(NOISE_POINTS)}.")
 
 
-def point_named(name: str) -> NoisePoint:
+def find_noise_point(name: str) -> NoisePoint:
     """The row of that name; of a point that is not registered here, one that claims nothing."""
     seen = "what the run released"
     unknown = NoisePoint(name=name, adversary=Adversary.READERS, added_by=name, server_sees=seen)

@@ -4,7 +4,7 @@ A test with false alarms at a rate α finds the record with probability at most
 min{1, e^ε·α + δ, 1 − e^(−ε)(1 − δ − α)} after a release that is (ε, δ)-DP (Kairouz, Oh & Viswanath
 2015). What bounds the replacement of one record bounds that of k, step by step.
 
-    >>> round(power(0.05, epsilon=1.0), 6)
+    >>> round(compute_power(0.05, epsilon=1.0), 6)
     0.135914
 """
 
@@ -16,24 +16,24 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.privacy_events import Gaussian
+from parley.privacy.accounting.privacy_events import GaussianEvent
 from parley.privacy.accounting.rounding import (
     check_delta,
     check_epsilon,
     check_whole,
-    exact,
     round_up,
+    to_fraction,
 )
 from parley.privacy.special_functions import ndtr, ndtri
 
-ALARMS = 0.05
+FALSE_ALARM_RATE = 0.05
 """The rate of false alarms at which is said what an attacker finds."""
 
-GROUPS = (1, 2, 5, 10)
+GROUP_SIZES = (1, 2, 5, 10)
 """Of how many units together it is said."""
 
 
-def power(alpha: float, *, epsilon: float, delta: float = 0.0) -> float:
+def compute_power(alpha: float, *, epsilon: float, delta: float = 0.0) -> float:
     """The most that an attacker finds who has false alarms at a rate `alpha`, under (ε, δ)."""
     _check_rate(alpha)
     check_epsilon(epsilon)
@@ -49,47 +49,49 @@ Curve = Sequence[tuple[float, float]]
 """Pairs (ε, δ) that hold of a release, all of them."""
 
 
-def curve_of(epsilon: Callable[[float], float]) -> Curve:
+def sample_curve(epsilon: Callable[[float], float]) -> Curve:
     """A few points of a function δ → ε, ∞ where there is none."""
     deltas = (0.0, *(10.0 ** (-step / 4) for step in range(2, 49)))
     found = ((epsilon(delta), delta) for delta in deltas)
     return tuple((e, d) for e, d in found if e < math.inf)
 
 
-def curve_power(alpha: float, curve: Curve, *, members: int = 1) -> float:
+def compute_curve_power(alpha: float, curve: Curve, *, members: int = 1) -> float:
     """The same under all points of a curve: each gives a bound, and the least holds.
 
     Of a group of k it is that bound k times, each from the last (Dong, Roth & Su 2022, Theorem
     2.14: whoever tells a group from another tells one of k steps between them).
 
-    >>> round(curve_power(0.05, [(0.5, 0.0)], members=2), 6), round(power(0.05, epsilon=1.0), 6)
+    >>> (round(compute_curve_power(0.05, [(0.5, 0.0)], members=2), 6),
+    ... round(compute_power(0.05, epsilon=1.0), 6))
     (0.135914, 0.135914)
     """
     check_whole("members", members)
     for _ in range(members):
-        alpha = min((power(alpha, epsilon=e, delta=d) for e, d in curve), default=1.0)
+        alpha = min((compute_power(alpha, epsilon=e, delta=d) for e, d in curve), default=1.0)
     return alpha
 
 
-def gaussian_power(alpha: float, *, mu: float, slack: float = 0.0) -> float:
+def compute_gaussian_power(alpha: float, *, mu: float, distance: float = 0.0) -> float:
     """The most that is found after a release that is μ-GDP: Φ(Φ⁻¹(α) + μ) (Dong, Roth & Su 2022).
 
     Args:
         slack: statistical distance of what is released from the ideal: the attacker has that much
             more of both rates.
 
-    >>> round(gaussian_power(0.05, mu=0.5), 6), round(gaussian_power(0.05, mu=2.0), 5)
+    >>> (round(compute_gaussian_power(0.05, mu=0.5), 6),
+    ... round(compute_gaussian_power(0.05, mu=2.0), 5))
     (0.126135, 0.63876)
     """
     _check_rate(alpha)
-    if min(mu, slack) < 0:
-        raise ValueError(f"Expected μ and slack >= 0, got {mu}, {slack}.")
-    more = min(1.0, alpha + slack)
+    if min(mu, distance) < 0:
+        raise ValueError(f"Expected μ and slack >= 0, got {mu}, {distance}.")
+    more = min(1.0, alpha + distance)
     found = float(ndtr(ndtri(more) + mu)) * (1 + 1e-12)
-    return min(1.0, found + slack)
+    return min(1.0, found + distance)
 
 
-def renyi_power(alpha: float, *, rho: float, slack: float = 0.0) -> float:
+def compute_renyi_power(alpha: float, *, rho: float, distance: float = 0.0) -> float:
     """The most that is found after a release that is ρ-zCDP (Bun & Steinke 2016, Definition 1.1).
 
     A test is post-processing: it makes two coins, heads with probability α without the record and
@@ -99,27 +101,28 @@ def renyi_power(alpha: float, *, rho: float, slack: float = 0.0) -> float:
     Args:
         slack: statistical distance of what is released from the ideal, as in `gaussian_power`.
 
-    >>> round(renyi_power(0.05, rho=0.125), 4)  # of a Gaussian, Φ(Φ⁻¹(.05) + .5) = .1261
+    # of a GaussianEvent, Φ(Φ⁻¹(.05) + .5) = .1261
+    >>> round(compute_renyi_power(0.05, rho=0.125), 4)
     0.1479
     """
     _check_rate(alpha)
-    if min(rho, slack) < 0:
-        raise ValueError(f"Expected ρ and slack >= 0, got {rho}, {slack}.")
-    guess = min(1.0, alpha + slack)
+    if min(rho, distance) < 0:
+        raise ValueError(f"Expected ρ and slack >= 0, got {rho}, {distance}.")
+    guess = min(1.0, alpha + distance)
     low, high = guess, 1.0
     if not 0 < guess < 1:
         return 1.0
     for _ in range(50):
         middle = (low + high) / 2
-        refused = middle < 1 and _coins_differ(guess, middle, rho)
+        refused = middle < 1 and _has_larger_divergence(guess, middle, rho)
         low, high = (low, middle) if refused else (middle, high)
-    return min(1.0, high + slack)
+    return min(1.0, high + distance)
 
 
 _ORDERS = 1 + np.geomspace(1e-3, 1e4, 200)
 
 
-def _coins_differ(without: float, with_it: float, rho: float) -> bool:
+def _has_larger_divergence(without: float, with_it: float, rho: float) -> bool:
     """Whether two coins' divergence is above aρ at some order: by more than is rounded."""
     a, heads, tails = _ORDERS, (without, with_it), (1 - without, 1 - with_it)
     log_heads, log_tails = np.log(heads), np.log(tails)
@@ -134,7 +137,9 @@ def _coins_differ(without: float, with_it: float, rho: float) -> bool:
     return any(bool((each > allowed + 1e-11 * (1 + a + allowed)).any()) for each in both)
 
 
-def found(spent: Composition, *, members: int = 1, alpha: float = ALARMS) -> float:
+def compute_attack_power(
+    spent: Composition, *, members: int = 1, alpha: float = FALSE_ALARM_RATE
+) -> float:
     """The most that an attacker finds of releases: the least of all bounds that are proved.
 
     Whoever knows every other record, and takes at most α of those who are not there (or are
@@ -143,27 +148,31 @@ def found(spent: Composition, *, members: int = 1, alpha: float = ALARMS) -> flo
     together: kμ, the curve k times over (`curve_power`), and k²ρ (Bun & Steinke 2016, Proposition
     1.9). It holds for the relation and the unit of `spent`'s events, against whom these hold.
 
-    >>> from parley.privacy.accounting.privacy_events import Gaussian
-    >>> spent = Composition.of([Gaussian(mu=0.3), Gaussian(mu=0.4)])
-    >>> [round(found(spent, members=members), 4) for members in GROUPS]
+    >>> from parley.privacy.accounting.privacy_events import GaussianEvent
+    >>> spent = Composition.from_events([GaussianEvent(mu=0.3), GaussianEvent(mu=0.4)])
+    >>> [round(compute_attack_power(spent, members=members), 4) for members in GROUP_SIZES]
     [0.1261, 0.2595, 0.8038, 0.9996]
     """
     check_whole("members", members)
-    slack, steps = round_up(spent.slack), members * members
+    slack, steps = round_up(spent.sampler_distance), members * members
     if spent.mu is not None:
         # Each step to the next neighbour moves a Gaussian by μ.
-        mu = round_up(exact(spent.mu) * members)
-        return gaussian_power(alpha, mu=mu, slack=slack)
+        mu = round_up(to_fraction(spent.mu) * members)
+        return compute_gaussian_power(alpha, mu=mu, distance=slack)
     return min(
-        curve_power(alpha, curve_of(lambda delta: spent.epsilon(delta)[1]), members=members),
-        renyi_power(alpha, rho=round_up(exact(spent.rho) * steps), slack=slack),
+        compute_curve_power(
+            alpha,
+            sample_curve(lambda delta: spent.compute_lowest_epsilon(delta)[1]),
+            members=members,
+        ),
+        compute_renyi_power(alpha, rho=round_up(to_fraction(spent.rho) * steps), distance=slack),
     )
 
 
-def group_approximate(epsilon: float, delta: float, members: int) -> tuple[float, float]:
+def compute_group_guarantee(epsilon: float, delta: float, members: int) -> tuple[float, float]:
     """(kε, δ·(e^(kε) − 1)/(e^ε − 1)) of k units (by the triangle inequality, step by step).
 
-    >>> group_approximate(0.5, 0.0, 3)
+    >>> compute_group_guarantee(0.5, 0.0, 3)
     (1.5, 0.0)
     """
     check_epsilon(epsilon)
@@ -173,27 +182,27 @@ def group_approximate(epsilon: float, delta: float, members: int) -> tuple[float
     return members * epsilon, min(1.0, delta * math.fsum(factors))
 
 
-def group_epsilon(spent: Composition, delta: float, members: int) -> float:
+def compute_group_epsilon(spent: Composition, delta: float, members: int) -> float:
     """ε of k units together at δ, where `spent` bounds one: the least that is known.
 
     kμ where all is Gaussian; else what `group_approximate` makes of a few points of the curve.
 
-    >>> from parley.privacy.accounting.privacy_events import Gaussian, Pure
-    >>> group_epsilon(Composition.of([Pure(epsilon=0.5)]), 0.0, 3)
+    >>> from parley.privacy.accounting.privacy_events import GaussianEvent, Pure
+    >>> compute_group_epsilon(Composition.from_events([Pure(epsilon=0.5)]), 0.0, 3)
     1.5
-    >>> round(group_epsilon(Composition.of([Gaussian(mu=0.5)]), 1e-5, 3), 5)
+    >>> round(compute_group_epsilon(Composition.from_events([GaussianEvent(mu=0.5)]), 1e-5, 3), 5)
     7.05141
     """
     check_whole("members", members)
     if members == 1:
-        return spent.epsilon(delta)[1]
-    if spent.mu is not None and not spent.slack:
-        mu = round_up(exact(spent.mu) * members)
-        return Composition.of([Gaussian(mu=mu)]).epsilon(delta)[1]
+        return spent.compute_lowest_epsilon(delta)[1]
+    if spent.mu is not None and not spent.sampler_distance:
+        mu = round_up(to_fraction(spent.mu) * members)
+        return Composition.from_events([GaussianEvent(mu=mu)]).compute_lowest_epsilon(delta)[1]
     found = math.inf
     for small in (0.0, *(delta * 10.0 ** (-step / 2) / members for step in range(16))):
-        epsilon = spent.epsilon(small)[1]
-        if epsilon < 700 and group_approximate(epsilon, small, members)[1] <= delta:
+        epsilon = spent.compute_lowest_epsilon(small)[1]
+        if epsilon < 700 and compute_group_guarantee(epsilon, small, members)[1] <= delta:
             found = min(found, epsilon * members)
     return found
 

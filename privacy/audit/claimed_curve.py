@@ -7,7 +7,7 @@ limits are the same for all points, so that α is spent once.
     >>> from parley.privacy.accounting.composition import Composition
     >>> from parley.privacy.accounting.privacy_events import Pure
     >>> from parley.privacy.audit.event_counts import Hits
-    >>> claim = ClaimedCurve.of(Composition.of([Pure(epsilon=1.0)]))
+    >>> claim = ClaimedCurve.of(Composition.from_events([Pure(epsilon=1.0)]))
     >>> rates = {"hits_in": Hits(hits=900, trials=1000), "hits_out": Hits(hits=100, trials=1000)}
     >>> claim.refuted_by(**rates, alpha=0.05)
     True
@@ -22,11 +22,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.audit.event_counts import Event, Hits, Scores, check_alpha, most_telling
+from parley.privacy.audit.event_counts import (
+    Hits,
+    ScoreEvent,
+    Scores,
+    check_alpha,
+    find_most_telling_event,
+)
 
-_EXAGGERATED = (1.03, 1.06, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 4.0)
+_EXAGGERATION_FACTORS = (1.03, 1.06, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 4.0)
 
-_RUNG, _HIGHEST = 1.005, 840
+_LADDER_RATIO, _LADDER_TOP = 1.005, 840
 """Half a percent; and 66 times the claimed noise, beyond which nothing is looked for."""
 
 
@@ -47,7 +53,12 @@ class ClaimedCurve:
         """
         deltas = (0.0, delta, *np.logspace(-12, math.log10(0.99), points).tolist())
         found = [
-            (spent.epsilon(each)[1] if by is None else spent.epsilon_by(by, each), each)
+            (
+                spent.compute_lowest_epsilon(each)[1]
+                if by is None
+                else spent.compute_epsilon_by(by, each),
+                each,
+            )
             for each in deltas
         ]
         # An ε of 700 is near the logarithm of the largest float, and says nothing.
@@ -55,9 +66,9 @@ class ClaimedCurve:
 
     def refuted_by(self, *, hits_in: Hits, hits_out: Hits, alpha: float) -> bool:
         """Whether some point of the claim contradicts these rates."""
-        return self.excess(hits_in=hits_in, hits_out=hits_out, alpha=alpha) > 0
+        return self.compute_excess(hits_in=hits_in, hits_out=hits_out, alpha=alpha) > 0
 
-    def excess(self, *, hits_in: Hits, hits_out: Hits, alpha: float) -> float:
+    def compute_excess(self, *, hits_in: Hits, hits_out: Hits, alpha: float) -> float:
         """How far, at most, a rate is beyond what a point of the claim allows; ≤ 0: nowhere."""
         check_alpha(alpha)
         tpr, fpr = hits_in.lower(alpha / 2), hits_out.upper(alpha / 2)
@@ -67,9 +78,9 @@ class ClaimedCurve:
             max(tpr - math.exp(e) * fpr - d, tnr - math.exp(e) * fnr - d) for e, d in self.points
         )
 
-    def worst_event(
+    def find_worst_event(
         self, scores_in: Scores, scores_out: Scores, *, trials: int, alpha: float
-    ) -> tuple[float, Event]:
+    ) -> tuple[float, ScoreEvent]:
         """By how much an event would contradict the curve at most (≤ 0: not at all), and which."""
         epsilon, delta = np.array(self.points).T
         growth = np.exp(epsilon)
@@ -79,25 +90,25 @@ class ClaimedCurve:
             beyond = np.maximum(tpr - growth * fpr, 1 - fpr - growth * (1 - tpr)) - delta
             return np.asarray(beyond.max(axis=1))
 
-        return most_telling(scores_in, scores_out, excess, trials=trials, alpha=alpha)
+        return find_most_telling_event(scores_in, scores_out, excess, trials=trials, alpha=alpha)
 
 
-def profile_event(
+def find_profile_event(
     curve_of: Callable[[float], ClaimedCurve],
     scores_in: Scores,
     scores_out: Scores,
     *,
     trials: int,
     alpha: float,
-) -> Event:
+) -> ScoreEvent:
     """The event that refutes the least exaggerated claim, were the rates those of the pilot.
 
     An honest claim is contradicted by no event, and nearly by every trivial one: what tells events
     apart is which claims of more noise they contradict.
     """
-    event = Event(threshold=0.0)
-    for more in _EXAGGERATED:
-        excess, event = curve_of(more).worst_event(
+    event = ScoreEvent(threshold=0.0)
+    for more in _EXAGGERATION_FACTORS:
+        excess, event = curve_of(more).find_worst_event(
             scores_in, scores_out, trials=trials, alpha=alpha
         )
         if excess > 0:
@@ -123,13 +134,13 @@ def profile_ratio(
     # More noise is a stronger claim: what is refuted is an interval up to ∞. On a ladder, so that
     # curves can be kept.
     low, high, stride = 0, 0, 80
-    while refuted(_RUNG**low):
+    while refuted(_LADDER_RATIO**low):
         low -= stride
-    while not refuted(_RUNG**high) and high < _HIGHEST:
+    while not refuted(_LADDER_RATIO**high) and high < _LADDER_TOP:
         high += stride
     low = max(low, high - stride)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if refuted(_RUNG**middle) else (middle, high)
+        low, high = (low, middle) if refuted(_LADDER_RATIO**middle) else (middle, high)
     # The upper end is refuted, so that the true one is below it: less noise, a larger ε.
-    return _RUNG**high
+    return _LADDER_RATIO**high

@@ -7,7 +7,7 @@ trials that it is counted on, it would be too good.
 >>> round(hits.lower(0.005), 6), round(hits.upper(0.005), 6)
 (0.957691, 0.992527)
 >>> rng = np.random.default_rng(0)
->>> round(middle_threshold(rng.normal(3.0, 1.0, 2000), rng.normal(0.0, 1.0, 2000)), 1)
+>>> round(compute_middle_threshold(rng.normal(3.0, 1.0, 2000), rng.normal(0.0, 1.0, 2000)), 1)
 1.5
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-LEAST_PILOT = 2_000
+MIN_PILOT_TRIALS = 2_000
 _CANDIDATES = 500
 Scores = NDArray[np.float64]
 
@@ -93,7 +93,7 @@ def check_alpha(alpha: float) -> None:
         raise ValueError(f"Expected alpha in (0, 0.5), got {alpha}.")
 
 
-def alpha_of(confidence: float) -> float:
+def compute_alpha(confidence: float) -> float:
     """α of a confidence; raises ValueError unless ½ < confidence < 1."""
     if not 0.5 < confidence < 1:
         raise ValueError(f"Expected a confidence in (0.5, 1), such as 0.95, got {confidence}.")
@@ -101,7 +101,7 @@ def alpha_of(confidence: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
+class ScoreEvent:
     """score ≥ threshold, or score < threshold.
 
     Attributes:
@@ -124,12 +124,12 @@ class Event:
         return (counted[1], counted[0]) if self.swapped else (counted[0], counted[1])
 
 
-def pilot_size(trials: int) -> int:
+def compute_pilot_size(trials: int) -> int:
     """Trials of a world that choose the event: a tenth, 2,000 at least, half at most."""
-    return min(max(trials // 10, LEAST_PILOT), trials // 2)
+    return min(max(trials // 10, MIN_PILOT_TRIALS), trials // 2)
 
 
-def middle_threshold(scores_in: Scores, scores_out: Scores) -> float:
+def compute_middle_threshold(scores_in: Scores, scores_out: Scores) -> float:
     """Midway between the medians: for a Gaussian's μ.
 
     The best of many candidates on a small pilot lost a quarter of μ (.71 of the claim for .92).
@@ -137,26 +137,26 @@ def middle_threshold(scores_in: Scores, scores_out: Scores) -> float:
     return float(np.median(scores_in) + np.median(scores_out)) / 2
 
 
-def best_event(
+def find_best_event(
     scores_in: Scores, scores_out: Scores, *, trials: int, alpha: float, delta: float
-) -> Event:
+) -> ScoreEvent:
     """The event whose `pair` bound would be the highest, were the rates those of the pilot."""
 
     def bounds(low: Scores, high: Scores) -> Scores:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.nan_to_num(np.log((low - delta) / high), nan=-math.inf, neginf=-math.inf)
 
-    return most_telling(scores_in, scores_out, bounds, trials=trials, alpha=alpha)[1]
+    return find_most_telling_event(scores_in, scores_out, bounds, trials=trials, alpha=alpha)[1]
 
 
-def most_telling(
+def find_most_telling_event(
     scores_in: Scores,
     scores_out: Scores,
     worth: Callable[[Scores, Scores], Scores],
     *,
     trials: int,
     alpha: float,
-) -> tuple[float, Event]:
+) -> tuple[float, ScoreEvent]:
     """The event that is worth most, were the rates those of the pilot, and how much.
 
     Of thresholds, both sides of each, and either world as the likelier one. A rate in the other
@@ -165,7 +165,7 @@ def most_telling(
     Args:
         worth: limits `[k]` of the rates in the likelier world and in the other → `[k]`.
     """
-    best = (-math.inf, Event(threshold=0.0))
+    best = (-math.inf, ScoreEvent(threshold=0.0))
     ordered = np.sort(scores_in), np.sort(scores_out)
     pooled = np.concatenate(ordered)
     thresholds = np.unique(np.quantile(pooled, np.linspace(0, 1, _CANDIDATES)))
@@ -175,15 +175,15 @@ def most_telling(
         for swapped in (False, True):
             first, second = (rates[1], rates[0]) if swapped else (rates[0], rates[1])
             second = np.minimum(second + 1 / scores_out.size, 1.0)
-            values = worth(*_rate_limits(first, second, trials=trials, alpha=alpha))
+            values = worth(*_compute_rate_limits(first, second, trials=trials, alpha=alpha))
             at = int(values.argmax())
             if values[at] > best[0]:
-                event = Event(threshold=float(thresholds[at]), above=above, swapped=swapped)
+                event = ScoreEvent(threshold=float(thresholds[at]), above=above, swapped=swapped)
                 best = (float(values[at]), event)
     return best
 
 
-def _rate_limits(
+def _compute_rate_limits(
     rate_in: Scores, rate_out: Scores, *, trials: int, alpha: float
 ) -> tuple[Scores, Scores]:
     """`[k]` CP₋ of the one and CP₊ of the other, each at α/2, as so many trials would give them."""

@@ -29,8 +29,8 @@ from scipy.fft import next_fast_len
 from scipy.special import chdtr, gammaincc, gammainccinv, gammaincinv, ndtr
 
 from parley.privacy.accounting.rounding import check_delta, check_positive
-from parley.privacy.audit.event_counts import LowerBound, alpha_of
-from parley.privacy.audit.world_pair import gaussian_epsilon_lower
+from parley.privacy.audit.event_counts import LowerBound, compute_alpha
+from parley.privacy.audit.world_pair import compute_gaussian_lower
 
 FactorLaw = Literal["gaussian", "l2-laplace", "laplace-l1"]
 Values = NDArray[np.float64]
@@ -53,11 +53,11 @@ class _Law:
     cost: Callable[[float, float], float] = lambda ratio, _: ratio
 
 
-def _norms(z: Values) -> Values:
+def _compute_norms(z: Values) -> Values:
     return np.asarray(np.sqrt(np.vecdot(z, z)))
 
 
-def _tested(values: Values, below: Callable[[Values], Values]) -> float:
+def _bound_ks_p(values: Values, below: Callable[[Values], Values]) -> float:
     """An upper end of P of a Kolmogorov–Smirnov test.
 
     2·exp(−2·N·D²) whatever N, nearly exact where it is small (Massart 1990). scipy.stats, which has
@@ -73,18 +73,18 @@ _LAWS: dict[str, _Law] = {
     "gaussian": _Law(
         power=2,
         total=lambda z: float(np.square(z).sum()),
-        p=lambda z: _tested(z.ravel(), ndtr),
-        cost=gaussian_epsilon_lower,
+        p=lambda z: _bound_ks_p(z.ravel(), ndtr),
+        cost=compute_gaussian_lower,
     ),
     "l2-laplace": _Law(
         power=1,
-        total=lambda z: float(_norms(z).sum()),
-        p=lambda z: _tested(_norms(z), lambda x: 1 - gammaincc(z.shape[1], x)),
+        total=lambda z: float(_compute_norms(z).sum()),
+        p=lambda z: _bound_ks_p(_compute_norms(z), lambda x: 1 - gammaincc(z.shape[1], x)),
     ),
     "laplace-l1": _Law(
         power=1,
         total=lambda z: float(np.abs(z).sum()),
-        p=lambda z: _tested(np.abs(z.ravel()), lambda x: chdtr(2, 2 * x)),
+        p=lambda z: _bound_ks_p(np.abs(z.ravel()), lambda x: chdtr(2, 2 * x)),
     ),
 }
 FACTOR_LAWS: tuple[str, ...] = tuple(_LAWS)
@@ -148,17 +148,17 @@ class Residuals:
 
     def scale_upper(self, alpha: float) -> float:
         """The scale is above it with chance at most `alpha`."""
-        return self._scale(float(gammaincinv(self._shape, alpha)))
+        return self._compute_scale(float(gammaincinv(self._shape, alpha)))
 
     def scale_lower(self, alpha: float) -> float:
         """The scale is below it with chance at most `alpha`."""
-        return self._scale(float(gammainccinv(self._shape, alpha)))
+        return self._compute_scale(float(gammainccinv(self._shape, alpha)))
 
     @property
     def _shape(self) -> float:
         return self.vectors * self.dimension / self.power
 
-    def _scale(self, gamma: float) -> float:
+    def _compute_scale(self, gamma: float) -> float:
         return float((self.total / (self.power * gamma)) ** (1 / self.power))
 
 
@@ -181,7 +181,7 @@ def factor_bound(
     check_delta(delta)
     check_positive("sensitivity", sensitivity)
     check_positive("reach", reach)
-    alpha = alpha_of(confidence)
+    alpha = compute_alpha(confidence)
     ratio = reach * sensitivity / residuals.scale_upper(alpha)
     epsilon = _LAWS[residuals.law].cost(ratio, delta)
     return LowerBound(
@@ -202,7 +202,7 @@ def shape_p(law: FactorLaw, residuals: NDArray[np.float64], scale: float) -> flo
 
 
 ALPHA = 1e-6
-_LEAST_PAIRS = 64
+_MIN_PAIRS = 64
 """Fewer coins than this cannot reach the threshold of any lag."""
 
 
@@ -231,11 +231,11 @@ def repeated_lag(residuals: NDArray[np.float64], *, alpha: float = ALPHA) -> Rep
     # A rounded law has zeros, which are no coins.
     signs = np.sign(flat)
     count = signs.size
-    if count <= _LEAST_PAIRS:
+    if count <= _MIN_PAIRS:
         return None
     size = next_fast_len(2 * count, real=True)
     spectrum = np.fft.rfft(signs, size)
-    products = np.fft.irfft(np.abs(spectrum) ** 2, size)[1 : count - _LEAST_PAIRS + 1]
+    products = np.fft.irfft(np.abs(spectrum) ** 2, size)[1 : count - _MIN_PAIRS + 1]
     lags = np.arange(1, products.size + 1)
     scores = np.rint(products) / np.sqrt(count - lags)
     threshold = math.sqrt(2 * math.log(2 * products.size / alpha))

@@ -4,9 +4,10 @@ m fair coins decide which canaries a run contains (or which of two records each 
 guesses r of them from what is released, and v guesses are right. The bound is for the neighbouring
 relation of the coins: in or out is add-or-remove-one, one of two is replace-one.
 
-    >>> round(one_run_epsilon(canaries=1000, guesses=100, right=75, alpha=0.05, delta=1e-4), 6)
+    >>> round(compute_one_run_epsilon(canaries=1000, guesses=100, right=75, alpha=0.05,
+    ...     delta=1e-4), 6)
     0.672985
-    >>> round(one_run_mu(canaries=100, guesses=100, right=95, alpha=0.05), 5)
+    >>> round(compute_one_run_mu(canaries=100, guesses=100, right=95, alpha=0.05), 5)
     1.08333
 """
 
@@ -20,19 +21,21 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
 from parley.privacy.accounting.rounding import check_delta
-from parley.privacy.audit.event_counts import LowerBound, alpha_of, check_alpha
-from parley.privacy.audit.world_pair import gaussian_epsilon_lower
+from parley.privacy.audit.event_counts import LowerBound, check_alpha, compute_alpha
+from parley.privacy.audit.world_pair import compute_gaussian_lower
 
 _LARGEST_EPSILON = 200.0
 _LARGEST_MU = 30.0
 
 
-def one_run_p(epsilon: float, *, canaries: int, guesses: int, right: int, delta: float) -> float:
+def compute_one_run_p(
+    epsilon: float, *, canaries: int, guesses: int, right: int, delta: float
+) -> float:
     """P[so many right guesses | (ε, δ)-DP], at most (Steinke, Nasr & Jagielski 2023, App. D).
 
     p = P[Bin(r, q) ≥ v] + 2mδ·max_{1≤i≤v} P[v > Bin(r, q) ≥ v − i]/i, q = e^ε/(1 + e^ε).
 
-    >>> round(one_run_p(0.5, canaries=1000, guesses=100, right=75, delta=1e-4), 7)
+    >>> round(compute_one_run_p(0.5, canaries=1000, guesses=100, right=75, delta=1e-4), 7)
     0.0145872
     """
     _check_guesses(canaries, guesses, right)
@@ -47,7 +50,7 @@ def one_run_p(epsilon: float, *, canaries: int, guesses: int, right: int, delta:
     return tail + 2 * canaries * delta * worst
 
 
-def one_run_epsilon(
+def compute_one_run_epsilon(
     *, canaries: int, guesses: int, right: int, alpha: float, delta: float
 ) -> float:
     """The largest ε that so many right guesses refute: sup{ε : p(ε) ≤ α}; 0 for none.
@@ -60,23 +63,27 @@ def one_run_epsilon(
     _check_guesses(canaries, guesses, right)
 
     def refuted(epsilon: float) -> bool:
-        p = one_run_p(epsilon, canaries=canaries, guesses=guesses, right=right, delta=delta)
+        p = compute_one_run_p(epsilon, canaries=canaries, guesses=guesses, right=right, delta=delta)
         return p <= alpha
 
-    return _largest_refuted(refuted, _LARGEST_EPSILON)
+    return _find_largest_refuted(refuted, _LARGEST_EPSILON)
 
 
 def one_run_bound(
     *, canaries: int, guesses: int, right: int, confidence: float, delta: float
 ) -> LowerBound:
     """`one_run_epsilon` with its confidence; it assumes nothing of the noise."""
-    epsilon = one_run_epsilon(
-        canaries=canaries, guesses=guesses, right=right, alpha=alpha_of(confidence), delta=delta
+    epsilon = compute_one_run_epsilon(
+        canaries=canaries,
+        guesses=guesses,
+        right=right,
+        alpha=compute_alpha(confidence),
+        delta=delta,
     )
     return LowerBound(method="one-run", epsilon_lower=epsilon, confidence=confidence, delta=delta)
 
 
-def one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float) -> float:
+def compute_one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float) -> float:
     """The largest μ whose Gaussian curve so many right guesses refute; 0 for none.
 
     Mahloujifar, Melis & Chaudhuri 2024 (arXiv:2410.22235, Algorithm 3), with abstention and two
@@ -97,7 +104,7 @@ def one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float) -> floa
             missed = more
         return reached + missed > r / m
 
-    return _largest_refuted(refuted, _LARGEST_MU)
+    return _find_largest_refuted(refuted, _LARGEST_MU)
 
 
 def one_run_fdp_bound(
@@ -105,17 +112,19 @@ def one_run_fdp_bound(
 ) -> LowerBound:
     """`one_run_mu` and the ε of that curve at δ: Gaussian curve assumed."""
     check_delta(delta)
-    mu = one_run_mu(canaries=canaries, guesses=guesses, right=right, alpha=alpha_of(confidence))
+    mu = compute_one_run_mu(
+        canaries=canaries, guesses=guesses, right=right, alpha=compute_alpha(confidence)
+    )
     return LowerBound(
         method="one-run-fdp",
-        epsilon_lower=gaussian_epsilon_lower(mu, delta),
+        epsilon_lower=compute_gaussian_lower(mu, delta),
         mu_lower=mu,
         confidence=confidence,
         delta=delta,
     )
 
 
-def surest_guesses(
+def find_surest_guesses(
     scores: NDArray[np.float64],
     right: NDArray[np.bool_],
     parts: Sequence[tuple[int, float]],
@@ -142,8 +151,8 @@ def surest_guesses(
         v = int(right[chosen].sum())
         coins = {"canaries": scores.size, "guesses": len(chosen), "right": v}
         for method, bound in (
-            ("one-run", one_run_epsilon(**coins, alpha=share * alpha, delta=delta)),
-            ("one-run-fdp", one_run_mu(**coins, alpha=share * alpha)),
+            ("one-run", compute_one_run_epsilon(**coins, alpha=share * alpha, delta=delta)),
+            ("one-run-fdp", compute_one_run_mu(**coins, alpha=share * alpha)),
         ):
             best[method] = max(best.get(method, (-1.0, 0, 0)), (bound, len(chosen), v))
     return best
@@ -157,7 +166,7 @@ def _check_guesses(canaries: int, guesses: int, right: int) -> None:
         )
 
 
-def _largest_refuted(refuted: Callable[[float], bool], most: float) -> float:
+def _find_largest_refuted(refuted: Callable[[float], bool], most: float) -> float:
     """By bisection: what is refuted is an interval from 0 on."""
     if not refuted(0.0):
         return 0.0

@@ -7,7 +7,7 @@ arXiv:2101.04535).
 
     >>> from parley.privacy.audit.event_counts import Hits
     >>> seen = Hits(hits=490, trials=500), Hits(hits=10, trials=500)
-    >>> round(pair_epsilon(*seen, alpha=0.01, delta=0.0), 5)
+    >>> round(compute_pair_epsilon(*seen, alpha=0.01, delta=0.0), 5)
     3.11952
 """
 
@@ -17,12 +17,12 @@ import math
 
 from scipy.special import ndtri
 
-from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
+from parley.privacy.accounting.gaussian_curve import compute_gaussian_epsilon
 from parley.privacy.accounting.rounding import check_delta
-from parley.privacy.audit.event_counts import Hits, LowerBound, alpha_of, check_alpha
+from parley.privacy.audit.event_counts import Hits, LowerBound, check_alpha, compute_alpha
 
 
-def pair_epsilon(hits_in: Hits, hits_out: Hits, *, alpha: float, delta: float) -> float:
+def compute_pair_epsilon(hits_in: Hits, hits_out: Hits, *, alpha: float, delta: float) -> float:
     """ε ≥ ln((CP₋(hits_in) − δ)/CP₊(hits_out)), 0 where that is negative.
 
     Args:
@@ -36,17 +36,17 @@ def pair_epsilon(hits_in: Hits, hits_out: Hits, *, alpha: float, delta: float) -
 
 def pair_bound(hits_in: Hits, hits_out: Hits, *, confidence: float, delta: float) -> LowerBound:
     """`pair_epsilon` with its confidence; it assumes nothing of the noise."""
-    epsilon = pair_epsilon(hits_in, hits_out, alpha=alpha_of(confidence), delta=delta)
+    epsilon = compute_pair_epsilon(hits_in, hits_out, alpha=compute_alpha(confidence), delta=delta)
     return LowerBound(method="pair", epsilon_lower=epsilon, confidence=confidence, delta=delta)
 
 
-def pair_ceiling(trials: int, *, alpha: float, delta: float) -> float:
+def compute_pair_ceiling(trials: int, *, alpha: float, delta: float) -> float:
     """The most that so many trials a world can certify: every one a hit, and none."""
     all_hit, none = Hits(hits=trials, trials=trials), Hits(hits=0, trials=trials)
-    return pair_epsilon(all_hit, none, alpha=alpha, delta=delta)
+    return compute_pair_epsilon(all_hit, none, alpha=alpha, delta=delta)
 
 
-def mu_lower(false_positives: Hits, false_negatives: Hits, *, alpha: float) -> float:
+def compute_mu_lower(false_positives: Hits, false_negatives: Hits, *, alpha: float) -> float:
     """μ ≥ Φ⁻¹(1 − FPR₊) − Φ⁻¹(FNR₊), 0 where that is negative.
 
     A μ-GDP release lets no test have rates below its trade-off curve (Dong, Roth & Su 2022,
@@ -61,9 +61,9 @@ def mu_lower(false_positives: Hits, false_negatives: Hits, *, alpha: float) -> f
     return max(0.0, -float(ndtri(rates[0])) - float(ndtri(rates[1])))
 
 
-def gaussian_epsilon_lower(mu: float, delta: float) -> float:
+def compute_gaussian_lower(mu: float, delta: float) -> float:
     """ε(δ) of the Gaussian curve, rounded down: ∞ at δ = 0 says nothing, so that it is 0."""
-    epsilon = gaussian_epsilon(mu, delta)
+    epsilon = compute_gaussian_epsilon(mu, delta)
     return epsilon * (1 - 1e-12) if math.isfinite(epsilon) else 0.0
 
 
@@ -72,17 +72,17 @@ def mu_bound(
 ) -> LowerBound:
     """`mu_lower` and the ε of that curve at δ."""
     check_delta(delta)
-    mu = mu_lower(false_positives, false_negatives, alpha=alpha_of(confidence))
+    mu = compute_mu_lower(false_positives, false_negatives, alpha=compute_alpha(confidence))
     return LowerBound(
         method="mu",
-        epsilon_lower=gaussian_epsilon_lower(mu, delta),
+        epsilon_lower=compute_gaussian_lower(mu, delta),
         mu_lower=mu,
         confidence=confidence,
         delta=delta,
     )
 
 
-def mu_ceiling(trials: int, *, alpha: float) -> float:
+def compute_mu_ceiling(trials: int, *, alpha: float) -> float:
     """The largest μ that so many trials a world can certify."""
     none = Hits(hits=0, trials=trials)
-    return mu_lower(none, none, alpha=alpha)
+    return compute_mu_lower(none, none, alpha=alpha)

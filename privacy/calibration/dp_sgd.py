@@ -8,21 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from parley.privacy.accounting.account_certificates import Certificate, epsilon_of_mu
-from parley.privacy.accounting.privacy_events import BehindCoin, PoissonSampledGaussian
+from parley.privacy.accounting.account_certificates import AccountCertificate, epsilon_of_mu
+from parley.privacy.accounting.privacy_events import BernoulliSteps, PoissonSampledGaussian
 from parley.privacy.accounting.rounding import (
-    as_written,
     check_positive,
     check_whole,
+    format_exact,
+    format_rounded_down,
+    format_rounded_up,
     round_up_to_bits,
-    shown_down,
-    shown_up,
 )
 from parley.privacy.accounting.subsampled_gaussian import (
     CountedSteps,
-    planned_steps,
-    pld_epsilon,
-    rdp_epsilon,
+    build_planned_steps,
+    compute_pld_epsilon,
+    compute_rdp_epsilon,
 )
 
 _SIGMA_BITS = 20
@@ -35,8 +35,9 @@ def _check_needs_noise(rate: float, draws: int, left: float, delta: float, *, pa
     ever = -math.expm1(draws * math.log1p(-rate)) if 0 < rate < 1 else 1.0
     if ever <= left:
         raise ValueError(
-            f"Expected delta below {shown_down(ever, 3)}, the chance that a record is in any of "
-            f"{parts}, got {as_written(delta)}: no noise would be needed."
+            f"Expected delta below {format_rounded_down(ever, 3)}, the chance that a record is in "
+            "any of "
+            f"{parts}, got {format_exact(delta)}: no noise would be needed."
         )
 
 
@@ -52,7 +53,7 @@ def calibrate_steps(
     probability: float = 1.0,
     together: int = 1,
     planned_delta: float = 0.0,
-    certificate: Certificate = Certificate.GAUSSIAN,
+    certificate: AccountCertificate = AccountCertificate.GAUSSIAN,
 ) -> float:
     """The least σ found, to a few 10⁻⁴, such that `steps` steps are (ε, δ)-DP by PLD, else RDP.
 
@@ -70,10 +71,10 @@ def calibrate_steps(
     check_whole("steps", steps)
     if not 0 < delta < 1:
         raise ValueError(
-            f"Expected delta in (0, 1), got {as_written(delta)}: the Gaussian noise of DP-SGD has "
-            "no pure guarantee."
+            f"Expected delta in (0, 1), got {format_exact(delta)}: the Gaussian noise of DP-SGD "
+            "has no pure guarantee."
         )
-    left = _left_for_steps(epsilon, delta, slack)
+    left = _compute_steps_delta(epsilon, delta, slack)
     coins, incomplete = divmod(steps, together)
     if incomplete:
         raise ValueError(f"Expected whole blocks of {together} steps, got {steps}.")
@@ -89,25 +90,25 @@ def calibrate_steps(
         )
         if probability == 1:
             return ((step, steps),)
-        return ((BehindCoin(probability=probability, event=step, count=together), coins),)
+        return ((BernoulliSteps(probability=probability, event=step, count=together), coins),)
 
     def planned(sigma: float) -> float:
         ((kind, count),) = kinds(sigma)
-        whole = planned_steps(kind, count, planned_delta * (1 - 1e-6)).mu
+        whole = build_planned_steps(kind, count, planned_delta * (1 - 1e-6)).mu
         return epsilon_of_mu(certificate, math.hypot(whole, mu) * (1 + 1e-12), left)
 
     def account(log_sigma: float) -> float:
         if planned_delta:
             return math.log(max(planned(math.exp(log_sigma)) / epsilon, 0.125))
-        value = pld_epsilon(kinds(math.exp(log_sigma)), delta=left, mu=mu)
+        value = compute_pld_epsilon(kinds(math.exp(log_sigma)), delta=left, mu=mu)
         if math.isinf(value):  # the lower of both is charged
-            value = rdp_epsilon(kinds(math.exp(log_sigma)), delta=left, rho=mu**2 / 2)
+            value = compute_rdp_epsilon(kinds(math.exp(log_sigma)), delta=left, rho=mu**2 / 2)
         # Below an eighth it is as good as an eighth: at 0 there is no slope to follow.
         return math.log(max(value / epsilon, 0.125))
 
     # One Gaussian that the sampled steps never exceed, then RDP, bring σ near; PLD decides.
     def above(sigma: float) -> bool:
-        return rdp_epsilon(kinds(sigma), delta=left, rho=mu**2 / 2) > epsilon
+        return compute_rdp_epsilon(kinds(sigma), delta=left, rho=mu**2 / 2) > epsilon
 
     low, high = 0.25, 0.5
     while above(high):
@@ -115,28 +116,30 @@ def calibrate_steps(
         if high > 1e6:
             raise ValueError(
                 f"Expected an epsilon that some noise multiplier up to 10⁶ gives, got "
-                f"{as_written(epsilon)} for {steps} steps at sampling rate {sampling_rate:g}."
+                f"{format_exact(epsilon)} for {steps} steps at sampling rate {sampling_rate:g}."
             )
-    high = _least(lambda sigma: not above(sigma), low, high, 0.05)
-    sigma = math.exp(_root(account, math.log(high) - 0.03))
+    high = _find_least_sigma(lambda sigma: not above(sigma), low, high, 0.05)
+    sigma = math.exp(_find_root(account, math.log(high) - 0.03))
     return round_up_to_bits(sigma, _SIGMA_BITS)
 
 
-def _left_for_steps(epsilon: float, delta: float, slack: float) -> float:
+def _compute_steps_delta(epsilon: float, delta: float, slack: float) -> float:
     """δ without what the samplers' distance takes of it; ValueError where that is all."""
     times = 1 + (math.exp(epsilon) if epsilon < 700 else math.inf)
     left = delta - (slack * times if slack else 0.0)
     if not left > 0:
         most = math.log(delta / slack - 1) if delta > 2 * slack else 0.0
         raise ValueError(
-            f"Expected epsilon below {shown_down(most, 3)} at delta = {as_written(delta)}, got "
-            f"{as_written(epsilon)}: (1 + e^ε) times the {shown_up(slack, 3)} by which sampled "
+            f"Expected epsilon below {format_rounded_down(most, 3)} at delta = "
+            f"{format_exact(delta)}, got "
+            f"{format_exact(epsilon)}: (1 + e^ε) times the {format_rounded_up(slack, 3)} by which "
+            "sampled "
             "noise may differ from its law has to stay below delta."
         )
     return left
 
 
-def _root(f: Callable[[float], float], start: float) -> float:
+def _find_root(f: Callable[[float], float], start: float) -> float:
     """A point where the decreasing f is in [−2·10⁻⁴, 0] or at most 2·10⁻⁴ above its root.
 
     The secant method, kept in a bracket.
@@ -165,7 +168,9 @@ def _root(f: Callable[[float], float], start: float) -> float:
     return high
 
 
-def _least(fits: Callable[[float], bool], low: float, high: float, tolerance: float) -> float:
+def _find_least_sigma(
+    fits: Callable[[float], bool], low: float, high: float, tolerance: float
+) -> float:
     """A σ in (low, high] that fits, within a relative `tolerance` of one that does not."""
     while high > low * (1 + tolerance):
         middle = math.sqrt(low * high)

@@ -3,7 +3,8 @@
 What a release is charged is computed from its noise by `parley.privacy.accounting.gaussian_curve`,
 however that was found: no ε rests on this.
 
-    >>> round(1 / gaussian_mu(0.5, 1e-5), 5), round(largest(lambda x: x * x <= 2, start=0.1), 12)
+    >>> (round(1 / compute_gaussian_mu(0.5, 1e-5), 5),
+    ... round(find_largest(lambda x: x * x <= 2, start=0.1), 12))
     (7.03183, 1.414213562373)
 """
 
@@ -13,50 +14,54 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon
+from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon, compute_gaussian_epsilon
 from parley.privacy.accounting.rounding import check_delta, check_epsilon
 
 
 @cache
-def gaussian_mu(epsilon: float, delta: float) -> float:
+def compute_gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest μ with `gaussian_epsilon(μ, delta) <= epsilon`, rounded down. 0 at δ = 0."""
     check_epsilon(epsilon)
     check_delta(delta)
     if delta == 0:
         return 0.0
     # δ(ε) ≤ δ(0) < μ/2 allows μ = δ; ρ = (√(L+ε) − √L)² allows μ = √(2ρ).
-    start = max(delta, math.sqrt(2) * _root(epsilon, delta))
-    return largest(lambda mu: gaussian_epsilon(mu, delta) <= epsilon, start)
+    start = max(delta, math.sqrt(2) * _compute_root(epsilon, delta))
+    return find_largest(lambda mu: compute_gaussian_epsilon(mu, delta) <= epsilon, start)
 
 
-def zcdp_rho(epsilon: float, delta: float) -> float:
+def compute_zcdp_rho(epsilon: float, delta: float) -> float:
     """The largest ρ with `zcdp_epsilon(ρ, delta) <= epsilon`: (√(L+ε) − √L)², rounded down."""
     check_epsilon(epsilon)
     check_delta(delta)
     if delta == 0:
         return 0.0
-    root = _root(epsilon, delta)
+    root = _compute_root(epsilon, delta)
     return root * root * (1 - 1e-14)
 
 
-def _root(epsilon: float, delta: float) -> float:
+def _compute_root(epsilon: float, delta: float) -> float:
     """√(L+ε) − √L of L = ln 1/δ, as ε/(√(L+ε) + √L): no cancellation for small ε."""
     log_inverse = -math.log(delta)
     return epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
 
 
-def cks20_rho(epsilon: float, delta: float) -> float:
+def compute_cks20_rho(epsilon: float, delta: float) -> float:
     """The largest ρ with `cks20_epsilon(ρ, delta) <= epsilon`, rounded down. 0 at δ = 0."""
     check_epsilon(epsilon)
     check_delta(delta)
     if delta == 0:
         return 0.0
     # At ε = 0, α = 1/δ shows that ρ = −δ·ln(1 − δ) is enough.
-    start = max(zcdp_rho(epsilon, delta), -delta * math.log1p(-delta))
-    return largest(lambda rho: cks20_epsilon(rho, delta) <= epsilon, start) if start else 0.0
+    start = max(compute_zcdp_rho(epsilon, delta), -delta * math.log1p(-delta))
+    return (
+        find_largest(lambda rho: compute_cks20_epsilon(rho, delta) <= epsilon, start)
+        if start
+        else 0.0
+    )
 
 
-def largest(holds: Callable[[float], bool], start: float) -> float:
+def find_largest(holds: Callable[[float], bool], start: float) -> float:
     """The largest float x > 0 for which `holds`, which is true below a bound and false above it.
 
     It is true of what is returned, unless that is 0; `start` is best below the bound.

@@ -23,16 +23,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
-from parley.privacy.accounting.privacy_events import Event
+from parley.privacy.accounting.gaussian_curve import compute_gaussian_epsilon
+from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.rounding import (
-    as_written,
-    exact,
+    format_exact,
+    format_rounded_down,
+    format_rounded_up,
     round_up_to_bits,
-    shown_down,
-    shown_up,
+    to_fraction,
 )
-from parley.privacy.calibration.inverse_curves import cks20_rho, gaussian_mu, largest, zcdp_rho
+from parley.privacy.calibration.inverse_curves import (
+    compute_cks20_rho,
+    compute_gaussian_mu,
+    compute_zcdp_rho,
+    find_largest,
+)
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.gaussian import GaussianLaw
 from parley.privacy.mechanisms.laplace import LaplaceLaw
@@ -47,7 +52,7 @@ class CalibrationError(ValueError):
     """The budget cannot be met by this law and calibration; the message has the numbers."""
 
 
-def gaussian_sigma(
+def compute_gaussian_sigma(
     calibration: str, *, sensitivity: float, epsilon: float, delta: float, rounds: int
 ) -> float:
     """σ of one of `rounds` ideal Gaussian releases, in the unit of Δ.
@@ -75,22 +80,24 @@ def gaussian_sigma(
     if not 0 < sigma < math.inf:
         raise CalibrationError(
             f"Expected a budget that Gaussian noise can meet, got epsilon = "
-            f"{as_written(epsilon)} and delta = {as_written(delta)} over {rounds} rounds "
+            f"{format_exact(epsilon)} and delta = {format_exact(delta)} over {rounds} rounds "
             f"at sensitivity {sensitivity:g}."
         )
     return sigma
 
 
-def as_printed_limit(delta: float) -> float:
+def compute_as_printed_limit(delta: float) -> float:
     """The largest ε at which σ² = 8G²TL/(m²n²ε²) = 2TΔ²L/ε² is (ε, δ)-DP by the exact curve.
 
-    >>> round(as_printed_limit(1e-5), 4), round(as_printed_limit(1e-3), 4)
+    >>> round(compute_as_printed_limit(1e-5), 4), round(compute_as_printed_limit(1e-3), 4)
     (7.9681, 6.978)
     """
     if not 0 < delta < 1:
         raise CalibrationError(f"Expected 0 < delta < 1, got {delta}.")
-    return largest(
-        lambda epsilon: gaussian_epsilon(_as_printed_mu(epsilon, delta), delta) <= epsilon,
+    return find_largest(
+        lambda epsilon: (
+            compute_gaussian_epsilon(_compute_as_printed_mu(epsilon, delta), delta) <= epsilon
+        ),
         start=-math.log(delta) / 10,
     )
 
@@ -107,28 +114,29 @@ def check_budget(epsilon: float, delta: float, rounds: int, sensitivity: float) 
         raise CalibrationError(f"Expected a finite sensitivity > 0, got {sensitivity}.")
 
 
-def _as_printed_mu(epsilon: float, delta: float) -> float:
+def _compute_as_printed_mu(epsilon: float, delta: float) -> float:
     """√T·Δ/σ of the printed σ: ε/√(2L)."""
     return epsilon / math.sqrt(-2 * math.log(delta))
 
 
-def _checked_as_printed_mu(epsilon: float, delta: float) -> float:
-    mu = _as_printed_mu(epsilon, delta)
-    truth = gaussian_epsilon(mu, delta)
+def _compute_checked_mu(epsilon: float, delta: float) -> float:
+    mu = _compute_as_printed_mu(epsilon, delta)
+    truth = compute_gaussian_epsilon(mu, delta)
     if truth > epsilon:
         raise CalibrationError(
-            f"Expected epsilon ≤ {shown_down(as_printed_limit(delta))} for the as-printed "
-            f"calibration at delta = {as_written(delta)}, got {as_written(epsilon)}: it would "
-            f"truly cost {shown_up(truth)}."
+            f"Expected epsilon ≤ {format_rounded_down(compute_as_printed_limit(delta))} for the "
+            "as-printed "
+            f"calibration at delta = {format_exact(delta)}, got {format_exact(epsilon)}: it would "
+            f"truly cost {format_rounded_up(truth)}."
         )
     return mu
 
 
 _MU: dict[str, Callable[[float, float], float]] = {
-    "exact": gaussian_mu,
-    "cks20": lambda epsilon, delta: math.sqrt(2 * cks20_rho(epsilon, delta)),
-    "zcdp": lambda epsilon, delta: math.sqrt(2 * zcdp_rho(epsilon, delta)),
-    "as-printed": _checked_as_printed_mu,
+    "exact": compute_gaussian_mu,
+    "cks20": lambda epsilon, delta: math.sqrt(2 * compute_cks20_rho(epsilon, delta)),
+    "zcdp": lambda epsilon, delta: math.sqrt(2 * compute_zcdp_rho(epsilon, delta)),
+    "as-printed": _compute_checked_mu,
 }
 """Calibration → √T·Δ/σ of an (ε, δ)."""
 
@@ -152,7 +160,7 @@ def calibrate(
     rounds: int,
     sensitivity: float,
     dimension: int,
-    cost: Callable[[Mechanism], Event] = lambda mechanism: mechanism.event(),
+    cost: Callable[[Mechanism], PrivacyEvent] = lambda mechanism: mechanism.event(),
 ) -> Mechanism:
     """The mechanism of one round, such that `rounds` of them are (ε, δ)-DP together.
 
@@ -180,7 +188,7 @@ def calibrate(
             f"Expected calibration one of {', '.join(GAUSSIAN_CALIBRATIONS)}, got {calibration!r}."
         )
 
-    need = _Need(epsilon, delta, rounds, sensitivity, dimension, cost)
+    need = _CalibrationRequest(epsilon, delta, rounds, sensitivity, dimension, cost)
     if law not in LAWS:
         raise CalibrationError(f"Expected law one of {', '.join(LAWS)}, got {law!r}.")
     names = (law,) if law != "auto" else _AUTO if delta > 0 else _AUTO[:2]
@@ -188,7 +196,7 @@ def calibrate(
     refusals: list[str] = []
     for kind in (MECHANISMS[name] for name in names):
         # What derives from GaussianLaw names the calibrations that are proved for it.
-        find: _Scaling = _by_sigma if kind.calibrations else _by_epsilon
+        find: _Scaling = _calibrate_by_sigma if kind.calibrations else _calibrate_by_epsilon
         try:
             allowed.append(find(kind, calibration, need))
         except CalibrationError as refusal:
@@ -204,17 +212,18 @@ _STATED: dict[str, type[Mechanism]] = {
 }
 
 
-def stated_delta(law: str, delta: float) -> float:
+def compute_stated_delta(law: str, delta: float) -> float:
     """The δ at which a run with this law is stated and charged: not 0 where its sampler has slack.
 
-    >>> stated_delta("l2-laplace", 0.0) == SAMPLER_DELTA, stated_delta("laplace-l1", 0.0)
+    >>> (compute_stated_delta("l2-laplace", 0.0) == SAMPLER_DELTA,
+    ... compute_stated_delta("laplace-l1", 0.0))
     (True, 0.0)
     """
-    return SAMPLER_DELTA if delta == 0 and _STATED[law].sampler_has_slack else delta
+    return SAMPLER_DELTA if delta == 0 and _STATED[law].has_sampler_distance else delta
 
 
 @dataclass(frozen=True)
-class _Need:
+class _CalibrationRequest:
     """What `calibrate` was asked for, checked."""
 
     epsilon: float
@@ -222,17 +231,19 @@ class _Need:
     rounds: int
     sensitivity: float
     dimension: int
-    cost: Callable[[Mechanism], Event]
+    cost: Callable[[Mechanism], PrivacyEvent]
 
-    def spent(self, mechanism: Mechanism) -> Composition:
+    def compose_rounds(self, mechanism: Mechanism) -> Composition:
         """What all rounds are charged."""
-        return Composition.empty().add(self.cost(mechanism), self.rounds)
+        return Composition.create_empty().add(self.cost(mechanism), self.rounds)
 
 
-_Scaling = Callable[[Any, str, _Need], Mechanism]
+_Scaling = Callable[[Any, str, _CalibrationRequest], Mechanism]
 
 
-def _by_sigma(kind: type[GaussianLaw], calibration: str, need: _Need) -> GaussianLaw:
+def _calibrate_by_sigma(
+    kind: type[GaussianLaw], calibration: str, need: _CalibrationRequest
+) -> GaussianLaw:
     if calibration not in kind.calibrations:
         raise CalibrationError(
             f"Expected calibration {' or '.join(kind.calibrations)} for {kind.law}, "
@@ -240,16 +251,16 @@ def _by_sigma(kind: type[GaussianLaw], calibration: str, need: _Need) -> Gaussia
         )
     # The slack of an event does not depend on σ, so any σ tells it.
     probe = kind(sensitivity=1.0, sigma=1.0, dimension=need.dimension)
-    taken = need.spent(probe).slack_delta(need.epsilon)
+    taken = need.compose_rounds(probe).compute_sampler_delta(need.epsilon)
     if 0 < need.delta <= taken:
-        expected = f"delta > {shown_up(taken, 3)}" if taken < 1 else "a smaller epsilon"
+        expected = f"delta > {format_rounded_up(taken, 3)}" if taken < 1 else "a smaller epsilon"
         raise CalibrationError(
-            f"Expected {expected}, got epsilon = {as_written(need.epsilon)} and delta = "
-            f"{as_written(need.delta)}: the sampler of {kind.law} takes "
+            f"Expected {expected}, got epsilon = {format_exact(need.epsilon)} and delta = "
+            f"{format_exact(need.delta)}: the sampler of {kind.law} takes "
             f"{'that much' if taken < 1 else 'more than any delta at this epsilon'} "
             f"in {need.rounds} rounds of {need.dimension} coordinates."
         )
-    sigma = gaussian_sigma(
+    sigma = compute_gaussian_sigma(
         calibration,
         sensitivity=need.sensitivity,
         epsilon=need.epsilon,
@@ -257,49 +268,57 @@ def _by_sigma(kind: type[GaussianLaw], calibration: str, need: _Need) -> Gaussia
         rounds=need.rounds,
     )
     mechanism = kind(sensitivity=need.sensitivity, sigma=sigma, dimension=need.dimension)
-    return _verified(mechanism, kind.calibrations[calibration], need)
+    return _widen_until_verified(mechanism, kind.calibrations[calibration], need)
 
 
-def _verified(mechanism: GaussianLaw, conversion: str, need: _Need) -> GaussianLaw:
+def _widen_until_verified(
+    mechanism: GaussianLaw, conversion: str, need: _CalibrationRequest
+) -> GaussianLaw:
     """The mechanism, its σ raised by the few ulp by which T events may miss ε."""
     wider = 1e-14
     while True:
-        if need.spent(mechanism).epsilons(need.delta).get(conversion, math.inf) <= need.epsilon:
+        if (
+            need.compose_rounds(mechanism).compute_epsilons(need.delta).get(conversion, math.inf)
+            <= need.epsilon
+        ):
             return mechanism
         if wider > 1e-3:
             raise CalibrationError(
                 "Expected a budget that Gaussian noise can meet in double precision, got epsilon "
-                f"= {as_written(need.epsilon)} and delta = {as_written(need.delta)} over "
+                f"= {format_exact(need.epsilon)} and delta = {format_exact(need.delta)} over "
                 f"{need.rounds} rounds."
             )
         mechanism = replace(mechanism, sigma=mechanism.sigma * (1 + wider))
         wider *= 2
 
 
-def _by_epsilon(kind: type[LaplaceLaw], _: str, need: _Need) -> LaplaceLaw:
-    share = _share_of(need.epsilon, need.rounds)
+def _calibrate_by_epsilon(kind: type[LaplaceLaw], _: str, need: _CalibrationRequest) -> LaplaceLaw:
+    share = _compute_epsilon_share(need.epsilon, need.rounds)
     mechanism = kind(sensitivity=need.sensitivity, epsilon=share, dimension=need.dimension)
     if not 0 < mechanism.scale < math.inf:
         raise CalibrationError(
             f"Expected a finite scale, got {mechanism.scale} from sensitivity "
-            f"{need.sensitivity:g} and epsilon {shown_up(share)} a round."
+            f"{need.sensitivity:g} and epsilon {format_rounded_up(share)} a round."
         )
-    taken = need.spent(mechanism).slack_delta(need.epsilon)
-    stated = stated_delta(kind.law, need.delta)
+    taken = need.compose_rounds(mechanism).compute_sampler_delta(need.epsilon)
+    stated = compute_stated_delta(kind.law, need.delta)
     if taken > stated:
         raise CalibrationError(
-            f"Expected delta ≥ {shown_up(min(taken, 1.0), 3)}, got {as_written(stated)}: at "
-            f"epsilon = {as_written(need.epsilon)} the sampler of {kind.law} takes that much in "
+            f"Expected delta ≥ {format_rounded_up(min(taken, 1.0), 3)}, got "
+            f"{format_exact(stated)}: at "
+            f"epsilon = {format_exact(need.epsilon)} the sampler of {kind.law} takes that much in "
             f"{need.rounds} rounds of {need.dimension} coordinates."
         )
     return mechanism
 
 
-def _share_of(epsilon: float, rounds: int) -> float:
+def _compute_epsilon_share(epsilon: float, rounds: int) -> float:
     """The largest float that adds up to at most ε over the rounds, exactly."""
     share = epsilon / rounds
-    while exact(share) * rounds > exact(epsilon):
+    while to_fraction(share) * rounds > to_fraction(epsilon):
         share = math.nextafter(share, 0.0)
     if share == 0:
-        raise CalibrationError(f"Expected epsilon/rounds > 0, got {as_written(epsilon)}/{rounds}.")
+        raise CalibrationError(
+            f"Expected epsilon/rounds > 0, got {format_exact(epsilon)}/{rounds}."
+        )
     return share

@@ -11,7 +11,7 @@ and a replaced one moves it by no more than the ball's diameter (Chaudhuri, Mont
 2011, Corollary 8; `parley.privacy.sensitivity.bounded_sets`). λ is that of ½λ‖θ‖²: code with λ‖θ‖²
 has twice this λ.
 
-    >>> optimum_radius(lipschitz=1.0, lambda_=0.01, parties=100, min_records=500)
+    >>> compute_optimum_radius(lipschitz=1.0, lambda_=0.01, parties=100, min_records=500)
     Fraction(1, 5)
 """
 
@@ -21,12 +21,12 @@ import math
 from fractions import Fraction
 from typing import Literal
 
-from parley.privacy.accounting.rounding import check_positive, check_whole, exact
+from parley.privacy.accounting.rounding import check_positive, check_whole, to_fraction
 
 Weights = Literal["uniform", "size"]
 
 
-def optimum_radius(
+def compute_optimum_radius(
     *,
     lipschitz: float,
     lambda_: float,
@@ -43,15 +43,19 @@ def optimum_radius(
     Args:
         relative_tolerance: κ, where every party certifies τ_j ≤ κG/n_j.
     """
-    records = _records(parties, min_records, total_records, weights)
+    records = _compute_records(parties, min_records, total_records, weights)
     check_positive("lipschitz", lipschitz)
     check_positive("lambda_", lambda_)
     if not 0 <= relative_tolerance < math.inf:
         raise ValueError(f"Expected finite relative_tolerance ≥ 0, got {relative_tolerance}.")
-    return exact(lipschitz) * (1 + exact(relative_tolerance)) / (records * exact(lambda_))
+    return (
+        to_fraction(lipschitz)
+        * (1 + to_fraction(relative_tolerance))
+        / (records * to_fraction(lambda_))
+    )
 
 
-def _records(
+def _compute_records(
     parties: int, min_records: int, total_records: int | None, weights: Weights
 ) -> Fraction:
     """The n in G/n: n₍₁₎, or n̄ = N/m."""

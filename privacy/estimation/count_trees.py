@@ -6,12 +6,12 @@ noisy nodes. Least squares makes the nodes agree, in two passes (Hay, Rastogi, M
 from the leaves up every node's count is weighed against the sum of its children's by their
 variances; from the top down what a node has beyond its children's sum is shared among them.
 
-    >>> tree = Tree(cells=128, branching=2)
+    >>> tree = CountTree(cells=128, branching=2)
     >>> tree.levels, tree.nodes
     (7, 254)
     >>> import numpy as np
     >>> counts = tree.build(np.arange(128))
-    >>> tree.consistent(counts)[:4].round(6).tolist()
+    >>> tree.estimate_leaves(counts)[:4].round(6).tolist()
     [0.0, 1.0, 2.0, 3.0]
 """
 
@@ -24,13 +24,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-_MOST_CELLS = 1 << 24
+_MAX_CELLS = 1 << 24
 
 Number = TypeVar("Number", np.int64, np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tree:
+class CountTree:
     """The shape of a tree of K ≥ 2 ordered cells with branching b ≥ 2."""
 
     cells: int
@@ -38,8 +38,8 @@ class Tree:
 
     def __post_init__(self) -> None:
         for name, value, most in (
-            ("cells", self.cells, _MOST_CELLS),
-            ("branching", self.branching, _MOST_CELLS),
+            ("cells", self.cells, _MAX_CELLS),
+            ("branching", self.branching, _MAX_CELLS),
         ):
             if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= most:
                 raise ValueError(f"Expected {name} from 2 to {most}, got {value!r}.")
@@ -69,11 +69,13 @@ class Tree:
             raise ValueError(f"Expected {self.cells} cells, got shape {level.shape}.")
         found = [level]
         for width in self.widths[1:]:
-            level = _sums(level, width, self.branching)
+            level = _sum_children(level, width, self.branching)
             found.append(level)
         return np.concatenate(found)
 
-    def consistent(self, noisy: ArrayLike, *, total: float | None = None) -> NDArray[np.float64]:
+    def estimate_leaves(
+        self, noisy: ArrayLike, *, total: float | None = None
+    ) -> NDArray[np.float64]:
         """`[K]` the leaves of the least-squares tree, all nodes' noise having one variance.
 
         `noisy` is in the order of `build`; `total` the sum of all leaves, where it is public.
@@ -85,8 +87,8 @@ class Tree:
         # Up: the best estimate of every node from what lies below it, and its variance.
         estimates, variances = [levels[0]], [np.ones(self.cells)]
         for level in levels[1:]:
-            below = _sums(estimates[-1], len(level), self.branching)
-            spread = _sums(variances[-1], len(level), self.branching)
+            below = _sum_children(estimates[-1], len(level), self.branching)
+            spread = _sum_children(variances[-1], len(level), self.branching)
             weight = spread / (spread + 1)
             estimates.append(weight * level + (1 - weight) * below)
             variances.append(weight)
@@ -96,20 +98,20 @@ class Tree:
             estimates[-1] = estimates[-1] + (total - estimates[-1].sum()) * top / top.sum()
         for k in range(self.levels - 2, -1, -1):
             width = self.widths[k + 1]
-            excess = estimates[k + 1] - _sums(estimates[k], width, self.branching)
-            share = excess / _sums(variances[k], width, self.branching)
+            excess = estimates[k + 1] - _sum_children(estimates[k], width, self.branching)
+            share = excess / _sum_children(variances[k], width, self.branching)
             spread_out = np.repeat(share, self.branching)[: self.widths[k]]
             estimates[k] = estimates[k] + spread_out * variances[k]
         return estimates[0]
 
 
-def _sums(level: NDArray[Number], width: int, branching: int) -> NDArray[Number]:
+def _sum_children(level: NDArray[Number], width: int, branching: int) -> NDArray[Number]:
     """`[width]` sums of `branching` neighbours each, the last of what is left."""
     sums: NDArray[Number] = np.add.reduceat(level, np.arange(width) * branching)
     return sums
 
 
-def monotone(cumulative: ArrayLike) -> NDArray[np.float64]:
+def fit_monotone(cumulative: ArrayLike) -> NDArray[np.float64]:
     """`[K]` the nearest in L2 that never falls (pool adjacent violators; Ayer et al. 1955)."""
     sums: list[float] = []
     sizes: list[int] = []

@@ -10,7 +10,7 @@ How often independent columns have p ≤ .05: `benchmarks/independence.py`. Reco
 independent draws: where a person has several, they are not.
 
     >>> table = np.array([[300.0, 100.0], [100.0, 300.0]])
-    >>> independence(table, Reach.of("gaussian", scale=10.0)).p
+    >>> run_independence_test(table, CellNoise.from_law("gaussian", scale=10.0)).p
     0.0005
 """
 
@@ -21,61 +21,61 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.noise_intervals import CellNoise
 
 Tables = NDArray[np.float64]
 
-MOST_CELLS = 1024
+MAX_CELLS = 1024
 _DRAWS = 1999
 
 
-class Independence(NamedTuple):
+class IndependenceResult(NamedTuple):
     """The test's statistic, and how often independent columns have one as large."""
 
     statistic: float
     p: float
 
 
-def independence(
-    noisy: Tables, noise: Reach, *, unit: float = 1.0, draws: int = _DRAWS
-) -> Independence:
+def run_independence_test(
+    noisy: Tables, noise: CellNoise, *, unit: float = 1.0, draws: int = _DRAWS
+) -> IndependenceResult:
     """Of `[r, c]` noisy counts, at most `MOST_CELLS`; p is 1 where the noise leaves no records.
 
     Args:
         unit: units of the noise in one record.
     """
-    if noisy.ndim != 2 or min(noisy.shape) < 2 or noisy.size > MOST_CELLS:
+    if noisy.ndim != 2 or min(noisy.shape) < 2 or noisy.size > MAX_CELLS:
         raise ValueError(
-            f"Expected a table of 2 × 2 to {MOST_CELLS} cells, got shape {noisy.shape}."
+            f"Expected a table of 2 × 2 to {MAX_CELLS} cells, got shape {noisy.shape}."
         )
     deviation = noise.deviation / unit
-    (found,), (expected,) = _statistics(noisy[None], deviation)
+    (found,), (expected,) = _compute_statistics(noisy[None], deviation)
     records = round(float(noisy.sum()))
     if records < 1:
-        return Independence(float(found), 1.0)
+        return IndependenceResult(float(found), 1.0)
     # A fixed seed: the answer is the same whenever it is asked for.
     rng, shares = np.random.default_rng(0), expected.ravel() / expected.sum()
     above, left = 0, draws
     while left:
         count = min(left, max(1, 2**20 // noisy.size))
         drawn = rng.multinomial(records, shares, size=count).reshape(count, *noisy.shape)
-        again, _ = _statistics(drawn + noise.draw(rng, drawn.shape) / unit, deviation)
+        again, _ = _compute_statistics(drawn + noise.draw(rng, drawn.shape) / unit, deviation)
         above, left = above + int((again >= found).sum()), left - count
-    return Independence(float(found), (1 + above) / (1 + draws))
+    return IndependenceResult(float(found), (1 + above) / (1 + draws))
 
 
-def _statistics(tables: Tables, deviation: float) -> tuple[Tables, Tables]:
+def _compute_statistics(tables: Tables, deviation: float) -> tuple[Tables, Tables]:
     """`[n]` statistics of `[n, r, c]` tables, and what independence expects of each."""
     totals = np.maximum(tables.sum(axis=(1, 2)), 1.0)
-    rows, columns = (_margins(tables.sum(axis=axis), totals) for axis in (2, 1))
+    rows, columns = (_project_margins(tables.sum(axis=axis), totals) for axis in (2, 1))
     expected = rows[:, :, None] * columns[:, None, :] / totals[:, None, None]
     return (np.square(tables - expected) / (expected + deviation**2)).sum(axis=(1, 2)), expected
 
 
-def _margins(margins: Tables, totals: Tables) -> Tables:
+def _project_margins(margins: Tables, totals: Tables) -> Tables:
     """`[n, k]` the nearest without negative entries and with these totals.
 
-    `parley.privacy.estimation.marginals.simplex`, of many at a time.
+    `parley.privacy.estimation.marginals.project_onto_simplex`, of many at a time.
     """
     falling = -np.sort(-margins, axis=1)
     excess = (np.cumsum(falling, axis=1) - totals[:, None]) / np.arange(1, margins.shape[1] + 1)

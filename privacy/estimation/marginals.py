@@ -7,14 +7,14 @@ in closed form (ResidualPlanner: Xiao, He, Zhang & Kifer, NeurIPS 2023). A numbe
 public is the residual of no columns, exactly.
 
     >>> import numpy as np
-    >>> tables = Overlaps(shapes=({"a": 2, "b": 2}, {"a": 2}))
+    >>> tables = TableOverlaps(shapes=({"a": 2, "b": 2}, {"a": 2}))
     >>> noisy = [np.array([[4.0, 2.0], [1.0, 3.0]]), np.array([5.0, 7.0])]
-    >>> of_both, of_a = tables.agreed(noisy, np.ones(2))
+    >>> of_both, of_a = tables.make_consistent(noisy, np.ones(2))
     >>> of_both.sum(axis=1).round(6).tolist() == of_a.round(6).tolist()
     True
     >>> of_a.round(6).tolist()
     [5.333333, 6.0]
-    >>> tables.variances(np.ones(2)).round(4).tolist()
+    >>> tables.compute_variances(np.ones(2)).round(4).tolist()
     [0.6667, 0.6667]
 
 Also here: noisy counts made counts again: none negative, and adding up to what is known.
@@ -35,12 +35,12 @@ from numpy.typing import ArrayLike, NDArray
 Numbers = NDArray[np.float64]
 Columns = frozenset[Hashable]
 
-_MOST = 4
+_MAX_SHARED_COLUMNS = 4
 """Columns of a residual that tables share: of more each table keeps what it says."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overlaps:
+class TableOverlaps:
     """T tables, and the R residuals that more than one of them, or a public total, says.
 
     Attributes:
@@ -65,7 +65,7 @@ class Overlaps:
         """`[R]`, of few columns first."""
         found = Counter[Columns]([frozenset()] if self.public else [])
         for shape in self.shapes:
-            found.update(_subsets(shape))
+            found.update(_list_subsets(shape))
         return tuple(columns for columns, tables in found.items() if tables > 1)
 
     @cached_property
@@ -74,7 +74,7 @@ class Overlaps:
         found = np.zeros((len(self.residuals), len(self.shapes)))
         rows = {columns: row for row, columns in enumerate(self.residuals)}
         for place, shape in enumerate(self.shapes):
-            for columns in filter(rows.__contains__, _subsets(shape)):
+            for columns in filter(rows.__contains__, _list_subsets(shape)):
                 others = math.prod(n for column, n in shape.items() if column not in columns)
                 found[rows[columns], place] = others
         return found
@@ -96,26 +96,26 @@ class Overlaps:
         rest = 1 - self._parts.sum(axis=0)
         return np.where(rest < 2.0**-30, 0.0, rest)
 
-    def precisions(self, cells: Numbers) -> Numbers:
+    def compute_precisions(self, cells: Numbers) -> Numbers:
         """`[R]` of each residual, of the tables' cells `[T]`."""
         found: Numbers = self._shares @ cells
         if self.public:
             found[self.residuals.index(frozenset())] = math.inf
         return found
 
-    def variances(self, cells: Numbers) -> Numbers:
+    def compute_variances(self, cells: Numbers) -> Numbers:
         """`[T]` of a cell that agrees, all of a table alike."""
-        shared = self._parts * self._shares / self.precisions(cells)[:, None]
+        shared = self._parts * self._shares / self.compute_precisions(cells)[:, None]
         found: Numbers = self._alone / cells + shared.sum(axis=0)
         return found
 
-    def gains(self, cells: Numbers, wanted: Numbers) -> Numbers:
+    def compute_gains(self, cells: Numbers, wanted: Numbers) -> Numbers:
         """`[T]` −∂/∂ ln cells of Σ wanted·variance: what each table's precision takes off it."""
-        lost = (self._parts * self._shares) @ wanted / self.precisions(cells) ** 2
+        lost = (self._parts * self._shares) @ wanted / self.compute_precisions(cells) ** 2
         found: Numbers = wanted * self._alone / cells + cells * (lost @ self._shares)
         return found
 
-    def agreed(
+    def make_consistent(
         self, tables: Sequence[Numbers], cells: Numbers, *, total: float | None = None
     ) -> list[Numbers]:
         """The tables, of the overlaps' shapes, as least squares has them; `total` where public."""
@@ -135,7 +135,7 @@ class Overlaps:
             views.append(found[-1].transpose([list(shape).index(name) for name in names[-1]]))
         for columns, others in zip(self.residuals, self.others, strict=True):
             holding = np.flatnonzero(others)
-            own = [_residual(views[k], [n in columns for n in names[k]]) for k in holding]
+            own = [_compute_residual(views[k], [n in columns for n in names[k]]) for k in holding]
             shares = cells[holding] / others[holding]
             agreed = np.tensordot(shares / shares.sum(), np.stack(own), axes=1)
             if not columns and total is not None:
@@ -146,14 +146,14 @@ class Overlaps:
         return found
 
 
-def _subsets(shape: Iterable[Hashable]) -> Iterator[Columns]:
+def _list_subsets(shape: Iterable[Hashable]) -> Iterator[Columns]:
     """Of a table's columns, those of at most `_MOST`."""
     columns = tuple(shape)
-    for size in range(min(len(columns), _MOST) + 1):
+    for size in range(min(len(columns), _MAX_SHARED_COLUMNS) + 1):
         yield from map(frozenset, combinations(columns, size))
 
 
-def _residual(table: Numbers, kept: Sequence[bool]) -> Numbers:
+def _compute_residual(table: Numbers, kept: Sequence[bool]) -> Numbers:
     """Sums over all axes but those `kept`, of which each has mean 0 then."""
     found = np.asarray(table.sum(axis=tuple(k for k, keep in enumerate(kept) if not keep)))
     for axis in range(found.ndim):
@@ -161,7 +161,7 @@ def _residual(table: Numbers, kept: Sequence[bool]) -> Numbers:
     return found
 
 
-def simplex(values: ArrayLike, *, total: float) -> NDArray[np.float64]:
+def project_onto_simplex(values: ArrayLike, *, total: float) -> NDArray[np.float64]:
     """The nearest `[d]` in L2 with no negative entry and this sum (Duchi et al. 2008).
 
     max(v − θ, 0), θ such that it adds up.

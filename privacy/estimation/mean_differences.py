@@ -7,7 +7,7 @@ of its noise, so that a variance too small by chance makes no difference certain
 gives p: groups of some thirty records and more.
 
     >>> rows = np.array([[1000.0, 1000.0], [0.0, 100.0], [-500.0, -500.0]])
-    >>> (found,) = differences(*rows, count_noise=5.0, sum_noise=5.0)
+    >>> (found,) = compute_differences(*rows, count_noise=5.0, sum_noise=5.0)
     >>> round(found.difference, 3), round(found.low, 3), round(found.high, 3), found.p < 1e-4
     (-0.1, -0.146, -0.054, True)
 """
@@ -21,15 +21,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.estimation.noise_intervals import normal_quantile
+from parley.privacy.estimation.noise_intervals import compute_normal_quantile
 
 Numbers = NDArray[np.float64]
 
-_BEYOND = 3.0
+_MIN_DEVIATIONS = 3.0
 """Standard deviations of its noise that a group's count is beyond: fewer records tell nothing."""
 
 
-class Difference(NamedTuple):
+class MeanDifference(NamedTuple):
     """Of the means of two groups; NaN where one has too few records for this ε.
 
     Attributes:
@@ -46,16 +46,16 @@ class Difference(NamedTuple):
     p: float
 
 
-def differences(
+def compute_differences(
     counts: Numbers, sums: Numbers, squares: Numbers, *, count_noise: float, sum_noise: float
-) -> list[Difference]:
+) -> list[MeanDifference]:
     """Every two of G groups.
 
     Args:
         counts, sums, squares: `[G]` n, Σt and Σ(2t² − 1), noisy.
         count_noise, sum_noise: standard deviations, in records.
     """
-    n = np.where(counts > _BEYOND * count_noise, counts, math.nan)
+    n = np.where(counts > _MIN_DEVIATIONS * count_noise, counts, math.nan)
     mean, square = np.clip(sums / n, -1, 1), np.clip(squares / n, -1, 1)
     parts = (sum_noise / 2, 2 * mean * sum_noise, (square / 2 - 2 * mean**2) * count_noise)
     of_variance = np.sqrt(sum(np.square(part) for part in parts)) / n
@@ -65,7 +65,7 @@ def differences(
     for first, second in combinations(range(len(counts)), 2):
         apart = float(mean[first] - mean[second])
         deviation = math.sqrt(error[first] + error[second])
-        half = normal_quantile(0.05) * deviation
+        half = compute_normal_quantile(0.05) * deviation
         p = math.erfc(abs(apart) / deviation * math.sqrt(0.5))
-        found.append(Difference(first, second, apart, apart - half, apart + half, p))
+        found.append(MeanDifference(first, second, apart, apart - half, apart + half, p))
     return found

@@ -9,11 +9,11 @@ the sandwich (Huber 1967; White 1982) with the noise of slopes, and that of curv
 step, beside the sampling. It holds wherever θ came from, as long as it is near (Le Cam 1956). M is
 noisy itself: a variance of sampling below 0 is 0, so that on average it is too large, not small.
 
-    >>> sums = Sums(
+    >>> sums = NewtonSums(
     ...     slope=np.array([0.0, 30.0]), curvature=np.diag([500.0, 300.0]),
     ...     squares=np.array([[300.0]]), slope_noise=10.0, curvature_noise=10.0,
     ... )
-    >>> found = sums.step()
+    >>> found = sums.compute_step()
     >>> found.change.round(3).tolist(), found.deviation.round(4).tolist()
     ([0.1], [0.0667])
 """
@@ -28,16 +28,16 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
 
-CLEAR = 0.4
+CLEAR_EIGENVALUE = 0.4
 """Times the usual largest eigenvalue of the curvature's noise that its least one must be."""
 
 
-_LEAST_WAY = 0.25
+_MIN_SIGNAL_SHARE = 0.25
 """Of a step's square, what is taken to be no noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class NewtonStep:
     """Newton's step of `[p]` coefficients, with the standard deviation of where it leads.
 
     Attributes:
@@ -49,11 +49,11 @@ class Step:
     deviation: Numbers
     noise: Numbers
     peak: Numbers
-    clear: float
+    clearance: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sums:
+class NewtonSums:
     """Noisy sums over records at some parameters, in coordinates z, the base first.
 
     Attributes:
@@ -70,7 +70,7 @@ class Sums:
     slope_noise: float
     curvature_noise: float
 
-    def reduced(self) -> tuple[float, Numbers, Numbers]:
+    def reduce_base(self) -> tuple[float, Numbers, Numbers]:
         """The base's step, and what is left of slope `[p]` and curvature `[p, p]` without it.
 
         Schur's complement. Covariates are taken from about their centre, so that it takes little.
@@ -80,9 +80,9 @@ class Sums:
         own = self.curvature[1:, 1:] - np.outer(cross, cross) / weight
         return base, self.slope[1:] - cross * base, own
 
-    def step(self, *, sampling: bool = True) -> Step:
+    def compute_step(self, *, sampling: bool = True) -> NewtonStep:
         """One step with all of its error, or with that of the noise alone."""
-        base, slope, curvature = self.reduced()
+        base, slope, curvature = self.reduce_base()
         eigen, axes = np.linalg.eigh(curvature)
         usual = math.sqrt(2 * len(slope)) * self.curvature_noise
         inverse = (axes / np.where(np.abs(eigen) < 1e-12, np.inf, eigen)) @ axes.T
@@ -90,30 +90,30 @@ class Sums:
         # The step is as long as the way to go and its own noise, of which the way is the part:
         length = float(change @ change)
         own_noise = self.slope_noise**2 * float(np.square(inverse).sum())
-        part = min(max(1 - own_noise / max(length, 1e-300), _LEAST_WAY), 1.0)
+        part = min(max(1 - own_noise / max(length, 1e-300), _MIN_SIGNAL_SHARE), 1.0)
         apart = part * (length * eye + np.outer(change, change)) + base * base * eye
         own = self.slope_noise**2 * eye + self.curvature_noise**2 / 2 * apart
-        noise, sampled = _diagonal(inverse, own), np.zeros(len(slope))
+        noise, sampled = _compute_diagonal(inverse, own), np.zeros(len(slope))
         if sampling:
-            sampled = np.maximum(_diagonal(inverse, self.squares), 0)
+            sampled = np.maximum(_compute_diagonal(inverse, self.squares), 0)
         # Of slopes; what many curvatures do is taken as normal.
         single = self.slope_noise**2 * np.sqrt((inverse**4).sum(axis=1))
-        return Step(
+        return NewtonStep(
             change=change,
             deviation=np.sqrt(noise + sampled),
             noise=np.sqrt(noise),
             peak=single / np.maximum(noise, 1e-300),
-            clear=float(eigen[0]) / (CLEAR * usual),
+            clearance=float(eigen[0]) / (CLEAR_EIGENVALUE * usual),
         )
 
 
-def _diagonal(outer: Numbers, inner: Numbers) -> Numbers:
+def _compute_diagonal(outer: Numbers, inner: Numbers) -> Numbers:
     found: Numbers = np.einsum("ij,jk,ik->i", outer, inner, outer)
     return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class Base:
+class BaseSums:
     """What is known of the γ of K intervals: Σs and Σw of each, with the noise of both.
 
     Attributes:
@@ -128,7 +128,7 @@ class Base:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class SearchPoint:
     """Where sums are asked for.
 
     Attributes:
@@ -142,29 +142,29 @@ class Place:
     centres: Numbers
 
     @property
-    def along(self) -> Numbers:
+    def midpoints(self) -> Numbers:
         """`[K]` τ."""
-        return along(len(self.base))
+        return compute_midpoints(len(self.base))
 
     @property
     def centre(self) -> Numbers:
         """`[K, p]`."""
-        found: Numbers = self.centres[0] + self.along[:, None] * self.centres[1]
+        found: Numbers = self.centres[0] + self.midpoints[:, None] * self.centres[1]
         return found
 
 
-def along(intervals: int) -> Numbers:
+def compute_midpoints(intervals: int) -> Numbers:
     """`[K]` the middles of K intervals, from −½ to ½; 0 of one."""
     return (np.arange(intervals) + 0.5) / intervals - 0.5
 
 
-_FORGET, _PRIOR = 0.5, 1.0
+_FORGETTING, _PRIOR = 0.5, 1.0
 """Weight of earlier steps in the precision of a start; standard deviation thought usual of a β."""
-_FARTHEST = 20.0
+_MAX_COEFFICIENT = 20.0
 
 
 @dataclass(kw_only=True)
-class Search:
+class NewtonSearch:
     """Where to go next: what all steps so far say of β, each as a noisy linear equation.
 
     A step says H·β = H·β_t + g, up to noise: they are joined by precision, earlier ones count half,
@@ -176,40 +176,57 @@ class Search:
     weighed: Numbers
 
     @classmethod
-    def of(cls, count: int) -> Search:
+    def create(cls, count: int) -> NewtonSearch:
         """Of p coefficients, before anything is known."""
         return cls(precision=np.zeros((count, count)), weighed=np.zeros(count))
 
-    def next(self, at: Place, sums: Sums, base: Base | None, scale: float, *, first: bool) -> Place:
+    def find_next(
+        self,
+        point: SearchPoint,
+        sums: NewtonSums,
+        base: BaseSums | None,
+        scale: float,
+        *,
+        first: bool,
+    ) -> SearchPoint:
         """The next place, from sums at this one.
 
         Args:
             scale: c.
             first: γ was arbitrary, so that nothing is learned of β.
         """
-        base_step, slope, own = sums.reduced()
+        base_step, slope, own = sums.reduce_base()
         eigen, axes = np.linalg.eigh(own)
         own = (axes * np.maximum(eigen, 0)) @ axes.T
-        beta = at.coefficients
+        beta = point.coefficients
         if not first:
-            self.precision = _FORGET * self.precision + own @ own / sums.slope_noise**2
-            self.weighed = _FORGET * self.weighed + own @ (slope + own @ beta) / sums.slope_noise**2
+            self.precision = _FORGETTING * self.precision + own @ own / sums.slope_noise**2
+            self.weighed = (
+                _FORGETTING * self.weighed + own @ (slope + own @ beta) / sums.slope_noise**2
+            )
             eye = np.eye(len(beta)) / _PRIOR**2
             beta = np.clip(
-                np.linalg.solve(self.precision + eye, self.weighed), -_FARTHEST, _FARTHEST
+                np.linalg.solve(self.precision + eye, self.weighed),
+                -_MAX_COEFFICIENT,
+                _MAX_COEFFICIENT,
             )
-        shifts, moved = self._base(at, sums, base, scale, scale * base_step)
-        centres = np.clip(at.centres + moved, -1, 1)
-        after = Place(base=at.base, coefficients=beta, centres=centres)
-        change = shifts - after.centre @ (beta - at.coefficients)
-        return Place(
-            base=np.clip(at.base + change, -2 * _FARTHEST, _FARTHEST),
+        shifts, moved = self._solve_base(point, sums, base, scale, scale * base_step)
+        centres = np.clip(point.centres + moved, -1, 1)
+        after = SearchPoint(base=point.base, coefficients=beta, centres=centres)
+        change = shifts - after.centre @ (beta - point.coefficients)
+        return SearchPoint(
+            base=np.clip(point.base + change, -2 * _MAX_COEFFICIENT, _MAX_COEFFICIENT),
             coefficients=beta,
             centres=centres,
         )
 
-    def _base(
-        self, at: Place, sums: Sums, base: Base | None, scale: float, total: float
+    def _solve_base(
+        self,
+        point: SearchPoint,
+        sums: NewtonSums,
+        base: BaseSums | None,
+        scale: float,
+        total: float,
     ) -> tuple[Numbers, Numbers]:
         """`[K]` by how much γ moves where x is at its centre, and `[2, p]` the centres."""
         cross, noise = sums.curvature[0, 1:] / scale, sums.curvature_noise
@@ -217,20 +234,20 @@ class Search:
         level = noise / scale**2
         if base is None:
             moved = np.stack([cross / whole, np.zeros_like(cross)])
-            return _secant(np.array([total]), level / whole), moved
+            return _compute_secant(np.array([total]), level / whole), moved
         floor = np.maximum(base.curvatures, 2 * base.noise)
         shifts = (base.slopes + base.noise * total) / (floor + base.noise)
-        tau = at.along
+        tau = point.midpoints
         first, second = floor @ tau, floor @ (tau * tau)
         both = np.array([[floor.sum(), first], [first, second]])
         # Least squares of Σw(x − centre) and Στw(x − centre); a drift is thought to be about .15.
         apart = np.array([noise / scale, base.drift_noise])
         normal = both.T @ (both / apart[:, None] ** 2) + np.diag([1.0, 1 / 0.15**2])
         right = both.T @ (np.stack([cross, base.drift]) / apart[:, None] ** 2)
-        return _secant(shifts, base.noise / floor), np.linalg.solve(normal, right)
+        return _compute_secant(shifts, base.noise / floor), np.linalg.solve(normal, right)
 
 
-def _secant(shifts: Numbers, noise: Numbers | float) -> Numbers:
+def _compute_secant(shifts: Numbers, noise: Numbers | float) -> Numbers:
     """2·artanh(d/2), held off its ends by the noise."""
     most = 1 - np.clip(noise, 0.02, 0.5)
     return 2 * np.arctanh(np.clip(shifts / 2, -most, most))

@@ -4,9 +4,10 @@ They cover the noise, whose law is public, and the rounding of what it is added 
 public: no record is looked at, and nothing is charged.
 What a sample says about a population is another question, and no part of them.
 
-    >>> laplace_half_width(4.0, 0.05), laplace_half_width(4.0, simultaneous(0.05, 16))
+    >>> (compute_laplace_half_width(4.0, 0.05),
+    ... compute_laplace_half_width(4.0, compute_cell_alpha(0.05, 16)))
     (12, 23)
-    >>> low, high = ratio_interval(-500.0, 1800.0, gaussian_tail(30.0, 30.0), 0.05)
+    >>> low, high = compute_ratio_interval(-500.0, 1800.0, build_gaussian_tail(30.0, 30.0), 0.05)
     >>> round(float(low), 4), round(float(high), 4)
     (-0.312, -0.2442)
 
@@ -35,17 +36,18 @@ RatioTail = Callable[[Numbers, Numbers], Numbers]
 """(r, c) → P[|X − rY| > c], of the noises X and Y of a ratio's two parts."""
 
 
-def normal_quantile(alpha: float) -> float:
+def compute_normal_quantile(alpha: float) -> float:
     """z with P[|Z| > z] = α, Z ~ N(0, 1).
 
-    >>> [round(normal_quantile(simultaneous(0.05, cells)), 5) for cells in (1, 16, 112)]
+    >>> [round(compute_normal_quantile(compute_cell_alpha(0.05, cells)), 5) for cells in (1, 16,
+    ...     112)]
     [1.95996, 2.94778, 3.50426]
     """
     check_probability(alpha)
     return -float(ndtri(alpha / 2))
 
 
-def simultaneous(alpha: float, cells: int) -> float:
+def compute_cell_alpha(alpha: float, cells: int) -> float:
     """α of each of so many independent cells that makes all of them hold with 1 − `alpha`.
 
     1 − (1 − α)^(1/d), Šidák's.
@@ -56,7 +58,7 @@ def simultaneous(alpha: float, cells: int) -> float:
     return -math.expm1(math.log1p(-alpha) / cells)
 
 
-def laplace_half_width(scale: float, alpha: float) -> int:
+def compute_laplace_half_width(scale: float, alpha: float) -> int:
     """The least k with P[|X| > k] ≤ α for discrete Laplace noise of scale b.
 
     P[|X| > k] = 2q^(k+1)/(1+q), q = e^(−1/b).
@@ -75,14 +77,14 @@ def laplace_half_width(scale: float, alpha: float) -> int:
     return k
 
 
-def gaussian_tail(numerator: float, denominator: float) -> RatioTail:
+def build_gaussian_tail(numerator: float, denominator: float) -> RatioTail:
     """Of two independent Gaussian noises with these standard deviations."""
     check_positive("numerator's scale", numerator)
     check_positive("denominator's scale", denominator)
     return lambda r, c: 2 * ndtr(-c / np.hypot(numerator, r * denominator))
 
 
-def laplace_tail(numerator: float, denominator: float) -> RatioTail:
+def build_laplace_tail(numerator: float, denominator: float) -> RatioTail:
     """Of two independent Laplace noises of these scales, s and t.
 
     P[|X + Y| > c] = (s²e^(−c/s) − t²e^(−c/t))/(s² − t²), and (1 + c/2s)e^(−c/s) where s = t.
@@ -104,7 +106,7 @@ def laplace_tail(numerator: float, denominator: float) -> RatioTail:
     return tail
 
 
-def ratio_interval(
+def compute_ratio_interval(
     numerator: Numbers | float,
     denominator: Numbers | float,
     tail: RatioTail,
@@ -149,13 +151,15 @@ def ratio_interval(
     return end(-1.0), end(1.0)
 
 
-def outward(low: Numbers, high: Numbers, largest: Numbers | float) -> tuple[Numbers, Numbers]:
+def widen_by_rounding(
+    low: Numbers, high: Numbers, largest: Numbers | float
+) -> tuple[Numbers, Numbers]:
     """Return ends moved out by the rounding of doubles: four units in the last place.
 
     Args:
         largest: the largest number that they were computed with.
 
-    >>> low, high = outward(np.array([2.0**53]), np.array([2.0**53]), 2.0**53)
+    >>> low, high = widen_by_rounding(np.array([2.0**53]), np.array([2.0**53]), 2.0**53)
     >>> low.tolist(), high.tolist()
     ([9007199254740984.0], [9007199254741000.0])
     """
@@ -163,24 +167,25 @@ def outward(low: Numbers, high: Numbers, largest: Numbers | float) -> tuple[Numb
     return low - apart, high + apart
 
 
-def possible(
-    value: Numbers, low: Numbers, high: Numbers, *, most: float = math.inf
+def clip_to_possible(
+    value: Numbers, low: Numbers, high: Numbers, *, maximum: float = math.inf
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Values and intervals cut to [0, `most`]; where an interval lies beyond it, as they are.
 
     The noise was larger there than 95 % of draws are: an interval of one point, 0 … 0, would say
     that nothing is uncertain.
 
-    >>> [part.tolist() for part in possible(*np.array([[2.0, -9.0], [-3.0, -14.0], [7.0, -4.0]]))]
+    >>> [part.tolist() for part in clip_to_possible(*np.array([[2.0, -9.0], [-3.0, -14.0],
+    ...     [7.0, -4.0]]))]
     [[2.0, -9.0], [0.0, -14.0], [7.0, -4.0]]
     """
-    beyond = (high < 0) | (low > most)
-    found = [np.where(beyond, part, np.clip(part, 0, most)) for part in (value, low, high)]
+    beyond = (high < 0) | (low > maximum)
+    found = [np.where(beyond, part, np.clip(part, 0, maximum)) for part in (value, low, high)]
     return found[0], found[1], found[2]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reach:
+class CellNoise:
     """Noise that is independent from cell to cell, rounded to integers.
 
     Attributes:
@@ -202,30 +207,30 @@ class Reach:
             raise ValueError(f"Expected noise of {', '.join(_LAWS)}, got {self.law}.")
 
     @classmethod
-    def of(cls, law: str, **facts: Any) -> Reach:
+    def from_law(cls, law: str, **facts: Any) -> CellNoise:
         """The reach of a law's noise, of that scale."""
         return cls(law=law, **facts)
 
-    def alpha(self, level: float = 0.95) -> float:
+    def compute_alpha(self, level: float = 0.95) -> float:
         """What each row may miss by, so that all rows hold with `level`.
 
         1 − level^(1/d) of independent rows (Šidák 1967), (1 − level)/d of others (Bonferroni).
         """
         if self.shared:
             return (1 - level) / self.together
-        return simultaneous(1 - level, self.together)
+        return compute_cell_alpha(1 - level, self.together)
 
     @property
     def deviation(self) -> float:
         """Standard deviation of a cell's."""
         return _LAWS[self.law].deviation(self.scale)
 
-    def half_width(self, level: float = 0.95, *, cells: int = 1) -> float:
+    def compute_half_width(self, level: float = 0.95, *, cells: int = 1) -> float:
         """Return h with |noise| + rounding ≤ h in so many cells at once, with at least `level`."""
-        alpha = simultaneous(self.alpha(level), cells)
+        alpha = compute_cell_alpha(self.compute_alpha(level), cells)
         return _LAWS[self.law].half_width(self.scale, alpha) + self.rounding
 
-    def half_width_of(self, parts: Numbers, level: float = 0.95) -> Numbers:
+    def compute_half_widths(self, parts: Numbers, level: float = 0.95) -> Numbers:
         """Return `[…]` half-widths of sums of several cells' noises, with the rounding of each.
 
         Args:
@@ -235,18 +240,18 @@ class Reach:
         squares = np.square(parts)
         peak = np.sqrt(np.square(squares).sum(axis=-1)) / np.maximum(deviation**2, 1e-300)
         rounded = self.rounding / self.deviation * np.abs(parts).sum(axis=-1)
-        half_widths: Numbers = self.deviations_within(peak, level) * deviation + rounded
+        half_widths: Numbers = self.compute_deviations_within(peak, level) * deviation + rounded
         return half_widths
 
-    def deviations_within(self, peak: Numbers, level: float = 0.95) -> Numbers:
+    def compute_deviations_within(self, peak: Numbers, level: float = 0.95) -> Numbers:
         """Return within how many standard deviations a sum of noises is, with this level.
 
         Args:
             peak: √Σa⁴/Σa² of the deviations a of the noises: 1 of a single one, 0 of very many.
         """
-        return _LAWS[self.law].mixed(np.asarray(peak), self.alpha(level))
+        return _LAWS[self.law].mixed(np.asarray(peak), self.compute_alpha(level))
 
-    def widened(self, half: Numbers, deviation: Numbers, level: float = 0.95) -> Numbers:
+    def add_sampling_error(self, half: Numbers, deviation: Numbers, level: float = 0.95) -> Numbers:
         """Half-widths of noise, with sampling errors of these standard deviations where asked.
 
         √(half² + (z·deviation)²): normal, exact beside Gaussian noise and a little too wide beside
@@ -254,9 +259,9 @@ class Reach:
         """
         if not self.sampling:
             return half
-        return np.hypot(half, normal_quantile(self.alpha(level)) * deviation)
+        return np.hypot(half, compute_normal_quantile(self.compute_alpha(level)) * deviation)
 
-    def beyond(self, apart: Numbers, noise: Numbers, sampling: Numbers) -> Numbers:
+    def compute_p_value(self, apart: Numbers, noise: Numbers, sampling: Numbers) -> Numbers:
         """p: how often noise and a sampling error of these deviations come to as much by chance.
 
         Sampling is normal. Laplace noise is taken as one cell's, whose tails are the heaviest that
@@ -268,7 +273,7 @@ class Reach:
         """Noise as of an answer, before it is rounded: for a test's simulation, no release."""
         return _LAWS[self.law].draw(rng, self.scale, shape)
 
-    def ratio_tail(self, numerator: float, denominator: float) -> RatioTail:
+    def build_ratio_tail(self, numerator: float, denominator: float) -> RatioTail:
         """Of a ratio whose parts are this noise times so much: see `intervals.ratio_interval`."""
         return _LAWS[self.law].tail(self.scale * numerator, self.scale * denominator)
 
@@ -283,16 +288,16 @@ class _Law:
     mixed: Callable[[Numbers, float], Numbers]
 
 
-def _laplace_deviation(scale: float) -> float:
+def _compute_laplace_deviation(scale: float) -> float:
     return math.sqrt(2 * math.exp(-1 / scale)) / -math.expm1(-1 / scale)
 
 
-def normal_and_laplace(t: Numbers, scale: Numbers, deviation: Numbers) -> Numbers:
+def compute_mixed_tail(t: Numbers, scale: Numbers, deviation: Numbers) -> Numbers:
     """P[|X + Z| > t] of Laplace noise X of this scale b and Z ~ N(0, s²), s > 0.
 
     2Φ(−t/s) + e^(s²/2b²)·(e^(−t/b)·Φ(t/s − s/b) − e^(t/b)·Φ(−t/s − s/b)), without large powers.
 
-    >>> [round(float(normal_and_laplace(3.0, b, s)), 4) for b, s in ((1.0, 1e-6), (1e-9, 1.0))]
+    >>> [round(float(compute_mixed_tail(3.0, b, s)), 4) for b, s in ((1.0, 1e-6), (1e-9, 1.0))]
     [0.0498, 0.0027]
     """
     ratio, far = deviation / np.maximum(scale, 1e-9 * deviation), t / deviation
@@ -313,7 +318,7 @@ _MATCHED = 0.07
 
 
 @lru_cache
-def _laplace_quantiles(alpha: float) -> Numbers:
+def _compute_laplace_quantiles(alpha: float) -> Numbers:
     """`[65]` t with P[|X| > t] = α, by `_PEAKS`, of sums X of Laplace noises of variance 1.
 
     X is taken as one Laplace noise of variance w beside a normal one of 1 − w. That has the
@@ -323,39 +328,39 @@ def _laplace_quantiles(alpha: float) -> Numbers:
     low, high = np.zeros_like(_PEAKS), np.full_like(_PEAKS, 2 - 2 * math.log(alpha))
     for _ in range(50):
         middle = (low + high) / 2
-        beyond = normal_and_laplace(middle, scale, rest) > alpha
+        beyond = compute_mixed_tail(middle, scale, rest) > alpha
         low, high = np.where(beyond, middle, low), np.where(beyond, high, middle)
     found: Numbers = high * (1 + _MATCHED * _PEAKS * (1 - _PEAKS))
     return found
 
 
-def _laplace_mixed(peak: Numbers, alpha: float) -> Numbers:
-    found: Numbers = np.interp(peak, _PEAKS, _laplace_quantiles(alpha))
+def _compute_laplace_mixed(peak: Numbers, alpha: float) -> Numbers:
+    found: Numbers = np.interp(peak, _PEAKS, _compute_laplace_quantiles(alpha))
     return found
 
 
-def _gaussian_half(sigma: float, alpha: float) -> float:
+def _compute_gaussian_half(sigma: float, alpha: float) -> float:
     # Rounded: |noise| ≤ k where the Gaussian is within k + ½.
-    return float(max(0, math.ceil(normal_quantile(alpha) * sigma - 0.5 - 1e-9)))
+    return float(max(0, math.ceil(compute_normal_quantile(alpha) * sigma - 0.5 - 1e-9)))
 
 
 _LAWS: Mapping[str, _Law] = MappingProxyType(
     {
         "laplace": _Law(
-            deviation=_laplace_deviation,
-            half_width=lambda scale, alpha: float(laplace_half_width(scale, alpha)),
-            tail=laplace_tail,
+            deviation=_compute_laplace_deviation,
+            half_width=lambda scale, alpha: float(compute_laplace_half_width(scale, alpha)),
+            tail=build_laplace_tail,
             draw=lambda rng, scale, shape: rng.laplace(0.0, scale, shape),
-            beyond=lambda t, x, z: normal_and_laplace(t, x / math.sqrt(2), z),
-            mixed=_laplace_mixed,
+            beyond=lambda t, x, z: compute_mixed_tail(t, x / math.sqrt(2), z),
+            mixed=_compute_laplace_mixed,
         ),
         "gaussian": _Law(
             deviation=lambda sigma: math.sqrt(sigma**2 + 1 / 12),
-            half_width=_gaussian_half,
-            tail=gaussian_tail,
+            half_width=_compute_gaussian_half,
+            tail=build_gaussian_tail,
             draw=lambda rng, sigma, shape: rng.normal(0.0, sigma, shape),
             beyond=lambda t, x, z: 2 * ndtr(-t / np.hypot(x, z)),
-            mixed=lambda peak, alpha: np.full(peak.shape, normal_quantile(alpha)),
+            mixed=lambda peak, alpha: np.full(peak.shape, compute_normal_quantile(alpha)),
         ),
     }
 )

@@ -13,10 +13,10 @@ simulated (`benchmarks/judging.py`). What ranks within a cell is not known: anot
 that are not grouped, is no part of it.
 
     >>> found = NoisyHistogram(cells=np.array([[90.0, 0.0], [10.0, 10.0], [0.0, 90.0]]), within=2.0)
-    >>> found.area().value
+    >>> found.compute_area().value
     0.995
     >>> positive = np.array([False, True]) & np.ones((3, 1), bool)
-    >>> [round(end, 4) for end in found.share(positive)]
+    >>> [round(end, 4) for end in found.compute_share(positive)]
     [0.5, 0.4877, 0.5123]
 """
 
@@ -30,13 +30,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.estimation.marginals import simplex
+from parley.privacy.estimation.marginals import project_onto_simplex
 
 Counts = NDArray[np.float64]
 Cells = NDArray[np.bool_]
 
 
-class Estimate(NamedTuple):
+class IntervalEstimate(NamedTuple):
     """A figure, and between which ends it is without the noise."""
 
     value: float
@@ -60,9 +60,9 @@ class NoisyHistogram:
     def counts(self) -> Counts:
         """The nearest counts with the noisy total, none negative; zeros where it is none."""
         total = max(0.0, float(self.cells.sum()))
-        return simplex(self.cells.ravel(), total=total).reshape(self.cells.shape)
+        return project_onto_simplex(self.cells.ravel(), total=total).reshape(self.cells.shape)
 
-    def share(self, part: Cells, of: Cells | None = None) -> Estimate | None:
+    def compute_share(self, part: Cells, of: Cells | None = None) -> IntervalEstimate | None:
         """What some cells are of those `of`, all by default; None where those hold no counts."""
         whole = np.ones_like(part) if of is None else of
         part = part & whole
@@ -70,13 +70,13 @@ class NoisyHistogram:
         if not total > 0:
             return None
         inner, outer = int(part.sum()), int(whole.sum())
-        return self._estimate(
+        return self._build_estimate(
             float(self.counts[part].sum()) / total,
             lines=(float(self.cells[part].sum()), float(self.cells[whole].sum())),
             spread=(inner, inner, outer),  # ‖1_A − r·1_U‖² = a − 2ra + r²u
         )
 
-    def area(self) -> Estimate | None:
+    def compute_area(self) -> IntervalEstimate | None:
         """The area under the ROC curve; None without counts of both."""
         above = np.tri(len(self.cells), k=-1) + np.eye(len(self.cells)) / 2
         n, p = self.counts.T
@@ -85,7 +85,7 @@ class NoisyHistogram:
         negative, positive = self.cells.T
         no, yes = float(negative.sum()), float(positive.sum())
         beaten, beating = above @ negative, positive @ above
-        return self._estimate(
+        return self._build_estimate(
             float(p @ above @ n / (p.sum() * n.sum())),
             lines=(float(positive @ beaten), yes * no),
             spread=(
@@ -95,9 +95,9 @@ class NoisyHistogram:
             ),
         )
 
-    def _estimate(
+    def _build_estimate(
         self, value: float, *, lines: tuple[float, float], spread: tuple[float, float, float]
-    ) -> Estimate:
+    ) -> IntervalEstimate:
         """With {r in [0, 1] : (t₀ − r·t₁)² ≤ q²(v₀ − 2r·v₁ + r²·v₂)}, and the value in it.
 
         All of [0, 1] where the set has no end: t₁ is not beyond its own noise.
@@ -105,7 +105,7 @@ class NoisyHistogram:
         (t0, t1), (v0, v1, v2) = lines, (self.within**2 * each for each in spread)
         a, b, c = t1**2 - v2, t0 * t1 - v1, t0**2 - v0
         if not (a > 0 and t1 > 0):
-            return Estimate(value, 0.0, 1.0)
+            return IntervalEstimate(value, 0.0, 1.0)
         root = math.sqrt(max(0.0, b**2 - a * c))
         low, high = (b - root) / a, (b + root) / a
-        return Estimate(value, max(0.0, min(low, value)), min(1.0, max(high, value)))
+        return IntervalEstimate(value, max(0.0, min(low, value)), min(1.0, max(high, value)))

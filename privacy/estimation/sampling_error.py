@@ -7,9 +7,9 @@ no noisy value tells is bounded by the range: of values in [a, b] with mean m it
 (b − m)(m − a) (Bhatia & Davis 2000), and the interval is then too wide rather than too narrow.
 
     >>> import numpy as np
-    >>> counted_deviation(np.array([300.0]), 1000).round(3).tolist()
+    >>> estimate_count_deviation(np.array([300.0]), 1000).round(3).tolist()
     [14.491]
-    >>> mean_deviation(np.array([0.0]), np.array([400.0])).tolist()
+    >>> estimate_mean_deviation(np.array([0.0]), np.array([400.0])).tolist()
     [0.05]
 """
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 
-def counted_deviation(counts: Numbers, records: int | None) -> Numbers:
+def estimate_count_deviation(counts: Numbers, records: int | None) -> Numbers:
     """Of counts out of N records: √(n(1 − n/N)), binomial; √n where N is private, Poisson's.
 
     A count below 1 is taken for 1: no cell is known to be empty.
@@ -34,20 +34,20 @@ def counted_deviation(counts: Numbers, records: int | None) -> Numbers:
     return found
 
 
-def summed_deviation(sums: Numbers, low: float, high: float, records: int) -> Numbers:
+def estimate_sum_deviation(sums: Numbers, low: float, high: float, records: int) -> Numbers:
     """Of sums over N records of values in [low, high]: √(N(high − m)(m − low)), m = sum/N."""
     mean = np.clip(sums / records, low, high)
     found: Numbers = np.sqrt(records * (high - mean) * (mean - low))
     return found
 
 
-def mean_deviation(means: Numbers, counts: Numbers) -> Numbers:
+def estimate_mean_deviation(means: Numbers, counts: Numbers) -> Numbers:
     """Of means of n values in [−1, 1]: √((1 − m²)/n)."""
     found: Numbers = np.sqrt((1 - np.clip(means, -1, 1) ** 2) / np.maximum(counts, 1.0))
     return found
 
 
-def variance_deviation(variances: Numbers, means: Numbers, counts: Numbers) -> Numbers:
+def estimate_variance_deviation(variances: Numbers, means: Numbers, counts: Numbers) -> Numbers:
     """Of variances v of n values in [−1, 1] with mean m: at most √(v((1 + |m|)² − v)/n).
 
     (x − m)² is in [0, (1 + |m|)²] and has mean v (Bhatia & Davis 2000).
@@ -58,7 +58,7 @@ def variance_deviation(variances: Numbers, means: Numbers, counts: Numbers) -> N
     return found
 
 
-def rank_deviation(records: float, shares: Numbers) -> Numbers:
+def estimate_rank_deviation(records: float, shares: Numbers) -> Numbers:
     """Of the number of n records below a population's q-quantile: √(nq(1 − q))."""
     found: Numbers = np.sqrt(max(records, 0.0) * shares * (1 - shares))
     return found

@@ -18,12 +18,12 @@ not beyond `BEYOND` deviations of its noise, nothing is divided by it. How often
 
     >>> rows = np.array([[1, 0.5, 0.25], [1, -0.5, 0.5], [1, 0.25, -0.5], [1, -0.25, 0.0]])
     >>> pairs = tuple(zip(*map(np.ndarray.tolist, np.triu_indices(3))))
-    >>> moments = SecondMoments(
+    >>> moments = NoisySecondMoments(
     ...     values=np.array([rows[:, i] @ rows[:, j] for i, j in pairs]),
     ...     pairs=pairs, tied=(False,) * 6, deviations=np.zeros(6), records=4)
-    >>> round(float(moments.correlations().value[0, 1]), 4)
+    >>> round(float(moments.estimate_correlations().value[0, 1]), 4)
     -0.4276
-    >>> moments.regression(2, (1,)).coefficients.round(4).tolist()
+    >>> moments.estimate_regression(2, (1,)).coefficients.round(4).tolist()
     [0.0625, -0.4]
 """
 
@@ -38,12 +38,12 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
 
-BEYOND = 4.0
+MIN_DEVIATIONS = 4.0
 """Deviations of its noise that what is divided by exceeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Correlations:
+class CorrelationEstimate:
     """Of p coordinates; NaN where a variance is within its noise.
 
     Attributes:
@@ -54,19 +54,19 @@ class Correlations:
     """
 
     value: Numbers
-    moved: Numbers
+    noise_shifts: Numbers
     sampling: Numbers
-    of_none: Numbers
+    null_noise: Numbers
 
     @property
     def noise(self) -> Numbers:
         """`[p, p]` standard deviations."""
-        found: Numbers = np.linalg.norm(self.moved, axis=2)
+        found: Numbers = np.linalg.norm(self.noise_shifts, axis=2)
         return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regression:
+class RegressionEstimate:
     """Of one coordinate on 1 and k others; all NaN where there are too few records for this ε.
 
     Attributes:
@@ -80,21 +80,21 @@ class Regression:
     """
 
     coefficients: Numbers
-    moved: Numbers
+    noise_shifts: Numbers
     sampling: Numbers
     r_squared: tuple[float, float]
-    r_squared_moved: Numbers
+    r_squared_shifts: Numbers
     residual: float
     needed: float
 
     @property
     def noise(self) -> Numbers:
         """`[1 + k, 1 + k]` the coefficients' covariance by noise."""
-        return self.moved @ self.moved.T
+        return self.noise_shifts @ self.noise_shifts.T
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SecondMoments:
+class NoisySecondMoments:
     """Noisy sums of products of two of q coordinates, the first of which is 1 in every record.
 
     Attributes:
@@ -135,7 +135,7 @@ class SecondMoments:
 
     @property
     def _counted(self) -> bool:
-        return bool(self.count > BEYOND * self._noise[0])
+        return bool(self.count > MIN_DEVIATIONS * self._noise[0])
 
     @property
     def mean(self) -> Numbers:
@@ -143,7 +143,7 @@ class SecondMoments:
         found: Numbers = self.matrix[0] / (self.count if self._counted else np.nan)
         return found
 
-    def _moved(self, vectors: Numbers) -> Numbers:
+    def _compute_noise_shifts(self, vectors: Numbers) -> Numbers:
         """`[k, q, d]` by how much a deviation of each entry moves M v, v of `[k, q]`."""
         found = np.zeros((*vectors.shape, len(self.pairs)))
         for at, ((i, j), tied) in enumerate(zip(self.pairs, self.tied, strict=True)):
@@ -162,14 +162,16 @@ class SecondMoments:
         """
         axes = np.eye(len(self.matrix))[1:]
         if not self._counted:
-            usual = 4 * BEYOND * float(self._noise.max())
+            usual = 4 * MIN_DEVIATIONS * float(self._noise.max())
             return np.full_like(axes, np.nan), np.full(len(axes), usual)
         axes[:, 0] = -self.mean[1:]
         squares = np.einsum("iq,qr,ir->i", axes, self.matrix, axes)
-        noise = np.linalg.norm(np.einsum("iq,iqd->id", axes, self._moved(axes)), axis=1)
+        noise = np.linalg.norm(
+            np.einsum("iq,iqd->id", axes, self._compute_noise_shifts(axes)), axis=1
+        )
         least = np.maximum(noise, 1e-12 * self.count)
-        axes /= np.sqrt(np.where(squares > BEYOND * least, squares, np.nan))[:, None]
-        return axes, self.count * BEYOND * least / np.maximum(squares, least)
+        axes /= np.sqrt(np.where(squares > MIN_DEVIATIONS * least, squares, np.nan))[:, None]
+        return axes, self.count * MIN_DEVIATIONS * least / np.maximum(squares, least)
 
     @property
     def spread(self) -> Numbers:
@@ -177,34 +179,36 @@ class SecondMoments:
         found: Numbers = 1 / (np.diagonal(self._centred[0], 1) * np.sqrt(max(self.count, 1.0)))
         return found
 
-    def correlations(self) -> Correlations:
+    def estimate_correlations(self) -> CorrelationEstimate:
         """Of every two coordinates."""
         axes, _ = self._centred
         value: Numbers = np.clip(axes @ self.matrix @ axes.T, -1, 1)
-        moved = np.einsum("iq,jqd->ijd", axes, self._moved(axes))
+        moved = np.einsum("iq,jqd->ijd", axes, self._compute_noise_shifts(axes))
         own = np.einsum("iid->id", moved)
         records = max(self.count, 1.0)
-        return Correlations(
+        return CorrelationEstimate(
             value=value,
-            moved=moved - value[..., None] / 2 * (own[:, None] + own),
+            noise_shifts=moved - value[..., None] / 2 * (own[:, None] + own),
             sampling=(1 - value**2) / np.sqrt(records),
-            of_none=np.linalg.norm(moved, axis=2),
+            null_noise=np.linalg.norm(moved, axis=2),
         )
 
-    def regression(self, target: int, on: Sequence[int]) -> Regression:
+    def estimate_regression(self, target: int, predictors: Sequence[int]) -> RegressionEstimate:
         """By least squares, of a coordinate on 1 and on others, numbered as in the matrix."""
         axes, needs = self._centred
-        rows, own = [0, *on], np.array([target, *on]) - 1
-        least, noise = self._least(axes[own[1:]])
-        needed = max(float(needs[own].max()), self.count * BEYOND * noise / max(least, noise))
-        if not (np.isfinite(axes[own]).all() and least > BEYOND * noise):
+        rows, own = [0, *predictors], np.array([target, *predictors]) - 1
+        least, noise = self._find_least_eigenvalue(axes[own[1:]])
+        needed = max(
+            float(needs[own].max()), self.count * MIN_DEVIATIONS * noise / max(least, noise)
+        )
+        if not (np.isfinite(axes[own]).all() and least > MIN_DEVIATIONS * noise):
             nothing = np.full((len(rows), len(rows)), np.nan)
-            return Regression(
+            return RegressionEstimate(
                 coefficients=nothing[0],
-                moved=np.full((len(rows), len(self.pairs)), np.nan),
+                noise_shifts=np.full((len(rows), len(self.pairs)), np.nan),
                 sampling=nothing,
                 r_squared=(np.nan, np.nan),
-                r_squared_moved=np.full(len(self.pairs), np.nan),
+                r_squared_shifts=np.full(len(self.pairs), np.nan),
                 residual=np.nan,
                 needed=needed,
             )
@@ -213,7 +217,7 @@ class SecondMoments:
         left = np.zeros(len(self.matrix))
         left[rows], left[target] = -coefficients, 1
         whole = axes[target - 1]
-        of_left, of_whole = self._moved(np.stack([left, whole]))
+        of_left, of_whole = self._compute_noise_shifts(np.stack([left, whole]))
         error = inverse @ of_left[rows]
         squares = float(left @ self.matrix @ left)
         residual = max(squares, 0.0) / max(self.count - len(rows), 1.0)
@@ -222,21 +226,21 @@ class SecondMoments:
         share = float(np.clip(1 - squares * whole[target] ** 2, 0, 1))
         by_noise = (left @ of_left) * whole[target] - (1 - share) * (whole @ of_whole)
         by_sampling = 2 * np.sqrt(share / self.count) * (1 - share)
-        return Regression(
+        return RegressionEstimate(
             coefficients=coefficients,
-            moved=error,
+            noise_shifts=error,
             sampling=np.asarray(residual * inverse),
             r_squared=(share, float(by_sampling)),
-            r_squared_moved=by_noise,
+            r_squared_shifts=by_noise,
             residual=float(np.sqrt(residual)),
             needed=needed,
         )
 
-    def _least(self, axes: Numbers) -> tuple[float, float]:
+    def _find_least_eigenvalue(self, axes: Numbers) -> tuple[float, float]:
         """The least eigenvalue of coordinates' correlations, and the deviation of its noise."""
         if not np.isfinite(axes).all():
             return 1.0, 0.0
         values, vectors = np.linalg.eigh(axes @ self.matrix @ axes.T)
         direction = vectors[:, 0] @ axes
-        noise = float(np.linalg.norm(direction @ self._moved(direction[None])[0]))
+        noise = float(np.linalg.norm(direction @ self._compute_noise_shifts(direction[None])[0]))
         return float(values[0]), max(noise, 1e-12)

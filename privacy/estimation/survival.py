@@ -25,17 +25,17 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.estimation.count_trees import monotone
+from parley.privacy.estimation.count_trees import fit_monotone
 from parley.privacy.special_functions import gammaincc
 
 Numbers = NDArray[np.float64]
 
-BEYOND = 4.0
+MIN_DEVIATIONS = 4.0
 """Deviations of the noise in it that a number at risk exceeds, or nothing is divided by it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class CurveEstimate:
     """`[G, K]` values; their deviations by noise of deviation 1 a cell, and by sampling.
 
     NaN from where too few are at risk.
@@ -47,7 +47,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tested:
+class LogRankResult:
     """χ² of a log-rank test, its degrees of freedom, and p; NaN with fewer than two groups."""
 
     chi_squared: float
@@ -105,7 +105,7 @@ class LifeTable:
         found: Numbers = self.counts @ self._risk.T
         return found
 
-    def spread(self, gradient: Numbers, axes: int = 1) -> Numbers:
+    def compute_deviation(self, gradient: Numbers, axes: int = 1) -> Numbers:
         """Deviation of what has this gradient in the last axes' cells, by noise of deviation 1."""
         over = tuple(range(-axes, 0))
         squares = np.square(gradient).sum(axis=over)
@@ -117,7 +117,9 @@ class LifeTable:
     @cached_property
     def known(self) -> NDArray[np.bool_]:
         """`[G, K]` whether the number at risk is beyond its own noise, there and before."""
-        least = np.maximum(BEYOND * self.deviation * self.spread(self._risk), 0.5)
+        least = np.maximum(
+            MIN_DEVIATIONS * self.deviation * self.compute_deviation(self._risk), 0.5
+        )
         return np.logical_and.accumulate(self.at_risk > least, axis=1)
 
     @cached_property
@@ -129,20 +131,20 @@ class LifeTable:
         return hazard, risk, gradient
 
     @property
-    def hazard(self) -> Estimate:
+    def hazard(self) -> CurveEstimate:
         """Cumulative: Nelson–Aalen's sum of d/n, with the variance of sums of shares."""
         hazard, risk, gradient = self._hazard
         left: Numbers = np.clip(hazard, 0, 1)
         spread: Numbers = np.sqrt(np.cumsum(left * (1 - left) / risk, axis=1))
         total: Numbers = np.cumsum(hazard, axis=1)
-        return Estimate(
+        return CurveEstimate(
             value=total,
-            noise=self.spread(np.cumsum(gradient, axis=1)),
+            noise=self.compute_deviation(np.cumsum(gradient, axis=1)),
             sampling=spread,
         )
 
     @property
-    def survival(self) -> Estimate:
+    def survival(self) -> CurveEstimate:
         """Kaplan–Meier's product of 1 − d/n at each interval's end, with Greenwood's variance."""
         hazard, risk, gradient = self._hazard
         # Where all of an interval die, a curve that ends at 0 still has an error.
@@ -152,13 +154,13 @@ class LifeTable:
         greenwood = np.cumsum(np.maximum(hazard, 0) / (risk * kept), axis=1)
         value: Numbers = np.cumprod(1 - hazard, axis=1, dtype=np.float64)
         spread: Numbers = curve * np.sqrt(greenwood)
-        return Estimate(
+        return CurveEstimate(
             value=value,
-            noise=curve * self.spread(slope),
+            noise=curve * self.compute_deviation(slope),
             sampling=spread,
         )
 
-    def log_rank(self) -> Tested:
+    def run_log_rank_test(self) -> LogRankResult:
         """Of equal hazards in all groups that have records beyond noise (Mantel 1966).
 
         U_g = Σ_k (d_gk − n_gk·d_k/n_k) against the sum of its hypergeometric variance and that of
@@ -169,10 +171,14 @@ class LifeTable:
         risk, events = self.at_risk[groups], self.events[groups]
         whole, died = risk.sum(axis=0), events.sum(axis=0)
         of_whole = np.broadcast_to(self._risk, (max(len(groups), 1), *self._risk.shape))
-        least = BEYOND * self.deviation * self.spread(of_whole.swapaxes(0, 1), axes=2)
+        least = (
+            MIN_DEVIATIONS
+            * self.deviation
+            * self.compute_deviation(of_whole.swapaxes(0, 1), axes=2)
+        )
         kept = np.logical_and.accumulate(whole > np.maximum(least, 1.0))
         if degrees < 1 or not kept.any():
-            return Tested(chi_squared=np.nan, degrees=max(degrees, 0), p=np.nan)
+            return LogRankResult(chi_squared=np.nan, degrees=max(degrees, 0), p=np.nan)
         risk, events, whole, died = (part[..., kept] for part in (risk, events, whole, died))
         event, at_risk = self._event[kept], self._risk[kept]
         share, rate = risk / whole, died / whole
@@ -193,19 +199,19 @@ class LifeTable:
         solved = np.linalg.lstsq(variance, moved[:-1], rcond=None)[0]
         chi_squared = max(float(moved[:-1] @ solved), 0.0)
         p = float(gammaincc(degrees / 2, chi_squared / 2))
-        return Tested(chi_squared=chi_squared, degrees=degrees, p=p)
+        return LogRankResult(chi_squared=chi_squared, degrees=degrees, p=p)
 
 
-def falling(curve: Numbers) -> Numbers:
+def fit_decreasing(curve: Numbers) -> Numbers:
     """`[G, K]` the nearest in L2 that never rise; NaN stays where it is, at the end."""
     found = np.array(curve)
     for row in found:
         known = np.isfinite(row)
-        row[known] = -monotone(-row[known])
+        row[known] = -fit_monotone(-row[known])
     return found
 
 
-def usual_noise(intervals: int) -> float:
+def compute_usual_noise(intervals: int) -> float:
     """Largest deviation of a curve by noise of deviation 1 a cell, times the number of records.
 
     Of a group half of which has the event, evenly, and half is at risk to the end.

@@ -17,14 +17,16 @@ gives nothing of it back: its releases are drawn from that plan and cost no more
     >>> from parley.privacy.accounting.privacy_events import Pure
     >>> from parley.privacy.accounting.threat_model import Neighbouring, Unit
     >>> day = Pure(epsilon=0.1)
-    >>> account = Account(budget=DatasetBudget(
+    >>> account = BudgetAccount(budget=DatasetBudget(
     ...     name="adult", fingerprint="sha256:0c4a", unit=Unit.RECORD,
     ...     neighbouring=Neighbouring.REPLACE_ONE, epsilon=1.0, delta=0.0,
     ... ))
-    >>> account = account.holding("r1", ((day, 6),)).reserving("r1", day)
-    >>> account.spent.releases, account.taken.releases, account.admits(((day, 5),), run_id="r2")
+    >>> account = account.with_hold("r1", ((day, 6),)).with_release("r1", day)
+    >>> (account.spent.releases, account.spent_or_held.releases,
+    ... account.can_hold(((day, 5),), run_id="r2"))
     (1, 6, False)
-    >>> account.fitting(((day, 5),), run_id="r2"), Account.from_row(account.row()) == account
+    >>> (account.count_fitting(((day, 5),), run_id="r2"),
+    ... BudgetAccount.from_row(account.to_row()) == account)
     (4, True)
 """
 
@@ -38,23 +40,23 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeAlias
 
-from parley.privacy.accounting.account_certificates import Certificate, is_planned
+from parley.privacy.accounting.account_certificates import AccountCertificate, is_planned
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.largest_count import find_largest_count
-from parley.privacy.accounting.privacy_events import Event, PlannedSteps, parse_event
-from parley.privacy.accounting.subsampled_gaussian import check_planned, planned_steps
-from parley.privacy.ledger.block_composition import OTHERS, Blocks, Spent
-from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, Remaining
-from parley.privacy.ledger.hash_chain import canonical_json
+from parley.privacy.accounting.privacy_events import PlannedSteps, PrivacyEvent, parse_event
+from parley.privacy.accounting.subsampled_gaussian import build_planned_steps, check_planned
+from parley.privacy.ledger.block_composition import OTHER_BLOCKS, Blocks, SpentByBlock
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, RemainingBudget
+from parley.privacy.ledger.hash_chain import encode_canonical_json
 
-_MOST_KNOWN = 64
+_MAX_FINGERPRINTS = 64
 """Fingerprints that are kept: a table that grows has a new one every night."""
 
-Claims: TypeAlias = tuple[tuple[Event, int], ...]
+Claims: TypeAlias = tuple[tuple[PrivacyEvent, int], ...]
 """Releases to come: events, and how many of each."""
 
 
-class Held(NamedTuple):
+class RunHold(NamedTuple):
     """What a run has set aside, and the blocks that it reads.
 
     `planned` are releases that were charged as one job and not made yet.
@@ -86,7 +88,7 @@ class KnownRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
+class BudgetAccount:
     """A registered budget.
 
     Attributes:
@@ -98,8 +100,8 @@ class Account:
     """
 
     budget: DatasetBudget
-    charged: Spent = field(default_factory=Spent)
-    held: Mapping[str, Held] = field(default_factory=lambda: MappingProxyType({}))
+    charged: SpentByBlock = field(default_factory=SpentByBlock)
+    held: Mapping[str, RunHold] = field(default_factory=lambda: MappingProxyType({}))
     known: tuple[str, ...] = ()
     rows: KnownRows | None = None
 
@@ -116,58 +118,63 @@ class Account:
     @property
     def spent(self) -> Composition:
         """What no record of the data has spent more than: that of the block which spent most."""
-        return self.charged.largest(self.budget.epsilon_of)
+        return self.charged.find_largest(self.budget.compute_epsilon)
 
     @property
     def epsilon(self) -> float:
         """The ε that is spent, by the account's certificate."""
-        return self.budget.epsilon_of(self.spent)
+        return self.budget.compute_epsilon(self.spent)
 
     @property
-    def taken(self) -> Composition:
+    def spent_or_held(self) -> Composition:
         """The same, with what all runs hold: what another run can't have of every block."""
-        return self.taken_of(())
+        return self.compute_spent_or_held(())
 
-    def taken_of(self, blocks: Blocks) -> Composition:
+    def compute_spent_or_held(self, blocks: Blocks) -> Composition:
         """The same of some of the blocks."""
-        return self._taken.largest(self.budget.epsilon_of, blocks)
+        return self._spent_or_held.find_largest(self.budget.compute_epsilon, blocks)
 
     @property
-    def _taken(self) -> Spent:
+    def _spent_or_held(self) -> SpentByBlock:
         taken = self.charged
         for own in self.held.values():
             for event, count in own.claims:
-                taken = taken.adding(event, own.blocks, count)
+                taken = taken.add(event, own.blocks, count)
         return taken
 
     @property
-    def holders(self) -> dict[str, int]:
+    def held_counts(self) -> dict[str, int]:
         """Run → how many releases it holds."""
         counts = {run: sum(count for _, count in own.claims) for run, own in self.held.items()}
         return {run: count for run, count in counts.items() if count}
 
     def is_closed_to(self, run_id: str) -> bool:
         """Whether it holds for the plan of another run alone."""
-        plan = self.budget.certificate is Certificate.PLAN
+        plan = self.budget.certificate is AccountCertificate.PLAN
         return plan and bool(self.held) and run_id not in self.held
 
     @property
-    def remaining(self) -> Remaining:
+    def remaining(self) -> RemainingBudget:
         """The budget less what is spent or held, of the block that has least."""
-        return self.budget.left(self.taken)
+        return self.budget.compute_remaining(self.spent_or_held)
 
-    def by_block(self, blocks: Blocks = ()) -> dict[str, tuple[Composition, Remaining]]:
+    def compute_by_block(
+        self, blocks: Blocks = ()
+    ) -> dict[str, tuple[Composition, RemainingBudget]]:
         """What each block has spent and has left; empty where none was ever named.
 
         Args:
             blocks: these too; `OTHERS`, all that were not named, is among them always.
         """
-        taken = self._taken
+        taken = self._spent_or_held
         names = sorted({*self.charged.blocks, *taken.blocks, *blocks})
         if not names:
             return {}
-        spent, gone = self.charged.of((*names, OTHERS)), taken.of((*names, OTHERS))
-        return {name: (spent[name], self.budget.left(gone[name])) for name in spent}
+        spent, gone = (
+            self.charged.get_compositions((*names, OTHER_BLOCKS)),
+            taken.get_compositions((*names, OTHER_BLOCKS)),
+        )
+        return {name: (spent[name], self.budget.compute_remaining(gone[name])) for name in spent}
 
     def to_json(self) -> dict[str, Any]:
         """What is spent and left, as plain JSON values; ε by its certificate."""
@@ -176,75 +183,81 @@ class Account:
             "releases": self.spent.releases,
             "rho": self.spent.rho,
             "certificate": str(self.budget.certificate),
-            "holds": self.budget.limits.certificate.holds,
-            "epsilon": self.epsilons_of(self.spent),
-            "held": self.holders,
+            "holds": self.budget.limits.certificate.validity,
+            "epsilon": self.compute_epsilons(self.spent),
+            "held": self.held_counts,
             "remaining": self.remaining.to_json(),
             "blocks": {
-                name: {"epsilon": self.epsilons_of(spent), "remaining": left.to_json()}
-                for name, (spent, left) in self.by_block().items()
+                name: {"epsilon": self.compute_epsilons(spent), "remaining": left.to_json()}
+                for name, (spent, left) in self.compute_by_block().items()
             },
         }
 
-    def epsilons_of(self, spent: Composition) -> dict[str, float]:
+    def compute_epsilons(self, spent: Composition) -> dict[str, float]:
         """ε by what it is charged by: its certificate, or every bound if it is of a plan."""
-        if self.budget.filters:
-            epsilon = self.budget.epsilon_of(spent)
+        if self.budget.is_adaptive:
+            epsilon = self.budget.compute_epsilon(spent)
             return {str(self.budget.certificate): epsilon} if math.isfinite(epsilon) else {}
-        return spent.epsilons(self.budget.delta)
+        return spent.compute_epsilons(self.budget.delta)
 
-    def draws(self, run_id: str, event: Event, blocks: Blocks) -> bool:
+    def has_held(self, run_id: str, event: PrivacyEvent, blocks: Blocks) -> bool:
         """Whether a release is one of those that the run holds already."""
         own = self.held.get(run_id)
         if own is None or own.blocks != blocks:
             return False
-        return event in dict(own.planned if self.plans(event) else own.claims)
+        return event in dict(own.planned if self.must_plan(event) else own.claims)
 
-    def plans(self, event: Event) -> bool:
+    def must_plan(self, event: PrivacyEvent) -> bool:
         """Whether releases of the kind are charged together, when a job begins."""
-        return self.budget.filters and is_planned(event)
+        return self.budget.is_adaptive and is_planned(event)
 
-    def planning(self, run_id: str, claims: Claims, blocks: Blocks) -> tuple[PlannedSteps, ...]:
+    def compute_planned_charges(
+        self, run_id: str, claims: Claims, blocks: Blocks
+    ) -> tuple[PlannedSteps, ...]:
         """What holding `claims` charges at once: each kind's releases that were not planned yet."""
         charged, planned = self.charged, list[PlannedSteps]()
-        for event, count in self._unplanned(run_id, claims, blocks):
-            spent = set(charged.of(blocks).values())
-            delta = min(self.budget.limits.next_delta(each) for each in spent)
-            planned.append(planned_steps(event, count, delta))
-            charged = charged.adding(planned[-1], blocks)
+        for event, count in self._list_unplanned(run_id, claims, blocks):
+            spent = set(charged.get_compositions(blocks).values())
+            delta = min(self.budget.limits.compute_next_delta(each) for each in spent)
+            planned.append(build_planned_steps(event, count, delta))
+            charged = charged.add(planned[-1], blocks)
         return tuple(planned)
 
-    def _unplanned(self, run_id: str, claims: Claims, blocks: Blocks) -> Claims:
-        before = dict(self._planned(run_id, blocks))
-        more = ((e, n - before.get(e, 0)) for e, n in claims if self.plans(e))
+    def _list_unplanned(self, run_id: str, claims: Claims, blocks: Blocks) -> Claims:
+        before = dict(self._get_planned(run_id, blocks))
+        more = ((e, n - before.get(e, 0)) for e, n in claims if self.must_plan(e))
         return tuple((event, count) for event, count in more if count > 0)
 
-    def _planned(self, run_id: str, blocks: Blocks) -> Claims:
+    def _get_planned(self, run_id: str, blocks: Blocks) -> Claims:
         own = self.held.get(run_id)
         return own.planned if own is not None and own.blocks == blocks else ()
 
-    def has_room(self, blocks: Blocks) -> bool:
+    def is_within_budget(self, blocks: Blocks) -> bool:
         """Whether none of the blocks has taken more than the budget."""
-        return all(self.budget.admits(each) for each in set(self._taken.of(blocks).values()))
+        return all(
+            self.budget.can_admit(each)
+            for each in set(self._spent_or_held.get_compositions(blocks).values())
+        )
 
-    def admits(self, claims: Claims, blocks: Blocks = (), *, run_id: str) -> bool:
+    def can_hold(self, claims: Claims, blocks: Blocks = (), *, run_id: str) -> bool:
         """Whether a run may hold `claims`, in place of what it holds now."""
-        return self.holding(run_id, claims, blocks).has_room(blocks)
+        return self.with_hold(run_id, claims, blocks).is_within_budget(blocks)
 
-    def fitting(self, claims: Claims, blocks: Blocks = (), *, run_id: str) -> int:
+    def count_fitting(self, claims: Claims, blocks: Blocks = (), *, run_id: str) -> int:
         """How many releases of the last kind in `claims` would fit, after all before it."""
         *ahead, (event, count) = claims
         return find_largest_count(
-            lambda more: self.admits((*ahead, (event, more)), blocks, run_id=run_id), most=count
+            lambda more: self.can_hold((*ahead, (event, more)), blocks, run_id=run_id),
+            maximum=count,
         )
 
-    def holding(
+    def with_hold(
         self,
         run_id: str,
         claims: Claims,
         blocks: Blocks = (),
         planned: Sequence[PlannedSteps] | None = None,
-    ) -> Account:
+    ) -> BudgetAccount:
         """After a run set `claims` aside, in place of what it held; none of them ends its hold.
 
         Args:
@@ -256,58 +269,64 @@ class Account:
         if not claims and run_id in self.held:
             blocks = self.held[run_id].blocks
         if planned is None:
-            planned = self.planning(run_id, claims, blocks)
-        elif [(p.event, p.count) for p in planned] != [*self._unplanned(run_id, claims, blocks)]:
+            planned = self.compute_planned_charges(run_id, claims, blocks)
+        elif [(p.event, p.count) for p in planned] != [
+            *self._list_unplanned(run_id, claims, blocks)
+        ]:
             raise ValueError("Expected every planned job of a hold to be charged with it.")
         for job in planned:
             check_planned(job)
-        charged, left = self.charged, dict(self._planned(run_id, blocks))
+        charged, left = self.charged, dict(self._get_planned(run_id, blocks))
         for job in planned:
-            charged = charged.adding(job, blocks)
+            charged = charged.add(job, blocks)
             left[job.event] = left.get(job.event, 0) + job.count
-        own = tuple((e, n) for e, n in claims if n and not self.plans(e))
+        own = tuple((e, n) for e, n in claims if n and not self.must_plan(e))
         after = replace(self, charged=charged)
-        return after._with(run_id, Held(own, blocks, tuple(left.items())))
+        return after._replace_hold(run_id, RunHold(own, blocks, tuple(left.items())))
 
-    def _with(self, run_id: str, own: Held) -> Account:
+    def _replace_hold(self, run_id: str, own: RunHold) -> BudgetAccount:
         """With what a run holds; nothing ends the hold. A plan's account keeps its run."""
         held = {run: each for run, each in self.held.items() if run != run_id}
-        if own.claims or own.planned or self.budget.certificate is Certificate.PLAN:
+        if own.claims or own.planned or self.budget.certificate is AccountCertificate.PLAN:
             held[run_id] = own
         return replace(self, held=MappingProxyType(held))
 
-    def reserving(self, run_id: str, event: Event, blocks: Blocks = ()) -> Account:
+    def with_release(self, run_id: str, event: PrivacyEvent, blocks: Blocks = ()) -> BudgetAccount:
         """After a release was reserved: drawn from the run's hold, if that has one of its kind."""
-        own = self.held.get(run_id, Held((), blocks))
-        if self.plans(event):
-            if not self.draws(run_id, event, blocks):
+        own = self.held.get(run_id, RunHold((), blocks))
+        if self.must_plan(event):
+            if not self.has_held(run_id, event, blocks):
                 raise ValueError("Expected a step of a job that was planned, got another.")
-            return self._with(run_id, own._replace(planned=_fewer(own.planned, event)))
-        after = replace(self, charged=self.charged.adding(event, blocks))
-        if self.draws(run_id, event, blocks):
-            own = own._replace(claims=_fewer(own.claims, event))
-        return after._with(run_id, own)
+            return self._replace_hold(
+                run_id, own._replace(planned=_remove_claim(own.planned, event))
+            )
+        after = replace(self, charged=self.charged.add(event, blocks))
+        if self.has_held(run_id, event, blocks):
+            own = own._replace(claims=_remove_claim(own.claims, event))
+        return after._replace_hold(run_id, own)
 
-    def voiding(self, run_id: str, event: Event, blocks: Blocks = ()) -> Account:
+    def with_voided(self, run_id: str, event: PrivacyEvent, blocks: Blocks = ()) -> BudgetAccount:
         """After a reservation was given back: to the run's plan, if it was of one."""
-        if self.plans(event):
-            own = self.held.get(run_id, Held((), blocks))
+        if self.must_plan(event):
+            own = self.held.get(run_id, RunHold((), blocks))
             if own.blocks != blocks:
                 # What the run holds of other blocks must not move to these: it was not checked
                 # against their budget.
                 return self
-            left = dict(self._planned(run_id, blocks))
+            left = dict(self._get_planned(run_id, blocks))
             left[event] = left.get(event, 0) + 1
-            return self._with(run_id, own._replace(planned=tuple(left.items())))
-        return replace(self, charged=self.charged.without(event, blocks))
+            return self._replace_hold(run_id, own._replace(planned=tuple(left.items())))
+        return replace(self, charged=self.charged.remove(event, blocks))
 
-    def recognising(self, fingerprints: Iterable[str], rows: KnownRows | None = None) -> Account:
+    def with_fingerprints(
+        self, fingerprints: Iterable[str], rows: KnownRows | None = None
+    ) -> BudgetAccount:
         """With more fingerprints of the same data, and what is known of its rows now."""
         new = sorted(set(fingerprints) - self.fingerprints - {""})
         known, rows = (*self.known, *new), rows or self.rows
-        return replace(self, known=known[-_MOST_KNOWN:] if rows else known, rows=rows)
+        return replace(self, known=known[-_MAX_FINGERPRINTS:] if rows else known, rows=rows)
 
-    def raised(self, *, epsilon: float, delta: float) -> Account:
+    def with_raised_budget(self, *, epsilon: float, delta: float) -> BudgetAccount:
         """With a larger budget: somebody decided so."""
         budget = self.budget
         grows = epsilon > budget.epsilon or delta > budget.delta
@@ -315,68 +334,68 @@ class Account:
             raise ValueError(f"Expected a budget above {budget.guarantee}, got {epsilon}, {delta}.")
         return replace(self, budget=replace(budget, epsilon=epsilon, delta=delta))
 
-    def row(self) -> dict[str, str]:
+    def to_row(self) -> dict[str, str]:
         """The account as texts, one way only."""
         held = {
-            run: {"claims": claims_to_json(own.claims), "blocks": list(own.blocks)}
-            | ({"planned": claims_to_json(own.planned)} if own.planned else {})
+            run: {"claims": encode_claims(own.claims), "blocks": list(own.blocks)}
+            | ({"planned": encode_claims(own.planned)} if own.planned else {})
             for run, own in self.held.items()
         }
         return {
             "name": self.budget.name,
             "unit": str(self.budget.unit),
             "fingerprint": self.budget.fingerprint,
-            "budget": canonical_json(self.budget.to_json()),
-            "spent": canonical_json(self.charged.to_json()),
-            "held": canonical_json(held),
-            "known": canonical_json(list(self.known)),
-            "rows": canonical_json(self.rows and vars(self.rows)),
+            "budget": encode_canonical_json(self.budget.to_json()),
+            "spent": encode_canonical_json(self.charged.to_json()),
+            "held": encode_canonical_json(held),
+            "known": encode_canonical_json(list(self.known)),
+            "rows": encode_canonical_json(self.rows and vars(self.rows)),
         }
 
     @classmethod
     def from_row(cls, row: Mapping[str, str]) -> Self:
         """The inverse of `row`; ValueError, KeyError or TypeError on anything else."""
         held = {
-            run: Held(
-                claims_from_json(own["claims"]),
+            run: RunHold(
+                parse_claims(own["claims"]),
                 tuple(own["blocks"]),
-                claims_from_json(own.get("planned", ())),
+                parse_claims(own.get("planned", ())),
             )
             for run, own in json.loads(row["held"]).items()
         }
         return cls(
             budget=DatasetBudget.from_json(json.loads(row["budget"])),
-            charged=Spent.from_json(json.loads(row["spent"])),
+            charged=SpentByBlock.from_json(json.loads(row["spent"])),
             held=MappingProxyType(held),
             known=tuple(json.loads(row["known"])),
             rows=KnownRows.from_json(json.loads(row["rows"])),
         )
 
 
-def digest(rows: Iterable[Mapping[str, str]]) -> str:
+def digest_accounts(rows: Iterable[Mapping[str, str]]) -> str:
     """SHA-256 of the rows of all accounts, in the order of their names and units."""
     columns = ("name", "unit", "fingerprint", "budget", "spent", "held", "known", "rows")
     ordered = sorted([row[column] for column in columns] for row in rows)
-    return sha256(canonical_json(ordered).encode("ascii")).hexdigest()
+    return sha256(encode_canonical_json(ordered).encode("ascii")).hexdigest()
 
 
-def claims_to_json(claims: Claims) -> list[dict[str, object]]:
+def encode_claims(claims: Claims) -> list[dict[str, object]]:
     """Plain JSON values."""
     return [{"event": event.to_json(), "count": count} for event, count in claims]
 
 
-def claims_from_json(values: Iterable[Mapping[str, object]]) -> Claims:
+def parse_claims(values: Iterable[Mapping[str, object]]) -> Claims:
     """The inverse of `claims_to_json`. Raises ValueError, KeyError or TypeError."""
-    return tuple((parse_event(v["event"]), _count(v["count"])) for v in values)
+    return tuple((parse_event(v["event"]), _parse_count(v["count"])) for v in values)
 
 
-def _fewer(claims: Claims, event: Event) -> Claims:
+def _remove_claim(claims: Claims, event: PrivacyEvent) -> Claims:
     """Claims with one release of a kind less."""
     fewer = ((each, n - (each == event)) for each, n in claims)
     return tuple((each, n) for each, n in fewer if n)
 
 
-def _count(value: object) -> int:
+def _parse_count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"Expected a count ≥ 1, got {value!r}.")
     return value

@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.ledger.budget import checked_name
-from parley.privacy.ledger.hash_chain import Record, RecordKind
+from parley.privacy.ledger.budget import check_name
+from parley.privacy.ledger.hash_chain import LedgerRecord, RecordKind
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class OwnerDecision:
     """A yes or a no.
 
     Attributes:
@@ -37,7 +37,7 @@ class Decision:
     at: str
 
     def __post_init__(self) -> None:
-        checked_name(self.run_id, "run_id")
+        check_name(self.run_id, "run_id")
         if not self.proposals or not all(map(_DIGEST.fullmatch, self.proposals)):
             raise ValueError("Expected digests of proposals in 64 hex digits, got others.")
         if not isinstance(self.accepted, bool) or not isinstance(self.at, str):
@@ -45,15 +45,15 @@ class Decision:
         if self.reason and not self.reason.isprintable():
             raise ValueError(f"Expected a reason in one line, got {self.reason!r}.")
 
-    def body(self) -> dict[str, Any]:
+    def to_body(self) -> dict[str, Any]:
         """What a record says of it beside its columns."""
         columns = ("dataset", "unit", "run_id")
         return {name: value for name, value in asdict(self).items() if name not in columns}
 
     @classmethod
-    def of(cls, record: Record) -> Self:
+    def from_record(cls, record: LedgerRecord) -> Self:
         """The decision that a record says; ValueError, KeyError or TypeError where it is none."""
-        body = record.content()
+        body = record.parse_body()
         return cls(
             dataset=record.dataset,
             unit=Unit(record.unit),
@@ -65,11 +65,13 @@ class Decision:
         )
 
 
-def decided(records: Sequence[Record]) -> tuple[Decision, ...]:
+def list_decisions(records: Sequence[LedgerRecord]) -> tuple[OwnerDecision, ...]:
     """The decisions among records, in order."""
-    return tuple(Decision.of(each) for each in records if each.kind == RecordKind.DECIDE)
+    return tuple(
+        OwnerDecision.from_record(each) for each in records if each.kind == RecordKind.DECIDE
+    )
 
 
-def latest(decisions: Sequence[Decision]) -> dict[str, Decision]:
+def map_latest_decisions(decisions: Sequence[OwnerDecision]) -> dict[str, OwnerDecision]:
     """Proposal → what counts of it."""
     return {proposal: each for each in decisions for proposal in each.proposals}

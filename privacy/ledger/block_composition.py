@@ -10,10 +10,10 @@ docs/privacy.md, section 15. No block named means all records, those of blocks t
 
     >>> from parley.privacy.accounting.privacy_events import Pure
     >>> day = Pure(epsilon=0.1)
-    >>> spent = Spent().adding(day, ("2023",), count=4).adding(day, ())
-    >>> {block: each.releases for block, each in spent.of(("2023", "2024")).items()}
+    >>> spent = SpentByBlock().add(day, ("2023",), count=4).add(day, ())
+    >>> {block: each.releases for block, each in spent.get_compositions(("2023", "2024")).items()}
     {'2023': 5, '2024': 1}
-    >>> spent.largest(lambda each: each.epsilon(0.0)[1]).releases
+    >>> spent.find_largest(lambda each: each.compute_lowest_epsilon(0.0)[1]).releases
     5
 """
 
@@ -26,49 +26,50 @@ from types import MappingProxyType
 from typing import Any, Final, Self, TypeAlias
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.privacy_events import Event
+from parley.privacy.accounting.privacy_events import PrivacyEvent
 
 Blocks: TypeAlias = tuple[str, ...]
 """Names of blocks, sorted, each once; none: all records."""
 
-MOST_BLOCKS: Final = 64
+MAX_BLOCKS: Final = 64
 """That one job names; so many texts a message may list."""
 
-OTHERS: Final = ""
+OTHER_BLOCKS: Final = ""
 """Stands for every block that no release named."""
 
-_LONGEST = 100
+_MAX_NAME_LENGTH = 100
 
 
-def checked_blocks(names: Iterable[str]) -> Blocks:
+def parse_blocks(names: Iterable[str]) -> Blocks:
     """The blocks of these names.
 
     Raises:
         ValueError: too many, one twice, or what is no name.
     """
     blocks = tuple(sorted(names))
-    if len(blocks) > MOST_BLOCKS:
+    if len(blocks) > MAX_BLOCKS:
         raise ValueError(
-            f"Expected at most {MOST_BLOCKS} blocks by name, got {len(blocks)}: a job that names "
+            f"Expected at most {MAX_BLOCKS} blocks by name, got {len(blocks)}: a job that names "
             "none reads and charges all."
         )
     for at, name in enumerate(blocks):
-        if not 1 <= len(name) <= _LONGEST or not name.isprintable():
+        if not 1 <= len(name) <= _MAX_NAME_LENGTH or not name.isprintable():
             raise ValueError(
-                f"Expected blocks of 1 to {_LONGEST} letters, got {name[:_LONGEST]!r}."
+                f"Expected blocks of 1 to {_MAX_NAME_LENGTH} letters, got "
+                f"{name[:_MAX_NAME_LENGTH]!r}."
             )
         if name in blocks[:at]:
             raise ValueError(f"Expected every block once, got {name!r} twice.")
     return blocks
 
 
-def block_number(name: str) -> int:
+def compute_block_number(name: str) -> int:
     """What rows are known to be of a block by: 8 bytes of a digest of its name, never 0."""
     return int.from_bytes(sha256(name.encode()).digest()[:8], "little") or 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spent:
+class SpentByBlock:
     """Releases by the records that they were made from.
 
     Attributes:
@@ -76,34 +77,38 @@ class Spent:
         blocks: of each block that a release named, those and its own.
     """
 
-    everywhere: Composition = field(default_factory=Composition.empty)
+    everywhere: Composition = field(default_factory=Composition.create_empty)
     blocks: Mapping[str, Composition] = field(default_factory=lambda: MappingProxyType({}))
 
-    def of(self, blocks: Blocks) -> dict[str, Composition]:
+    def get_compositions(self, blocks: Blocks) -> dict[str, Composition]:
         """What the records of these blocks have spent; of none: of all, `OTHERS` among them."""
-        names = blocks or (*self.blocks, OTHERS)
+        names = blocks or (*self.blocks, OTHER_BLOCKS)
         return {name: self.blocks.get(name, self.everywhere) for name in names}
 
-    def largest(
+    def find_largest(
         self, epsilon_of: Callable[[Composition], float], blocks: Blocks = ()
     ) -> Composition:
         """What no record of these blocks has spent more than, by the account's ε."""
         return max(
-            dict.fromkeys(self.of(blocks).values()),
+            dict.fromkeys(self.get_compositions(blocks).values()),
             key=lambda each: (epsilon_of(each), each.releases),
         )
 
-    def adding(self, event: Event, blocks: Blocks, count: int = 1) -> Spent:
+    def add(self, event: PrivacyEvent, blocks: Blocks, count: int = 1) -> SpentByBlock:
         """After more releases on these blocks."""
-        more = {name: each.add(event, count) for name, each in self.of(blocks).items()}
-        return self._with(more)
+        more = {
+            name: each.add(event, count) for name, each in self.get_compositions(blocks).items()
+        }
+        return self._replace_blocks(more)
 
-    def without(self, event: Event, blocks: Blocks) -> Spent:
+    def remove(self, event: PrivacyEvent, blocks: Blocks) -> SpentByBlock:
         """After one of them was given back."""
-        return self._with({name: each.remove(event) for name, each in self.of(blocks).items()})
+        return self._replace_blocks(
+            {name: each.remove(event) for name, each in self.get_compositions(blocks).items()}
+        )
 
-    def _with(self, changed: dict[str, Composition]) -> Spent:
-        everywhere = changed.pop(OTHERS, self.everywhere)
+    def _replace_blocks(self, changed: dict[str, Composition]) -> SpentByBlock:
+        everywhere = changed.pop(OTHER_BLOCKS, self.everywhere)
         # A block that has spent what all have is none to be told apart.
         own = sorted({**self.blocks, **changed}.items())
         kept = {name: each for name, each in own if each != everywhere}

@@ -8,7 +8,7 @@ A budget belongs to the data, not to a run: all releases of all runs on it are c
     ... )
     >>> budget.guarantee
     'ε = 0.5, δ = 1e-05 (unit record, replace-one)'
-    >>> budget.admits(Composition.empty())
+    >>> budget.can_admit(Composition.create_empty())
     True
 """
 
@@ -23,14 +23,18 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.account_certificates import Certificate, Limits, default_reserved
+from parley.privacy.accounting.account_certificates import (
+    AccountCertificate,
+    AccountLimits,
+    compute_reserved_delta,
+)
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.rounding import as_written
+from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.block_composition import Blocks
 
 
-def checked_name(value: str, what: str) -> str:
+def check_name(value: str, what: str) -> str:
     """`value`, if it is a printable name of 1 to 200 characters; `ValueError` otherwise."""
     if not isinstance(value, str) or not value or not value.isprintable():
         raise ValueError(f"Expected {what} to be printable text, got {value!r}.")
@@ -39,7 +43,7 @@ def checked_name(value: str, what: str) -> str:
     return value
 
 
-_BESIDE = ("contents", "rows", "reads", "insists")
+_NOT_STORED = ("contents", "rows", "reads", "insists")
 _TERMS = ("certificate", "reserved_delta")
 """Written since accounts have certificates; an account without them keeps its old rules."""
 
@@ -59,7 +63,7 @@ class BudgetKey(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remaining:
+class RemainingBudget:
     """What a data set's budget still allows: ε at the budget's δ, of the account's one number."""
 
     epsilon: float
@@ -102,15 +106,15 @@ class DatasetBudget:
     contents: str = field(default="", compare=False)
     rows: NDArray[np.uint64] | None = field(default=None, compare=False, repr=False)
     reads: Blocks = field(default=(), compare=False)
-    certificate: Certificate | None = None
+    certificate: AccountCertificate | None = None
     reserved_delta: float | None = None
     insists: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
-        checked_name(self.name, "the data set's name")
-        checked_name(self.fingerprint, "the data set's fingerprint")
+        check_name(self.name, "the data set's name")
+        check_name(self.fingerprint, "the data set's fingerprint")
         if self.contents:
-            checked_name(self.contents, "the digest of the data set's rows")
+            check_name(self.contents, "the digest of the data set's rows")
         object.__setattr__(self, "unit", Unit(self.unit))
         object.__setattr__(self, "neighbouring", Neighbouring(self.neighbouring))
         object.__setattr__(self, "epsilon", float(self.epsilon))
@@ -119,33 +123,35 @@ class DatasetBudget:
             raise ValueError(f"Expected a budget with finite epsilon > 0, got {self.epsilon}.")
         if not 0 <= self.delta < 1:
             raise ValueError(f"Expected a budget with delta in [0, 1), got {self.delta}.")
-        chosen = self.certificate or (Certificate.ZCDP if self.delta else Certificate.PURE)
-        object.__setattr__(self, "certificate", Certificate(chosen))
+        chosen = self.certificate or (
+            AccountCertificate.ZCDP if self.delta else AccountCertificate.PURE
+        )
+        object.__setattr__(self, "certificate", AccountCertificate(chosen))
         given = self.reserved_delta
-        reserved = default_reserved(self.delta) if given is None else float(given)
+        reserved = compute_reserved_delta(self.delta) if given is None else float(given)
         if not 0 <= reserved <= self.delta or (reserved == self.delta and self.delta):
             raise ValueError(f"Expected reserved-delta from 0 to below delta, got {reserved}.")
         object.__setattr__(self, "reserved_delta", reserved)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> AccountLimits:
         """What it admits."""
-        return Limits(
-            certificate=self.certificate or Certificate.LOWEST_BOUND,
+        return AccountLimits(
+            certificate=self.certificate or AccountCertificate.LOWEST_BOUND,
             epsilon=self.epsilon,
             delta=self.delta,
             reserved=self.reserved_delta or 0.0,
         )
 
     @property
-    def filters(self) -> bool:
+    def is_adaptive(self) -> bool:
         """Whether its ε holds if later releases depend on earlier answers."""
-        return self.limits.certificate.filters
+        return self.limits.certificate.is_adaptive
 
     @property
-    def promise(self) -> str:
+    def certificate_text(self) -> str:
         """For which analysts the budget holds, and by which certificate, in words."""
-        return self.limits.certificate.promise
+        return self.limits.certificate.description
 
     @property
     def key(self) -> BudgetKey:
@@ -153,12 +159,12 @@ class DatasetBudget:
         return BudgetKey(self.name, self.unit)
 
     @property
-    def marks(self) -> frozenset[str]:
+    def digests(self) -> frozenset[str]:
         """What says, both together, that the same rows were read before."""
         return frozenset({self.fingerprint, self.contents} - {""})
 
     @property
-    def reading(self) -> str:
+    def reading_digest(self) -> str:
         """What says that the same blocks of them were read; empty where there are none."""
         if self.rows is None or not self.rows[:, 2:].any():
             return ""
@@ -171,7 +177,7 @@ class DatasetBudget:
     def guarantee(self) -> str:
         """The budget in words, with unit and neighbouring relation."""
         return (
-            f"ε = {as_written(self.epsilon)}, δ = {as_written(self.delta)} "
+            f"ε = {format_exact(self.epsilon)}, δ = {format_exact(self.delta)} "
             f"(unit {self.unit}, {self.neighbouring})"
         )
 
@@ -183,24 +189,26 @@ class DatasetBudget:
             f"{self.certificate}"
         )
 
-    def admits(self, spent: Composition) -> bool:
+    def can_admit(self, spent: Composition) -> bool:
         """Whether the composition is within the budget, to a relative 1e-9 of ε."""
-        return self.limits.admits(spent)
+        return self.limits.can_admit(spent)
 
-    def epsilon_of(self, spent: Composition) -> float:
+    def compute_epsilon(self, spent: Composition) -> float:
         """The ε that `spent` takes of the budget, by its certificate."""
-        return self.limits.epsilon_of(spent)
+        return self.limits.compute_epsilon(spent)
 
-    def left(self, spent: Composition) -> Remaining:
+    def compute_remaining(self, spent: Composition) -> RemainingBudget:
         """The budget less what is spent; less than a billionth of it is nothing."""
-        left = self.epsilon - self.epsilon_of(spent)
-        return Remaining(epsilon=left if left > 1e-9 * self.epsilon else 0.0, delta=self.delta)
+        left = self.epsilon - self.compute_epsilon(spent)
+        return RemainingBudget(
+            epsilon=left if left > 1e-9 * self.epsilon else 0.0, delta=self.delta
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives the same budget back."""
         texts = {"unit": str(self.unit), "neighbouring": str(self.neighbouring)}
-        without: tuple[str, ...] = _BESIDE
-        if self.certificate is Certificate.LOWEST_BOUND:
+        without: tuple[str, ...] = _NOT_STORED
+        if self.certificate is AccountCertificate.LOWEST_BOUND:
             without += _TERMS
         else:
             texts["certificate"] = str(self.certificate)
@@ -209,4 +217,4 @@ class DatasetBudget:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; a budget without a certificate is of before there were any."""
-        return cls(**{"certificate": Certificate.LOWEST_BOUND, **value})
+        return cls(**{"certificate": AccountCertificate.LOWEST_BOUND, **value})

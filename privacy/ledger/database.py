@@ -16,21 +16,24 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from parley.privacy.ledger.database_connection import Connection
-from parley.privacy.ledger.database_errors import translated
-from parley.privacy.ledger.database_schema import create as create_tables
-from parley.privacy.ledger.database_schema import is_there
-from parley.privacy.ledger.database_url import postgresql_url, shown, sqlite_path
+from parley.privacy.ledger.database_connection import DatabaseConnection
+from parley.privacy.ledger.database_errors import translate_error
+from parley.privacy.ledger.database_schema import create_tables, has_ledger
+from parley.privacy.ledger.database_url import (
+    format_safe_url,
+    parse_postgresql_url,
+    parse_sqlite_path,
+)
 from parley.privacy.ledger.ledger_errors import LedgerError, LedgerUnavailable, NotALedger
-from parley.privacy.ledger.table_access import Reader, Readings, Writer
-from parley.privacy.ledger.untrusted_file import Costs, check_files, check_schema
+from parley.privacy.ledger.table_access import LedgerReader, LedgerWriter, Readings
+from parley.privacy.ledger.untrusted_file import ReadLimits, check_files, check_schema
 
 _LOCK_TIMEOUT_S = 30.0
 _READINGS = 64
 _SCHEMA_LOCK = 0x7061726C6579  # "parley": serialises the creation of tables on PostgreSQL
 
 
-class Place:
+class Database:
     """An open SQLite file or PostgreSQL database.
 
     Attributes:
@@ -43,22 +46,22 @@ class Place:
     def __init__(self, target: str | os.PathLike[str], *, create: bool, read_only: bool) -> None:
         self.read_only = read_only
         create = create and not read_only
-        url = _postgresql_url(target)
-        self._costs: Costs | None = None
-        self._idle: list[Connection] = []
+        url = _parse_postgresql_url(target)
+        self._costs: ReadLimits | None = None
+        self._idle: list[DatabaseConnection] = []
         self._readings: Readings = deque(maxlen=_READINGS)
         if url is not None:
-            self.name = shown(url)
-            self.key_path = _user_folder() / "ledger.key"
-            self._connect, self._errors = _postgresql(url, read_only=read_only)
+            self.name = format_safe_url(url)
+            self.key_path = _get_user_folder() / "ledger.key"
+            self._connect, self._errors = _prepare_postgresql(url, read_only=read_only)
         else:
-            path = _path(target, create=create)
+            path = _resolve_path(target, create=create)
             self.name = str(path)
             own = path.resolve()  # of a link: where the ledger is
             self.key_path = own.with_name(own.name + ".key")
-            self._costs = Costs(path) if read_only else None
-            address = _address(path, "ro" if read_only else "rwc" if create else "rw")
-            self._connect = partial(_sqlite, address, self._costs)
+            self._costs = ReadLimits(path) if read_only else None
+            address = _build_address(path, "ro" if read_only else "rwc" if create else "rw")
+            self._connect = partial(_connect_sqlite, address, self._costs)
             self._errors = (sqlite3.Error,)
         try:
             self._prepare(create=create)
@@ -73,46 +76,46 @@ class Place:
             each.close()
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Reader]:
+    def open_reader(self) -> Iterator[LedgerReader]:
         """One consistent view; nothing in it blocks a writer."""
-        with self._connected() as connection:
+        with self._open_connection() as connection:
             if self._costs is not None:
                 self._costs.begin()
             repeatable = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
             connection.execute(repeatable if connection.postgresql else "BEGIN")
-            yield Reader(connection, self.name)
+            yield LedgerReader(connection, self.name)
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Writer]:
+    def open_writer(self) -> Iterator[LedgerWriter]:
         """A transaction that commits when the block ends, unless it raised."""
         if self.read_only:
             raise LedgerError(f"Expected a ledger opened for writing, {self.name} is read-only.")
-        with self._connected() as connection:
+        with self._open_connection() as connection:
             if not connection.postgresql:
                 connection.execute("BEGIN IMMEDIATE")
-            yield (writer := Writer(connection, self.name, self.key_path, self._readings))
+            yield (writer := LedgerWriter(connection, self.name, self.key_path, self._readings))
             if writer.finish():
                 connection.commit()
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[Connection]:
+    def _open_connection(self) -> Iterator[DatabaseConnection]:
         """A connection of the caller's alone; what fails in the block leaves it as a `LedgerError`.
 
         One is kept for the next: threads that come together open more.
         """
         try:
-            connection = self._kept() or self._connect()
+            connection = self._take_idle_connection() or self._connect()
             try:
                 yield connection
             finally:
-                if self._ended(connection) and not self._idle:
+                if self._end_transaction(connection) and not self._idle:
                     self._idle.append(connection)
                 else:
                     connection.close()
         except self._errors as error:
-            raise translated(error, self.name, _LOCK_TIMEOUT_S) from None
+            raise translate_error(error, self.name, _LOCK_TIMEOUT_S) from None
 
-    def _kept(self) -> Connection | None:
+    def _take_idle_connection(self) -> DatabaseConnection | None:
         with contextlib.suppress(IndexError):
             connection = self._idle.pop()
             if not connection.postgresql:
@@ -124,7 +127,7 @@ class Place:
             connection.close()
         return None
 
-    def _ended(self, connection: Connection) -> bool:
+    def _end_transaction(self, connection: DatabaseConnection) -> bool:
         """Whether its transaction could be ended."""
         try:
             connection.rollback()
@@ -134,10 +137,10 @@ class Place:
 
     def _prepare(self, *, create: bool) -> None:
         """Checks that a ledger is there, or makes one, once, however many processes try."""
-        with self._connected() as connection:
+        with self._open_connection() as connection:
             if not connection.postgresql:
                 check_schema(connection, self.name)
-            if is_there(connection, self.name):
+            if has_ledger(connection, self.name):
                 connection.rollback()
                 if not (self.read_only or connection.postgresql):
                     connection.execute("BEGIN IMMEDIATE")  # refused where read-only
@@ -150,12 +153,12 @@ class Place:
             else:
                 _set_wal(connection)
                 connection.execute("BEGIN IMMEDIATE")
-            if not is_there(connection, self.name):
+            if not has_ledger(connection, self.name):
                 create_tables(connection)
                 connection.commit()
 
 
-def _address(path: Path, mode: str) -> str:
+def _build_address(path: Path, mode: str) -> str:
     address = f"file:{quote(str(path.absolute()))}?mode={mode}"
     if mode == "ro" and not path.with_name(path.name + "-wal").exists():
         with contextlib.suppress(OSError):
@@ -167,7 +170,7 @@ def _address(path: Path, mode: str) -> str:
     return address
 
 
-def _sqlite(address: str, costs: Costs | None) -> Connection:
+def _connect_sqlite(address: str, costs: ReadLimits | None) -> DatabaseConnection:
     connection = sqlite3.connect(
         address,
         uri=True,
@@ -177,18 +180,18 @@ def _sqlite(address: str, costs: Costs | None) -> Connection:
     )
     try:
         if costs is not None:  # before anything of the file is looked at
-            costs.bound(connection)
+            costs.apply_to(connection)
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA synchronous=FULL")
     except sqlite3.Error:
         connection.close()
         raise
-    return Connection(connection)
+    return DatabaseConnection(connection)
 
 
-def _postgresql(
+def _prepare_postgresql(
     url: str, *, read_only: bool
-) -> tuple[Callable[[], Connection], tuple[type[Exception], ...]]:
+) -> tuple[Callable[[], DatabaseConnection], tuple[type[Exception], ...]]:
     """What connects, and what it raises."""
     try:
         import psycopg  # noqa: PLC0415 - an extra
@@ -201,9 +204,9 @@ def _postgresql(
     if read_only:
         settings.append("SET default_transaction_read_only = on")
 
-    def connect() -> Connection:
+    def connect() -> DatabaseConnection:
         own = psycopg.connect(url)
-        connection = Connection(own)
+        connection = DatabaseConnection(own)
         for setting in settings:
             connection.execute(setting)
         connection.commit()
@@ -213,13 +216,13 @@ def _postgresql(
     return connect, (psycopg.Error,)
 
 
-def _set_wal(connection: Connection) -> None:
+def _set_wal(connection: DatabaseConnection) -> None:
     """WAL mode is kept in the file. SQLite doesn't wait for a lock here, so that we do."""
     until = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
             # Read to its end: a statement that is not over holds a lock, with which no write waits.
-            list(connection.rows("PRAGMA journal_mode=WAL"))
+            list(connection.fetch_rows("PRAGMA journal_mode=WAL"))
         except sqlite3.OperationalError:
             connection.rollback()
             if time.monotonic() > until:
@@ -229,25 +232,25 @@ def _set_wal(connection: Connection) -> None:
             return
 
 
-def _postgresql_url(target: str | os.PathLike[str]) -> str | None:
+def _parse_postgresql_url(target: str | os.PathLike[str]) -> str | None:
     """The URL of a PostgreSQL database, or `None` for a path."""
     text = os.fspath(target)
     if "://" not in text or text.startswith("sqlite://"):
         return None
     try:
-        return postgresql_url(text)
+        return parse_postgresql_url(text)
     except ValueError as error:
         raise LedgerError(str(error)) from None
 
 
-def _user_folder() -> Path:
+def _get_user_folder() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "parley"
 
 
-def _path(target: str | os.PathLike[str], *, create: bool) -> Path:
+def _resolve_path(target: str | os.PathLike[str], *, create: bool) -> Path:
     text = os.fspath(target)
     if text.startswith("sqlite://"):
-        text = sqlite_path(text)
+        text = parse_sqlite_path(text)
     if text in ("", ":memory:"):
         raise LedgerError(f"Expected a ledger on disk, got {text or 'no path'}.")
     path = Path(text)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import psycopg
 
 
-class Connection:
+class DatabaseConnection:
     """One connection. What a driver raises leaves it as it is.
 
     Attributes:
@@ -25,31 +25,31 @@ class Connection:
         self._driver: Any = driver
         self.postgresql = not isinstance(driver, sqlite3.Connection)
 
-    def _cursor(self, statement: str, values: Sequence[object]) -> Any:
+    def _execute(self, statement: str, values: Sequence[object]) -> Any:
         if self.postgresql:
             return self._driver.execute(statement.replace("?", "%s"), values or None)
         return self._driver.execute(statement, values)
 
-    def rows(self, statement: str, *values: object) -> Iterator[dict[str, Any]]:
+    def fetch_rows(self, statement: str, *values: object) -> Iterator[dict[str, Any]]:
         """What a statement selects, row by row."""
-        with closing(self._cursor(statement, values)) as cursor:
+        with closing(self._execute(statement, values)) as cursor:
             names = [column[0] for column in cursor.description]
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
 
     def execute(self, statement: str, *values: object) -> int:
         """How many rows a statement changed."""
-        with closing(self._cursor(statement, values)) as cursor:
+        with closing(self._execute(statement, values)) as cursor:
             return int(cursor.rowcount)
 
     def insert(self, table: str, row: Mapping[str, object]) -> None:
         """Adds a row."""
         marks = ", ".join("?" * len(row))
-        self.execute(f"INSERT INTO {table} ({quoted(row)}) VALUES ({marks})", *row.values())  # noqa: S608 - names of ours
+        self.execute(f"INSERT INTO {table} ({quote_names(row)}) VALUES ({marks})", *row.values())  # noqa: S608 - names of ours
 
     def update(self, table: str, changed: Mapping[str, object], where: Mapping[str, object]) -> int:
         """Changes the rows with these values; how many."""
-        new, known = (_equal(names) for names in (changed, where))
+        new, known = (_format_assignments(names) for names in (changed, where))
         statement = f"UPDATE {table} SET {', '.join(new)} WHERE {' AND '.join(known)}"  # noqa: S608 - names of ours
         return self.execute(statement, *changed.values(), *where.values())
 
@@ -66,14 +66,14 @@ class Connection:
         self._driver.close()
 
 
-def quoted(names: Iterable[str]) -> str:
+def quote_names(names: Iterable[str]) -> str:
     """Names of columns in a statement: `index` is a word of SQL.
 
-    >>> quoted(["run_id", "index"])
+    >>> quote_names(["run_id", "index"])
     '"run_id", "index"'
     """
     return ", ".join(f'"{name}"' for name in names)
 
 
-def _equal(names: Mapping[str, object]) -> list[str]:
+def _format_assignments(names: Mapping[str, object]) -> list[str]:
     return [f'"{name}" = ?' for name in names]

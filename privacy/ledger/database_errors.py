@@ -14,13 +14,13 @@ from parley.privacy.ledger.ledger_errors import (
 _UNCHANGED = "Nothing was recorded and nothing is spent."
 
 
-def translated(error: Exception, place: str, lock_timeout_s: float) -> LedgerError:
+def translate_error(error: Exception, place: str, lock_timeout_s: float) -> LedgerError:
     """The `LedgerError` for what a driver raised at `place`."""
-    said = _sqlite if isinstance(error, sqlite3.Error) else _postgresql
+    said = _translate_sqlite if isinstance(error, sqlite3.Error) else _translate_postgresql
     return said(error, place, lock_timeout_s)
 
 
-def _sqlite(cause: Exception, place: str, lock_timeout_s: float) -> LedgerError:
+def _translate_sqlite(cause: Exception, place: str, lock_timeout_s: float) -> LedgerError:
     # The low byte of an extended result code is its class: https://sqlite.org/rescode.html
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
@@ -41,7 +41,7 @@ def _sqlite(cause: Exception, place: str, lock_timeout_s: float) -> LedgerError:
     return LedgerError(f"Expected the ledger at {place} to answer, got: {cause}.")
 
 
-def _postgresql(cause: Exception, place: str, lock_timeout_s: float) -> LedgerError:
+def _translate_postgresql(cause: Exception, place: str, lock_timeout_s: float) -> LedgerError:
     # https://www.postgresql.org/docs/current/errcodes-appendix.html
     state = getattr(cause, "sqlstate", None)
     if state is None or state.startswith(("08", "57P")):

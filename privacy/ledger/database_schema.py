@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from parley.privacy.ledger.database_connection import Connection, quoted
+from parley.privacy.ledger.database_connection import DatabaseConnection, quote_names
 from parley.privacy.ledger.hash_chain import GENESIS
 from parley.privacy.ledger.ledger_errors import NotALedger
 
 FORMAT: Final = "parley-ledger"
 VERSION: Final = 7
-_READ: Final = (6, VERSION)
+_READABLE_VERSIONS: Final = (6, VERSION)
 """Version 6 has the same tables and accounts without certificates, which keep their old rules. The
 first record that is added makes it version 7."""
 
@@ -46,7 +46,7 @@ COLUMNS: Final = {
 }
 
 
-def create(connection: Connection) -> None:
+def create_tables(connection: DatabaseConnection) -> None:
     """Makes the tables and the head of an empty chain, in the running transaction."""
     for table, columns in _TABLES.items():
         each = columns.replace("index ", '"index" ')
@@ -61,20 +61,20 @@ def create(connection: Connection) -> None:
     connection.insert(HEAD, head)
 
 
-def select(table: str, rest: str = "") -> str:
+def build_select(table: str, rest: str = "") -> str:
     """A statement that selects all columns of a table, and which rows."""
-    return f"SELECT {quoted(COLUMNS[table])} FROM {table} {rest}"  # noqa: S608 - names of ours
+    return f"SELECT {quote_names(COLUMNS[table])} FROM {table} {rest}"  # noqa: S608 - names of ours
 
 
-_LISTED = (
+_LIST_SQLITE_TABLES = (
     "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite@_%' ESCAPE '@'"
 )
-_LISTED_BY_POSTGRESQL = (
+_LIST_POSTGRESQL_TABLES = (
     "SELECT tablename AS name FROM pg_tables WHERE schemaname = current_schema()"
 )
 
 
-def is_there(connection: Connection, place: str) -> bool:
+def has_ledger(connection: DatabaseConnection, place: str) -> bool:
     """Whether a ledger's tables are there.
 
     Raises:
@@ -82,10 +82,10 @@ def is_there(connection: Connection, place: str) -> bool:
             PostgreSQL database may).
     """
     # One query, so that a ledger another process makes meanwhile is seen whole or not at all.
-    query = _LISTED_BY_POSTGRESQL if connection.postgresql else _LISTED
-    tables = [row["name"] for row in connection.rows(query)]
+    query = _LIST_POSTGRESQL_TABLES if connection.postgresql else _LIST_SQLITE_TABLES
+    tables = [row["name"] for row in connection.fetch_rows(query)]
     if HEAD in tables:
-        rows = list(connection.rows(select(HEAD)))
+        rows = list(connection.fetch_rows(build_select(HEAD)))
         if not rows or rows[0]["format"] != FORMAT:
             raise NotALedger(f"Expected {FORMAT} at {place}, got no head record of one.")
         check_version(rows[0]["version"], place)
@@ -101,7 +101,7 @@ def check_version(version: object, place: str) -> None:
     Raises:
         NotALedger: it is one, with what to do.
     """
-    if version not in _READ:
+    if version not in _READABLE_VERSIONS:
         raise NotALedger(
             f"Expected {FORMAT} version {VERSION} at {place}, got version {version!r:.40}. The "
             "Parley that wrote it reads it. A new ledger knows nothing of what was spent in this "

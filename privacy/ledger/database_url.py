@@ -12,7 +12,7 @@ always names one place, and what is charged there stays together: no ε rests on
 
     >>> is_database("sqlite:///ward.db"), is_database("env:CLINIC"), is_database("ward.csv")
     (True, True, False)
-    >>> shown(postgresql_url("postgresql://me:secret@host/clinic?sslpassword=other"))
+    >>> format_safe_url(parse_postgresql_url("postgresql://me:secret@host/clinic?sslpassword=other"))
     'postgresql://me@host/clinic'
 """
 
@@ -24,10 +24,10 @@ from urllib.parse import urlsplit
 _PASSWORD = re.compile(r"://[^/@]*:.*@|[?&](ssl)?password=")
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 
-VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
+ENV_VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 """A source that is a variable of the environment, by its name."""
 
-HOW_TO_GIVE = (
+WHERE_SECRETS_GO = (
     "it goes into PGPASSWORD, or into ~/.pgpass or the file that PGPASSFILE names, of mode 600"
 )
 """A password."""
@@ -36,7 +36,7 @@ HOW_TO_GIVE = (
 def check_no_password(text: str, what: str) -> None:
     """Raises ValueError, which does not show it, where a URL has a password in it."""
     if _PASSWORD.search(text):
-        raise ValueError(f"Expected {what} without a password, got one: {HOW_TO_GIVE}.")
+        raise ValueError(f"Expected {what} without a password, got one: {WHERE_SECRETS_GO}.")
 
 
 def is_database(source: str) -> bool:
@@ -58,23 +58,23 @@ def check_source(source: str, query: str) -> None:
         return
     check_no_password(source, "a source")
     scheme = source.partition("://")[0]
-    if not (VARIABLE.fullmatch(source) or scheme == "sqlite" or scheme in _POSTGRESQL):
+    if not (ENV_VARIABLE.fullmatch(source) or scheme == "sqlite" or scheme in _POSTGRESQL):
         raise ValueError(
             "Expected as source sqlite:///FILE, postgresql://USER@HOST/DATABASE, or env:NAME, a "
             "variable of the environment that holds such a URL; got another text."
         )
 
 
-def sqlite_path(url: str) -> str:
+def parse_sqlite_path(url: str) -> str:
     """The file of a `sqlite:///` URL.
 
-    >>> sqlite_path("sqlite:///ward.db"), sqlite_path("sqlite:////srv/ward.db")
+    >>> parse_sqlite_path("sqlite:///ward.db"), parse_sqlite_path("sqlite:////srv/ward.db")
     ('ward.db', '/srv/ward.db')
     """
     return url.removeprefix("sqlite://").removeprefix("/")
 
 
-def postgresql_url(text: str) -> str:
+def parse_postgresql_url(text: str) -> str:
     """The URL of a PostgreSQL database, as libpq takes it.
 
     Raises:
@@ -94,7 +94,7 @@ def postgresql_url(text: str) -> str:
     return f"postgresql://{rest}"
 
 
-def shown(url: str) -> str:
+def format_safe_url(url: str) -> str:
     """How messages call it: without password and options."""
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")

@@ -7,7 +7,7 @@ records, the last hash) shows a tail that was cut off. Someone who can rewrite t
 can build another chain that is sound in itself: keep a `Head` elsewhere and hand it to
 `Ledger.verify` to see that too.
 
-    >>> canonical_json({"b": 0.5, "a": "ε"})
+    >>> encode_canonical_json({"b": 0.5, "a": "ε"})
     '{"a":"\\\\u03b5","b":0.5}'
 """
 
@@ -42,7 +42,7 @@ class RecordKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
+class ChainHead:
     """The end of a chain: `records` of them, the last with this hash."""
 
     records: int
@@ -54,7 +54,7 @@ class Head:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class LedgerRecord:
     """One row of the log.
 
     Attributes:
@@ -73,11 +73,11 @@ class Record:
     body: str
     hash: str
 
-    def follows(self, head: Head) -> bool:
+    def is_successor_of(self, head: ChainHead) -> bool:
         """Whether it is the record behind `head`, unchanged."""
         content = {name: value for name, value in vars(self).items() if name != "hash"}
         try:
-            sound = self.hash == _hash(content, head.hash)
+            sound = self.hash == _hash_record(content, head.hash)
         except (TypeError, ValueError):  # A database may hold any type in an edited row.
             return False
         return sound and self.position == head.records + 1
@@ -87,14 +87,14 @@ class Record:
         """The budget that it is about; ValueError where there is none."""
         return BudgetKey(self.dataset, Unit(self.unit))
 
-    def content(self) -> dict[str, Any]:
+    def parse_body(self) -> dict[str, Any]:
         """The parsed body."""
         parsed: dict[str, Any] = json.loads(self.body)
         return parsed
 
 
-def chained(
-    head: Head,
+def build_record(
+    head: ChainHead,
     *,
     kind: RecordKind,
     key: BudgetKey,
@@ -102,7 +102,7 @@ def chained(
     run_id: str | None = None,
     index: int | None = None,
     reservation: int | None = None,
-) -> Record:
+) -> LedgerRecord:
     """The record that comes after `head`; a new reservation is called by its own position."""
     position = head.records + 1
     content: dict[str, Any] = {
@@ -113,17 +113,17 @@ def chained(
         "run_id": run_id,
         "index": index,
         "reservation": position if kind is RecordKind.RESERVE else reservation,
-        "body": canonical_json(body),
+        "body": encode_canonical_json(body),
     }
-    return Record(**content, hash=_hash(content, head.hash))
+    return LedgerRecord(**content, hash=_hash_record(content, head.hash))
 
 
-def _hash(content: Mapping[str, Any], previous: str) -> str:
-    text = canonical_json({**content, "previous": previous})
+def _hash_record(content: Mapping[str, Any], previous: str) -> str:
+    text = encode_canonical_json({**content, "previous": previous})
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def now() -> str:
+def format_now() -> str:
     """UTC, to the millisecond, as records have it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
@@ -131,12 +131,12 @@ def now() -> str:
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def canonical_json(value: object) -> str:
+def encode_canonical_json(value: object) -> str:
     """The one JSON text of a value: sorted keys, no spaces, ASCII, no NaN or infinity."""
     return _CANONICAL.encode(value)
 
 
-def checked_json(value: object, where: str) -> None:
+def check_json(value: object, where: str) -> None:
     """Checks that a value survives JSON unchanged.
 
     Raises:
@@ -149,11 +149,11 @@ def checked_json(value: object, where: str) -> None:
             raise ValueError(f"Expected a finite number for {where}, got {value}.")
     elif isinstance(value, list):
         for position, item in enumerate(value):
-            checked_json(item, f"{where}[{position}]")
+            check_json(item, f"{where}[{position}]")
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise ValueError(f"Expected text as a key in {where}, got {key!r}.")
-            checked_json(item, f"{where}.{key}")
+            check_json(item, f"{where}.{key}")
     else:
         raise ValueError(f"Expected a JSON value for {where}, got {type(value).__name__}.")

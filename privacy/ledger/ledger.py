@@ -17,7 +17,7 @@ crash, is the same reservation; a different entry under that name is a `LedgerCo
     ...     name="adult", fingerprint="sha256:0c4a", epsilon=1.0, delta=0.0,
     ...     unit=Unit.RECORD, neighbouring=Neighbouring.REPLACE_ONE,
     ... )
-    >>> entry = Entry(
+    >>> entry = LedgerEntry(
     ...     run_id="r1", dataset="adult", party="server", index=1,
     ...     event=Pure(epsilon=0.75),
     ...     facts={
@@ -30,7 +30,7 @@ crash, is the same reservation; a different entry under that name is a `LedgerCo
     ...     _ = led.register(budget)
     ...     reservation, = led.reserve([entry])
     ...     led.commit([reservation.id], outcome={"survivors": 5})
-    ...     led.remaining("adult", Unit.RECORD).epsilon, led.verify()
+    ...     led.get_remaining("adult", Unit.RECORD).epsilon, led.verify()
     (0.25, [])
 """
 
@@ -47,35 +47,35 @@ from numpy.typing import NDArray
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger import owner_actions, registration, reservations
-from parley.privacy.ledger.approvals import Decision, decided
-from parley.privacy.ledger.budget import BudgetKey, Remaining
-from parley.privacy.ledger.database import Place
-from parley.privacy.ledger.hash_chain import Head, RecordKind
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.approvals import OwnerDecision, list_decisions
+from parley.privacy.ledger.budget import BudgetKey, RemainingBudget
+from parley.privacy.ledger.database import Database
+from parley.privacy.ledger.hash_chain import ChainHead, RecordKind
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt, LedgerError
-from parley.privacy.ledger.recorded_entries import RecordedEntry, recorded_entries
-from parley.privacy.ledger.release_permit import Reservation, granted
-from parley.privacy.ledger.replay import Problem, problems
+from parley.privacy.ledger.recorded_entries import RecordedEntry, collect_entries
+from parley.privacy.ledger.release_permit import ReleasePermit, grant_permits
+from parley.privacy.ledger.replay import LedgerProblem, find_problems
 from parley.privacy.ledger.reservations import Checkpoint
 
 if TYPE_CHECKING:
     from parley.privacy.accounting.threat_model import Unit
-    from parley.privacy.ledger.account import Account, Claims
+    from parley.privacy.ledger.account import BudgetAccount, Claims
     from parley.privacy.ledger.block_composition import Blocks
-    from parley.privacy.ledger.table_access import RunLog, Writer
+    from parley.privacy.ledger.table_access import LedgerWriter, RunLog
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def _in_one_transaction(
-    step: Callable[Concatenate[Writer, _P], _T],
+def _run_in_transaction(
+    step: Callable[Concatenate[LedgerWriter, _P], _T],
 ) -> Callable[Concatenate[Ledger, _P], _T]:
     """A method that takes a step of `registering` or `steps`, durable when it returns."""
 
     @wraps(step)
     def method(ledger: Ledger, /, *given: _P.args, **named: _P.kwargs) -> _T:
-        with ledger._place.writing() as writer:
+        with ledger._database.open_writer() as writer:
             return step(writer, *given, **named)
 
     return method
@@ -88,8 +88,8 @@ class Ledger:
     place can't be reached, read or written.
     """
 
-    def __init__(self, place: Place) -> None:
-        self._open: Place | None = place
+    def __init__(self, place: Database) -> None:
+        self._open: Database | None = place
         self._seen: RunLog | None = None
         self._name = place.name
 
@@ -106,7 +106,7 @@ class Ledger:
         Raises:
             NotALedger: nothing is there, something else, or another schema version.
         """
-        return cls(Place(url_or_path, create=create, read_only=read_only))
+        return cls(Database(url_or_path, create=create, read_only=read_only))
 
     def close(self, *, forked: bool = False) -> None:
         """Closes the file or connection; `forked`: one of the parent process is only let go."""
@@ -124,32 +124,32 @@ class Ledger:
         return f"Ledger({self._name!r})"
 
     @property
-    def _place(self) -> Place:
+    def _database(self) -> Database:
         if self._open is None:
             raise LedgerError(f"Expected an open ledger, {self._name} was closed.")
         return self._open
 
-    register = _in_one_transaction(registration.register)
-    raise_budget = _in_one_transaction(owner_actions.raise_budget)
-    decide = _in_one_transaction(owner_actions.decide)
-    hold = _in_one_transaction(reservations.hold)
-    give_back = _in_one_transaction(reservations.give_back)
-    commit = _in_one_transaction(reservations.commit)
-    void = _in_one_transaction(reservations.void)
+    register = _run_in_transaction(registration.register)
+    raise_budget = _run_in_transaction(owner_actions.raise_budget)
+    decide = _run_in_transaction(owner_actions.decide)
+    hold = _run_in_transaction(reservations.hold)
+    end_hold = _run_in_transaction(reservations.end_hold)
+    commit = _run_in_transaction(reservations.commit)
+    void = _run_in_transaction(reservations.void)
 
-    def reserve(self, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
+    def reserve(self, entries: Sequence[LedgerEntry]) -> tuple[ReleasePermit, ...]:
         """Charges a release before it is made, or finds it charged; see `reservations.reserve`."""
-        with self._place.writing() as writer:
-            return granted(writer, entries, reservations.reserve(writer, entries))
+        with self._database.open_writer() as writer:
+            return grant_permits(writer, entries, reservations.reserve(writer, entries))
 
     def commit_and_reserve(
         self,
         reservation_ids: Sequence[int],
         *,
         outcome: Mapping[str, Any],
-        entries: Sequence[Entry],
+        entries: Sequence[LedgerEntry],
         checkpoint: bytes | None = None,
-    ) -> tuple[Reservation, ...]:
+    ) -> tuple[ReleasePermit, ...]:
         """`commit`, then `reserve` of the next release, in one transaction.
 
         Where a reservation is refused, none is made, and the commit is kept: that release was made.
@@ -157,105 +157,113 @@ class Ledger:
         Raises:
             BudgetExceeded, LedgerConflict: as the two would.
         """
-        with self._place.writing() as writer:
+        with self._database.open_writer() as writer:
             reservations.commit(writer, reservation_ids, outcome=outcome, checkpoint=checkpoint)
             try:
-                return granted(writer, entries, reservations.reserve(writer, entries))
+                return grant_permits(writer, entries, reservations.reserve(writer, entries))
             except LedgerError as error:
                 refusal = error
         raise refusal
 
-    def check_room(
+    def check_hold(
         self, run_id: str, claims: Mapping[BudgetKey, Claims], blocks: Blocks = ()
     ) -> None:
         """Whether `hold` would be granted now, by what it raises; nothing is set aside."""
-        with self._place.reading() as reader:
-            reservations.check_room(reader.accounts(), run_id, claims, blocks)
+        with self._database.open_reader() as reader:
+            reservations.check_hold(reader.load_accounts(), run_id, claims, blocks)
 
-    def sharing(self, rows: NDArray[np.uint64]) -> dict[str, int]:
+    def count_shared_rows(self, rows: NDArray[np.uint64]) -> dict[str, int]:
         """How many of `[N, 3]` rows (`parley.client.data.content_digest`) each data set has had."""
-        with self._place.reading() as reader:
-            return owner_actions.sharing(reader.accounts(), reader.rows, self._place.key_path, rows)
+        with self._database.open_reader() as reader:
+            return owner_actions.count_shared_rows(
+                reader.load_accounts(), reader.iterate_pieces, self._database.key_path, rows
+            )
 
-    def moved(self, name: str, rows: NDArray[np.uint64]) -> int:
+    def count_moved_rows(self, name: str, rows: NDArray[np.uint64]) -> int:
         """How many of them the data set charged in another block than they are in now."""
-        with self._place.reading() as reader:
-            known = reader.accounts()
-            return owner_actions.moved_in(known, reader.rows, self._place.key_path, name, rows)
+        with self._database.open_reader() as reader:
+            known = reader.load_accounts()
+            return owner_actions.count_moved_rows(
+                known, reader.iterate_pieces, self._database.key_path, name, rows
+            )
 
-    def raises(self) -> tuple[dict[str, Any], ...]:
+    def list_raises(self) -> tuple[dict[str, Any], ...]:
         """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""
         names = ("at", "epsilon", "delta", "reason")
-        with self._place.reading() as reader:
+        with self._database.open_reader() as reader:
             return tuple(
                 {"dataset": each.dataset, "unit": each.unit}
-                | {name: each.content()[name] for name in names}
-                for each in reader.records()
+                | {name: each.parse_body()[name] for name in names}
+                for each in reader.iterate_records()
                 if each.kind == RecordKind.RAISE
             )
 
-    def decisions(self, run_id: str | None = None) -> tuple[Decision, ...]:
+    def list_decisions(self, run_id: str | None = None) -> tuple[OwnerDecision, ...]:
         """What the owner of the data said yes or no to, of a run or of all, in order."""
-        with self._place.reading() as reader:
-            records = list(reader.records()) if run_id is None else reader.records_of(run_id)
-            return decided(records)
+        with self._database.open_reader() as reader:
+            records = (
+                list(reader.iterate_records())
+                if run_id is None
+                else reader.load_run_records(run_id)
+            )
+            return list_decisions(records)
 
-    def entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
+    def list_entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
         """All entries, or those of a run, in the order they were reserved."""
-        with self._place.reading() as reader:
+        with self._database.open_reader() as reader:
             if run_id is None:
-                return tuple(recorded_entries(reader.records()).values())
+                return tuple(collect_entries(reader.iterate_records()).values())
             # A run asks for its entries round after round: only the new ones are read.
-            self._seen = seen = reader.entries_of(run_id, self._seen)
+            self._seen = seen = reader.load_entries(run_id, self._seen)
         return tuple(seen.entries.values())
 
-    def totals(self) -> tuple[Account, ...]:
+    def list_accounts(self) -> tuple[BudgetAccount, ...]:
         """Every budget and what is spent of it, by data and unit."""
-        with self._place.reading() as reader:
-            return tuple(reader.accounts().values())
+        with self._database.open_reader() as reader:
+            return tuple(reader.load_accounts().values())
 
-    def spent(self, dataset: str, unit: Unit) -> Composition:
+    def get_spent(self, dataset: str, unit: Unit) -> Composition:
         """All charged releases on a data set, for one unit; `LedgerConflict` if unknown."""
-        return self._account(dataset, unit).spent
+        return self._get_account(dataset, unit).spent
 
-    def remaining(self, dataset: str, unit: Unit) -> Remaining:
+    def get_remaining(self, dataset: str, unit: Unit) -> RemainingBudget:
         """What is left for one unit, that no run holds; `LedgerConflict` if unknown."""
-        return self._account(dataset, unit).remaining
+        return self._get_account(dataset, unit).remaining
 
-    def _account(self, dataset: str, unit: Unit) -> Account:
-        with self._place.reading() as reader:
-            return registration.found(BudgetKey(dataset, unit), reader.accounts())
+    def _get_account(self, dataset: str, unit: Unit) -> BudgetAccount:
+        with self._database.open_reader() as reader:
+            return registration.get_account(BudgetKey(dataset, unit), reader.load_accounts())
 
-    def checkpoint(self, run_id: str) -> Checkpoint | None:
+    def get_checkpoint(self, run_id: str) -> Checkpoint | None:
         """The last checkpoint of a run, and the release it came from.
 
         Raises:
             LedgerCorrupt: the bytes are not those that were committed.
         """
-        with self._place.reading() as reader:
-            stored = reader.checkpoint(run_id)
+        with self._database.open_reader() as reader:
+            stored = reader.load_checkpoint(run_id)
         if stored is None:
             return None
-        if not stored.sound:
+        if not stored.is_intact:
             raise LedgerCorrupt(
                 f"Expected the checkpoint of {run_id!r} with digest {stored.digest}, as it was "
                 "committed, got other bytes."
             )
         return Checkpoint(stored.index, stored.data)
 
-    def head(self) -> Head:
+    def get_head(self) -> ChainHead:
         """The end of the log. Kept elsewhere, it lets `verify` see a log that was rewritten."""
-        with self._place.reading() as reader:
+        with self._database.open_reader() as reader:
             return reader.head
 
-    def last_seen(self) -> float:
+    def get_last_write_time(self) -> float:
         """Return when the last record was written, in seconds since 1970; 0 without any."""
-        with self._place.reading() as reader:
-            records = reader.since(reader.head.records) if reader.head.records else []
-        said = [record.content().get("at") for record in records]
+        with self._database.open_reader() as reader:
+            records = reader.load_since(reader.head.records) if reader.head.records else []
+        said = [record.parse_body().get("at") for record in records]
         return max((datetime.fromisoformat(at).timestamp() for at in said if at), default=0.0)
 
-    def check_contains(self, head: Head | None) -> None:
+    def check_contains(self, head: ChainHead | None) -> None:
         """Check that the log still contains `head`, without walking over it.
 
         Raises:
@@ -263,15 +271,15 @@ class Ledger:
         """
         if head is None:
             return
-        with self._place.reading() as reader:
-            if not reader.contains(head):
+        with self._database.open_reader() as reader:
+            if not reader.has_head(head):
                 raise LedgerCorrupt(
                     f"Expected record {head.records} of the ledger {self._name} to be the one that "
                     "was kept elsewhere, it is not: an older copy was put back, or the log was "
                     "rewritten. Put the newer one back; what was released since is in no other."
                 )
 
-    def check(self, *, anchor: Head | None = None) -> None:
+    def check(self, *, anchor: ChainHead | None = None) -> None:
         """Verifies the ledger, once, for whoever is about to begin a run.
 
         From here on the chain's end vouches for every total that a reservation is checked
@@ -287,7 +295,7 @@ class Ledger:
                 f"`parley ledger verify` lists all ({len(wrong)})."
             )
 
-    def verify(self, *, anchor: Head | None = None) -> list[Problem]:
+    def verify(self, *, anchor: ChainHead | None = None) -> list[LedgerProblem]:
         """Everything that is wrong with the ledger; an empty list if it is sound.
 
         Walks the whole log, recomputes hashes and totals, and compares them with what is stored.
@@ -296,14 +304,14 @@ class Ledger:
             anchor: a `head()` of an earlier time that the log must still contain.
         """
         try:
-            with self._place.reading() as reader:
-                return problems(
-                    reader.records(),
+            with self._database.open_reader() as reader:
+                return find_problems(
+                    reader.iterate_records(),
                     head=reader.head,
-                    accounts=reader.accounts(vouched=False),
-                    rows=reader.known_rows(),
-                    checkpoints=reader.checkpoints(),
+                    accounts=reader.load_accounts(verified=False),
+                    rows=reader.summarise_rows(),
+                    checkpoints=reader.iterate_checkpoints(),
                     anchor=anchor,
                 )
         except LedgerCorrupt as damage:
-            return [Problem(position=0, message=str(damage))]
+            return [LedgerProblem(position=0, message=str(damage))]

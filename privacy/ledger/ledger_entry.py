@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
-from parley.privacy.accounting.privacy_events import Event, parse_event
+from parley.privacy.accounting.privacy_events import PrivacyEvent, parse_event
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.ledger.block_composition import Blocks, checked_blocks
-from parley.privacy.ledger.budget import BudgetKey, checked_name
-from parley.privacy.ledger.hash_chain import canonical_json
+from parley.privacy.ledger.block_composition import Blocks, parse_blocks
+from parley.privacy.ledger.budget import BudgetKey, check_name
+from parley.privacy.ledger.hash_chain import encode_canonical_json
 from parley.privacy.ledger.release_facts import check_facts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class LedgerEntry:
     """One release to be charged to one budget. Run, dataset, unit and index name it.
 
     Attributes:
@@ -35,22 +35,22 @@ class Entry:
     dataset: str
     party: str
     index: int
-    event: Event
+    event: PrivacyEvent
     facts: Mapping[str, Any]
     blocks: Blocks = ()
 
     def __post_init__(self) -> None:
-        checked_name(self.run_id, "run_id")
-        checked_name(self.dataset, "dataset")
-        checked_name(self.party, "party")
+        check_name(self.run_id, "run_id")
+        check_name(self.dataset, "dataset")
+        check_name(self.party, "party")
         if not isinstance(self.index, int) or isinstance(self.index, bool) or self.index < 0:
             raise ValueError(f"Expected index to be a whole number ≥ 0, got {self.index!r}.")
         check_facts(self.facts)
-        object.__setattr__(self, "blocks", checked_blocks(self.blocks))
+        object.__setattr__(self, "blocks", parse_blocks(self.blocks))
         if self.blocks and self.key.unit is not Unit.RECORD:
             # A party has records in every block, a person in several: all may change at once.
             raise ValueError(f"Expected unit record with blocks, got {self.key.unit}.")
-        frozen = json.loads(canonical_json(dict(self.facts)))
+        frozen = json.loads(encode_canonical_json(dict(self.facts)))
         object.__setattr__(self, "facts", MappingProxyType(frozen))
 
     @property

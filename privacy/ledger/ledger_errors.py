@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parley.privacy.accounting.rounding import shown_down, shown_up
-from parley.privacy.ledger.block_composition import OTHERS
+from parley.privacy.accounting.rounding import format_rounded_down, format_rounded_up
+from parley.privacy.ledger.block_composition import OTHER_BLOCKS
 
 if TYPE_CHECKING:
-    from parley.privacy.ledger.account import Account, Claims
+    from parley.privacy.ledger.account import BudgetAccount, Claims
     from parley.privacy.ledger.block_composition import Blocks
 
 
@@ -53,47 +53,48 @@ class BudgetExceeded(LedgerError):
     """
 
     def __init__(
-        self, account: Account, claims: Claims, blocks: Blocks = (), *, run_id: str = ""
+        self, account: BudgetAccount, claims: Claims, blocks: Blocks = (), *, run_id: str = ""
     ) -> None:
         budget = account.budget
-        others = account.holding(run_id, ()) if run_id else account
+        others = account.with_hold(run_id, ()) if run_id else account
         self.requested, self.count = claims[-1]
         count = self.count
-        after = others.holding(run_id or "this run", claims, blocks)
+        after = others.with_hold(run_id or "this run", claims, blocks)
         self.budget = budget
-        self.spent = account.charged.largest(budget.epsilon_of, blocks)
-        self.left = budget.left(others.taken_of(blocks))
-        self.fitting = others.fitting(claims, blocks, run_id=run_id)
-        total = after.taken_of(blocks)
+        self.spent = account.charged.find_largest(budget.compute_epsilon, blocks)
+        self.left = budget.compute_remaining(others.compute_spent_or_held(blocks))
+        self.fitting = others.count_fitting(claims, blocks, run_id=run_id)
+        total = after.compute_spent_or_held(blocks)
         what = "this release" if count == 1 else f"{count} releases"
         if len(claims) > 1:
             what = f"what is released ahead of them and {what}"
         message = (
             f"Expected the releases on data set {budget.name!r} to stay within {budget.guarantee}, "
-            f"got ε = {shown_up(budget.epsilon_of(total), 9)} with {what}: "
-            f"ε = {shown_up(budget.epsilon_of(self.spent))} is spent, "
+            f"got ε = {format_rounded_up(budget.compute_epsilon(total), 9)} with {what}: "
+            f"ε = {format_rounded_up(budget.compute_epsilon(self.spent))} is spent, "
         )
-        holders = ", ".join(f"{run!r} ({n} releases)" for run, n in others.holders.items())
+        holders = ", ".join(f"{run!r} ({n} releases)" for run, n in others.held_counts.items())
         if holders:
             message += (
                 f"more is held for the rounds to come of {holders} (what a run that is gone still "
                 "holds is freed by `parley ledger free`), "
             )
-        message += f"{shown_down(self.left.epsilon)} left."
+        message += f"{format_rounded_down(self.left.epsilon)} left."
         if count > 1:
             message += f" {self.fitting} of the {count} would fit. Nothing was released."
-        super().__init__(message + _remedy(others, claims, blocks))
+        super().__init__(message + _format_remedy(others, claims, blocks))
 
 
-def _remedy(others: Account, claims: Claims, blocks: Blocks) -> str:
+def _format_remedy(others: BudgetAccount, claims: Claims, blocks: Blocks) -> str:
     """Which blocks have no room for the releases, and which have."""
     known = {*others.charged.blocks, *blocks}
     if not known:
         return ""
     room = {
-        name: others.admits(claims, (name,), run_id="this run") for name in (*sorted(known), OTHERS)
+        name: others.can_hold(claims, (name,), run_id="this run")
+        for name in (*sorted(known), OTHER_BLOCKS)
     }
     full = ", ".join(repr(name) for name in room if name and not room[name]) or "none by itself"
     fits = ", ".join(repr(name) for name in room if name and room[name]) or "none of those named"
-    others_fit = " and in every block that no job named yet" if room[OTHERS] else ""
+    others_fit = " and in every block that no job named yet" if room[OTHER_BLOCKS] else ""
     return f" By block: no room in {full}; room in {fits}{others_fit} (data.blocks names them)."

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.ledger.account import Account
-from parley.privacy.ledger.approvals import Decision, decided, latest
+from parley.privacy.ledger.account import BudgetAccount
+from parley.privacy.ledger.approvals import OwnerDecision, list_decisions, map_latest_decisions
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
-from parley.privacy.ledger.hash_chain import RecordKind, now
+from parley.privacy.ledger.hash_chain import RecordKind, format_now
 from parley.privacy.ledger.ledger_errors import LedgerConflict
-from parley.privacy.ledger.registration import charged_blocks, found
-from parley.privacy.ledger.row_digests import Piece, common, moved, row_key
+from parley.privacy.ledger.registration import get_account, list_charged_blocks
+from parley.privacy.ledger.row_digests import DigestPiece, count_moved, find_known, load_row_key
 
 if TYPE_CHECKING:
-    from parley.privacy.ledger.table_access import Writer
+    from parley.privacy.ledger.table_access import LedgerWriter
 
-_SAME = timedelta(hours=1)
+_REPEAT_WINDOW = timedelta(hours=1)
 
 
 def raise_budget(
-    writer: Writer,
+    writer: LedgerWriter,
     key: BudgetKey,
     *,
     reason: str,
@@ -46,30 +46,30 @@ def raise_budget(
     """
     if not reason.strip() or not reason.isprintable():
         raise LedgerConflict(f"Expected a reason in one line for a raised budget, got {reason!r}.")
-    account = found(key, writer.stored)
+    account = get_account(key, writer.accounts)
     budget = account.budget
     try:
-        after = account.raised(
+        after = account.with_raised_budget(
             epsilon=budget.epsilon if epsilon is None else epsilon,
             delta=budget.delta if delta is None else delta,
         )
     except ValueError as error:
         raise LedgerConflict(str(error)) from error
     terms = {"epsilon": after.budget.epsilon, "delta": after.budget.delta}
-    body = {"at": now(), "reason": reason, **terms}
+    body = {"at": format_now(), "reason": reason, **terms}
     writer.append(RecordKind.RAISE, key, body)
     return after.budget
 
 
 def decide(
-    writer: Writer,
+    writer: LedgerWriter,
     key: BudgetKey,
     *,
     run_id: str,
     proposals: Sequence[str],
     accepted: bool,
     reason: str = "",
-) -> Decision:
+) -> OwnerDecision:
     """Write down what an owner decided; the same again within an hour is not written twice.
 
     Later it is: a yes that ran out is then given anew.
@@ -77,35 +77,35 @@ def decide(
     Raises:
         LedgerConflict: no such budget; a reason of several lines.
     """
-    found(key, writer.stored)
+    get_account(key, writer.accounts)
     try:
-        made = Decision(
+        made = OwnerDecision(
             dataset=key.dataset,
             unit=key.unit,
             run_id=run_id,
             proposals=tuple(sorted(proposals)),
             accepted=accepted,
             reason=reason,
-            at=now(),
+            at=format_now(),
         )
     except ValueError as error:
         raise LedgerConflict(str(error)) from error
-    standing = latest(decided(writer.records_of(run_id)))
+    standing = map_latest_decisions(list_decisions(writer.load_run_records(run_id)))
     before = [standing[each] for each in made.proposals if each in standing]
-    if len(before) == len(made.proposals) and all(_repeats(made, each) for each in before):
+    if len(before) == len(made.proposals) and all(_is_repeat(made, each) for each in before):
         return before[0]
-    writer.append(RecordKind.DECIDE, key, made.body(), run_id=run_id)
+    writer.append(RecordKind.DECIDE, key, made.to_body(), run_id=run_id)
     return made
 
 
-def _repeats(made: Decision, standing: Decision) -> bool:
-    apart = datetime.fromisoformat(made.at) - datetime.fromisoformat(standing.at)
-    return made.accepted is standing.accepted and abs(apart) < _SAME
+def _is_repeat(decision: OwnerDecision, earlier: OwnerDecision) -> bool:
+    apart = datetime.fromisoformat(decision.at) - datetime.fromisoformat(earlier.at)
+    return decision.accepted is earlier.accepted and abs(apart) < _REPEAT_WINDOW
 
 
-def sharing(
-    accounts: Mapping[BudgetKey, Account],
-    stored: Callable[[str], Iterable[Piece]],
+def count_shared_rows(
+    accounts: Mapping[BudgetKey, BudgetAccount],
+    load_pieces: Callable[[str], Iterable[DigestPiece]],
     key_path: Path,
     rows: NDArray[np.uint64],
 ) -> dict[str, int]:
@@ -117,21 +117,21 @@ def sharing(
     known = {key.dataset: own.rows for key, own in sorted(accounts.items()) if own.rows}
     if not known:
         return {}
-    digests = row_key(key_path, known.values()).of(rows)
-    return {name: n for name in known if (n := int(common(stored(name), digests).sum()))}
+    digests = load_row_key(key_path, known.values()).digest_rows(rows)
+    return {name: n for name in known if (n := int(find_known(load_pieces(name), digests).sum()))}
 
 
-def moved_in(
-    accounts: Mapping[BudgetKey, Account],
-    stored: Callable[[str], Iterable[Piece]],
+def count_moved_rows(
+    accounts: Mapping[BudgetKey, BudgetAccount],
+    load_pieces: Callable[[str], Iterable[DigestPiece]],
     key_path: Path,
     name: str,
     rows: NDArray[np.uint64],
 ) -> int:
     """How many of `[N, 3]` rows a data set charged in another block than they are in now."""
     known = [own for key, own in accounts.items() if key.dataset == name]
-    blocks, told = charged_blocks(known), [own.rows for own in known if own.rows]
+    blocks, told = list_charged_blocks(known), [own.rows for own in known if own.rows]
     if not blocks or not told:
         return 0
-    key = row_key(key_path, told)
-    return moved(stored(name), key.by_block(rows), blocks)
+    key = load_row_key(key_path, told)
+    return count_moved(load_pieces(name), key.digest_by_block(rows), blocks)

@@ -8,8 +8,8 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
-from parley.privacy.ledger.hash_chain import Record, RecordKind
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.hash_chain import LedgerRecord, RecordKind
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -42,7 +42,7 @@ class RecordedEntry:
     """
 
     reservation_id: int
-    entry: Entry
+    entry: LedgerEntry
     state: EntryState
     reserved_at: str
     settled_at: str | None = None
@@ -54,9 +54,9 @@ class RecordedEntry:
         """Plain JSON values."""
         return vars(self) | {"entry": self.entry.to_json(), "state": str(self.state)}
 
-    def settled(self, record: Record) -> RecordedEntry:
+    def with_settlement(self, record: LedgerRecord) -> RecordedEntry:
         """The entry after a commit or void record."""
-        body = record.content()
+        body = record.parse_body()
         return replace(
             self,
             state=STATES[RecordKind(record.kind)],
@@ -77,32 +77,32 @@ class StoredCheckpoint:
     data: bytes
 
     @property
-    def sound(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether the bytes are those the digest was made of."""
         # SQLite stores what it is given: an edited row may hold text.
         return isinstance(self.data, bytes) and sha256(self.data).hexdigest() == self.digest
 
 
-def entry_of(record: Record) -> Entry:
+def parse_entry(record: LedgerRecord) -> LedgerEntry:
     """The entry of a reserve record."""
-    entry = Entry.from_json(record.content()["entry"])
+    entry = LedgerEntry.from_json(record.parse_body()["entry"])
     if entry.key != record.key:
         raise ValueError(f"Expected an entry of {record.key}, got one of {entry.key}.")
     return entry
 
 
-def reserved_entry(record: Record) -> RecordedEntry:
+def parse_reserved_entry(record: LedgerRecord) -> RecordedEntry:
     """The entry of a reserve record; see `entry_of`."""
     return RecordedEntry(
         reservation_id=record.position,
-        entry=entry_of(record),
+        entry=parse_entry(record),
         state=EntryState.RESERVED,
-        reserved_at=record.content()["at"],
+        reserved_at=record.parse_body()["at"],
     )
 
 
-def recorded_entries(
-    records: Iterable[Record], before: Mapping[int | None, RecordedEntry] | None = None
+def collect_entries(
+    records: Iterable[LedgerRecord], earlier: Mapping[int | None, RecordedEntry] | None = None
 ) -> dict[int | None, RecordedEntry]:
     """All entries among the records, by reservation, in their order.
 
@@ -112,13 +112,13 @@ def recorded_entries(
     Raises:
         LedgerCorrupt: a record can't be read.
     """
-    entries = dict(before or {})
+    entries = dict(earlier or {})
     for record in records:
         try:
             if record.kind == RecordKind.RESERVE:
-                entries[record.position] = reserved_entry(record)
+                entries[record.position] = parse_reserved_entry(record)
             elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
-                entries[record.reservation] = entries[record.reservation].settled(record)
+                entries[record.reservation] = entries[record.reservation].with_settlement(record)
         except UNREADABLE as error:
             raise LedgerCorrupt(
                 f"Expected an entry in record {record.position}, it can't be read: "

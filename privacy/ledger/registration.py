@@ -6,28 +6,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
-from parley.privacy.accounting.account_certificates import Certificate
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.ledger.account import Account, KnownRows
-from parley.privacy.ledger.block_composition import Blocks, block_number
+from parley.privacy.ledger.account import BudgetAccount, KnownRows
+from parley.privacy.ledger.block_composition import Blocks, compute_block_number
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
-from parley.privacy.ledger.hash_chain import RecordKind, now
+from parley.privacy.ledger.hash_chain import RecordKind, format_now
 from parley.privacy.ledger.ledger_errors import LedgerConflict
 from parley.privacy.ledger.release_permit import check_units
 from parley.privacy.ledger.row_digests import (
     Digests,
-    as_stored,
-    common,
-    moved,
-    row_key,
+    count_moved,
+    find_known,
+    format_block,
+    load_row_key,
 )
 
 if TYPE_CHECKING:
-    from parley.privacy.ledger.table_access import Writer
+    from parley.privacy.ledger.table_access import LedgerWriter
 
 
 def register(
-    writer: Writer, *budgets: DatasetBudget, among: bool = True
+    writer: LedgerWriter, *budgets: DatasetBudget, among: bool = True
 ) -> tuple[DatasetBudget, ...]:
     """Fixes the budgets of a data set, or finds them fixed to the same; all of them or none.
 
@@ -54,113 +54,131 @@ def register(
     if len(same) > 1 or len(units) < len(budgets):
         shown = "; ".join(each.description for each in budgets)
         raise ValueError(f"Expected budgets of one data set, one a unit, got {shown}.")
-    new = _new_digests(writer, data)
-    known = _same_data(writer, data, new[1] if new and among else {})
+    new = _compute_new_digests(writer, data)
+    known = _find_same_data(writer, data, new[1] if new and among else {})
     for budget in budgets:
         if budget.unit in known:
             _check_terms(known[budget.unit], budget)
     if known:
         if not units & known.keys():
-            _conflict(next(iter(known.values())), data)
+            _raise_conflict(next(iter(known.values())), data)
         check_units(data.name, charged=units, registered=known.keys())
         data = next(iter(known.values())).budget
     seen = {fingerprint for each in known.values() for fingerprint in each.fingerprints}
-    seen |= budgets[0].marks
+    seen |= budgets[0].digests
     for budget in budgets:
         if budget.unit not in known:
             _check_unreleased(known.values(), budget)
     if new and known and among:
         _check_in_place(writer, data.name, known, new[1])
-    rows = None if new is None else _remembered(writer, data.name, known, *new, budgets[0].reads)
-    if rows is not None and budgets[0].reading:
-        writer.readings.append((budgets[0].reading, rows))
+    rows = (
+        None if new is None else _store_new_rows(writer, data.name, known, *new, budgets[0].reads)
+    )
+    if rows is not None and budgets[0].reading_digest:
+        writer.readings.append((budgets[0].reading_digest, rows))
     return tuple(
-        _opened(writer, replace(budget, name=data.name, fingerprint=data.fingerprint), seen, rows)
+        _open_account(
+            writer, replace(budget, name=data.name, fingerprint=data.fingerprint), seen, rows
+        )
         if budget.unit not in known
-        else _recognised(writer, known[budget.unit], seen, rows)
+        else _record_fingerprints(writer, known[budget.unit], seen, rows)
         for budget in budgets
     )
 
 
-def _opened(
-    writer: Writer, budget: DatasetBudget, seen: Iterable[str], rows: KnownRows | None
+def _open_account(
+    writer: LedgerWriter, budget: DatasetBudget, seen: Iterable[str], rows: KnownRows | None
 ) -> DatasetBudget:
-    if budget.certificate is Certificate.LOWEST_BOUND:
+    if budget.certificate is AccountCertificate.LOWEST_BOUND:
         raise ValueError(
             "Expected a certificate that is proved for a new budget, got lowest-bound."
         )
-    new = Account(budget=budget).recognising(seen, rows)
-    body = {"at": now(), "dataset": budget.to_json(), "known": list(new.known), **_said(rows)}
+    new = BudgetAccount(budget=budget).with_fingerprints(seen, rows)
+    body = {
+        "at": format_now(),
+        "dataset": budget.to_json(),
+        "known": list(new.known),
+        **_format_rows(rows),
+    }
     writer.append(RecordKind.REGISTER, budget.key, body)
     return budget
 
 
-def _recognised(
-    writer: Writer, account: Account, seen: Iterable[str], rows: KnownRows | None
+def _record_fingerprints(
+    writer: LedgerWriter, account: BudgetAccount, seen: Iterable[str], rows: KnownRows | None
 ) -> DatasetBudget:
-    if account.recognising(seen, rows) != account:
-        body = {"at": now(), "known": sorted(set(seen) - {""}), **_said(rows)}
+    if account.with_fingerprints(seen, rows) != account:
+        body = {"at": format_now(), "known": sorted(set(seen) - {""}), **_format_rows(rows)}
         writer.append(RecordKind.RECOGNISE, account.key, body)
     return account.budget
 
 
-def _said(rows: KnownRows | None) -> dict[str, object]:
+def _format_rows(rows: KnownRows | None) -> dict[str, object]:
     return {} if rows is None else {"rows": vars(rows)}
 
 
-def _new_digests(writer: Writer, asked: DatasetBudget) -> tuple[str, dict[str, Digests]] | None:
+def _compute_new_digests(
+    writer: LedgerWriter, requested: DatasetBudget
+) -> tuple[str, dict[str, Digests]] | None:
     """Which key rows are digested under, and block → sorted digests; of rows that are not known.
 
     None where an account knows them, or nothing says.
     """
-    of = [own for own in writer.stored.values() if own.rows is not None]
-    if asked.rows is None or any(_is_known(writer, asked, own) for own in of):
+    of = [own for own in writer.accounts.values() if own.rows is not None]
+    if requested.rows is None or any(_is_known(writer, requested, own) for own in of):
         return None
-    key = row_key(writer.key_path, (own.rows for own in of if own.rows))
-    return key.check, key.by_block(asked.rows)
+    key = load_row_key(writer.key_path, (own.rows for own in of if own.rows))
+    return key.key_id, key.digest_by_block(requested.rows)
 
 
-def _is_known(writer: Writer, asked: DatasetBudget, own: Account) -> bool:
+def _is_known(writer: LedgerWriter, requested: DatasetBudget, account: BudgetAccount) -> bool:
     """Whether an account knows all rows that are read."""
-    reading = asked.reading
-    return asked.marks <= own.fingerprints and (
-        not reading or (reading, own.rows) in writer.readings
+    reading = requested.reading_digest
+    return requested.digests <= account.fingerprints and (
+        not reading or (reading, account.rows) in writer.readings
     )
 
 
-def _remembered(
-    writer: Writer,
+def _store_new_rows(
+    writer: LedgerWriter,
     name: str,
-    known: Mapping[Unit, Account],
+    known: Mapping[Unit, BudgetAccount],
     key: str,
     digests: Mapping[str, Digests],
     reads: Blocks,
 ) -> KnownRows | None:
     """What is known of a data set's rows with those among them that are read; None: nothing new."""
-    read = {as_stored(block_number(each)) for each in reads} or digests.keys()
+    read = {format_block(compute_block_number(each)) for each in reads} or digests.keys()
     new: dict[str, Digests] = {}
     for block in sorted(read & digests.keys()):
         own = digests[block]
-        more = own[~common((p for p in writer.rows(name) if p.block == block), own)]
+        more = own[~find_known((p for p in writer.iterate_pieces(name) if p.block == block), own)]
         new |= {block: more} if len(more) else {}
     before = next((each.rows for each in known.values()), None)
     return before if before and not new else writer.add_rows(name, key, new)
 
 
 def _check_in_place(
-    writer: Writer, name: str, known: Mapping[Unit, Account], digests: Mapping[str, Digests]
+    writer: LedgerWriter,
+    name: str,
+    known: Mapping[Unit, BudgetAccount],
+    digests: Mapping[str, Digests],
 ) -> None:
     """Raises LedgerConflict for records that stand in another block than they were charged in."""
-    if count := moved(writer.rows(name), digests, charged_blocks(known.values())):
-        raise LedgerConflict(f"{moved_text(name, count)}.")
+    if count := count_moved(
+        writer.iterate_pieces(name), digests, list_charged_blocks(known.values())
+    ):
+        raise LedgerConflict(f"{format_moved_rows(name, count)}.")
 
 
-def charged_blocks(accounts: Iterable[Account]) -> set[str]:
+def list_charged_blocks(accounts: Iterable[BudgetAccount]) -> set[str]:
     """The blocks that something was released from, as rows are stored under them."""
-    return {as_stored(block_number(each)) for own in accounts for each in own.charged.blocks}
+    return {
+        format_block(compute_block_number(each)) for own in accounts for each in own.charged.blocks
+    }
 
 
-def moved_text(name: str, count: int) -> str:
+def format_moved_rows(name: str, count: int) -> str:
     """What is said of records that changed their block."""
     return (
         f"Expected every record of data set {name!r} in the block that it was charged in, got "
@@ -168,17 +186,19 @@ def moved_text(name: str, count: int) -> str:
     )
 
 
-def _same_data(
-    writer: Writer, asked: DatasetBudget, digests: Mapping[str, Digests]
-) -> Mapping[Unit, Account]:
+def _find_same_data(
+    writer: LedgerWriter, requested: DatasetBudget, digests: Mapping[str, Digests]
+) -> Mapping[Unit, BudgetAccount]:
     """The accounts of the same data: of that name, or with the same bytes, or common records."""
-    names = {key.dataset for key, own in writer.stored.items() if asked.marks & own.fingerprints}
-    others = {key.dataset for key, own in writer.stored.items() if own.rows is not None}
+    names = {
+        key.dataset for key, own in writer.accounts.items() if requested.digests & own.fingerprints
+    }
+    others = {key.dataset for key, own in writer.accounts.items() if own.rows is not None}
     for own in digests.values():
-        names |= {each for each in others if common(writer.rows(each), own).any()}
-    named = writer.of_dataset(asked.name)
-    if named and asked.rows is not None:
-        names.add(asked.name)
+        names |= {each for each in others if find_known(writer.iterate_pieces(each), own).any()}
+    named = writer.get_accounts(requested.name)
+    if named and requested.rows is not None:
+        names.add(requested.name)
     if len(names) > 1:
         raise LedgerConflict(
             "Expected data of one data set, got records of "
@@ -186,27 +206,29 @@ def _same_data(
             "leave out those of one of them, or read them as data sets by themselves."
         )
     name = next(iter(names), None)
-    if named and name != asked.name:  # the same name, and nothing says that it is the same data
-        _conflict(next(iter(named.values())), asked)
+    if named and name != requested.name:  # the same name, and nothing says that it is the same data
+        _raise_conflict(next(iter(named.values())), requested)
     if name is None:
         return {}
-    known = writer.of_dataset(name)
+    known = writer.get_accounts(name)
     first = next(iter(known.values()))
     # The same file under another name is refused: it is a slip, the first name is right.
-    if name != asked.name and asked.fingerprint == first.budget.fingerprint:
-        _conflict(first, asked)
+    if name != requested.name and requested.fingerprint == first.budget.fingerprint:
+        _raise_conflict(first, requested)
     return known
 
 
-def _check_terms(account: Account, asked: DatasetBudget) -> None:
+def _check_terms(account: BudgetAccount, requested: DatasetBudget) -> None:
     budget = account.budget
-    terms = ["neighbouring", "epsilon", "delta"] + ["certificate"] * asked.insists
-    if any(getattr(asked, term) != getattr(budget, term) for term in terms):
-        same = asked.fingerprint == budget.fingerprint
-        _conflict(account, asked, "" if same else " They have records in common, or the same name.")
+    terms = ["neighbouring", "epsilon", "delta"] + ["certificate"] * requested.insists
+    if any(getattr(requested, term) != getattr(budget, term) for term in terms):
+        same = requested.fingerprint == budget.fingerprint
+        _raise_conflict(
+            account, requested, "" if same else " They have records in common, or the same name."
+        )
 
 
-def _conflict(account: Account, dataset: DatasetBudget, hint: str = "") -> NoReturn:
+def _raise_conflict(account: BudgetAccount, dataset: DatasetBudget, hint: str = "") -> NoReturn:
     raise LedgerConflict(
         f"Expected the data set as it was registered, {account.budget.description}; "
         f"got {dataset.description}.{hint} Budget and certificate are fixed when a data set is "
@@ -214,7 +236,7 @@ def _conflict(account: Account, dataset: DatasetBudget, hint: str = "") -> NoRet
     )
 
 
-def _check_unreleased(known: Iterable[Account], opened: DatasetBudget) -> None:
+def _check_unreleased(known: Iterable[BudgetAccount], opened: DatasetBudget) -> None:
     """Raises LedgerConflict for one more budget on data of which something was released."""
     for account in known:
         if account.spent.releases:
@@ -225,7 +247,7 @@ def _check_unreleased(known: Iterable[Account], opened: DatasetBudget) -> None:
             )
 
 
-def found(key: BudgetKey, accounts: Mapping[BudgetKey, Account]) -> Account:
+def get_account(key: BudgetKey, accounts: Mapping[BudgetKey, BudgetAccount]) -> BudgetAccount:
     """The account of a registered budget; raises LedgerConflict where there is none."""
     if key in accounts:
         return accounts[key]

@@ -14,27 +14,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from parley.privacy.accounting.threat_model import Adversary, Unit
-from parley.privacy.ledger.hash_chain import checked_json
+from parley.privacy.ledger.hash_chain import check_json
 
 
-def _number(value: object) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
-def _whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _is_whole(value: object, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
-def _accounts(value: object) -> bool:
+def _is_account_list(value: object) -> bool:
     """Whether it lists accounts, one an adversary, of which one is charged unless it is empty."""
-    if not isinstance(value, list) or not all(_account(each) for each in value):
+    if not isinstance(value, list) or not all(_is_account(each) for each in value):
         return False
     adversaries = {each["adversary"] for each in value}
     charged = [each["charged"] for each in value].count(True)
     return len(adversaries) == len(value) and charged == min(1, len(value))
 
 
-def _account(value: object) -> bool:
+def _is_account(value: object) -> bool:
     names = {"adversary", "charged", "epsilon", "delta"}
     if not isinstance(value, Mapping) or value.keys() != names:
         return False
@@ -43,37 +43,37 @@ def _account(value: object) -> bool:
         isinstance(adversary, str)
         and adversary in set(Adversary)
         and isinstance(value["charged"], bool)
-        and (_number(epsilon) or (epsilon is None and not value["charged"]))
-        and _number(delta)
+        and (_is_number(epsilon) or (epsilon is None and not value["charged"]))
+        and _is_number(delta)
         and delta < 1
     )
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _FactKind:
     expected: str
-    holds: Callable[[Any], bool]
+    is_valid: Callable[[Any], bool]
 
 
-_TEXT = _Kind("text", lambda value: isinstance(value, str) and value != "")
-_NUMBER = _Kind("a number ≥ 0", _number)
-_COUNT = _Kind("a whole number ≥ 1", lambda value: _whole(value, 1))
-_WHOLE = _Kind("a whole number ≥ 0", lambda value: _whole(value, 0))
-_RATE = _Kind("a number in (0, 1]", lambda value: _number(value) and 0 < value <= 1)
-_FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
-_OBJECT = _Kind("an object", lambda value: isinstance(value, Mapping))
-_TEXTS = _Kind(
-    "a list of texts", lambda value: isinstance(value, list) and all(map(_TEXT.holds, value))
+_TEXT = _FactKind("text", lambda value: isinstance(value, str) and value != "")
+_NUMBER = _FactKind("a number ≥ 0", _is_number)
+_COUNT = _FactKind("a whole number ≥ 1", lambda value: _is_whole(value, 1))
+_WHOLE = _FactKind("a whole number ≥ 0", lambda value: _is_whole(value, 0))
+_RATE = _FactKind("a number in (0, 1]", lambda value: _is_number(value) and 0 < value <= 1)
+_FLAG = _FactKind("true or false", lambda value: isinstance(value, bool))
+_OBJECT = _FactKind("an object", lambda value: isinstance(value, Mapping))
+_TEXTS = _FactKind(
+    "a list of texts", lambda value: isinstance(value, list) and all(map(_TEXT.is_valid, value))
 )
-_UNIT = _Kind(" or ".join(Unit), lambda value: isinstance(value, str) and value in set(Unit))
-_ACCOUNTS = _Kind(
+_UNIT = _FactKind(" or ".join(Unit), lambda value: isinstance(value, str) and value in set(Unit))
+_ACCOUNTS = _FactKind(
     f"a list of objects with adversary ({', '.join(Adversary)}, each once), charged, epsilon "
     "(or null: no bound) and delta, one of them charged",
-    _accounts,
+    _is_account_list,
 )
 
 
-_REQUIRED: dict[str, tuple[str, _Kind]] = {
+_REQUIRED: dict[str, tuple[str, _FactKind]] = {
     "mechanism": ("what was released", _TEXT),
     "unit": ("the unit of privacy", _UNIT),
     "neighbouring": ("the neighbouring relation", _TEXT),
@@ -86,7 +86,7 @@ _REQUIRED: dict[str, tuple[str, _Kind]] = {
 }
 
 
-FACTS: dict[str, tuple[str, _Kind]] = _REQUIRED | {
+FACTS: dict[str, tuple[str, _FactKind]] = _REQUIRED | {
     "sensitivity_l1": ("Δ₁ of the same, where the noise is scaled to it", _NUMBER),
     "noise_point": ("where the noise was added", _TEXT),
     "honest_shares": ("k, shares of the noise that are charged", _COUNT),
@@ -129,9 +129,9 @@ def check_facts(facts: Mapping[str, Any]) -> None:
             near = difflib.get_close_matches(str(key), FACTS, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             raise ValueError(f"Expected a known fact, got {key!r}{hint}")
-        checked_json(value, f"facts.{key}")
+        check_json(value, f"facts.{key}")
         _, kind = FACTS[key]
-        if not kind.holds(value):
+        if not kind.is_valid(value):
             raise ValueError(f"Expected facts.{key} to be {kind.expected}, got {value!r}.")
     missing = [key for key in _REQUIRED if key not in facts]
     if missing:

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.ledger.account import Account
-from parley.privacy.ledger.hash_chain import RecordKind, canonical_json
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.account import BudgetAccount
+from parley.privacy.ledger.hash_chain import RecordKind, encode_canonical_json
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
-from parley.privacy.ledger.recorded_entries import STATES, EntryState, entry_of
+from parley.privacy.ledger.recorded_entries import STATES, EntryState, parse_entry
 
 if TYPE_CHECKING:
-    from parley.privacy.ledger.table_access import Writer
+    from parley.privacy.ledger.table_access import LedgerWriter
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reservation:
+class ReleasePermit:
     """Leave to make one release.
 
     Attributes:
@@ -33,10 +33,10 @@ class Reservation:
     """
 
     id: int
-    entry: Entry
+    entry: LedgerEntry
     state: EntryState
     resumed: bool
-    account: Account
+    account: BudgetAccount
 
     @property
     def spent(self) -> Composition:
@@ -44,9 +44,9 @@ class Reservation:
         return self.account.spent
 
 
-def granted(
-    writer: Writer, entries: Sequence[Entry], reserved: Sequence[int]
-) -> tuple[Reservation, ...]:
+def grant_permits(
+    writer: LedgerWriter, entries: Sequence[LedgerEntry], reserved: Sequence[int]
+) -> tuple[ReleasePermit, ...]:
     """Leave to make the release of these entries, by the ids of their reservations.
 
     Raises:
@@ -56,31 +56,33 @@ def granted(
     """
     for name in {entry.dataset for entry in entries}:
         charged = {entry.key.unit for entry in entries if entry.dataset == name}
-        check_units(name, charged=charged, registered=writer.of_dataset(name).keys())
-    return tuple(leave_of(writer, e, i) for e, i in zip(entries, reserved, strict=True))
+        check_units(name, charged=charged, registered=writer.get_accounts(name).keys())
+    return tuple(grant_permit(writer, e, i) for e, i in zip(entries, reserved, strict=True))
 
 
-def leave_of(writer: Writer, entry: Entry, number: int | None) -> Reservation:
+def grant_permit(writer: LedgerWriter, entry: LedgerEntry, number: int | None) -> ReleasePermit:
     """Leave by one of its entries; raises as `granted`."""
-    first, settled = writer.reserved(number)
+    first, settled = writer.load_reservation(number)
     if settled is not None and settled.kind == RecordKind.VOID:
         raise LedgerCorrupt(f"Expected reservation {number} to be open, it was given back.")
-    held, asked = entry_of(first).to_json(), entry.to_json()
+    held, asked = parse_entry(first).to_json(), entry.to_json()
     # Which parts differ is said, their values are in the ledger.
     parts = [
-        name for name in asked if canonical_json(held.get(name)) != canonical_json(asked[name])
+        name
+        for name in asked
+        if encode_canonical_json(held.get(name)) != encode_canonical_json(asked[name])
     ]
     if parts:
         raise LedgerConflict(
             f"Expected release {entry.index} of run {entry.run_id!r} on data set "
             f"{entry.key} as it was reserved, got a change of {' and '.join(parts)}."
         )
-    return Reservation(
+    return ReleasePermit(
         id=first.position,
         entry=entry,
         state=STATES[RecordKind((settled or first).kind)],
-        resumed=first.position <= writer.began.records,
-        account=writer.stored[entry.key],
+        resumed=first.position <= writer.initial_head.records,
+        account=writer.accounts[entry.key],
     )
 
 

@@ -11,22 +11,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from parley.privacy.accounting.rounding import shown_up
-from parley.privacy.ledger.account import Account, KnownRows, digest
-from parley.privacy.ledger.account_updates import after
+from parley.privacy.accounting.rounding import format_rounded_up
+from parley.privacy.ledger.account import BudgetAccount, KnownRows, digest_accounts
+from parley.privacy.ledger.account_updates import apply_record
 from parley.privacy.ledger.budget import BudgetKey
-from parley.privacy.ledger.hash_chain import GENESIS, Head, Record, RecordKind
+from parley.privacy.ledger.hash_chain import GENESIS, ChainHead, LedgerRecord, RecordKind
 from parley.privacy.ledger.recorded_entries import (
     UNREADABLE,
     EntryState,
     RecordedEntry,
     StoredCheckpoint,
-    reserved_entry,
+    parse_reserved_entry,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class LedgerProblem:
     """Something in a ledger that can't be: at a record of the log, or (position 0) elsewhere.
 
     Attributes:
@@ -53,15 +53,15 @@ class Replay:
         checkpoints: run → release and digest of its last checkpoint.
     """
 
-    head: Head = field(default_factory=lambda: Head(records=0, hash=GENESIS))
-    problems: list[Problem] = field(default_factory=list)
-    accounts: dict[BudgetKey, Account] = field(default_factory=dict)
-    vouched: object = digest(())
+    head: ChainHead = field(default_factory=lambda: ChainHead(records=0, hash=GENESIS))
+    problems: list[LedgerProblem] = field(default_factory=list)
+    accounts: dict[BudgetKey, BudgetAccount] = field(default_factory=dict)
+    vouched: object = digest_accounts(())
     checkpoints: dict[str, tuple[int, str]] = field(default_factory=dict)
     hashes: dict[int, str] = field(default_factory=dict)
     _live: dict[_Release, RecordedEntry] = field(default_factory=dict)
 
-    def step(self, record: Record) -> None:
+    def step(self, record: LedgerRecord) -> None:
         """Takes the next record."""
         expected = self.head.records + 1
         if record.position != expected:
@@ -72,71 +72,71 @@ class Replay:
             self._add(
                 expected, f"Expected record {expected}, got {record.position}: {gone} missing."
             )
-        if not record.follows(replace(self.head, records=record.position - 1)):
+        if not record.is_successor_of(replace(self.head, records=record.position - 1)):
             self._add(
                 record.position,
                 f"Record {record.position} doesn't match its hash and the record before it: "
                 "one of the two was edited, removed or moved.",
             )
         # Goes on from the hash as stored, so that one edit is one problem.
-        self.head = Head(records=record.position, hash=record.hash)
+        self.head = ChainHead(records=record.position, hash=record.hash)
         self.hashes[record.position] = record.hash
         try:
-            self.accounts[record.key] = self._after(record)
-            self.vouched = record.content().get("accounts")
+            self.accounts[record.key] = self._apply_record(record)
+            self.vouched = record.parse_body().get("accounts")
         except UNREADABLE as error:
             self._add(record.position, f"Record {record.position} makes no sense: {error}")
 
-    def _after(self, record: Record) -> Account:
+    def _apply_record(self, record: LedgerRecord) -> BudgetAccount:
         """The record's account after it."""
         before, name = self.accounts.get(record.key), (record.run_id, record.key, record.index)
         known = self._live.get(name)
         if record.kind in (RecordKind.VOID, RecordKind.RAISE) and before is not None:
             # What was released until now was bound by the budget as it was.
-            self._within_budget(before)
+            self._check_within_budget(before)
         if record.kind == RecordKind.RESERVE:
             if known is not None:
                 raise ValueError(
                     f"release {record.index} of {record.run_id!r} was reserved before."
                 )
-            found = after(before, record)
-            self._live[name] = reserved_entry(record)
+            found = apply_record(before, record)
+            self._live[name] = parse_reserved_entry(record)
             return found
         if record.kind not in (RecordKind.COMMIT, RecordKind.VOID):
-            return after(before, record)
+            return apply_record(before, record)
         if (
             known is None
             or known.state is not EntryState.RESERVED
             or known.reservation_id != record.reservation
         ):
             raise ValueError(f"Expected an open reservation {record.reservation}.")
-        settled = known.settled(record)
+        settled = known.with_settlement(record)
         if settled.state is EntryState.VOIDED:
             del self._live[name]
         else:
             self._live[name] = settled
             if settled.checkpoint is not None:
                 self.checkpoints[known.entry.run_id] = (known.entry.index, settled.checkpoint)
-        return after(before, record, known.entry)
+        return apply_record(before, record, known.entry)
 
-    def _within_budget(self, account: Account) -> None:
+    def _check_within_budget(self, account: BudgetAccount) -> None:
         budget, spent = account.budget, account.spent
-        if not budget.admits(spent):
-            epsilon = budget.epsilon_of(spent)
+        if not budget.can_admit(spent):
+            epsilon = budget.compute_epsilon(spent)
             self._add(
                 0,
                 f"Expected data set {budget.name!r} to stay within {budget.guarantee}, "
-                f"the log adds up to ε = {shown_up(epsilon, 9)}.",
+                f"the log adds up to ε = {format_rounded_up(epsilon, 9)}.",
             )
 
     def finish(self) -> None:
         """Checks the budgets; totals only grow between voids, so that here is enough."""
         for account in self.accounts.values():
-            self._within_budget(account)
+            self._check_within_budget(account)
         for dataset in dict.fromkeys(key.dataset for key in self.accounts):
-            self._charged_together([key for key in self.accounts if key.dataset == dataset])
+            self._check_charged_together([key for key in self.accounts if key.dataset == dataset])
 
-    def _charged_together(self, keys: list[BudgetKey]) -> None:
+    def _check_charged_together(self, keys: list[BudgetKey]) -> None:
         """Every release on data is charged to all of their budgets, or to none."""
         charged = {
             key: {(run_id, index) for run_id, own, index in self._live if own == key}
@@ -152,10 +152,10 @@ class Replay:
                 )
 
     def _add(self, position: int, message: str) -> None:
-        self.problems.append(Problem(position=position, message=message))
+        self.problems.append(LedgerProblem(position=position, message=message))
 
 
-def replay(records: Iterable[Record]) -> Replay:
+def replay(records: Iterable[LedgerRecord]) -> Replay:
     """Walks the log from its beginning."""
     walk = Replay()
     for record in records:
@@ -164,34 +164,34 @@ def replay(records: Iterable[Record]) -> Replay:
     return walk
 
 
-def problems(
-    records: Iterable[Record],
+def find_problems(
+    records: Iterable[LedgerRecord],
     *,
-    head: Head,
-    accounts: Mapping[BudgetKey, Account],
+    head: ChainHead,
+    accounts: Mapping[BudgetKey, BudgetAccount],
     rows: Mapping[str, KnownRows],
     checkpoints: Iterable[StoredCheckpoint],
-    anchor: Head | None,
-) -> list[Problem]:
+    anchor: ChainHead | None,
+) -> list[LedgerProblem]:
     """Everything that is wrong with a ledger that stores these; see `Ledger.verify`."""
     log = replay(records)
     messages = [
-        *_head_problems(head, log),
-        *_anchor_problems(anchor, log),
-        *_account_problems(accounts, log),
-        *_row_problems(rows, log),
+        *_find_head_problems(head, log),
+        *_find_anchor_problems(anchor, log),
+        *_find_account_problems(accounts, log),
+        *_find_row_problems(rows, log),
     ]
     return [
         *log.problems,
-        *(Problem(position=0, message=message) for message in messages),
+        *(LedgerProblem(position=0, message=message) for message in messages),
         *(
-            Problem(position=0, message=message, of_checkpoint=True)
-            for message in _checkpoint_problems(checkpoints, log)
+            LedgerProblem(position=0, message=message, of_checkpoint=True)
+            for message in _find_checkpoint_problems(checkpoints, log)
         ),
     ]
 
 
-def _head_problems(head: Head, log: Replay) -> Iterator[str]:
+def _find_head_problems(head: ChainHead, log: Replay) -> Iterator[str]:
     if head.records != log.head.records:
         yield (
             f"Expected {head.records} records, as the head says, the log ends with "
@@ -201,7 +201,7 @@ def _head_problems(head: Head, log: Replay) -> Iterator[str]:
         yield "Expected the last record to have the head's hash, it has another."
 
 
-def _anchor_problems(anchor: Head | None, log: Replay) -> Iterator[str]:
+def _find_anchor_problems(anchor: ChainHead | None, log: Replay) -> Iterator[str]:
     if anchor is not None and anchor.records and log.hashes.get(anchor.records) != anchor.hash:
         yield (
             f"Expected record {anchor.records} as it was at the given head, "
@@ -210,7 +210,9 @@ def _anchor_problems(anchor: Head | None, log: Replay) -> Iterator[str]:
         )
 
 
-def _account_problems(accounts: Mapping[BudgetKey, Account], log: Replay) -> Iterator[str]:
+def _find_account_problems(
+    accounts: Mapping[BudgetKey, BudgetAccount], log: Replay
+) -> Iterator[str]:
     for key in sorted(accounts.keys() | log.accounts.keys()):
         if key not in accounts or key not in log.accounts:
             where = "log" if key not in log.accounts else "table of accounts"
@@ -223,43 +225,46 @@ def _account_problems(accounts: Mapping[BudgetKey, Account], log: Replay) -> Ite
                 f"got {stored.budget.description}."
             )
         different = [
-            (what, logged.budget.epsilon_of(own), logged.budget.epsilon_of(due))
+            (what, logged.budget.compute_epsilon(own), logged.budget.compute_epsilon(due))
             for what, own, due in (
                 ("running total", stored.spent, logged.spent),
-                ("total with what runs hold", stored.taken, logged.taken),
+                ("total with what runs hold", stored.spent_or_held, logged.spent_or_held),
             )
             if own != due
         ]
         for what, found, expected in different[:1]:
             yield (
-                f"Expected the {what} of data set {key} to be ε = {shown_up(expected, 9)} as in "
-                f"the log, got ε = {shown_up(found, 9)}."
+                f"Expected the {what} of data set {key} to be ε = "
+                f"{format_rounded_up(expected, 9)} as in "
+                f"the log, got ε = {format_rounded_up(found, 9)}."
             )
         if not different and stored != replace(logged, budget=stored.budget):
-            own_row, due_row = stored.row(), logged.row()
+            own_row, due_row = stored.to_row(), logged.to_row()
             parts = [name for name, text in due_row.items() if own_row[name] != text]
             yield (
                 f"Expected {' and '.join(parts)} of data set {key} as in the log: "
                 f"{', '.join(due_row[name] for name in parts)}; got "
                 f"{', '.join(own_row[name] for name in parts)}."
             )
-    if log.vouched != digest(each.row() for each in log.accounts.values()):
+    if log.vouched != digest_accounts(each.to_row() for each in log.accounts.values()):
         yield "Expected the last record to vouch for the totals of the log, it doesn't."
 
 
-def _row_problems(stored: Mapping[str, KnownRows], log: Replay) -> Iterator[str]:
+def _find_row_problems(stored: Mapping[str, KnownRows], log: Replay) -> Iterator[str]:
     logged = {key.dataset: each.rows for key, each in log.accounts.items() if each.rows}
     for name in sorted(stored.keys() | logged.keys()):
         if stored.get(name) != logged.get(name):
             yield f"Expected the digests of the rows of {name!r} as in the log, they are others."
 
 
-def _checkpoint_problems(checkpoints: Iterable[StoredCheckpoint], log: Replay) -> Iterator[str]:
+def _find_checkpoint_problems(
+    checkpoints: Iterable[StoredCheckpoint], log: Replay
+) -> Iterator[str]:
     seen = set()
     for stored in checkpoints:
         seen.add(stored.run_id)
         committed = log.checkpoints.get(stored.run_id)
-        if committed != (stored.index, stored.digest) or not stored.sound:
+        if committed != (stored.index, stored.digest) or not stored.is_intact:
             yield f"Expected the checkpoint of run {stored.run_id!r} as last committed."
     for run_id in sorted(log.checkpoints.keys() - seen):
         yield f"Expected a checkpoint of run {run_id!r}, it is missing."

@@ -11,18 +11,24 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from parley.privacy.ledger.account import Account, Claims, claims_to_json
-from parley.privacy.ledger.block_composition import Blocks, checked_blocks
-from parley.privacy.ledger.budget import BudgetKey, checked_name
-from parley.privacy.ledger.hash_chain import Record, RecordKind, canonical_json, checked_json, now
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.account import BudgetAccount, Claims, encode_claims
+from parley.privacy.ledger.block_composition import Blocks, parse_blocks
+from parley.privacy.ledger.budget import BudgetKey, check_name
+from parley.privacy.ledger.hash_chain import (
+    LedgerRecord,
+    RecordKind,
+    check_json,
+    encode_canonical_json,
+    format_now,
+)
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.recorded_entries import STATES
-from parley.privacy.ledger.registration import found
-from parley.privacy.ledger.release_permit import check_units, leave_of
+from parley.privacy.ledger.registration import get_account
+from parley.privacy.ledger.release_permit import check_units, grant_permit
 
 if TYPE_CHECKING:
-    from parley.privacy.ledger.table_access import Writer
+    from parley.privacy.ledger.table_access import LedgerWriter
 
 
 class Checkpoint(NamedTuple):
@@ -33,7 +39,7 @@ class Checkpoint(NamedTuple):
 
 
 def hold(
-    writer: Writer, run_id: str, claims: Mapping[BudgetKey, Claims], blocks: Blocks = ()
+    writer: LedgerWriter, run_id: str, claims: Mapping[BudgetKey, Claims], blocks: Blocks = ()
 ) -> None:
     """Sets aside what all releases of a run will need, or refuses the run at once.
 
@@ -47,35 +53,35 @@ def hold(
     Raises:
         BudgetExceeded: not all of it fits; nothing was set aside.
     """
-    checked_name(run_id, "run_id")
-    blocks = checked_blocks(blocks)
-    check_room(writer.stored, run_id, claims, blocks)
+    check_name(run_id, "run_id")
+    blocks = parse_blocks(blocks)
+    check_hold(writer.accounts, run_id, claims, blocks)
     for key, own in claims.items():
-        before = writer.stored[key]
-        if before.holding(run_id, own, blocks) != before:
+        before = writer.accounts[key]
+        if before.with_hold(run_id, own, blocks) != before:
             left = tuple((event, count) for event, count in own if count)
-            body = {"at": now(), "claims": claims_to_json(left), "blocks": list(blocks)}
-            if planned := before.planning(run_id, left, blocks):
+            body = {"at": format_now(), "claims": encode_claims(left), "blocks": list(blocks)}
+            if planned := before.compute_planned_charges(run_id, left, blocks):
                 body["planned"] = [each.to_json() for each in planned]
             writer.append(RecordKind.HOLD, key, body, run_id=run_id)
 
 
-def check_room(
-    accounts: Mapping[BudgetKey, Account],
+def check_hold(
+    accounts: Mapping[BudgetKey, BudgetAccount],
     run_id: str,
     claims: Mapping[BudgetKey, Claims],
     blocks: Blocks = (),
 ) -> None:
     """Raises what `hold` would raise."""
-    of = {key: found(key, accounts) for key in claims}
+    of = {key: get_account(key, accounts) for key in claims}
     for account in of.values():
         _check_run(account, run_id)
     for key, own in claims.items():
-        if any(count for _, count in own) and not of[key].admits(own, blocks, run_id=run_id):
+        if any(count for _, count in own) and not of[key].can_hold(own, blocks, run_id=run_id):
             raise BudgetExceeded(of[key], own, blocks, run_id=run_id)
 
 
-def _check_run(account: Account, run_id: str) -> None:
+def _check_run(account: BudgetAccount, run_id: str) -> None:
     """Raise LedgerConflict for another run than the one that an account was planned for."""
     if account.is_closed_to(run_id):
         raise LedgerConflict(
@@ -85,13 +91,13 @@ def _check_run(account: Account, run_id: str) -> None:
         )
 
 
-def give_back(writer: Writer, run_id: str) -> None:
+def end_hold(writer: LedgerWriter, run_id: str) -> None:
     """Ends what a run holds. What it reserved stays charged; more must fit the budget again."""
-    held = [key for key, account in writer.stored.items() if run_id in account.held]
+    held = [key for key, account in writer.accounts.items() if run_id in account.held]
     hold(writer, run_id, dict.fromkeys(held, ()))
 
 
-def reserve(writer: Writer, entries: Sequence[Entry]) -> tuple[int, ...]:
+def reserve(writer: LedgerWriter, entries: Sequence[LedgerEntry]) -> tuple[int, ...]:
     """Charges a release before it is made, to each of its budgets: to all, or to none.
 
     The same entry again gives its reservation back and charges nothing. A resumed reservation
@@ -110,7 +116,7 @@ def reserve(writer: Writer, entries: Sequence[Entry]) -> tuple[int, ...]:
             of other units too.
     """
     # All entries are examined before the first record is appended.
-    known = [_examined(writer, entry) for entry in entries]
+    known = [_find_reservation(writer, entry) for entry in entries]
     keys = {entry.key for entry in entries}
     if len(keys) < len(entries):
         raise LedgerConflict(
@@ -118,61 +124,61 @@ def reserve(writer: Writer, entries: Sequence[Entry]) -> tuple[int, ...]:
         )
     for name in {key.dataset for key in keys}:
         charged = {key.unit for key in keys if key.dataset == name}
-        check_units(name, charged=charged, registered=writer.of_dataset(name).keys())
+        check_units(name, charged=charged, registered=writer.get_accounts(name).keys())
     return tuple(
-        _charged(writer, entry) if number is None else number
+        _append_reservation(writer, entry) if number is None else number
         for entry, number in zip(entries, known, strict=True)
     )
 
 
-def _unplanned(account: Account, entry: Entry) -> Claims:
+def _unplanned(account: BudgetAccount, entry: LedgerEntry) -> Claims:
     """Return what a run has to hold for a step of DP-SGD that no planned job contains.
 
     It is charged as a job of one release. Empty for every other release.
     """
-    if not account.plans(entry.event):
+    if not account.must_plan(entry.event):
         return ()
-    if account.draws(entry.run_id, entry.event, entry.blocks):
+    if account.has_held(entry.run_id, entry.event, entry.blocks):
         return ()
     own = account.held.get(entry.run_id)
     return (*(own.claims if own else ()), (entry.event, 1))
 
 
-def _examined(writer: Writer, entry: Entry) -> int | None:
+def _find_reservation(writer: LedgerWriter, entry: LedgerEntry) -> int | None:
     """The reservation of a release that was charged before; refuses one that may not be."""
-    account = found(entry.key, writer.stored)
+    account = get_account(entry.key, writer.accounts)
     expected = str(account.budget.neighbouring)
     if entry.facts["neighbouring"] != expected:
         raise LedgerConflict(
             f"Expected neighbouring {expected!r}, which the budget of data set {entry.key} is "
             f"stated in, got {entry.facts['neighbouring']!r}."
         )
-    latest = writer.latest(entry.key, entry.run_id, entry.index)
+    latest = writer.find_latest(entry.key, entry.run_id, entry.index)
     if latest is not None and latest.kind != RecordKind.VOID:
-        return leave_of(writer, entry, latest.reservation).id
+        return grant_permit(writer, entry, latest.reservation).id
     if claims := _unplanned(account, entry):
-        check_room(writer.stored, entry.run_id, {entry.key: claims}, entry.blocks)
+        check_hold(writer.accounts, entry.run_id, {entry.key: claims}, entry.blocks)
         return None
     _check_run(account, entry.run_id)
     # What is drawn from the run's hold was found to fit when that was made: the sum of what is
     # spent and held stays the same. Another release has only what nobody holds.
-    after = account.reserving(entry.run_id, entry.event, entry.blocks)
-    held = account.draws(entry.run_id, entry.event, entry.blocks)
-    if not held and not after.has_room(entry.blocks):
+    after = account.with_release(entry.run_id, entry.event, entry.blocks)
+    held = account.has_held(entry.run_id, entry.event, entry.blocks)
+    if not held and not after.is_within_budget(entry.blocks):
         raise BudgetExceeded(account, ((entry.event, 1),), entry.blocks)
     return None
 
 
-def _charged(writer: Writer, entry: Entry) -> int:
-    if claims := _unplanned(writer.stored[entry.key], entry):
+def _append_reservation(writer: LedgerWriter, entry: LedgerEntry) -> int:
+    if claims := _unplanned(writer.accounts[entry.key], entry):
         hold(writer, entry.run_id, {entry.key: claims}, entry.blocks)
-    body = {"at": now(), "entry": entry.to_json()}
+    body = {"at": format_now(), "entry": entry.to_json()}
     run_id, index = entry.run_id, entry.index
     return writer.append(RecordKind.RESERVE, entry.key, body, run_id=run_id, index=index).position
 
 
 def commit(
-    writer: Writer,
+    writer: LedgerWriter,
     reservation_ids: Sequence[int],
     *,
     outcome: Mapping[str, Any],
@@ -190,7 +196,7 @@ def commit(
     Raises:
         LedgerConflict: unknown, voided, or committed with another outcome.
     """
-    checked_json(outcome, "outcome")
+    check_json(outcome, "outcome")
     first, *others = reservation_ids
     # The transaction ends only if this returns: all of them are settled, or none.
     for each in others:
@@ -204,7 +210,7 @@ def commit(
         )
 
 
-def void(writer: Writer, reservation_ids: Sequence[int], reason: str) -> None:
+def void(writer: LedgerWriter, reservation_ids: Sequence[int], reason: str) -> None:
     """Gives a release's charges back. Only for what certainly was never released.
 
     The records stay; the same release may be reserved again.
@@ -219,18 +225,18 @@ def void(writer: Writer, reservation_ids: Sequence[int], reason: str) -> None:
 
 
 def _settle(
-    writer: Writer, reservation_id: int, kind: RecordKind, body: Mapping[str, Any]
-) -> Record | None:
+    writer: LedgerWriter, reservation_id: int, kind: RecordKind, body: Mapping[str, Any]
+) -> LedgerRecord | None:
     """Appends what became of a reservation; `None` if the same was recorded before."""
-    reserved, settled = writer.settle(reservation_id, kind, {"at": now(), **body})
+    reserved, settled = writer.settle(reservation_id, kind, {"at": format_now(), **body})
     if settled is None:
         return reserved
-    before = settled.content()
+    before = settled.parse_body()
     del before["at"]
     before.pop("accounts", None)
-    if settled.kind != kind or canonical_json(before) != canonical_json(body):
+    if settled.kind != kind or encode_canonical_json(before) != encode_canonical_json(body):
         raise LedgerConflict(
             f"Expected reservation {reservation_id} to be open, it is "
-            f"{STATES[RecordKind(settled.kind)]}: {canonical_json(before)}."
+            f"{STATES[RecordKind(settled.kind)]}: {encode_canonical_json(before)}."
         )
     return None

@@ -39,7 +39,7 @@ PIECE: Final = 1 << 17
 """Digests of a piece: a mebibyte."""
 
 _KEY: Final = 32
-_AT_ONCE: Final = 1 << 16
+_ROWS_AT_ONCE: Final = 1 << 16
 _CHECK: Final = b"parley ledger rows"
 
 
@@ -53,16 +53,16 @@ class RowKey:
         return "RowKey(…)"
 
     @property
-    def check(self) -> str:
+    def key_id(self) -> str:
         """Which key it is."""
         return hashlib.blake2b(_CHECK, key=self._key, digest_size=8).hexdigest()
 
-    def of(self, rows: NDArray[np.uint64]) -> Digests:
+    def digest_rows(self, rows: NDArray[np.uint64]) -> Digests:
         """`[K]` sorted digests, each once, of `[N, 3]` rows
         (`parley.client.data.content_digest`)."""
         found = []
-        for begin in range(0, len(rows), _AT_ONCE):
-            piece = rows[begin : begin + _AT_ONCE, :2].tobytes()
+        for begin in range(0, len(rows), _ROWS_AT_ONCE):
+            piece = rows[begin : begin + _ROWS_AT_ONCE, :2].tobytes()
             keyed = (
                 hashlib.blake2b(piece[at : at + 16], key=self._key, digest_size=8).digest()
                 for at in range(0, len(piece), 16)
@@ -70,15 +70,17 @@ class RowKey:
             found.append(np.frombuffer(b"".join(keyed), "<u8"))
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
 
-    def by_block(self, rows: NDArray[np.uint64]) -> dict[str, Digests]:
+    def digest_by_block(self, rows: NDArray[np.uint64]) -> dict[str, Digests]:
         """The same of each block that there is a row of, of `[N, 3]` rows."""
         if not rows[:, 2].any():  # ten million rows are not copied
-            return {NO_BLOCK: self.of(rows)}
+            return {NO_BLOCK: self.digest_rows(rows)}
         blocks = np.unique(rows[:, 2])
-        return {as_stored(int(each)): self.of(rows[rows[:, 2] == each]) for each in blocks}
+        return {
+            format_block(int(each)): self.digest_rows(rows[rows[:, 2] == each]) for each in blocks
+        }
 
 
-class Piece(NamedTuple):
+class DigestPiece(NamedTuple):
     """Sorted digests of rows as they are stored, all of one block."""
 
     block: str
@@ -88,12 +90,12 @@ class Piece(NamedTuple):
 NO_BLOCK: Final = ""
 
 
-def as_stored(block: int) -> str:
+def format_block(block: int) -> str:
     """A block by the third number of its rows, as a piece has it."""
     return f"{block:016x}" if block else NO_BLOCK
 
 
-def row_key(path: Path, known: Iterable[KnownRows]) -> RowKey:
+def load_row_key(path: Path, known: Iterable[KnownRows]) -> RowKey:
     """The key in a file, under which all known rows were digested; made where none are.
 
     Raises:
@@ -103,7 +105,7 @@ def row_key(path: Path, known: Iterable[KnownRows]) -> RowKey:
     try:
         if not checks and not os.path.lexists(path):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _make(path)
+            _create_key(path)
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             key = file.read(_KEY + 1)
     except OSError as error:
@@ -114,7 +116,7 @@ def row_key(path: Path, known: Iterable[KnownRows]) -> RowKey:
     if len(key) != _KEY:
         raise LedgerConflict(f"Expected a key of {_KEY} bytes in {path}, got another file.")
     found = RowKey(key)
-    if checks - {found.check}:
+    if checks - {found.key_id}:
         raise LedgerConflict(
             f"Expected in {path} the key that this ledger's rows were digested under, got another: "
             "it goes where the ledger goes."
@@ -122,7 +124,7 @@ def row_key(path: Path, known: Iterable[KnownRows]) -> RowKey:
     return found
 
 
-def _make(path: Path) -> None:
+def _create_key(path: Path) -> None:
     """A new key, there as a whole or not at all."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as draft:  # mode 600
         draft.write(os.urandom(_KEY))
@@ -132,7 +134,7 @@ def _make(path: Path) -> None:
             os.link(draft.name, path)
 
 
-def common(pieces: Iterable[Piece], digests: Digests) -> NDArray[np.bool_]:
+def find_known(pieces: Iterable[DigestPiece], digests: Digests) -> NDArray[np.bool_]:
     """`[K]` which of the sorted `digests` an account knows."""
     known = np.zeros(len(digests), dtype=bool)
     for piece in pieces:
@@ -144,7 +146,9 @@ def common(pieces: Iterable[Piece], digests: Digests) -> NDArray[np.bool_]:
     return known
 
 
-def moved(pieces: Iterable[Piece], rows: Mapping[str, Digests], charged: Iterable[str]) -> int:
+def count_moved(
+    pieces: Iterable[DigestPiece], rows: Mapping[str, Digests], charged: Iterable[str]
+) -> int:
     """How many rows were charged in one block, are there no longer, and stand in another.
 
     Args:
@@ -155,25 +159,25 @@ def moved(pieces: Iterable[Piece], rows: Mapping[str, Digests], charged: Iterabl
     for piece in pieces:
         if piece.block in of:
             stored = np.frombuffer(piece.digests, "<u8").astype(np.uint64)
-            gone = stored[~common([piece_of(rows.get(piece.block))], stored)]
+            gone = stored[~find_known([build_piece(rows.get(piece.block))], stored)]
             # Rows of no block are charged to all of them.
             others = (own for block, own in rows.items() if block not in (piece.block, NO_BLOCK))
-            count += int(sum(common([piece_of(gone)], own).sum() for own in others))
+            count += int(sum(find_known([build_piece(gone)], own).sum() for own in others))
     return count
 
 
-def piece_of(digests: Digests | None, block: str = NO_BLOCK) -> Piece:
+def build_piece(digests: Digests | None, block: str = NO_BLOCK) -> DigestPiece:
     """Sorted digests as a piece."""
-    return Piece(block, b"" if digests is None else digests.astype("<u8").tobytes())
+    return DigestPiece(block, b"" if digests is None else digests.astype("<u8").tobytes())
 
 
-def in_pieces(block: str, digests: Digests) -> Iterator[Piece]:
+def split_into_pieces(block: str, digests: Digests) -> Iterator[DigestPiece]:
     """Sorted digests as they are stored."""
     for begin in range(0, len(digests), PIECE):
-        yield piece_of(digests[begin : begin + PIECE], block)
+        yield build_piece(digests[begin : begin + PIECE], block)
 
 
-def summary(key: str, pieces: Iterable[Piece]) -> KnownRows:
+def summarise_pieces(key: str, pieces: Iterable[DigestPiece]) -> KnownRows:
     """What an account with these pieces says of them.
 
     Raises:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.ledger.account import Account, KnownRows, digest
-from parley.privacy.ledger.account_updates import after
+from parley.privacy.ledger.account import BudgetAccount, KnownRows, digest_accounts
+from parley.privacy.ledger.account_updates import apply_record
 from parley.privacy.ledger.budget import BudgetKey
-from parley.privacy.ledger.database_connection import Connection
+from parley.privacy.ledger.database_connection import DatabaseConnection
 from parley.privacy.ledger.database_schema import (
     ACCOUNTS,
     CHECKPOINTS,
@@ -29,30 +29,41 @@ from parley.privacy.ledger.database_schema import (
     RECORDS,
     ROWS,
     VERSION,
+    build_select,
     check_version,
-    select,
 )
-from parley.privacy.ledger.hash_chain import GENESIS, Head, Record, RecordKind, chained
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.hash_chain import (
+    GENESIS,
+    ChainHead,
+    LedgerRecord,
+    RecordKind,
+    build_record,
+)
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
 from parley.privacy.ledger.recorded_entries import (
     RecordedEntry,
     StoredCheckpoint,
-    entry_of,
-    recorded_entries,
+    collect_entries,
+    parse_entry,
 )
-from parley.privacy.ledger.row_digests import Digests, Piece, in_pieces, summary
+from parley.privacy.ledger.row_digests import (
+    DigestPiece,
+    Digests,
+    split_into_pieces,
+    summarise_pieces,
+)
 
-_HEAD = select(HEAD, "WHERE id = 1")
-_RECORDS = select(RECORDS, "ORDER BY position")
-_SINCE = select(RECORDS, "WHERE position >= ? ORDER BY position")
-_OF_RUN = select(RECORDS, "WHERE run_id = ? AND position > ? ORDER BY position")
-LATEST = select(
+_HEAD = build_select(HEAD, "WHERE id = 1")
+_RECORDS = build_select(RECORDS, "ORDER BY position")
+_SINCE = build_select(RECORDS, "WHERE position >= ? ORDER BY position")
+_OF_RUN = build_select(RECORDS, "WHERE run_id = ? AND position > ? ORDER BY position")
+LATEST = build_select(
     RECORDS,
     'WHERE run_id = ? AND "index" = ? AND dataset = ? AND unit = ? ORDER BY position DESC LIMIT 1',
 )
 """The last record about a release, which is found by its index."""
-_CHECKPOINT = select(CHECKPOINTS, "WHERE run_id = ?")
+_CHECKPOINT = build_select(CHECKPOINTS, "WHERE run_id = ?")
 _PIECES = f"SELECT block, digests FROM {ROWS} WHERE name = ? ORDER BY number"  # noqa: S608 - a name of ours
 _NAMES = f"SELECT DISTINCT name, key FROM {ROWS}"  # noqa: S608 - a name of ours
 
@@ -65,11 +76,11 @@ class RunLog:
     """The entries of a run, by reservation, as the log had them when it ended with `head`."""
 
     run_id: str
-    head: Head
+    head: ChainHead
     entries: Mapping[int | None, RecordedEntry]
 
 
-class Reader:
+class LedgerReader:
     """One consistent view of a ledger, inside a transaction.
 
     Raises:
@@ -77,31 +88,31 @@ class Reader:
         NotALedger: another version of a ledger was put in its place.
     """
 
-    def __init__(self, connection: Connection, place: str, *, lock: bool = False) -> None:
+    def __init__(self, connection: DatabaseConnection, place: str, *, lock: bool = False) -> None:
         self._connection = connection
         locked = lock and connection.postgresql
-        rows = list(connection.rows(f"{_HEAD} FOR UPDATE" if locked else _HEAD))
+        rows = list(connection.fetch_rows(f"{_HEAD} FOR UPDATE" if locked else _HEAD))
         records, end = (rows[0]["records"], rows[0]["hash"]) if rows else (None, None)
         if not (isinstance(records, int) and isinstance(end, str)):
             raise LedgerCorrupt("Expected a head record in the ledger, it is gone or damaged.")
-        self.head = Head(records=records, hash=end)
+        self.head = ChainHead(records=records, hash=end)
         check_version(rows[0]["version"], place)
 
-    def since(self, position: int) -> list[Record]:
+    def load_since(self, position: int) -> list[LedgerRecord]:
         """All records from `position` to the head, each of which leads to it hash by hash.
 
         Raises:
             LedgerCorrupt: they don't, or there is none: one was edited, removed or added.
         """
         # The one before is read for its hash.
-        records = self._records(_SINCE, position - 1)
-        head = Head(records=position - 1, hash=GENESIS)
+        records = self._load_records(_SINCE, position - 1)
+        head = ChainHead(records=position - 1, hash=GENESIS)
         if position > 1 and records:
-            head = Head(records=records[0].position, hash=records.pop(0).hash)
+            head = ChainHead(records=records[0].position, hash=records.pop(0).hash)
         for record in records:
-            if not record.follows(head):
+            if not record.is_successor_of(head):
                 break
-            head = Head(records=record.position, hash=record.hash)
+            head = ChainHead(records=record.position, hash=record.hash)
         if position < 1 or not records or records[-1].position != head.records or head != self.head:
             raise LedgerCorrupt(
                 f"Expected records {position} to {self.head.records} to be those that the ledger's "
@@ -110,37 +121,37 @@ class Reader:
             )
         return records
 
-    def _records(self, query: str, *values: object) -> list[Record]:
-        return [Record(**row) for row in self._connection.rows(query, *values)]
+    def _load_records(self, query: str, *values: object) -> list[LedgerRecord]:
+        return [LedgerRecord(**row) for row in self._connection.fetch_rows(query, *values)]
 
-    def records(self) -> Iterator[Record]:
+    def iterate_records(self) -> Iterator[LedgerRecord]:
         """All records in order."""
-        return (Record(**row) for row in self._connection.rows(_RECORDS))
+        return (LedgerRecord(**row) for row in self._connection.fetch_rows(_RECORDS))
 
-    def entries_of(self, run_id: str, seen: RunLog | None) -> RunLog:
+    def load_entries(self, run_id: str, seen: RunLog | None) -> RunLog:
         """The entries of a run; of those that were seen, only what came since is read.
 
         Args:
             seen: what this gave before. It counts if the log still has the head of that time.
         """
-        if seen is None or seen.run_id != run_id or not self.contains(seen.head):
-            seen = RunLog(run_id=run_id, head=Head(records=0, hash=GENESIS), entries={})
-        records = self._records(_OF_RUN, run_id, seen.head.records)
-        entries = recorded_entries(records, seen.entries)
+        if seen is None or seen.run_id != run_id or not self.has_head(seen.head):
+            seen = RunLog(run_id=run_id, head=ChainHead(records=0, hash=GENESIS), entries={})
+        records = self._load_records(_OF_RUN, run_id, seen.head.records)
+        entries = collect_entries(records, seen.entries)
         return RunLog(run_id=run_id, head=self.head, entries=entries)
 
-    def records_of(self, run_id: str) -> list[Record]:
+    def load_run_records(self, run_id: str) -> list[LedgerRecord]:
         """All records of a run, in order."""
-        return self._records(_OF_RUN, run_id, 0)
+        return self._load_records(_OF_RUN, run_id, 0)
 
-    def contains(self, head: Head) -> bool:
+    def has_head(self, head: ChainHead) -> bool:
         """Return whether the log is that of `head`, or continues from it."""
         if head == self.head:
             return True
-        found = self._records(select(RECORDS, "WHERE position = ?"), head.records)
+        found = self._load_records(build_select(RECORDS, "WHERE position = ?"), head.records)
         return [each.hash for each in found] == [head.hash]
 
-    def accounts(self, *, vouched: bool = True) -> dict[BudgetKey, Account]:
+    def load_accounts(self, *, verified: bool = True) -> dict[BudgetKey, BudgetAccount]:
         """All accounts, by data, then by unit.
 
         Args:
@@ -149,48 +160,53 @@ class Reader:
         Raises:
             LedgerCorrupt: it doesn't: a row was edited; or a row can't be read.
         """
-        rows, units = self._rows(vouched=vouched), list(Unit)
+        rows, units = self._load_rows(verified=verified), list(Unit)
         order = sorted(rows, key=lambda key: (key.dataset, units.index(key.unit)))
-        return {key: _account_of(rows[key]) for key in order}
+        return {key: _parse_account(rows[key]) for key in order}
 
-    def _rows(self, *, vouched: bool) -> dict[BudgetKey, _Row]:
+    def _load_rows(self, *, verified: bool) -> dict[BudgetKey, _Row]:
         """The rows of all accounts; vouched for where the last record holds their digest."""
-        rows: list[_Row] = list(self._connection.rows(select(ACCOUNTS)))
-        if vouched:
-            last = self.since(self.head.records)[0].content() if self.head.records else {}
+        rows: list[_Row] = list(self._connection.fetch_rows(build_select(ACCOUNTS)))
+        if verified:
+            last = self.load_since(self.head.records)[0].parse_body() if self.head.records else {}
             try:
-                found = digest(rows)
+                found = digest_accounts(rows)
             except TypeError:  # SQLite stores what it is given: an edited row may hold bytes.
                 found = ""
-            if last.get("accounts", digest(())) != found:
+            if last.get("accounts", digest_accounts(())) != found:
                 raise LedgerCorrupt(
                     "Expected the totals of all budgets as the ledger's last record says, got "
                     "others: the table was edited. Nothing was recorded; `parley ledger verify` "
                     "says which."
                 )
-        return {_key_of(row): row for row in rows}
+        return {_parse_key(row): row for row in rows}
 
-    def checkpoint(self, run_id: str) -> StoredCheckpoint | None:
+    def load_checkpoint(self, run_id: str) -> StoredCheckpoint | None:
         """The last checkpoint of a run."""
-        found = [StoredCheckpoint(**row) for row in self._connection.rows(_CHECKPOINT, run_id)]
+        found = [
+            StoredCheckpoint(**row) for row in self._connection.fetch_rows(_CHECKPOINT, run_id)
+        ]
         return found[0] if found else None
 
-    def checkpoints(self) -> Iterator[StoredCheckpoint]:
+    def iterate_checkpoints(self) -> Iterator[StoredCheckpoint]:
         """The last checkpoint of every run."""
-        for row in self._connection.rows(select(CHECKPOINTS)):
+        for row in self._connection.fetch_rows(build_select(CHECKPOINTS)):
             yield StoredCheckpoint(**row)
 
-    def rows(self, name: str) -> Iterator[Piece]:
+    def iterate_pieces(self, name: str) -> Iterator[DigestPiece]:
         """The digests of a data set's rows, piece by piece."""
-        return (Piece(**row) for row in self._connection.rows(_PIECES, name))
+        return (DigestPiece(**row) for row in self._connection.fetch_rows(_PIECES, name))
 
-    def known_rows(self) -> dict[str, KnownRows]:
+    def summarise_rows(self) -> dict[str, KnownRows]:
         """What is stored of the rows of every data set."""
-        named = list(self._connection.rows(_NAMES))
-        return {each["name"]: summary(each["key"], self.rows(each["name"])) for each in named}
+        named = list(self._connection.fetch_rows(_NAMES))
+        return {
+            each["name"]: summarise_pieces(each["key"], self.iterate_pieces(each["name"]))
+            for each in named
+        }
 
 
-class Writer(Reader):
+class LedgerWriter(LedgerReader):
     """A view that no other writer shares, and the only way to change a ledger.
 
     Attributes:
@@ -202,33 +218,33 @@ class Writer(Reader):
     """
 
     def __init__(
-        self, connection: Connection, place: str, key_path: Path, readings: Readings
+        self, connection: DatabaseConnection, place: str, key_path: Path, readings: Readings
     ) -> None:
         super().__init__(connection, place, lock=True)
         self.key_path, self.readings = key_path, readings
-        self.began, self._texts = self.head, self._rows(vouched=True)
-        self.stored = {key: _account_of(row) for key, row in self._texts.items()}
+        self.initial_head, self._account_rows = self.head, self._load_rows(verified=True)
+        self.accounts = {key: _parse_account(row) for key, row in self._account_rows.items()}
 
-    def of_dataset(self, name: str) -> dict[Unit, Account]:
+    def get_accounts(self, name: str) -> dict[Unit, BudgetAccount]:
         """The accounts of a data set, by unit; empty where there is none of that name."""
         keys = (BudgetKey(name, unit) for unit in Unit)
-        return {key.unit: self.stored[key] for key in keys if key in self.stored}
+        return {key.unit: self.accounts[key] for key in keys if key in self.accounts}
 
-    def latest(self, key: BudgetKey, run_id: str, index: int) -> Record | None:
+    def find_latest(self, key: BudgetKey, run_id: str, index: int) -> LedgerRecord | None:
         """The last record about a release; its kind says in which state the release is."""
-        found = self._records(LATEST, run_id, index, key.dataset, str(key.unit))
+        found = self._load_records(LATEST, run_id, index, key.dataset, str(key.unit))
         return found[0] if found else None
 
-    def reserved(self, reservation: int | None) -> tuple[Record, Record | None]:
+    def load_reservation(self, reservation: int | None) -> tuple[LedgerRecord, LedgerRecord | None]:
         """The record of a reservation, and what committed or voided it, as the chain has them.
 
         Raises:
             LedgerConflict: there is none of that id.
         """
-        records: list[Record] = []
+        records: list[LedgerRecord] = []
         # SQLite stores what it is given: an edited row may hold text.
         if isinstance(reservation, int) and 1 <= reservation <= self.head.records:
-            records = self.since(reservation)
+            records = self.load_since(reservation)
         if not records or records[0].kind != RecordKind.RESERVE:
             raise LedgerConflict(f"Expected the id of a reservation, got {reservation}.")
         first, *later = records
@@ -236,12 +252,12 @@ class Writer(Reader):
 
     def settle(
         self, reservation: int, kind: RecordKind, body: Mapping[str, Any]
-    ) -> tuple[Record, Record | None]:
+    ) -> tuple[LedgerRecord, LedgerRecord | None]:
         """Appends what became of a reservation, if it is open; gives what `reserved` gave."""
-        first, settled = self.reserved(reservation)
+        first, settled = self.load_reservation(reservation)
         if settled is None:
             named = {"run_id": first.run_id, "index": first.index, "reservation": reservation}
-            self.append(kind, first.key, body, settles=entry_of(first), **named)
+            self.append(kind, first.key, body, settled_entry=parse_entry(first), **named)
         return first, settled
 
     def append(
@@ -250,20 +266,20 @@ class Writer(Reader):
         key: BudgetKey,
         body: Mapping[str, Any],
         *,
-        settles: Entry | None = None,
+        settled_entry: LedgerEntry | None = None,
         **named: Any,
-    ) -> Record:
+    ) -> LedgerRecord:
         """Appends the next record of the chain and stores the account that it leads to.
 
         See `hash_chain.chained` and `account_updates.after`. The body gets the digest of all
         accounts after it.
         """
-        draft = chained(self.head, kind=kind, key=key, body=body, **named)
-        account = after(self.stored.get(key), draft, settles)
-        before, row = self._texts.get(key), account.row()
-        self._texts[key], self.stored[key] = row, account
-        vouching = {**body, "accounts": digest(self._texts.values())}
-        record = chained(self.head, kind=kind, key=key, body=vouching, **named)
+        draft = build_record(self.head, kind=kind, key=key, body=body, **named)
+        account = apply_record(self.accounts.get(key), draft, settled_entry)
+        before, row = self._account_rows.get(key), account.to_row()
+        self._account_rows[key], self.accounts[key] = row, account
+        vouching = {**body, "accounts": digest_accounts(self._account_rows.values())}
+        record = build_record(self.head, kind=kind, key=key, body=vouching, **named)
         self._connection.insert(RECORDS, vars(record))
         if before is None:
             self._connection.insert(ACCOUNTS, row)
@@ -271,17 +287,19 @@ class Writer(Reader):
             changed = {name: text for name, text in row.items() if before[name] != text}
             named = {"name": key.dataset, "unit": str(key.unit)}
             self._connection.update(ACCOUNTS, changed, named)
-        self.head = Head(records=record.position, hash=record.hash)
+        self.head = ChainHead(records=record.position, hash=record.hash)
         return record
 
     def add_rows(self, name: str, key: str, new: Mapping[str, Digests]) -> KnownRows:
         """Stores more rows of a data set, by block, under a key; what is known of all of them."""
-        stored = sum(1 for _ in self.rows(name))
-        pieces = (piece for block, digests in new.items() for piece in in_pieces(block, digests))
+        stored = sum(1 for _ in self.iterate_pieces(name))
+        pieces = (
+            piece for block, digests in new.items() for piece in split_into_pieces(block, digests)
+        )
         for number, piece in enumerate(pieces, stored):
             own = {"name": name, "number": number, "key": key, **piece._asdict()}
             self._connection.insert(ROWS, own)
-        return summary(key, self.rows(name))
+        return summarise_pieces(key, self.iterate_pieces(name))
 
     def set_checkpoint(self, **row: object) -> None:
         """Replaces the run's checkpoint: run_id, index, digest, data."""
@@ -290,13 +308,13 @@ class Writer(Reader):
 
     def finish(self) -> bool:
         """Stores the new head; whether there is anything to commit."""
-        if self.head == self.began:
+        if self.head == self.initial_head:
             return False
         self._connection.update(HEAD, vars(self.head) | {"version": VERSION}, {"id": 1})
         return True
 
 
-def _key_of(row: _Row) -> BudgetKey:
+def _parse_key(row: _Row) -> BudgetKey:
     try:
         return BudgetKey(row["name"], Unit(row["unit"]))
     except ValueError as error:
@@ -305,9 +323,9 @@ def _key_of(row: _Row) -> BudgetKey:
         ) from error
 
 
-def _account_of(row: _Row) -> Account:
+def _parse_account(row: _Row) -> BudgetAccount:
     try:
-        return Account.from_row(row)
+        return BudgetAccount.from_row(row)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise LedgerCorrupt(
             f"Expected budget and totals of data set {row['name']!r}, they can't be read: {error}"

@@ -16,16 +16,16 @@ import stat
 from pathlib import Path
 from typing import Any, TypeVar
 
-from parley.privacy.ledger.database_connection import Connection
-from parley.privacy.ledger.database_schema import COLUMNS, HEAD, INDEX, check_version, select
+from parley.privacy.ledger.database_connection import DatabaseConnection
+from parley.privacy.ledger.database_schema import COLUMNS, HEAD, INDEX, build_select, check_version
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt, NotALedger
 
-_BESIDE = ("-wal", "-shm", "-journal")
-_AT_LEAST = 1 << 22
-_A_ROW = 64  # bytes, beside its values
-_EVERY = 10_000
-_TIMES = 4  # a ledger is read so often at most, in one transaction
-_MOST_HOLES = 1000  # SQLite writes none
+_COMPANION_SUFFIXES = ("-wal", "-shm", "-journal")
+_MIN_BYTES = 1 << 22
+_ROW_BYTES = 64  # bytes, beside its values
+_STEPS_PER_CALL = 10_000
+_MAX_READS = 4  # a ledger is read so often at most, in one transaction
+_MAX_HOLES = 1000  # SQLite writes none
 
 _INDEXES = {INDEX} | {f"sqlite_autoindex_{name}_{n}" for name in COLUMNS for n in (1, 2)}
 
@@ -40,7 +40,7 @@ def check_files(path: Path) -> None:
     """
     if path.exists() and not path.is_file():
         raise NotALedger(f"Expected a file for the ledger, {path} is none.")
-    for beside in (path.with_name(path.name + end) for end in _BESIDE):
+    for beside in (path.with_name(path.name + end) for end in _COMPANION_SUFFIXES):
         try:
             kind = beside.lstat().st_mode
         except OSError:
@@ -49,7 +49,7 @@ def check_files(path: Path) -> None:
             raise NotALedger(f"Expected a file beside the ledger, {beside} is none.")
 
 
-def check_schema(connection: Connection, place: str) -> None:
+def check_schema(connection: DatabaseConnection, place: str) -> None:
     """Checks that a SQLite file with a ledger's head holds a ledger's tables, and nothing else.
 
     Raises:
@@ -57,13 +57,13 @@ def check_schema(connection: Connection, place: str) -> None:
             ledger of another version.
     """
     query = "SELECT type, name, rootpage FROM sqlite_schema"
-    stored = [tuple(row.values()) for row in connection.rows(query)]
+    stored = [tuple(row.values()) for row in connection.fetch_rows(query)]
     if HEAD not in {name for _, name, _ in stored}:
         return  # whoever asks whether a ledger is there says what it is
     # A virtual table has no page here.
     tables = {name for kind, name, root in stored if kind == "table" and root}
     _check_columns(connection, tables & {HEAD}, {HEAD}, place)
-    head = next(connection.rows(select(HEAD, "LIMIT 1")), {})
+    head = next(connection.fetch_rows(build_select(HEAD, "LIMIT 1")), {})
     check_version(head.get("version"), place)
     known = {"table": tables & COLUMNS.keys(), "index": _INDEXES}
     for kind, name, _ in stored:
@@ -75,11 +75,11 @@ def check_schema(connection: Connection, place: str) -> None:
 
 
 def _check_columns(
-    connection: Connection, tables: set[str], expected: set[str], place: str
+    connection: DatabaseConnection, tables: set[str], expected: set[str], place: str
 ) -> None:
     found = {}
     for name in tables:
-        columns = connection.rows(f"PRAGMA table_xinfo({name})")
+        columns = connection.fetch_rows(f"PRAGMA table_xinfo({name})")
         # One that is computed is not what its name says.
         found[name] = {each["name"] if each["hidden"] == 0 else None for each in columns}
     if found != {name: set(COLUMNS[name]) for name in expected}:
@@ -89,7 +89,7 @@ def _check_columns(
         )
 
 
-class Costs:
+class ReadLimits:
     """What reading a file may cost in one transaction."""
 
     def __init__(self, path: Path) -> None:
@@ -99,42 +99,43 @@ class Costs:
     def begin(self) -> None:
         """A transaction begins."""
         self._steps = self._bytes = 0
-        self._most = _TIMES * _size(self._path) + _AT_LEAST
+        self._limit = _MAX_READS * _measure_size(self._path) + _MIN_BYTES
 
-    def bound(self, connection: sqlite3.Connection) -> None:
+    def apply_to(self, connection: sqlite3.Connection) -> None:
         """Has everything that the connection does counted, and ended where it is too much."""
-        connection.set_progress_handler(self._stepped, _EVERY)
+        connection.set_progress_handler(self._count_steps, _STEPS_PER_CALL)
         connection.row_factory = self._read
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(self._most, 10**9))
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(self._limit, 10**9))
         for pragma in ("query_only=ON", "cell_size_check=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
-    def _stepped(self) -> bool:
-        self._steps += _EVERY
-        return self._steps > self._most
+    def _count_steps(self) -> bool:
+        self._steps += _STEPS_PER_CALL
+        return self._steps > self._limit
 
     def _read(self, _: sqlite3.Cursor, row: _Row) -> _Row:
-        self._bytes += _A_ROW + sum(len(each) for each in row if isinstance(each, str | bytes))
-        if self._bytes > self._most:
+        self._bytes += _ROW_BYTES + sum(len(each) for each in row if isinstance(each, str | bytes))
+        if self._bytes > self._limit:
             raise LedgerCorrupt(
-                f"Expected at most the {_size(self._path)} bytes of {self._path}, got more out of "
+                f"Expected at most the {_measure_size(self._path)} bytes of {self._path}, got "
+                "more out of "
                 "it: its pages are each other's."
             )
         return row
 
 
-def _size(path: Path) -> int:
+def _measure_size(path: Path) -> int:
     """Bytes of a file and its log, without those that were never written."""
     total = 0
     for each in (path, path.with_name(path.name + "-wal")):
         with contextlib.suppress(FileNotFoundError), each.open("rb", buffering=0) as file:
-            total += _written(file.fileno())
+            total += _measure_written(file.fileno())
     return total
 
 
-def _written(file: int) -> int:
+def _measure_written(file: int) -> int:
     end = total = 0
-    for _ in range(_MOST_HOLES):
+    for _ in range(_MAX_HOLES):
         try:
             begin = os.lseek(file, end, os.SEEK_DATA)
         except OSError:  # nothing behind that

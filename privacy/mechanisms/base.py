@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from parley.privacy.accounting.privacy_events import Event
+    from parley.privacy.accounting.privacy_events import PrivacyEvent
     from parley.privacy.sampling.random_stream import NoiseStream
 
 
@@ -39,7 +39,7 @@ class Mechanism(ABC):
 
     law: ClassVar[str]
     vectors: ClassVar[int] = 1
-    sampler_has_slack: ClassVar[bool] = False
+    has_sampler_distance: ClassVar[bool] = False
     lengths: ClassVar[tuple[str, ...]] = ("sensitivity",)
     calibrations: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
@@ -61,7 +61,7 @@ class Mechanism(ABC):
         return None
 
     @property
-    def inside(self) -> bool:
+    def is_in_contributions(self) -> bool:
         """Whether its noise is in what each party sends, and none of it on the sum."""
         return self.training is not None
 
@@ -86,11 +86,11 @@ class Mechanism(ABC):
         """σ of the Gaussians; the scale of a Laplace's coordinates, or of l2-laplace's length."""
 
     @property
-    def drawn_scale(self) -> float:
+    def sampler_scale(self) -> float:
         """What the sampler's limits bound, 2⁻²⁰ to 2⁴⁰ grid units."""
         return self.scale
 
-    def in_unit(self, unit: float) -> Self:
+    def convert_to_unit(self, unit: float) -> Self:
         """The same noise, values in another unit: for tables, not for drawing."""
         lengths: dict[str, Any] = {name: getattr(self, name) / unit for name in self.lengths}
         return replace(self, **lengths)
@@ -100,12 +100,12 @@ class Mechanism(ABC):
         """Coordinates of what is learned; others belong to a figure released beside it."""
         return self.dimension
 
-    def facts(self) -> dict[str, Any]:
+    def build_facts(self) -> dict[str, Any]:
         """What a ledger keeps of the law, beyond its name and scale."""
         return {}
 
     @abstractmethod
-    def event(self) -> Event:
+    def event(self) -> PrivacyEvent:
         """What one release costs."""
 
     @abstractmethod
@@ -167,7 +167,7 @@ class StepsNoise(Mechanism):
 
     def noise_tail(self, probability: float) -> float:
         """That of one step's noise on its sum."""
-        return normal_tail(self.scale, self.dimension, probability)
+        return compute_normal_tail(self.scale, self.dimension, probability)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,18 +198,18 @@ def check_probability(probability: float) -> None:
         raise ValueError(f"Expected 0 < probability < 1, got {probability}.")
 
 
-def tail_odds(dimension: int, probability: float) -> float:
+def compute_tail_odds(dimension: int, probability: float) -> float:
     """ln(2d/p): of 2d tails, one for each side of each coordinate. 2d/p may overflow."""
     check_probability(probability)
     return math.log(2 * dimension) - math.log(probability)
 
 
-def normal_tail(sigma: float, dimension: int, probability: float) -> float:
+def compute_normal_tail(sigma: float, dimension: int, probability: float) -> float:
     """σ√(2·ln(2d/p)), of sub-Gaussian coordinates; rounding adds at most ½ grid unit to it."""
-    return sigma * math.sqrt(2 * tail_odds(dimension, probability))
+    return sigma * math.sqrt(2 * compute_tail_odds(dimension, probability))
 
 
-def chernoff(exponent: float, log_odds: float, jitter: float = 0.0) -> float:
+def compute_chernoff_bound(exponent: float, log_odds: float, jitter: float = 0.0) -> float:
     """x with P[|z| > x] ≤ e^(log terms): E e^{uz} ≤ (1 − u²)^(−exponent)·e^{jitter·u²/2}, u < 1.
 
     Any u gives a bound. The best has u² ≈ 2·log_odds/exponent, or is close to 1.

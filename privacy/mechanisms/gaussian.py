@@ -2,7 +2,7 @@
 
 >>> noise = Gaussian(sensitivity=1.0, sigma=20.0, dimension=4)
 >>> noise.event().event, noise.expected_norm()
-(Gaussian(mu=0.05), 40.0)
+(GaussianEvent(mu=0.05), 40.0)
 >>> discrete = DiscreteGaussian(sensitivity=1.0, sigma=20.0, dimension=4)
 >>> discrete.event()
 Zcdp(rho=0.00125)
@@ -17,12 +17,16 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from parley.privacy.accounting.privacy_events import Approximate, Event, Zcdp
-from parley.privacy.accounting.privacy_events import Gaussian as GaussianEvent
-from parley.privacy.accounting.rounding import check_positive, exact, quotient_up, round_up
-from parley.privacy.mechanisms.base import Mechanism, normal_tail
+from parley.privacy.accounting.privacy_events import Approximate, GaussianEvent, PrivacyEvent, Zcdp
+from parley.privacy.accounting.rounding import (
+    check_positive,
+    round_quotient_up,
+    round_up,
+    to_fraction,
+)
+from parley.privacy.mechanisms.base import Mechanism, compute_normal_tail
 from parley.privacy.sampling.discrete_noise import discrete_gaussian
-from parley.privacy.sampling.gaussian import rounded_distance, rounded_gaussian
+from parley.privacy.sampling.gaussian import compute_rounded_distance, draw_rounded_gaussian
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +58,7 @@ class GaussianLaw(Mechanism):
 
     def noise_tail(self, probability: float) -> float:
         """σ√(2·ln(2d/p)): both laws are sub-Gaussian."""
-        return normal_tail(self.sigma, self.dimension, probability)
+        return compute_normal_tail(self.sigma, self.dimension, probability)
 
 
 class Gaussian(GaussianLaw):
@@ -65,19 +69,21 @@ class Gaussian(GaussianLaw):
     """
 
     law: ClassVar[str] = "gaussian"
-    sampler_has_slack: ClassVar[bool] = True
+    has_sampler_distance: ClassVar[bool] = True
     calibrations: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"exact": "exact", "zcdp": "zcdp", "cks20": "cks20", "as-printed": "exact"}
     )
 
-    def event(self) -> Event:
+    def event(self) -> PrivacyEvent:
         """μ = Δ/σ, rounded up."""
-        mu = quotient_up(self.sensitivity, self.sigma)
-        return Approximate(event=GaussianEvent(mu=mu), delta=rounded_distance(self.dimension))
+        mu = round_quotient_up(self.sensitivity, self.sigma)
+        return Approximate(
+            event=GaussianEvent(mu=mu), delta=compute_rounded_distance(self.dimension)
+        )
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
         """`[count, d]` rounded Gaussian values. Raises ValueError for a σ outside [2⁻²⁰, 2⁴⁰]."""
-        drawn = rounded_gaussian(self.sigma, count * self.dimension, stream)
+        drawn = draw_rounded_gaussian(self.sigma, count * self.dimension, stream)
         return drawn.reshape(count, self.dimension)
 
     def describe(self) -> str:
@@ -98,9 +104,9 @@ class DiscreteGaussian(GaussianLaw):
     law: ClassVar[str] = "discrete-gaussian"
     calibrations: ClassVar[Mapping[str, str]] = MappingProxyType({"zcdp": "zcdp", "cks20": "cks20"})
 
-    def event(self) -> Event:
+    def event(self) -> PrivacyEvent:
         """ρ = Δ²/(2σ²), rounded up."""
-        ratio = exact(self.sensitivity) / min(exact(self.sigma), Fraction(self.sigma))
+        ratio = to_fraction(self.sensitivity) / min(to_fraction(self.sigma), Fraction(self.sigma))
         return Zcdp(rho=round_up(ratio**2 / 2))
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 >>> from parley.privacy.accounting.composition import Composition
 >>> for law in (L2Laplace, LaplaceL1, LaplaceAsPrinted):
 ...     noise = law(sensitivity=0.004, epsilon=0.5, dimension=100)
-...     pure = Composition.of([noise.event()]).epsilons(1e-9)["pure"]
+...     pure = Composition.from_events([noise.event()]).compute_epsilons(1e-9)["pure"]
 ...     print(noise.law, round(noise.expected_norm(), 4), pure)
 l2-laplace 0.804 0.5
 laplace-l1 1.1314 0.5
@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from parley.privacy.accounting.privacy_events import Approximate, Pure
 from parley.privacy.accounting.rounding import (
-    as_written,
     check_positive,
-    exact,
-    quotient_up,
-    root_up,
+    format_exact,
+    format_rounded_up,
+    round_quotient_up,
+    round_root_up,
     round_up,
-    shown_up,
+    to_fraction,
 )
-from parley.privacy.mechanisms.base import Mechanism, chernoff, tail_odds
+from parley.privacy.mechanisms.base import Mechanism, compute_chernoff_bound, compute_tail_odds
 from parley.privacy.sampling.discrete_noise import discrete_laplace
-from parley.privacy.sampling.gaussian import rounded_distance
-from parley.privacy.sampling.l2_laplace import rounded_l2_laplace
+from parley.privacy.sampling.gaussian import compute_rounded_distance
+from parley.privacy.sampling.l2_laplace import draw_rounded_l2_laplace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from parley.privacy.sampling.random_stream import NoiseStream
 
-_UP = 1 + 1e-15  # more than the roundings of √d and of one product
+_ROUNDING_MARGIN = 1 + 1e-15  # more than the roundings of √d and of one product
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,21 +60,21 @@ class L2Laplace(LaplaceLaw):
     """
 
     law: ClassVar[str] = "l2-laplace"
-    sampler_has_slack: ClassVar[bool] = True
+    has_sampler_distance: ClassVar[bool] = True
 
     @property
     def scale(self) -> float:
         """b = Δ/ε, rounded up: the scale of the norm's Gamma(d, b) law."""
-        return quotient_up(self.sensitivity, self.epsilon)
+        return round_quotient_up(self.sensitivity, self.epsilon)
 
     @property
-    def drawn_scale(self) -> float:
+    def sampler_scale(self) -> float:
         """√d·b, near the norm's mean over √d."""
         return self.scale * math.sqrt(self.dimension)
 
     def event(self) -> Approximate:
         """Pure ε, up to the sampler's distance."""
-        distance = rounded_distance(self.dimension)
+        distance = compute_rounded_distance(self.dimension)
         return Approximate(event=Pure(epsilon=self.epsilon), delta=distance)
 
     def expected_norm(self) -> float:
@@ -87,12 +87,12 @@ class L2Laplace(LaplaceLaw):
         E exp(t·z_i) = (1 − b²t²)^(−(d+1)/2); with u = bt in (0, 1), |z_i| ≤ x for all i except
         with probability 2d·(1 − u²)^(−(d+1)/2)·e^(−ux/b).
         """
-        log_odds = tail_odds(self.dimension, probability)
-        return self.scale * chernoff((self.dimension + 1) / 2, log_odds)
+        log_odds = compute_tail_odds(self.dimension, probability)
+        return self.scale * compute_chernoff_bound((self.dimension + 1) / 2, log_odds)
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
         """`[count, d]` rounded l2-laplace. Raises ValueError unless b ≥ 2⁻²⁰ and b·√d ≤ 2⁴⁰."""
-        return rounded_l2_laplace(self.scale, self.dimension, count, stream)
+        return draw_rounded_l2_laplace(self.scale, self.dimension, count, stream)
 
     def describe(self) -> str:
         """One plain sentence."""
@@ -117,7 +117,7 @@ class _CoordinatewiseLaplace(LaplaceLaw):
 
     def noise_tail(self, probability: float) -> float:
         """scale·ln(2d/p): P[|z_i| > x] ≤ 2·e^(−x/scale), for the discrete law too."""
-        return self.scale * tail_odds(self.dimension, probability)
+        return self.scale * compute_tail_odds(self.dimension, probability)
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
         """`[count, d]` discrete Laplace. Raises ValueError for a scale that the sampler refuses."""
@@ -143,12 +143,12 @@ class LaplaceL1(_CoordinatewiseLaplace):
     @property
     def scale(self) -> float:
         """√d·Δ/ε, rounded up."""
-        root = 1.0 if self.dimension == 1 else math.sqrt(self.dimension) * _UP
-        return quotient_up(self.sensitivity * root, self.epsilon)
+        root = 1.0 if self.dimension == 1 else math.sqrt(self.dimension) * _ROUNDING_MARGIN
+        return round_quotient_up(self.sensitivity * root, self.epsilon)
 
     def event(self) -> Pure:
         """Pure ε and ρ = ε²/(2d)."""
-        rho = round_up(exact(self.epsilon) ** 2 / (2 * self.dimension))
+        rho = round_up(to_fraction(self.epsilon) ** 2 / (2 * self.dimension))
         return Pure(epsilon=self.epsilon, rho=rho)
 
 
@@ -185,14 +185,14 @@ class Laplace(_CoordinatewiseLaplace):
     @property
     def scale(self) -> float:
         """b = Δ₁/ε, rounded up."""
-        return quotient_up(self.sensitivity_l1, self.epsilon)
+        return round_quotient_up(self.sensitivity_l1, self.epsilon)
 
     def event(self) -> Pure:
         """Pure ε and ρ = Δ₂²/(2b²)."""
-        ratio = exact(self.sensitivity) / min(exact(self.scale), Fraction(self.scale))
+        ratio = to_fraction(self.sensitivity) / min(to_fraction(self.scale), Fraction(self.scale))
         return Pure(epsilon=self.epsilon, rho=round_up(ratio**2 / 2))
 
-    def facts(self) -> dict[str, Any]:
+    def build_facts(self) -> dict[str, Any]:
         """Δ₁."""
         return {"sensitivity_l1": self.sensitivity_l1}
 
@@ -209,17 +209,17 @@ class LaplaceAsPrinted(_CoordinatewiseLaplace):
     @property
     def scale(self) -> float:
         """b = Δ/ε, rounded up."""
-        return quotient_up(self.sensitivity, self.epsilon)
+        return round_quotient_up(self.sensitivity, self.epsilon)
 
     def event(self) -> Pure:
         """Pure √d·ε, rounded up, and ρ = ε²/2."""
-        square = exact(self.epsilon) ** 2
-        return Pure(epsilon=root_up(self.dimension * square), rho=round_up(square / 2))
+        square = to_fraction(self.epsilon) ** 2
+        return Pure(epsilon=round_root_up(self.dimension * square), rho=round_up(square / 2))
 
     def describe(self) -> str:
         """One plain sentence."""
-        charged = shown_up(self.event().epsilon or 0.0)
+        charged = format_rounded_up(self.event().epsilon or 0.0)
         return (
             f"{super().describe().rstrip('.')}: the paper's scale, which is {charged}-DP "
-            f"and not {as_written(self.epsilon)}-DP."
+            f"and not {format_exact(self.epsilon)}-DP."
         )

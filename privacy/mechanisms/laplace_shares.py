@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from parley.privacy.mechanisms.base import chernoff, tail_odds
-from parley.privacy.mechanisms.share_laws import Integers, SharedLaw, Split
-from parley.privacy.sampling.discrete_noise import negative_binomial
+from parley.privacy.mechanisms.base import compute_chernoff_bound, compute_tail_odds
+from parley.privacy.mechanisms.share_laws import Integers, SharedLaw, ShareSplit
+from parley.privacy.sampling.discrete_noise import draw_negative_binomial
 from parley.privacy.sampling.inversion import LARGEST_SCALE
 from parley.privacy.sampling.l2_laplace import add_rounded_mixtures
 from parley.privacy.sampling.random_stream import NoiseStream
@@ -20,16 +20,16 @@ JITTER: Final = 16.0
 """w: variance of what is added to a share of l2-laplace, in ring units squared."""
 
 
-_DRAWN_TOGETHER: Final = 1 << 14
+_COORDINATES_AT_ONCE: Final = 1 << 14
 """Coordinates of shares from one stream that are drawn in one call, at most but for one share."""
 
 
-def _together(
+def _group_by_stream(
     vectors: Integers, streams: Sequence[NoiseStream]
 ) -> Iterator[tuple[Integers, NoiseStream]]:
     """Rows that one stream gives the shares of, some at a time; else every row by itself."""
     same = len(set(map(id, streams))) == 1
-    most = max(1, _DRAWN_TOGETHER // vectors.shape[1]) if same else 1
+    most = max(1, _COORDINATES_AT_ONCE // vectors.shape[1]) if same else 1
     for at in range(0, len(vectors), most):
         yield vectors[at : at + most], streams[at]
 
@@ -40,15 +40,15 @@ class _L2Laplace(SharedLaw):
     coarsest = math.sqrt(LARGEST_SCALE / JITTER)
 
     def add(
-        self, shares: Split, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
+        self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
     ) -> None:
         shape = Fraction(mechanism.dimension + 1, 2 * shares.honest)
         jitter = JITTER * shares.ring_unit**2
-        for rows, stream in _together(vectors, streams):
+        for rows, stream in _group_by_stream(vectors, streams):
             add_rounded_mixtures(rows, shares.scale, shape, jitter, stream)
 
-    def add_dealt(
-        self, shares: Split, mechanism: Any, total: Integers, count: int, stream: NoiseStream
+    def add_summed(
+        self, shares: ShareSplit, mechanism: Any, total: Integers, count: int, stream: NoiseStream
     ) -> None:
         own = JITTER * shares.ring_unit**2
         # As many at a time as the sampler takes the jitter of: groups of shares add up like shares.
@@ -58,11 +58,11 @@ class _L2Laplace(SharedLaw):
             shape = Fraction((mechanism.dimension + 1) * together, 2 * shares.honest)
             add_rounded_mixtures(total[None, :], shares.scale, shape, own * together, stream)
 
-    def tail(self, shares: Split, mechanism: Any, probability: float) -> float:
+    def compute_tail(self, shares: ShareSplit, mechanism: Any, probability: float) -> float:
         exponent = shares.parties / shares.honest * (mechanism.dimension + 1) / 2
         jitter = shares.parties * JITTER * (shares.ring_unit / shares.scale) ** 2
-        log_odds = tail_odds(mechanism.dimension, probability)
-        return shares.scale * chernoff(exponent, log_odds, jitter)
+        log_odds = compute_tail_odds(mechanism.dimension, probability)
+        return shares.scale * compute_chernoff_bound(exponent, log_odds, jitter)
 
 
 class _DiscreteLaplace(SharedLaw):
@@ -71,24 +71,24 @@ class _DiscreteLaplace(SharedLaw):
     rounded_after = False
 
     def add(
-        self, shares: Split, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
+        self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
     ) -> None:
         del mechanism
-        for rows, stream in _together(vectors, streams):
-            draws = negative_binomial(shares.scale, shares.honest, 2 * rows.size, stream)
+        for rows, stream in _group_by_stream(vectors, streams):
+            draws = draw_negative_binomial(shares.scale, shares.honest, 2 * rows.size, stream)
             np.add(rows, (draws[: rows.size] - draws[rows.size :]).reshape(rows.shape), out=rows)
 
-    def add_dealt(
-        self, shares: Split, mechanism: Any, total: Integers, count: int, stream: NoiseStream
+    def add_summed(
+        self, shares: ShareSplit, mechanism: Any, total: Integers, count: int, stream: NoiseStream
     ) -> None:
         rows = np.zeros((count, total.size), dtype=np.int64)
         self.add(shares, mechanism, rows, [stream] * count)
         total += rows.sum(axis=0)
 
-    def tail(self, shares: Split, mechanism: Any, probability: float) -> float:
+    def compute_tail(self, shares: ShareSplit, mechanism: Any, probability: float) -> float:
         # (sinh(u/2t)/sinh(1/2t))² ≤ u² for 0 ≤ u ≤ 1: E e^{uz/t} ≤ (1 − u²)^(−1) of the whole.
-        log_odds = tail_odds(mechanism.dimension, probability)
-        return shares.scale * chernoff(shares.parties / shares.honest, log_odds)
+        log_odds = compute_tail_odds(mechanism.dimension, probability)
+        return shares.scale * compute_chernoff_bound(shares.parties / shares.honest, log_odds)
 
 
 LAPLACE_SHARES: Final[dict[str, SharedLaw]] = {

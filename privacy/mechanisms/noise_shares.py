@@ -15,8 +15,8 @@ a δ beside the samplers'.
 
 >>> from parley.privacy.mechanisms.gaussian import Gaussian
 >>> noise = Gaussian(sensitivity=1.0, sigma=100.0, dimension=4)
->>> shares = Shares.of(noise, parties=10, least=9, colluders=1)
->>> shares.honest, round(shares.scale, 4), round(shares.inflation, 6)
+>>> shares = Shares.from_mechanism(noise, parties=10, least=9, colluders=1)
+>>> shares.honest, round(shares.scale, 4), round(shares.noise_ratio, 6)
 (8, 35.3553, 1.118034)
 """
 
@@ -29,18 +29,18 @@ from typing import Final
 
 import numpy as np
 
-from parley.privacy.accounting.privacy_events import Approximate, Event
+from parley.privacy.accounting.privacy_events import Approximate, PrivacyEvent
 from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.laplace_shares import LAPLACE_SHARES
 from parley.privacy.mechanisms.share_laws import (
     GAUSSIAN_SHARES,
-    LEAST_SHARE,
+    MIN_SHARE,
     Integers,
     SharedLaw,
-    Split,
+    ShareSplit,
 )
-from parley.privacy.sampling.gaussian import rounded_distance
+from parley.privacy.sampling.gaussian import compute_rounded_distance
 from parley.privacy.sampling.random_stream import NoiseStream
 
 _EXACT_TERMS: Final = 256
@@ -50,7 +50,7 @@ SHARED_LAWS: dict[str, SharedLaw] = {**GAUSSIAN_SHARES, **LAPLACE_SHARES}
 """Noise laws that are split into shares, by `Mechanism.law`."""
 
 
-def law_of(mechanism: Mechanism) -> SharedLaw:
+def get_shared_law(mechanism: Mechanism) -> SharedLaw:
     """The row of a mechanism's law.
 
     Raises:
@@ -66,11 +66,11 @@ def law_of(mechanism: Mechanism) -> SharedLaw:
     return law
 
 
-class Shares(Split):
+class Shares(ShareSplit):
     """How a mechanism's noise is split among the parties of a sum."""
 
     @classmethod
-    def of(cls, mechanism: Mechanism, **split: int) -> Shares:
+    def from_mechanism(cls, mechanism: Mechanism, **split: int) -> Shares:
         """The shares of a mechanism's noise, as of `split`, checked."""
         shares = cls.split(mechanism, **split)
         shares.check(mechanism)
@@ -92,12 +92,12 @@ class Shares(Split):
             parties=parties,
             honest=honest,
             colluders=colluders,
-            scale=law_of(mechanism).scale(mechanism, honest),
+            scale=get_shared_law(mechanism).compute_scale(mechanism, honest),
             fine_bits=fine_bits,
         )
 
     @property
-    def inflation(self) -> float:
+    def noise_ratio(self) -> float:
         """√(m/k): the noise of all m shares over that of the k that are charged."""
         return math.sqrt(self.parties / self.honest)
 
@@ -108,8 +108,8 @@ class Shares(Split):
             ValueError: less noise than the mechanism claims, shares below the floor, rounding
                 that is not proved for the law, a law without shares.
         """
-        law = law_of(mechanism)
-        needed = law.scale(mechanism, self.honest)
+        law = get_shared_law(mechanism)
+        needed = law.compute_scale(mechanism, self.honest)
         if not self.scale >= needed:  # NaN is not
             raise ValueError(
                 f"Expected shares of at least {needed:.9g}, of which {self.honest} make up "
@@ -136,25 +136,29 @@ class Shares(Split):
                 f"{max(finer, 1)}, or 'auto'."
             )
 
-    def event(self, mechanism: Mechanism) -> Event:
+    def build_event(self, mechanism: Mechanism) -> PrivacyEvent:
         """What a release costs against the server and c colluders (`event_of_shares`)."""
-        return event_of_shares(mechanism, self.parties)
+        return build_shares_event(mechanism, self.parties)
 
-    def event_of(self, mechanism: Mechanism, count: int) -> Event | None:
+    def build_partial_event(self, mechanism: Mechanism, count: int) -> PrivacyEvent | None:
         """The same where `count` shares are unknown; None where no bound is proved."""
         if not 1 <= count <= self.parties:
             raise ValueError(f"Expected 1 to {self.parties} shares, got {count}.")
-        law = law_of(mechanism)
-        ideal = law.event_of(self, mechanism, count)
+        law = get_shared_law(mechanism)
+        ideal = law.build_partial_event(self, mechanism, count)
         # Laws of integers add up exactly; the others come near.
-        return _near(mechanism, ideal, self.parties) if ideal and law.rounded_after else ideal
+        return (
+            _build_near_event(mechanism, ideal, self.parties)
+            if ideal and law.rounded_after
+            else ideal
+        )
 
-    def tail(self, mechanism: Mechanism, probability: float) -> float:
+    def compute_tail(self, mechanism: Mechanism, probability: float) -> float:
         """Ring units that max |sum of m shares| exceeds with at most this probability.
 
         Rounding included: half a fine and half a ring unit a party, and one more for both.
         """
-        noise = law_of(mechanism).tail(self, mechanism, probability)
+        noise = get_shared_law(mechanism).compute_tail(self, mechanism, probability)
         return noise / self.ring_unit + self.parties
 
     def add(self, mechanism: Mechanism, vectors: Integers, streams: Sequence[NoiseStream]) -> None:
@@ -164,9 +168,9 @@ class Shares(Split):
         """
         if len(streams) != len(vectors):
             raise ValueError(f"Expected {len(vectors)} streams, one a row, got {len(streams)}.")
-        law_of(mechanism).add(self, mechanism, vectors, streams)
+        get_shared_law(mechanism).add(self, mechanism, vectors, streams)
 
-    def add_dealt(
+    def add_summed(
         self, mechanism: Mechanism, total: Integers, count: int, stream: NoiseStream
     ) -> None:
         """Adds one draw of the law of `count` shares' sum to `total` `[d]`, fine integers.
@@ -176,9 +180,9 @@ class Shares(Split):
         """
         if count < 1:
             raise ValueError(f"Expected count ≥ 1 shares to deal, got {count}.")
-        law_of(mechanism).add_dealt(self, mechanism, total, count, stream)
+        get_shared_law(mechanism).add_summed(self, mechanism, total, count, stream)
 
-    def rounded(self, vectors: Integers) -> Integers:
+    def round_to_ring(self, vectors: Integers) -> Integers:
         """Ring units of fine integers: ⌊(u + 2^(h−1))/2^h⌋."""
         if not self.fine_bits:
             return vectors
@@ -186,29 +190,29 @@ class Shares(Split):
         return np.asarray((vectors + half) >> np.int64(self.fine_bits), dtype=np.int64)
 
 
-def event_of_shares(mechanism: Mechanism, parties: int) -> Event:
+def build_shares_event(mechanism: Mechanism, parties: int) -> PrivacyEvent:
     """What a release costs against the server and its colluders: the law's own, of k shares.
 
     The distance of the sum from that law is charged: of every party's sampler, and e^{dτ} − 1. It
     is the same for every scale: it is counted at the floor.
     """
-    law_of(mechanism)
+    get_shared_law(mechanism)
     whole = mechanism.event()
     if whole.ideal is whole:
         return whole  # sampled exactly, and summed exactly
-    return _near(mechanism, whole.ideal, parties)
+    return _build_near_event(mechanism, whole.ideal, parties)
 
 
-def _near(mechanism: Mechanism, ideal: Event, parties: int) -> Event:
+def _build_near_event(mechanism: Mechanism, ideal: PrivacyEvent, parties: int) -> PrivacyEvent:
     draws = mechanism.dimension * mechanism.sums * mechanism.vectors
-    samplers = rounded_distance(draws * parties)
+    samplers = compute_rounded_distance(draws * parties)
     # No share has less variance than this, in ring units: `Shares.check`, and the jitter.
-    sums = math.expm1(draws * tau(LEAST_SHARE**2, parties))
+    sums = math.expm1(draws * compute_tau(MIN_SHARE**2, parties))
     return Approximate(event=ideal, delta=(samplers + sums) * (1 + 1e-12))
 
 
 @lru_cache(maxsize=64)
-def tau(variance: float, shares: int) -> float:
+def compute_tau(variance: float, shares: int) -> float:
     """τ of k = `shares` rounded Gaussians of this variance, in units of their rounding, squared.
 
     τ = Σ_{1≤j<k} −ln(1 − η_j), η_j = 2·Σ_{l≥1} exp(−2π²l²·v·j/(j+1)): the sum's masses are within

@@ -16,7 +16,7 @@ release is (ε₁ + ε₂)-DP by adaptive composition (the idea of Iyengar et al
 pure noise in the place of its Gaussians). The exact minimiser is never computed.
 
 >>> for n in (50, 50_000):
-...     inside = objective_noise(epsilon=0.5, records=n, lambda_=0.001, curvature=0.25)
+...     inside = compute_objective_noise(epsilon=0.5, records=n, lambda_=0.001, curvature=0.25)
 ...     print(f"{inside.log_term:.8g} {inside.epsilon:.6g} {inside.regularisation:.6g}")
 3.5835189 0.25 0.0365521
 0.009975083 0.490025 0
@@ -29,11 +29,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from parley.privacy.accounting.privacy_events import Approximate, Pure
-from parley.privacy.accounting.rounding import check_positive, exact, round_up, shown_up
+from parley.privacy.accounting.rounding import (
+    check_positive,
+    format_rounded_up,
+    round_up,
+    to_fraction,
+)
 from parley.privacy.mechanisms.laplace import L2Laplace
-from parley.privacy.sampling.gaussian import rounded_distance
+from parley.privacy.sampling.gaussian import compute_rounded_distance
 
-_DOWN = 1 - 1e-12
+_ROUNDING_MARGIN = 1 - 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +61,7 @@ class ObjectiveNoise:
         return 2 / self.epsilon
 
 
-def objective_noise(
+def compute_objective_noise(
     *, epsilon: float, records: int, lambda_: float, curvature: float
 ) -> ObjectiveNoise:
     """What makes the exact minimiser ε-DP for parties of at least so many records.
@@ -70,12 +75,14 @@ def objective_noise(
     if records < 1 or not 0 <= curvature < math.inf:
         raise ValueError(f"Expected n >= 1 and c >= 0, got {records} and {curvature}.")
     log_term = 2 * math.log1p(curvature / (records * lambda_))
-    left = (epsilon - log_term * (1 + 1e-12)) * _DOWN
+    left = (epsilon - log_term * (1 + 1e-12)) * _ROUNDING_MARGIN
     if left > 0:
         return ObjectiveNoise(log_term=log_term, epsilon=left, regularisation=0.0)
     whole = curvature / (records * math.expm1(epsilon / 4)) * (1 + 1e-12)
     return ObjectiveNoise(
-        log_term=log_term, epsilon=epsilon / 2 * _DOWN, regularisation=max(whole - lambda_, 0.0)
+        log_term=log_term,
+        epsilon=epsilon / 2 * _ROUNDING_MARGIN,
+        regularisation=max(whole - lambda_, 0.0),
     )
 
 
@@ -104,18 +111,19 @@ class ObjectivePerturbation(L2Laplace):
 
     def event(self) -> Approximate:
         """Pure ε₁ + ε₂, up to the samplers' distances."""
-        both = round_up(exact(self.objective_epsilon) + exact(self.epsilon))
-        distance = self.vectors * rounded_distance(self.dimension)
+        both = round_up(to_fraction(self.objective_epsilon) + to_fraction(self.epsilon))
+        distance = self.vectors * compute_rounded_distance(self.dimension)
         return Approximate(event=Pure(epsilon=both), delta=distance)
 
-    def facts(self) -> dict[str, float]:
+    def build_facts(self) -> dict[str, float]:
         """How much of the charge the noise in the objective is."""
         return {"objective_epsilon": self.objective_epsilon}
 
     def describe(self) -> str:
         """One plain sentence."""
         return (
-            f"Noise inside every party's objective, for {shown_up(self.objective_epsilon)}, and a "
+            "Noise inside every party's objective, for "
+            f"{format_rounded_up(self.objective_epsilon)}, and a "
             f"vector of {self.dimension} coordinates and length Gamma({self.dimension}, "
             f"{self.scale:.6g}) on the optimum that its solver certified."
         )

@@ -7,9 +7,9 @@ one). Of N reports R_c say c; (R_c − Nq)/(p − q) is an unbiased count. Asked
 coins it costs 3ε. Adding the reports up makes nothing cheaper here: no amplification is claimed.
 
     >>> response = RandomisedResponse(epsilon=1.0, answers=2)
-    >>> round(RandomisedResponse(epsilon=1.0, answers=5).truth, 6)
+    >>> round(RandomisedResponse(epsilon=1.0, answers=5).truth_probability, 6)
     0.40461
-    >>> round(float(response.deviation(300, records=1000)) / 1000, 7)
+    >>> round(float(response.compute_deviation(300, records=1000)) / 1000, 7)
     0.0303426
 """
 
@@ -24,18 +24,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from parley.privacy.accounting.privacy_events import Pure
-from parley.privacy.accounting.rounding import as_written, check_positive, exact, root_up
+from parley.privacy.accounting.rounding import (
+    check_positive,
+    format_exact,
+    round_root_up,
+    to_fraction,
+)
 from parley.privacy.mechanisms.base import Mechanism, check_probability
 from parley.privacy.sampling.inversion import (
     Enclosure,
     accept,
-    integers_below,
-    uniform_floats,
+    draw_integers_below,
+    to_uniform_floats,
     widen,
 )
 from parley.privacy.sampling.random_stream import NoiseStream
 
-_LARGEST = 700.0
+_MAX_EPSILON = 700.0
 """Of ε: beyond it e^ε is no double any more, and the answer no lie."""
 
 
@@ -50,32 +55,35 @@ class RandomisedResponse:
 
     def __post_init__(self) -> None:
         check_positive("epsilon", self.epsilon)
-        if self.epsilon > _LARGEST:
-            raise ValueError(f"Expected epsilon ≤ {_LARGEST:g}, got {as_written(self.epsilon)}.")
+        if self.epsilon > _MAX_EPSILON:
+            raise ValueError(
+                f"Expected epsilon ≤ {format_exact(_MAX_EPSILON)}, got "
+                f"{format_exact(self.epsilon)}."
+            )
         if isinstance(self.answers, bool) or not isinstance(self.answers, int) or self.answers < 2:
             raise ValueError(f"Expected at least 2 answers, got {self.answers!r}.")
 
     @property
-    def lie(self) -> float:
+    def lie_probability(self) -> float:
         """q, the probability of each other answer."""
         return 1 / (math.exp(self.epsilon) + self.answers - 1)
 
     @property
-    def truth(self) -> float:
+    def truth_probability(self) -> float:
         """p = e^ε·q."""
-        return math.exp(self.epsilon) * self.lie
+        return math.exp(self.epsilon) * self.lie_probability
 
     def event(self) -> Pure:
         """Pure ε for every report."""
         return Pure(epsilon=self.epsilon)
 
-    def reports(self, codes: NDArray[np.int64], stream: NoiseStream) -> NDArray[np.int64]:
+    def draw_reports(self, codes: NDArray[np.int64], stream: NoiseStream) -> NDArray[np.int64]:
         """`[N]` what the records say whose true answers are `codes`, 0 … k − 1."""
         if len(codes) and not (codes.min() >= 0 and codes.max() < self.answers):
             raise ValueError(f"Expected answers 0 to {self.answers - 1}, got others.")
-        words = stream.words(len(codes))
-        uniforms, _ = uniform_floats(words)
-        least = min(exact(self.epsilon), Fraction(self.epsilon))
+        words = stream.draw_words(len(codes))
+        uniforms, _ = to_uniform_floats(words)
+        least = min(to_fraction(self.epsilon), Fraction(self.epsilon))
 
         def threshold(lane: int) -> Enclosure:
             del lane
@@ -89,25 +97,31 @@ class RandomisedResponse:
             return enclosed
 
         # k·q in float is right to a few ulp, a cell's middle to one.
-        margin = self.answers * self.lie - uniforms
+        margin = self.answers * self.lie_probability - uniforms
         error = np.full(len(codes), 2.0**-48)
         blind = accept(words, margin, error, threshold, stream)
         said = codes.astype(np.int64, copy=True)
-        said[blind] = integers_below(self.answers, int(blind.sum()), stream)
+        said[blind] = draw_integers_below(self.answers, int(blind.sum()), stream)
         return said
 
-    def counts(self, reports: ArrayLike, *, records: int) -> NDArray[np.float64]:
+    def estimate_counts(self, reports: ArrayLike, *, records: int) -> NDArray[np.float64]:
         """`[k]` unbiased counts from the numbers `[k]` of reports of each answer."""
         said = np.asarray(reports, dtype=np.float64)
-        estimated: NDArray[np.float64] = (said - records * self.lie) / (self.truth - self.lie)
+        estimated: NDArray[np.float64] = (said - records * self.lie_probability) / (
+            self.truth_probability - self.lie_probability
+        )
         return estimated
 
-    def deviation(self, count: ArrayLike, *, records: int) -> Any:
+    def compute_deviation(self, count: ArrayLike, *, records: int) -> Any:
         """Standard deviation of the estimate where `count` records have the answer.
 
         √(n·p(1−p) + (N−n)·q(1−q))/(p − q), of the coins alone.
         """
-        p, q, having = self.truth, self.lie, np.asarray(count, dtype=np.float64)
+        p, q, having = (
+            self.truth_probability,
+            self.lie_probability,
+            np.asarray(count, dtype=np.float64),
+        )
         variance = having * p * (1 - p) + (records - having) * q * (1 - q)
         return np.sqrt(np.maximum(variance, 0)) / (p - q)
 
@@ -129,9 +143,9 @@ class Reports(Mechanism):
         _ = self.response
 
     @classmethod
-    def of(cls, epsilon: float, answers: int) -> Reports:
+    def from_answers(cls, epsilon: float, answers: int) -> Reports:
         """With k answers, at the local ε."""
-        return cls(sensitivity=root_up(Fraction(2)), dimension=answers, epsilon=epsilon)
+        return cls(sensitivity=round_root_up(Fraction(2)), dimension=answers, epsilon=epsilon)
 
     @property
     def response(self) -> RandomisedResponse:
@@ -139,18 +153,21 @@ class Reports(Mechanism):
         return RandomisedResponse(epsilon=self.epsilon, answers=self.dimension)
 
     @property
-    def inside(self) -> bool:
+    def is_in_contributions(self) -> bool:
         """Always."""
         return True
 
     @property
     def scale(self) -> float:
         """√(p(1 − p)), of a report about a record's own answer."""
-        return math.sqrt(self.response.truth * (1 - self.response.truth))
+        return math.sqrt(self.response.truth_probability * (1 - self.response.truth_probability))
 
-    def facts(self) -> dict[str, Any]:
+    def build_facts(self) -> dict[str, Any]:
         """The norm is that of one report, whose parameter is the probability of the truth."""
-        return {"norm": "of one record's report", "noise_parameter": self.response.truth}
+        return {
+            "norm": "of one record's report",
+            "noise_parameter": self.response.truth_probability,
+        }
 
     def event(self) -> Pure:
         """The local ε."""
@@ -174,5 +191,5 @@ class Reports(Mechanism):
         """One plain sentence."""
         return (
             f"Randomised response of every record among {self.dimension} answers, the truth with "
-            f"probability {self.response.truth:.6g}."
+            f"probability {self.response.truth_probability:.6g}."
         )

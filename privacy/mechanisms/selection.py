@@ -15,10 +15,10 @@ below ε²/2 is proved for it. Scores are integers, so that γ is rational, and 
 exact: U is compared with it to as many bits as that takes. Neighbours are those of Δ.
 
     >>> best = ExponentialMechanism(epsilon=1.0, sensitivity=1)
-    >>> best.probabilities([10, 8, 7, 1]).round(6).tolist()
+    >>> best.compute_probabilities([10, 8, 7, 1]).round(6).tolist()
     [0.624174, 0.229621, 0.139272, 0.006934]
     >>> flip = PermuteAndFlip(epsilon=1.0, sensitivity=1)
-    >>> flip.probabilities([10, 8, 7, 1]).round(6).tolist()
+    >>> flip.compute_probabilities([10, 8, 7, 1]).round(6).tolist()
     [0.728263, 0.169654, 0.097547, 0.004536]
     >>> best.event(), flip.event()
     (BoundedRange(epsilon=1.0, rho=0.125), Pure(epsilon=1.0, rho=None))
@@ -36,20 +36,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.accounting.privacy_events import BoundedRange, Pure
-from parley.privacy.accounting.rounding import check_positive, exact, round_up
+from parley.privacy.accounting.rounding import check_positive, round_up, to_fraction
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
     Enclosure,
     accept,
-    integers_below,
-    uniform_floats,
+    draw_integers_below,
+    to_uniform_floats,
     widen,
 )
 from parley.privacy.sampling.random_stream import NoiseStream
 
 Scores: TypeAlias = Sequence[int] | NDArray[np.int64]
 
-_PROPOSALS = 4096
+_MAX_PROPOSALS = 4096
 """Of the exponential mechanism at a time, at most."""
 
 
@@ -73,25 +73,29 @@ class Selection(ABC):
     @property
     def rate(self) -> Fraction:
         """ε/(2Δ); of ε as decimal and as binary number the lesser counts."""
-        return min(exact(self.epsilon), Fraction(self.epsilon)) / (2 * Fraction(self.sensitivity))
+        return min(to_fraction(self.epsilon), Fraction(self.epsilon)) / (
+            2 * Fraction(self.sensitivity)
+        )
 
     @abstractmethod
     def event(self) -> Pure:
         """What one choice costs."""
 
     @abstractmethod
-    def probabilities(self, scores: Scores) -> NDArray[np.float64]:
+    def compute_probabilities(self, scores: Scores) -> NDArray[np.float64]:
         """`[k]` of every candidate. It depends on the scores: for plans and tests, not to show."""
 
     @abstractmethod
     def choose(self, scores: Scores, stream: NoiseStream) -> int:
         """The candidate chosen, from 0, by `[k]` integer scores."""
 
-    def _accepted(self, losses: NDArray[np.int64], stream: NoiseStream) -> NDArray[np.bool_]:
+    def _draw_acceptances(
+        self, losses: NDArray[np.int64], stream: NoiseStream
+    ) -> NDArray[np.bool_]:
         """`[n]` one coin of e^(−γ) for each loss, exactly."""
-        words = stream.words(len(losses))
+        words = stream.draw_words(len(losses))
         rate, factor = self.rate, float(self.rate)
-        uniforms, slack = uniform_floats(words)
+        uniforms, slack = to_uniform_floats(words)
         exponential, exponent = -np.log(uniforms), factor * losses
         # Two roundings of γ on top of the logarithm's own error.
         error = slack + FLOAT_ERROR * (exponential + exponent)
@@ -116,20 +120,20 @@ class ExponentialMechanism(Selection):
 
     def event(self) -> Pure:
         """ε, and ρ = ε²/8 by its bounded range."""
-        return BoundedRange(epsilon=self.epsilon, rho=round_up(exact(self.epsilon) ** 2 / 8))
+        return BoundedRange(epsilon=self.epsilon, rho=round_up(to_fraction(self.epsilon) ** 2 / 8))
 
-    def probabilities(self, scores: Scores) -> NDArray[np.float64]:
+    def compute_probabilities(self, scores: Scores) -> NDArray[np.float64]:
         """Softmax of εu/(2Δ)."""
-        weights = np.exp(-float(self.rate) * _losses(scores))
+        weights = np.exp(-float(self.rate) * _compute_losses(scores))
         likely: NDArray[np.float64] = weights / weights.sum()
         return likely
 
     def choose(self, scores: Scores, stream: NoiseStream) -> int:
         """The first proposal that its coin accepts; the best candidate's always does."""
-        losses = _losses(scores)
+        losses = _compute_losses(scores)
         while True:
-            proposals = integers_below(len(losses), min(len(losses), _PROPOSALS), stream)
-            accepted = self._accepted(losses[proposals], stream)
+            proposals = draw_integers_below(len(losses), min(len(losses), _MAX_PROPOSALS), stream)
+            accepted = self._draw_acceptances(losses[proposals], stream)
             if accepted.any():
                 return int(proposals[accepted.argmax()])
 
@@ -143,9 +147,9 @@ class PermuteAndFlip(Selection):
         """ε, and what it implies."""
         return Pure(epsilon=self.epsilon)
 
-    def probabilities(self, scores: Scores) -> NDArray[np.float64]:
+    def compute_probabilities(self, scores: Scores) -> NDArray[np.float64]:
         """q_i·∫₀¹ Π_{j≠i}(1 − q_j·t)dt, q_i = e^(−γ_i): i comes at time t, those before it fail."""
-        q = np.exp(-float(self.rate) * _losses(scores))
+        q = np.exp(-float(self.rate) * _compute_losses(scores))
         # A polynomial of degree k − 1: k/2 nodes of Gauss and Legendre integrate it exactly.
         nodes, weights = np.polynomial.legendre.leggauss(min(len(q) // 2 + 1, 200))
         times, weights = (nodes + 1) / 2, weights / 2
@@ -156,11 +160,11 @@ class PermuteAndFlip(Selection):
 
     def choose(self, scores: Scores, stream: NoiseStream) -> int:
         """A coin for each; the first in random order is any of those that it accepts."""
-        accepted = np.flatnonzero(self._accepted(_losses(scores), stream))
-        return int(accepted[integers_below(len(accepted), 1, stream)[0]])
+        accepted = np.flatnonzero(self._draw_acceptances(_compute_losses(scores), stream))
+        return int(accepted[draw_integers_below(len(accepted), 1, stream)[0]])
 
 
-def _losses(scores: Scores) -> NDArray[np.int64]:
+def _compute_losses(scores: Scores) -> NDArray[np.int64]:
     """`[k]` u* − u_i ≥ 0."""
     values = np.asarray(scores)
     if values.ndim != 1 or not len(values):

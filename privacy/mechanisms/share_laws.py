@@ -15,24 +15,23 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.privacy_events import Approximate, Event
-from parley.privacy.accounting.privacy_events import Gaussian as GaussianEvent
-from parley.privacy.accounting.rounding import check_positive, quotient_up, root_up
-from parley.privacy.mechanisms.base import tail_odds
+from parley.privacy.accounting.privacy_events import Approximate, GaussianEvent, PrivacyEvent
+from parley.privacy.accounting.rounding import check_positive, round_quotient_up, round_root_up
+from parley.privacy.mechanisms.base import compute_tail_odds
 from parley.privacy.sampling.gaussian import add_rounded_gaussian, add_rounded_gaussian_rows
 from parley.privacy.sampling.random_stream import NoiseStream
 
-LEAST_SHARE: Final = 4.0
+MIN_SHARE: Final = 4.0
 """Least standard deviation of a Gaussian share, in ring units: below, the theorem says little."""
 
 
-_MOST_SHARES: Final = 2**20
+_MAX_SHARES: Final = 2**20
 
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Split:
+class ShareSplit:
     """The numbers of a noise that is split among the parties of a sum; `shares.Shares` acts on it.
 
     The mechanism's numbers are in fine units, 2^`fine_bits` to a unit of the ring.
@@ -56,7 +55,11 @@ class Split:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int):
                 raise ValueError(f"Expected {name} to be an integer, got {value!r}.")
-        if self.colluders < 0 or self.honest < 1 or not self.least <= self.parties <= _MOST_SHARES:
+        if (
+            self.colluders < 0
+            or self.honest < 1
+            or not self.min_contributions <= self.parties <= _MAX_SHARES
+        ):
             raise ValueError(
                 "Expected k ≥ 1 honest shares, c ≥ 0 colluders and k + c ≤ m ≤ 2^20 parties, got "
                 f"k = {self.honest}, c = {self.colluders}, m = {self.parties}."
@@ -66,7 +69,7 @@ class Split:
         check_positive("the scale of a share", self.scale)
 
     @property
-    def least(self) -> int:
+    def min_contributions(self) -> int:
         """t = k + c: contributions without which nothing may be opened."""
         return self.honest + self.colluders
 
@@ -89,52 +92,54 @@ class SharedLaw(ABC):
     floor: float = 0.0
     coarsest: float = math.inf
 
-    def scale(self, mechanism: Any, honest: int) -> float:
+    def compute_scale(self, mechanism: Any, honest: int) -> float:
         """Least scale of one share of k, in fine units, rounded up."""
         del honest
         return float(mechanism.scale)
 
     @abstractmethod
     def add(
-        self, shares: Split, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
+        self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
     ) -> None:
         """Adds a share to each row of `[B, d]`."""
 
     @abstractmethod
-    def add_dealt(
-        self, shares: Split, mechanism: Any, total: Integers, count: int, stream: NoiseStream
+    def add_summed(
+        self, shares: ShareSplit, mechanism: Any, total: Integers, count: int, stream: NoiseStream
     ) -> None:
         """Adds r shares to `[d]` in one draw."""
 
     @abstractmethod
-    def tail(self, shares: Split, mechanism: Any, probability: float) -> float:
+    def compute_tail(self, shares: ShareSplit, mechanism: Any, probability: float) -> float:
         """A bound on |Σ of m shares| in fine units, but with probability p."""
 
-    def event_of(self, shares: Split, mechanism: Any, count: int) -> Event | None:
+    def build_partial_event(
+        self, shares: ShareSplit, mechanism: Any, count: int
+    ) -> PrivacyEvent | None:
         """What r shares cost; None where nothing is proved.
 
         With k shares or more the law's own: more are post-processing. With fewer none is proved.
         """
-        whole: Event = mechanism.event()
+        whole: PrivacyEvent = mechanism.event()
         return whole.ideal if count >= shares.honest else None
 
 
 class _Gaussian(SharedLaw):
     """N(0, σ²/k) each."""
 
-    floor = LEAST_SHARE
+    floor = MIN_SHARE
 
-    def scale(self, mechanism: Any, honest: int) -> float:
+    def compute_scale(self, mechanism: Any, honest: int) -> float:
         """s with s²k ≥ σ², for the decimal and for the binary reading of both."""
         if honest == 1:
             return float(mechanism.scale)
-        share = root_up(Fraction(mechanism.scale) ** 2 / honest)
+        share = round_root_up(Fraction(mechanism.scale) ** 2 / honest)
         while Fraction(share) ** 2 * honest < Fraction(mechanism.scale) ** 2:
             share = math.nextafter(share, math.inf)
         return share
 
     def add(
-        self, shares: Split, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
+        self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
     ) -> None:
         del mechanism
         if len(set(map(id, streams))) == 1:
@@ -142,26 +147,26 @@ class _Gaussian(SharedLaw):
         else:
             add_rounded_gaussian_rows(vectors, shares.scale, streams)
 
-    def add_dealt(
-        self, shares: Split, mechanism: Any, total: Integers, count: int, stream: NoiseStream
+    def add_summed(
+        self, shares: ShareSplit, mechanism: Any, total: Integers, count: int, stream: NoiseStream
     ) -> None:
         del mechanism
         add_rounded_gaussian(total, shares.scale * math.sqrt(count), stream)
 
-    def tail(self, shares: Split, mechanism: Any, probability: float) -> float:
-        log_odds = tail_odds(mechanism.dimension, probability)
+    def compute_tail(self, shares: ShareSplit, mechanism: Any, probability: float) -> float:
+        log_odds = compute_tail_odds(mechanism.dimension, probability)
         return shares.scale * math.sqrt(2 * shares.parties * log_odds)
 
-    def event_of(self, shares: Split, mechanism: Any, count: int) -> Event:
+    def build_partial_event(self, shares: ShareSplit, mechanism: Any, count: int) -> PrivacyEvent:
         # s√r, rounded down: μ = Δ/(s√r) is never less than it is.
         scale = shares.scale * math.sqrt(count) * (1 - 1e-15)
-        return GaussianEvent(mu=quotient_up(mechanism.sensitivity, scale))
+        return GaussianEvent(mu=round_quotient_up(mechanism.sensitivity, scale))
 
 
 class _SampledGaussian(_Gaussian):
     """The same on every sum of a batch."""
 
-    def event_of(self, shares: Split, mechanism: Any, count: int) -> Event:
+    def build_partial_event(self, shares: ShareSplit, mechanism: Any, count: int) -> PrivacyEvent:
         # As above: a multiplier that is rounded down.
         own = replace(mechanism, sigma=shares.scale * math.sqrt(count) * (1 - 1e-15))
         whole: Approximate = own.event()

@@ -23,17 +23,20 @@ import numpy as np
 
 from parley.privacy.accounting.privacy_events import (
     Approximate,
-    BehindCoin,
-    Event,
-    Gaussian,
+    BernoulliSteps,
+    GaussianEvent,
     PoissonSampledGaussian,
+    PrivacyEvent,
     Repeated,
 )
-from parley.privacy.accounting.rounding import check_positive, quotient_up
-from parley.privacy.accounting.subsampled_gaussian import count_deviation, gradient_multiplier
+from parley.privacy.accounting.rounding import check_positive, round_quotient_up
+from parley.privacy.accounting.subsampled_gaussian import (
+    compute_count_deviation,
+    compute_gradient_multiplier,
+)
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.mechanisms.base import SampledNoise, TrainingNoise
-from parley.privacy.sampling.gaussian import rounded_distance, rounded_gaussian
+from parley.privacy.sampling.gaussian import compute_rounded_distance, draw_rounded_gaussian
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,43 +44,43 @@ if TYPE_CHECKING:
     from parley.privacy.sampling.random_stream import NoiseStream
 
 
-def steps_facts(sampling_rate: float, steps: int) -> dict[str, Any]:
+def build_steps_facts(sampling_rate: float, steps: int) -> dict[str, Any]:
     """What a ledger keeps of such steps."""
     return {
         "sampling_rate": sampling_rate,
         "sampler": f"Poisson, {steps} steps a release",
         "accountant": "dp-accounting",
-        "accountant_version": _dp_accounting_version(),
+        "accountant_version": _get_accountant_version(),
     }
 
 
 @lru_cache(maxsize=1)
-def _dp_accounting_version() -> str:
+def _get_accountant_version() -> str:
     return version("dp-accounting")
 
 
-def steps_event(
+def build_steps_event(
     step: PoissonSampledGaussian,
     *,
     steps: int,
     dimension: int,
     attendance: float = 1.0,
     together: int = 1,
-) -> Event:
+) -> PrivacyEvent:
     """`steps` such steps, or the one Gaussian they are at q = 1; the samplers' distance as δ.
 
     Of d coordinates a step, drawn whether a party is in it or not; `attendance` is the p with which
     a coin of the party, seen by anybody, puts it into `together` steps at a time.
     """
-    slack = rounded_distance(dimension * steps)
+    slack = compute_rounded_distance(dimension * steps)
     if attendance < 1:
-        coin = BehindCoin(probability=attendance, event=step, count=together)
+        coin = BernoulliSteps(probability=attendance, event=step, count=together)
         return Approximate(event=Repeated(event=coin, count=steps // together), delta=slack)
     if step.sampling_rate == 1:
         # T Gaussians are one of √T·Δ/σ (Dong, Roth & Su 2022, Corollary 3.3), rounded up.
         root = math.nextafter(math.sqrt(steps), math.inf)
-        mu = quotient_up(step.sensitivity, step.noise_multiplier) * root
-        return Approximate(event=Gaussian(mu=math.nextafter(mu, math.inf)), delta=slack)
+        mu = round_quotient_up(step.sensitivity, step.noise_multiplier) * root
+        return Approximate(event=GaussianEvent(mu=math.nextafter(mu, math.inf)), delta=slack)
     return Approximate(event=Repeated(event=step, count=steps), delta=slack)
 
 
@@ -97,7 +100,7 @@ class SampledGaussian(SampledNoise):
     q = 1, unless a whole party is in a sum by its own single coin (p, `attendance`), which hides
     it in the same way from whoever does not know how it fell (`hidden`): q is then p. Where that
     may be known, and for a record always, a step is behind that coin
-    (`parley.privacy.accounting.privacy_events.BehindCoin`): it costs nothing in a sum that the
+    (`parley.privacy.accounting.privacy_events.BernoulliSteps`): it costs nothing in a sum that the
     party is not in.
 
     Attributes:
@@ -106,7 +109,7 @@ class SampledGaussian(SampledNoise):
     """
 
     law: ClassVar[str] = "sampled-gaussian"
-    sampler_has_slack: ClassVar[bool] = True
+    has_sampler_distance: ClassVar[bool] = True
     lengths: ClassVar[tuple[str, ...]] = ("sensitivity", "sigma")
 
     def __post_init__(self) -> None:
@@ -144,18 +147,18 @@ class SampledGaussian(SampledNoise):
         nearest = float(exactly)
         return nearest if nearest <= exactly else math.nextafter(nearest, 0.0)
 
-    def facts(self) -> dict[str, Any]:
+    def build_facts(self) -> dict[str, Any]:
         """Rate, steps and accountant."""
-        facts = steps_facts(self.sampling_rate, self.steps)
+        facts = build_steps_facts(self.sampling_rate, self.steps)
         if self.attendance == 1:
             return facts
         coins = "" if self.hidden else " (may be seen), Poisson"
         sampler = f"parties, p = {self.attendance:g}{coins}, {self.steps} sums a release"
         return facts | {"sampler": sampler}
 
-    def event(self) -> Event:
+    def event(self) -> PrivacyEvent:
         """The steps of one release."""
-        return steps_event(
+        return build_steps_event(
             self.step,
             steps=self.steps,
             dimension=self.dimension,
@@ -168,7 +171,7 @@ class SampledGaussian(SampledNoise):
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
         """`[count, d]` rounded Gaussian values, for one sum each."""
-        drawn = rounded_gaussian(self.sigma, count * self.dimension, stream)
+        drawn = draw_rounded_gaussian(self.sigma, count * self.dimension, stream)
         return drawn.reshape(count, self.dimension)
 
     def describe(self) -> str:
@@ -205,11 +208,11 @@ class PartySteps(TrainingNoise):
         clipped_share: of 1/σ², given to the count; 0 releases none.
         attendance: p, with which one coin of the party, that may be seen, puts all of a release's
             steps into the sum; else it sends zero
-            (`parley.privacy.accounting.privacy_events.BehindCoin`).
+            (`parley.privacy.accounting.privacy_events.BernoulliSteps`).
     """
 
     law: ClassVar[str] = "dp-sgd"
-    sampler_has_slack: ClassVar[bool] = True
+    has_sampler_distance: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -237,7 +240,7 @@ class PartySteps(TrainingNoise):
     @property
     def gradient_multiplier(self) -> float:
         """σ_g: what is added to a clipped sum has standard deviation σ_g·C."""
-        return gradient_multiplier(self.noise_multiplier, self.clipped_share)
+        return compute_gradient_multiplier(self.noise_multiplier, self.clipped_share)
 
     @property
     def multiplier(self) -> float:
@@ -249,17 +252,17 @@ class PartySteps(TrainingNoise):
         """σC (σ_g·C beside a count), of every coordinate of a step's sum."""
         return self.gradient_multiplier * self.clip_norm
 
-    def facts(self) -> dict[str, Any]:
+    def build_facts(self) -> dict[str, Any]:
         """Rate, steps and accountant; the scale as the party draws it, whatever the grid."""
-        facts = steps_facts(self.sampling_rate, self.steps) | {"noise_parameter": self.scale}
+        facts = build_steps_facts(self.sampling_rate, self.steps) | {"noise_parameter": self.scale}
         if self.attendance < 1:
             coin = f"parties, p = {self.attendance:g} (may be seen)"
             facts["sampler"] = f"{coin}, {facts['sampler']}"
         return facts | ({"clipped_share": self.clipped_share} if self.clipped_share else {})
 
-    def event(self) -> Event:
+    def event(self) -> PrivacyEvent:
         """The steps, or the one Gaussian they are at q = 1; the samplers' distance as δ."""
-        return steps_event(
+        return build_steps_event(
             self.step,
             steps=self.steps,
             dimension=self.dimension,
@@ -286,5 +289,7 @@ class PartySteps(TrainingNoise):
             return f"{sums}, in every party that is in the sum (p = {self.attendance:g})."
         if not self.clipped_share:
             return f"{sums}, in every party."
-        deviation = count_deviation(self.noise_multiplier, self.clipped_share, self.steps) / 2
+        deviation = (
+            compute_count_deviation(self.noise_multiplier, self.clipped_share, self.steps) / 2
+        )
         return f"{sums}, and of {deviation:.6g} on how many were clipped, in every party."

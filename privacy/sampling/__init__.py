@@ -10,8 +10,8 @@
 The distances are statistical, from the law named, with the keystream taken as uniform. What each
 law guarantees is stated with its mechanism, in `parley.privacy.mechanisms.registry`.
 
->>> from parley.privacy.sampling.gaussian import rounded_gaussian
+>>> from parley.privacy.sampling.gaussian import draw_rounded_gaussian
 >>> from parley.privacy.sampling.random_stream import NoiseStream
->>> rounded_gaussian(3.0, 8, NoiseStream.from_seed(2025, "doc")).tolist()
+>>> draw_rounded_gaussian(3.0, 8, NoiseStream.from_seed(2025, "doc")).tolist()
 [2, -3, 3, 2, -2, 0, -2, -2]
 """

@@ -25,13 +25,13 @@ from parley.privacy.sampling.inversion import (
     Uniform,
     WordArray,
     accept,
+    apply_signs,
     check_scale,
     check_size,
-    chunks,
     invert,
-    uniform_floats,
+    iterate_chunks,
+    to_uniform_floats,
     widen,
-    with_signs,
 )
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.privacy.special_functions import gammainc
@@ -47,8 +47,8 @@ def discrete_laplace(scale: float, size: int, stream: NoiseStream) -> IntArray:
     scale = check_scale("scale", scale)
     check_size("size", size)
     noise = np.empty(size, dtype=np.int64)
-    for part in chunks(size):
-        noise[part] = _laplace(scale, stream.words(part.stop - part.start), stream)
+    for part in iterate_chunks(size):
+        noise[part] = _draw_laplace(scale, stream.draw_words(part.stop - part.start), stream)
     return noise
 
 
@@ -62,31 +62,31 @@ def discrete_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
     sigma = check_scale("sigma", sigma)
     check_size("size", size)
     noise = np.empty(size, dtype=np.int64)
-    for part in chunks(size):
+    for part in iterate_chunks(size):
         filled = part.start
         while filled < part.stop:
             missing = part.stop - filled
             # Proposals are independent: keeping the first `missing` accepted ones changes nothing.
-            kept = _gaussian_proposals(sigma, missing + missing // 2 + 16, stream)[:missing]
+            kept = _draw_gaussian_proposals(sigma, missing + missing // 2 + 16, stream)[:missing]
             noise[filled : filled + kept.size] = kept
             filled += kept.size
     return noise
 
 
-def _laplace(scale: float, words: WordArray, stream: NoiseStream) -> IntArray:
+def _draw_laplace(scale: float, words: WordArray, stream: NoiseStream) -> IntArray:
     """Return one discrete Laplace draw for each word, int64 [n]."""
-    uniforms, slack = uniform_floats(words)
+    uniforms, slack = to_uniform_floats(words)
     # |X| = ⌊t(−ln U + c)⌋, c = ln 2 − ln(1 + e^(−1/t)); the cancellation is avoided.
     constant = -np.log1p(0.5 * np.expm1(-1 / scale))
     standard = constant - np.log(uniforms)
     error = scale * (slack + FLOAT_ERROR * standard)
-    survival = _laplace_survival(scale)
-    return with_signs(
+    survival = _build_laplace_survival(scale)
+    return apply_signs(
         invert(words, scale * standard, error, lambda _: survival, lambda _: stream), words
     )
 
 
-def _laplace_survival(scale: float) -> Survival:
+def _build_laplace_survival(scale: float) -> Survival:
     """Return S(j) = P[|X| > j] = 2e^(−(j+1)/t)/(1 + e^(−1/t))."""
 
     def survival(mp: Any, bits: int, j: int) -> tuple[Any, Any]:
@@ -98,12 +98,12 @@ def _laplace_survival(scale: float) -> Survival:
     return survival
 
 
-def _gaussian_proposals(sigma: float, count: int, stream: NoiseStream) -> IntArray:
+def _draw_gaussian_proposals(sigma: float, count: int, stream: NoiseStream) -> IntArray:
     """Return the accepted ones among `count` proposals, int64 [≤ count], in order."""
-    words = stream.words(2 * count)
+    words = stream.draw_words(2 * count)
     scale = int(sigma) + 1
-    proposals = _laplace(float(scale), words[:count], stream)
-    uniforms, slack = uniform_floats(words[count:])
+    proposals = _draw_laplace(float(scale), words[:count], stream)
+    uniforms, slack = to_uniform_floats(words[count:])
     # U ≤ e^−γ where −ln U ≥ γ = (s − σ/t)²/2, s = |y|/σ and σ/t < 1: the terms are at most s + 1.
     multiples = np.abs(proposals) / sigma
     exponent = 0.5 * (multiples - sigma / scale) ** 2
@@ -111,13 +111,13 @@ def _gaussian_proposals(sigma: float, count: int, stream: NoiseStream) -> IntArr
     error = slack + FLOAT_ERROR * (exponential + (multiples + 1) ** 2)
 
     def threshold(lane: int) -> Enclosure:
-        return _gaussian_acceptance(Fraction(sigma), scale, abs(int(proposals[lane])))
+        return _build_gaussian_acceptance(Fraction(sigma), scale, abs(int(proposals[lane])))
 
     kept = accept(words[count:], exponential - exponent, error, threshold, stream)
     return proposals[kept]
 
 
-def _gaussian_acceptance(sigma: Fraction, scale: int, magnitude: int) -> Enclosure:
+def _build_gaussian_acceptance(sigma: Fraction, scale: int, magnitude: int) -> Enclosure:
     """Return exp(−γ), γ = (|y|t − σ²)²/(2σ²t²) in exact rational arithmetic."""
     gamma = (magnitude * scale - sigma**2) ** 2 / (2 * sigma**2 * scale**2)
 
@@ -129,7 +129,7 @@ def _gaussian_acceptance(sigma: Fraction, scale: int, magnitude: int) -> Enclosu
     return threshold
 
 
-def negative_binomial(scale: float, divisor: int, size: int, stream: NoiseStream) -> IntArray:
+def draw_negative_binomial(scale: float, divisor: int, size: int, stream: NoiseStream) -> IntArray:
     """Return `size` draws of NegativeBinomial(1/k, p) on {0, 1, …}, k = `divisor`: int64 [size].
 
     P[X = x] = Γ(x + 1/k)/(x!·Γ(1/k))·(1 − p)^(1/k)·p^x, p = e^(−1/t), t = `scale`. Raises
@@ -139,18 +139,18 @@ def negative_binomial(scale: float, divisor: int, size: int, stream: NoiseStream
     check_size("size", size)
     if divisor < 1:
         raise ValueError(f"Expected divisor ≥ 1, got {divisor}.")
-    terms = _poisson(scale, divisor, size, stream)
-    values = _logarithmic(scale, int(terms.sum()), stream)
+    terms = _draw_poisson(scale, divisor, size, stream)
+    values = _draw_logarithmic(scale, int(terms.sum()), stream)
     totals = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(values)))
     ends = np.cumsum(terms)
     return np.asarray(totals[ends] - totals[ends - terms], dtype=np.int64)
 
 
-def _poisson(scale: float, divisor: int, size: int, stream: NoiseStream) -> IntArray:
+def _draw_poisson(scale: float, divisor: int, size: int, stream: NoiseStream) -> IntArray:
     """Return `size` draws of N ~ Poisson(κ/k), int64 [size]; κ/k < 28."""
-    words = stream.words(size)
-    uniforms, slack = uniform_floats(words)
-    mean = _kappa_float(scale) / divisor
+    words = stream.draw_words(size)
+    uniforms, slack = to_uniform_floats(words)
+    mean = _compute_kappa_float(scale) / divisor
     tails = gammainc(np.arange(1.0, 256.0), mean)  # S(j) = P[N > j], below 2⁻⁶³ before the end
     counts = np.searchsorted(-tails, -uniforms, side="right")
     # Relative distance to the nearest threshold, in the place of that to the nearest integer.
@@ -158,16 +158,16 @@ def _poisson(scale: float, divisor: int, size: int, stream: NoiseStream) -> IntA
     below = 1 - np.concatenate((tails, [0.0]))[counts] / uniforms
     position = counts.astype(np.float64) + np.minimum(0.25, np.minimum(above, below))
     error = slack + 2.0**-30  # generous to gammainc: U has no scale that would magnify it
-    survival = _poisson_survival(scale, divisor)
+    survival = _build_poisson_survival(scale, divisor)
     return invert(words, position, error, lambda _: survival, lambda _: stream)
 
 
-def _poisson_survival(scale: float, divisor: int) -> Survival:
+def _build_poisson_survival(scale: float, divisor: int) -> Survival:
     """Return S(j) = P[N > j] = e^(−λ)·Σ_{i>j} λ^i/i!, λ = κ/k: a sum of positive terms."""
 
     def survival(mp: Any, bits: int, j: int) -> tuple[Any, Any]:
         del bits
-        mean = _kappa(mp, scale) / divisor
+        mean = _compute_kappa(mp, scale) / divisor
         term = total = mp.exp(-mean) * mean ** (j + 1) / mp.factorial(j + 1)
         i = j + 1
         # Beyond i ≥ 2λ terms at least halve, so that the rest is at most the last one.
@@ -180,11 +180,11 @@ def _poisson_survival(scale: float, divisor: int) -> Survival:
     return survival
 
 
-def _logarithmic(scale: float, size: int, stream: NoiseStream) -> IntArray:
+def _draw_logarithmic(scale: float, size: int, stream: NoiseStream) -> IntArray:
     """Return `size` draws of P[L = x] = p^x/(xκ) on {1, 2, …}, int64 [size]. Two words a value."""
-    words = stream.words(2 * size)
-    uniforms, slack = uniform_floats(words)
-    x = _kappa_float(scale) * uniforms[:size]
+    words = stream.draw_words(2 * size)
+    uniforms, slack = to_uniform_floats(words)
+    x = _compute_kappa_float(scale) * uniforms[:size]
     # L − 1 = ⌊−ln V/r⌋, r = −ln Y = −ln(1 − e^(−x)), by whichever form keeps its digits.
     rate = np.where(x < 1, -np.log(-np.expm1(-x)), -np.log1p(-np.exp(-x)))
     position = -np.log(uniforms[size:]) / rate
@@ -193,31 +193,31 @@ def _logarithmic(scale: float, size: int, stream: NoiseStream) -> IntArray:
     error = slack[size:] / rate + 2 * rate_error * position
 
     def survival(lane: int) -> Survival:
-        return _geometric_survival(scale, Uniform(int(words[lane]), stream))
+        return _build_geometric_survival(scale, Uniform(int(words[lane]), stream))
 
     return invert(words[size:], position, error, survival, lambda _: stream) + 1
 
 
-def _geometric_survival(scale: float, mixer: Uniform) -> Survival:
+def _build_geometric_survival(scale: float, mixer: Uniform) -> Survival:
     """Return S(j) = P[L > j + 1 | U] = Y^(j+1), Y = 1 − e^(−κU), increasing in U."""
 
     def survival(mp: Any, bits: int, j: int) -> tuple[Any, Any]:
         while mixer.bits < bits:
             mixer.extend()
-        kappa = _kappa(mp, scale)
-        low, high = (-mp.expm1(-kappa * end) for end in mixer.bounds(mp))
+        kappa = _compute_kappa(mp, scale)
+        low, high = (-mp.expm1(-kappa * end) for end in mixer.compute_bounds(mp))
         return widen(mp, low ** (j + 1), high ** (j + 1))
 
     return survival
 
 
-def _kappa_float(scale: float) -> float:
+def _compute_kappa_float(scale: float) -> float:
     """Return κ = −ln(1 − e^(−1/t)) with full relative precision; 0 where e^(−1/t) underflows."""
     if scale < 1:
         return -math.log1p(-math.exp(-1 / scale))
     return -math.log(-math.expm1(-1 / scale))
 
 
-def _kappa(mp: Any, scale: float) -> Any:
+def _compute_kappa(mp: Any, scale: float) -> Any:
     """Return κ = −ln(1 − e^(−1/t))."""
     return -mp.log1p(-mp.exp(-1 / mp.mpf(scale)))

@@ -12,8 +12,8 @@ them asks for the enclosure.
 
 >>> from fractions import Fraction
 >>> from parley.privacy.sampling.random_stream import NoiseStream
->>> drawn = Gammas(Fraction(11, 18), 3, NoiseStream.from_seed(1))
->>> low, high = drawn.of(2).bounds(200)
+>>> drawn = GammaDraws(Fraction(11, 18), 3, NoiseStream.from_seed(1))
+>>> low, high = drawn.get_draw(2).compute_bounds(200)
 >>> abs(drawn.values[2] - low) <= drawn.errors[2], 0 < low <= high, high / low - 1 < 2**-150
 (True, True, True)
 """
@@ -35,8 +35,8 @@ from parley.privacy.sampling.inversion import (
     FloatArray,
     Uniform,
     WordArray,
-    context,
-    uniform_floats,
+    get_mp_context,
+    to_uniform_floats,
     widen,
 )
 from parley.privacy.sampling.random_stream import NoiseStream
@@ -51,7 +51,7 @@ _Factor: TypeAlias = Callable[..., tuple[Any, Any]]
 """(mpmath context, uniforms, of some of which B is a function) → its bounds."""
 
 
-class Gamma:
+class GammaVariable:
     """One V = −ln(U₁⋯U_i) + B·E, as enclosures ever closer.
 
     `rest` is what B is a function of and E's uniform, as they were drawn; nothing: no B·E. `factor`
@@ -66,34 +66,34 @@ class Gamma:
         self._bits = 0
         self._known: tuple[Any, Any] = (None, None)
 
-    def bounds(self, bits: int) -> tuple[Any, Any]:
+    def compute_bounds(self, bits: int) -> tuple[Any, Any]:
         """The ends of an interval that V is in, from at least `bits` bits of every uniform."""
-        mp = context()
+        mp = get_mp_context()
         mp.prec = bits + _GUARD_BITS
-        return self.enclosure(mp, bits)
+        return self.refine_bounds(mp, bits)
 
-    def enclosure(self, mp: Any, bits: int) -> tuple[Any, Any]:
+    def refine_bounds(self, mp: Any, bits: int) -> tuple[Any, Any]:
         """The same in a context of higher precision than `bits`."""
         if bits > self._bits:
-            self._known, self._bits = self._enclosed(mp, bits), bits
+            self._known, self._bits = self._evaluate_bounds(mp, bits), bits
         return self._known
 
-    def _enclosed(self, mp: Any, bits: int) -> tuple[Any, Any]:
+    def _evaluate_bounds(self, mp: Any, bits: int) -> tuple[Any, Any]:
         for uniform in (*self._logarithms, *self._rest):
-            _known(uniform, bits)
+            _extend_to_bits(uniform, bits)
         shift = -sum(uniform.bits for uniform in self._logarithms)
-        left = mp.ldexp(_product(mp, [u.numerator for u in self._logarithms]), shift)
-        right = mp.ldexp(_product(mp, [u.numerator + 1 for u in self._logarithms]), shift)
+        left = mp.ldexp(_multiply(mp, [u.numerator for u in self._logarithms]), shift)
+        right = mp.ldexp(_multiply(mp, [u.numerator + 1 for u in self._logarithms]), shift)
         low, high = -mp.log(right), -mp.log(left)  # −ln is decreasing
         if self._rest:
-            near, far = self._rest[self._place].bounds(mp)
+            near, far = self._rest[self._place].compute_bounds(mp)
             least, most = self._factor(mp, *self._rest)
             low -= mp.log(far) * least
             high -= mp.log(near) * most
         return widen(mp, max(low, mp.zero), high)
 
 
-class _Draws(ABC):
+class _GammaDraws(ABC):
     """Attributes:
     values, errors: `[count]` floats, and a bound on the error of each.
     """
@@ -103,45 +103,45 @@ class _Draws(ABC):
 
     def __init__(self, stream: NoiseStream) -> None:
         self._stream = stream
-        self._opened: dict[int, Gamma] = {}
+        self._draws_by_row: dict[int, GammaVariable] = {}
 
-    def of(self, row: int) -> Gamma:
+    def get_draw(self, row: int) -> GammaVariable:
         """One of them, whose uniforms are extended by bits of the stream where needed."""
-        if row not in self._opened:
-            self._opened[row] = self._open(row)
-        return self._opened[row]
+        if row not in self._draws_by_row:
+            self._draws_by_row[row] = self._open_draw(row)
+        return self._draws_by_row[row]
 
     @abstractmethod
-    def _open(self, row: int) -> Gamma: ...
+    def _open_draw(self, row: int) -> GammaVariable: ...
 
-    def _uniforms(self, words: WordArray) -> list[Uniform]:
+    def _build_uniforms(self, words: WordArray) -> list[Uniform]:
         return [Uniform(word, self._stream) for word in words.tolist()]
 
 
-class HalfGammas(_Draws):
+class HalfGammaDraws(_GammaDraws):
     """`count` draws of Gamma(`halves`/2, 1)."""
 
     def __init__(self, halves: int, count: int, stream: NoiseStream) -> None:
         super().__init__(stream)
         self._odd = halves % 2 == 1
         width = halves // 2 + 2 * self._odd
-        self._words = stream.words(count * width).reshape(count, width)
-        terms, errors = _exponentials(self._words)
+        self._words = stream.draw_words(count * width).reshape(count, width)
+        terms, errors = _compute_exponentials(self._words)
         if self._odd:  # the last two are E and the angle of E·cos²(πU)
-            angles, _ = uniform_floats(self._words[:, -1])
+            angles, _ = to_uniform_floats(self._words[:, -1])
             # |d cos²(πu)/du| ≤ π, and u is right to 2⁻⁵²: 2⁻⁴⁹ covers it.
             errors[:, -2] += 2.0**-49 * terms[:, -2]
             terms[:, -2] *= np.cos(np.pi * angles) ** 2
             terms, errors = terms[:, :-1], errors[:, :-1]
-        self.values, self.errors = _totals(terms, errors)
+        self.values, self.errors = _sum_rows(terms, errors)
 
-    def _open(self, row: int) -> Gamma:
-        uniforms = self._uniforms(self._words[row])
+    def _open_draw(self, row: int) -> GammaVariable:
+        uniforms = self._build_uniforms(self._words[row])
         whole = len(uniforms) - 2 * self._odd
-        return Gamma(uniforms[:whole], uniforms[whole:], _squared_cosine, 0)
+        return GammaVariable(uniforms[:whole], uniforms[whole:], _compute_squared_cosine, 0)
 
 
-class Gammas(_Draws):
+class GammaDraws(_GammaDraws):
     """`count` draws of Gamma(`shape`, 1)."""
 
     def __init__(self, shape: Fraction, count: int, stream: NoiseStream) -> None:
@@ -150,35 +150,37 @@ class Gammas(_Draws):
         super().__init__(stream)
         whole = math.floor(shape)
         self._fraction = shape - whole
-        self._words = stream.words(count * whole).reshape(count, whole)
-        self.values, self.errors = _totals(*_exponentials(self._words))
+        self._words = stream.draw_words(count * whole).reshape(count, whole)
+        self.values, self.errors = _sum_rows(*_compute_exponentials(self._words))
         self._decided: dict[int, list[Uniform]] = {}
         self._rest: WordArray = np.empty((count, 0), dtype=np.uint64)
         if self._fraction:
-            kept = self._kept(count)
-            self._rest = np.column_stack([kept, stream.words(count)])
+            kept = self._draw_accepted_words(count)
+            self._rest = np.column_stack([kept, stream.draw_words(count)])
             self._add_rest()
 
-    def _open(self, row: int) -> Gamma:
-        rest = self._uniforms(self._rest[row])
+    def _open_draw(self, row: int) -> GammaVariable:
+        rest = self._build_uniforms(self._rest[row])
         rest[:2] = self._decided.get(row, rest[:2])
-        return Gamma(self._uniforms(self._words[row]), rest, self._quotient, 2)
+        return GammaVariable(
+            self._build_uniforms(self._words[row]), rest, self._compute_quotient, 2
+        )
 
-    def _kept(self, count: int) -> WordArray:
+    def _draw_accepted_words(self, count: int) -> WordArray:
         """`[count, 2]` the words of U and W of every row's first trial with X + Y ≤ 1."""
         kept = np.empty((count, 2), dtype=np.uint64)
         left = np.arange(count)
         while left.size:
-            words = self._stream.words(2 * left.size).reshape(-1, 2)
-            accepted = self._accepted(words, left)
+            words = self._stream.draw_words(2 * left.size).reshape(-1, 2)
+            accepted = self._accept_trials(words, left)
             kept[left[accepted]] = words[accepted]
             left = left[~accepted]
         return kept
 
-    def _accepted(self, words: WordArray, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    def _accept_trials(self, words: WordArray, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
         """Whether W ≤ (1 − X)^(1−α) for every pair of words `[n, 2]`, n trials of these rows."""
-        (minus_ln_x, error), rest = self._minus_ln_x(words), float(1 - self._fraction)
-        exponential, own = _exponentials(words[:, 1])
+        (minus_ln_x, error), rest = self._compute_minus_ln_x(words), float(1 - self._fraction)
+        exponential, own = _compute_exponentials(words[:, 1])
         # −ln W ≥ −(1 − α)·ln(1 − X). ln(1 − e^(−a)) is concave with the slope 1/(e^a − 1).
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             bound = rest * -np.log(-np.expm1(-minus_ln_x))
@@ -188,79 +190,85 @@ class Gammas(_Draws):
             left = ~(np.abs(margin) > own)  # so written that NaN is left
         accepted = margin > 0
         for lane in np.flatnonzero(left).tolist():
-            one, other = self._uniforms(words[lane])
-            accepted[lane] = other.at_most(functools.partial(self._threshold, one))
+            one, other = self._build_uniforms(words[lane])
+            accepted[lane] = other.is_at_most(functools.partial(self._compute_threshold, one))
             if accepted[lane]:  # with the bits that deciding it drew
                 self._decided[int(rows[lane])] = [one, other]
         return accepted
 
-    def _threshold(self, one: Uniform, mp: Any, bits: int) -> tuple[Any, Any]:
+    def _compute_threshold(self, one: Uniform, mp: Any, bits: int) -> tuple[Any, Any]:
         """(1 − X)^(1−α), decreasing in U."""
-        _known(one, bits)
-        low, high = (_power(mp, end, 1 / self._fraction) for end in one.bounds(mp))
+        _extend_to_bits(one, bits)
+        low, high = (_compute_power(mp, end, 1 / self._fraction) for end in one.compute_bounds(mp))
         rest = 1 - self._fraction
-        return widen(mp, _power(mp, max(1 - high, mp.zero), rest), _power(mp, 1 - low, rest))
+        return widen(
+            mp, _compute_power(mp, max(1 - high, mp.zero), rest), _compute_power(mp, 1 - low, rest)
+        )
 
-    def _minus_ln_x(self, words: WordArray) -> tuple[FloatArray, FloatArray]:
-        terms, errors = _exponentials(words[:, 0])
+    def _compute_minus_ln_x(self, words: WordArray) -> tuple[FloatArray, FloatArray]:
+        terms, errors = _compute_exponentials(words[:, 0])
         inverse = float(1 / self._fraction)
         return terms * inverse, errors * inverse + FLOAT_ERROR * terms * inverse
 
     def _add_rest(self) -> None:
         """Adds B·E = E/(1 + Y/X)."""
-        minus_ln_x, error = self._minus_ln_x(self._rest)
-        exponential, own = _exponentials(self._rest[:, 1])
+        minus_ln_x, error = self._compute_minus_ln_x(self._rest)
+        exponential, own = _compute_exponentials(self._rest[:, 1])
         inverse = float(1 / (1 - self._fraction))
         difference = minus_ln_x - exponential * inverse
         # |d ln B| ≤ |d ln(Y/X)|.
         with np.errstate(over="ignore", invalid="ignore"):  # a bound of ∞ or NaN decides nothing
             moved = np.expm1(error + (own + FLOAT_ERROR * exponential) * inverse)
             factor = 1 / (1 + np.exp(difference))
-            exponential, own = _exponentials(self._rest[:, 2])
+            exponential, own = _compute_exponentials(self._rest[:, 2])
             self.values += factor * exponential
             self.errors += factor * (moved * (exponential + own) + own)
         self.errors += FLOAT_ERROR * factor * exponential + _UNDERFLOW
 
-    def _quotient(self, mp: Any, one: Uniform, other: Uniform, _: Uniform) -> tuple[Any, Any]:
+    def _compute_quotient(
+        self, mp: Any, one: Uniform, other: Uniform, _: Uniform
+    ) -> tuple[Any, Any]:
         """X/(X + Y) grows with X and falls with Y."""
         alpha = self._fraction
-        x_low, x_high = (_power(mp, end, 1 / alpha) for end in one.bounds(mp))
-        y_low, y_high = (_power(mp, end, 1 / (1 - alpha)) for end in other.bounds(mp))
+        x_low, x_high = (_compute_power(mp, end, 1 / alpha) for end in one.compute_bounds(mp))
+        y_low, y_high = (
+            _compute_power(mp, end, 1 / (1 - alpha)) for end in other.compute_bounds(mp)
+        )
         return x_low / (x_low + y_high), x_high / (x_high + y_low)
 
 
-def _exponentials(words: WordArray) -> tuple[FloatArray, FloatArray]:
+def _compute_exponentials(words: WordArray) -> tuple[FloatArray, FloatArray]:
     """−ln U of every word, and a bound on the error of each."""
-    uniforms, slack = uniform_floats(words)
+    uniforms, slack = to_uniform_floats(words)
     terms = -np.log(uniforms)
     return terms, slack + FLOAT_ERROR * terms
 
 
-def _totals(terms: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _sum_rows(terms: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sums of rows `[n, i]`; FLOAT_ERROR covers the pairwise sum's."""
     total = terms.sum(axis=1)
     return total, errors.sum(axis=1) + FLOAT_ERROR * total
 
 
-def _squared_cosine(mp: Any, _: Uniform, angle: Uniform) -> tuple[Any, Any]:
-    left, right = angle.bounds(mp)
+def _compute_squared_cosine(mp: Any, _: Uniform, angle: Uniform) -> tuple[Any, Any]:
+    left, right = angle.compute_bounds(mp)
     middle = mp.cos(mp.pi * left) ** 2
     reach = mp.pi * (right - left) + mp.ldexp(1, 64 - mp.prec)
     return max(middle - reach, mp.zero), min(middle + reach, mp.one)
 
 
-def _product(mp: Any, factors: list[int]) -> Any:
+def _multiply(mp: Any, factors: list[int]) -> Any:
     """The product of integers, rounded to the working precision after every 32 of them."""
     groups = (math.prod(factors[i : i + 32]) for i in range(0, len(factors), 32))
     return functools.reduce(lambda total, group: total * group, groups, mp.one)
 
 
-def _known(uniform: Uniform, bits: int) -> None:
+def _extend_to_bits(uniform: Uniform, bits: int) -> None:
     while uniform.bits < bits or not uniform.numerator:
         uniform.extend()
 
 
-def _power(mp: Any, value: Any, power: Fraction) -> Any:
+def _compute_power(mp: Any, value: Any, power: Fraction) -> Any:
     """value^power for 0 ≤ value ≤ 1."""
     if not value:
         return mp.zero

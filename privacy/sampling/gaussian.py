@@ -30,10 +30,10 @@ from parley.privacy.sampling.inversion import (
     WordArray,
     check_scale,
     check_size,
-    chunks,
     invert,
-    nearest,
-    uniform_floats,
+    iterate_chunks,
+    round_to_nearest,
+    to_uniform_floats,
     widen,
 )
 from parley.privacy.sampling.random_stream import NoiseStream
@@ -58,7 +58,7 @@ _FIRST: Final = np.int64(((1023 + 63 - _OCTAVES) << _BITS) - 1)
 
 
 @functools.cache
-def _parabolas() -> tuple[FloatArray, FloatArray, FloatArray]:
+def _fit_parabolas() -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return c₀, c₁, c₂ of every cell, in powers of m = 2⁶³u; NaN in the cell of no guess."""
     cell = np.arange(_OCTAVES << _BITS)
     octave, place = (cell >> _BITS) - _OCTAVES, cell & (2**_BITS - 1)
@@ -75,9 +75,9 @@ def _parabolas() -> tuple[FloatArray, FloatArray, FloatArray]:
     return c0, c1, c2
 
 
-def quick_half_normal(words: WordArray) -> FloatArray:
+def compute_quick_half_normal(words: WordArray) -> FloatArray:
     """Return |Z| of every word [n] up to `QUICK_ERROR`, [n]; NaN for a word of U < 2⁻²⁰."""
-    c0, c1, c2 = _parabolas()
+    c0, c1, c2 = _fit_parabolas()
     cell = words.view(np.int64) & _MAGNITUDE
     magnitude = cell.astype(np.float64)
     np.right_shift(magnitude.view(np.int64), _SHIFT, out=cell)
@@ -96,7 +96,7 @@ DISTANCE_PER_COORDINATE: Final = 2.0**-87
 """Bound on the statistical distance of one coordinate of a rounded law from the ideal one."""
 
 
-def rounded_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
+def draw_rounded_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
     """Return `size` independent round(σZ), Z ~ N(0, 1): int64 [size], in grid units.
 
     |X| = #{j ≥ 0 : U ≤ erfc((j + ½)/(σ√2))} with an independent sign. One word a value; the
@@ -114,10 +114,10 @@ def add_rounded_gaussian(values: FloatArray | IntArray, sigma: float, stream: No
 
     Exact in int64, and in float64 while the sums are below 2⁵³: part by part, in the cache.
     """
-    sigma, survival = _exactly(sigma)
-    for part in chunks(len(values)):
-        words = stream.words(part.stop - part.start)
-        noise = rounded(words, sigma, 0.0, survival, lambda _: stream)
+    sigma, survival = _build_survival(sigma)
+    for part in iterate_chunks(len(values)):
+        words = stream.draw_words(part.stop - part.start)
+        noise = round_normals(words, sigma, 0.0, survival, lambda _: stream)
         values[part] += noise.astype(values.dtype, copy=False)
 
 
@@ -125,21 +125,21 @@ def add_rounded_gaussian_rows(
     values: FloatArray | IntArray, sigma: float, streams: Sequence[NoiseStream]
 ) -> None:
     """`add_rounded_gaussian` of each row of `values` [n, d] with a stream for each, to its bits."""
-    sigma, survival = _exactly(sigma)
+    sigma, survival = _build_survival(sigma)
     rows, dimension = values.shape
     if len(streams) != rows:
         raise ValueError(f"Expected {rows} streams, one a row, got {len(streams)}.")
-    for part in chunks(rows, dimension):
+    for part in iterate_chunks(rows, dimension):
         own = streams[part]
         if len(own) == 1:  # a long row draws a part after another
             add_rounded_gaussian(values[part.start], sigma, own[0])
             continue
-        words = np.concatenate([each.words(dimension) for each in own])
-        noise = rounded(words, sigma, 0.0, survival, partial(_of_row, own, dimension))
+        words = np.concatenate([each.draw_words(dimension) for each in own])
+        noise = round_normals(words, sigma, 0.0, survival, partial(_get_row_stream, own, dimension))
         values[part] += noise.reshape(-1, dimension).astype(values.dtype, copy=False)
 
 
-def rounded_distance(coordinates: int) -> float:
+def compute_rounded_distance(coordinates: int) -> float:
     """A bound on the statistical distance of draws of so many coordinates from the ideal law.
 
     2⁻⁸⁷ a coordinate at any scale that is accepted: below 2⁻⁴⁰ up to 2⁴⁷ coordinates (d·T).
@@ -148,18 +148,18 @@ def rounded_distance(coordinates: int) -> float:
     return coordinates * DISTANCE_PER_COORDINATE
 
 
-def _of_row(streams: Sequence[NoiseStream], dimension: int, lane: int) -> NoiseStream:
+def _get_row_stream(streams: Sequence[NoiseStream], dimension: int, lane: int) -> NoiseStream:
     return streams[lane // dimension]
 
 
-def _exactly(sigma: float) -> tuple[float, Callable[[int], Survival]]:
+def _build_survival(sigma: float) -> tuple[float, Callable[[int], Survival]]:
     """σ, and the law of any lane."""
     sigma = check_scale("sigma", sigma)
-    survival = half_normal_survival(lambda mp, _: (mp.mpf(sigma), mp.mpf(sigma)))
+    survival = build_half_normal_survival(lambda mp, _: (mp.mpf(sigma), mp.mpf(sigma)))
     return sigma, lambda _: survival
 
 
-def rounded(
+def round_normals(
     words: WordArray,
     sigma: Any,
     sigma_error: Any,
@@ -167,14 +167,14 @@ def rounded(
     stream: Callable[[int], NoiseStream],
 ) -> FloatArray:
     """Return round(σZ) of every word; σ is a number or [n], each up to a relative error."""
-    position = quick_half_normal(words)
+    position = compute_quick_half_normal(words)
     position *= sigma
     # The last term is the rounding of the product.
     error = sigma * (QUICK_ERROR + (sigma_error + FLOAT_ERROR) * LARGEST_QUICK)
-    counts, left = nearest(position, error)
+    counts, left = round_to_nearest(position, error)
     if left.size:
         own, own_error = (np.broadcast_to(each, words.shape)[left] for each in (sigma, sigma_error))
-        counts[left] = _careful(
+        counts[left] = _invert_carefully(
             words[left],
             own,
             own_error,
@@ -185,7 +185,7 @@ def rounded(
     return np.copysign(counts, words.view(np.float64), out=counts)
 
 
-def _careful(
+def _invert_carefully(
     words: WordArray,
     sigma: float | FloatArray,
     sigma_error: float | FloatArray,
@@ -193,13 +193,13 @@ def _careful(
     stream: Callable[[int], NoiseStream],
 ) -> IntArray:
     """Return |round(σZ)| of every word by scipy's ndtri, or mpmath where that leaves it open."""
-    uniforms, slack = uniform_floats(words)
+    uniforms, slack = to_uniform_floats(words)
     standard = -ndtri(0.5 * uniforms)  # |Z|: P[|Z| > z] = 2Φ(−z) = U, dz/du ≤ 1.26/u
     error = sigma * (slack + (FLOAT_ERROR + sigma_error) * standard)
     return invert(words, sigma * standard + 0.5, error, survival, stream)
 
 
-def half_normal_survival(enclosure: Enclosure) -> Survival:
+def build_half_normal_survival(enclosure: Enclosure) -> Survival:
     """Return S(j) = P[σ|Z| > j + ½] = erfc((j + ½)/(σ√2)), increasing in σ ≥ 0."""
 
     def survival(mp: Any, bits: int, j: int) -> tuple[Any, Any]:

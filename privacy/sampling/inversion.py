@@ -75,14 +75,14 @@ def check_size(name: str, size: int) -> None:
         raise ValueError(f"Expected {name} ≥ 0, got {size}.")
 
 
-def chunks(size: int, width: int = 1) -> Iterator[slice]:
+def iterate_chunks(size: int, width: int = 1) -> Iterator[slice]:
     """Yield slices of [0, size) whose arrays, of rows of `width`, stay in the cache."""
     step = max(_CHUNK // width, 1)
     for start in range(0, size, step):
         yield slice(start, min(start + step, size))
 
 
-def with_signs(counts: IntArray, words: WordArray) -> IntArray:
+def apply_signs(counts: IntArray, words: WordArray) -> IntArray:
     """Negate, in place, the counts [n] whose word [n] has its top bit set: the bit not in U."""
     sign = words.view(np.int64) >> np.int64(MAGNITUDE_BITS)  # 0 or −1, and −x = (x xor −1) + 1
     counts ^= sign
@@ -90,7 +90,7 @@ def with_signs(counts: IntArray, words: WordArray) -> IntArray:
     return counts
 
 
-def context() -> Any:
+def get_mp_context() -> Any:
     """Return this thread's own mpmath context, so that its precision is nobody else's."""
     if not hasattr(_LOCAL, "context"):
         from mpmath.ctx_mp import MPContext  # noqa: PLC0415 - start-up: `plan` draws nothing (mpmath takes 33 ms)
@@ -117,21 +117,21 @@ class Uniform:
 
     def extend(self) -> None:
         """Draw the next 64 bits of the expansion."""
-        word = int(self._stream.words(1)[0])
+        word = int(self._stream.draw_words(1)[0])
         self.numerator = self.numerator << _EXTENSION_BITS | word
         self.bits += _EXTENSION_BITS
 
-    def bounds(self, mp: Any) -> tuple[Any, Any]:
+    def compute_bounds(self, mp: Any) -> tuple[Any, Any]:
         """Return the ends of the cell in which U lies, exactly while `mp.prec` > `bits`."""
         return mp.ldexp(self.numerator, -self.bits), mp.ldexp(self.numerator + 1, -self.bits)
 
-    def at_most(self, threshold: Enclosure) -> bool:
+    def is_at_most(self, threshold: Enclosure) -> bool:
         """Return whether U ≤ threshold, drawing bits until that is certain (ends almost surely)."""
-        mp = context()
+        mp = get_mp_context()
         while True:
             mp.prec = self.bits + _GUARD_BITS
             low, high = threshold(mp, self.bits)
-            left, right = self.bounds(mp)
+            left, right = self.compute_bounds(mp)
             if right <= low:
                 return True
             if left >= high:
@@ -139,11 +139,11 @@ class Uniform:
             self.extend()
 
 
-def settle(uniform: Uniform, survival: Survival, guess: int) -> int:
+def find_exact_value(uniform: Uniform, survival: Survival, guess: int) -> int:
     """Return #{j ≥ 0 : U ≤ S(j)} for a decreasing S, exactly, by galloping from a guess."""
 
     def beyond(j: int) -> bool:
-        return uniform.at_most(lambda mp, bits: survival(mp, bits, j))
+        return uniform.is_at_most(lambda mp, bits: survival(mp, bits, j))
 
     high = max(guess, 0)
     low, step = high - 1, 1
@@ -157,7 +157,7 @@ def settle(uniform: Uniform, survival: Survival, guess: int) -> int:
     return high
 
 
-def uniform_floats(words: WordArray) -> tuple[FloatArray, FloatArray]:
+def to_uniform_floats(words: WordArray) -> tuple[FloatArray, FloatArray]:
     """Return the middle u of each word's cell, [n], and the slack, [n], that the cell costs.
 
     With the cell [m, m+1]/2⁶³ and |f′(u)| ≤ 1.26/u, as for −ln u and Φ⁻¹(u/2), every U in it has
@@ -173,12 +173,12 @@ def uniform_floats(words: WordArray) -> tuple[FloatArray, FloatArray]:
     return magnitude, slack
 
 
-def _undecided(distance: FloatArray, error: FloatArray | float) -> npt.NDArray[np.intp]:
+def _find_undecided(distance: FloatArray, error: FloatArray | float) -> npt.NDArray[np.intp]:
     """Return the lanes whose distance to a threshold is not surely more than the error."""
     return np.flatnonzero(~(distance > error))  # so written that NaN is undecided
 
 
-def nearest(
+def round_to_nearest(
     position: FloatArray, error: float | FloatArray
 ) -> tuple[FloatArray, npt.NDArray[np.intp]]:
     """Return the integer nearest to every position [n], and the lanes that `error` could change.
@@ -207,9 +207,9 @@ def invert(
     and `stream(lane)` what further words are drawn from for it.
     """
     counts = np.floor(position).astype(np.int64)
-    for lane in _undecided(np.abs(position - np.rint(position)), error).tolist():
+    for lane in _find_undecided(np.abs(position - np.rint(position)), error).tolist():
         uniform = Uniform(int(words[lane]), stream(lane))
-        counts[lane] = settle(uniform, survival(lane), int(counts[lane]))
+        counts[lane] = find_exact_value(uniform, survival(lane), int(counts[lane]))
     return counts
 
 
@@ -226,19 +226,19 @@ def accept(
     exact threshold of a lane.
     """
     accepted = margin > 0
-    for lane in _undecided(np.abs(margin), error).tolist():
-        accepted[lane] = Uniform(int(words[lane]), stream).at_most(threshold(lane))
+    for lane in _find_undecided(np.abs(margin), error).tolist():
+        accepted[lane] = Uniform(int(words[lane]), stream).is_at_most(threshold(lane))
     return accepted
 
 
-def integers_below(bound: int, size: int, stream: NoiseStream) -> NDArray[np.int64]:
+def draw_integers_below(bound: int, size: int, stream: NoiseStream) -> NDArray[np.int64]:
     """`[size]` independent uniform integers of 0 … bound − 1."""
     check_size("size", size)
     if not 1 <= bound <= 2**63:
         raise ValueError(f"Expected a bound from 1 to 2⁶³, got {bound}.")
     # The last word that belongs to a whole multiple of the bound.
     last = np.uint64(2**64 // bound * bound - 1)
-    words = stream.words(size)
+    words = stream.draw_words(size)
     while len(late := np.flatnonzero(words > last)):
-        words[late] = stream.words(len(late))
+        words[late] = stream.draw_words(len(late))
     return (words % np.uint64(bound)).astype(np.int64)

@@ -1,7 +1,7 @@
 """Rounded l2-laplace noise: Gaussian vectors of a random σ, by exact inversion (see `gaussian`).
 
 The nearest integers of the continuous law, thus post-processing of it: pure ε (Chaudhuri et al.
-2011). Distance from it, a coordinate: `parley.privacy.sampling.gaussian.rounded_distance`.
+2011). Distance from it, a coordinate: `parley.privacy.sampling.gaussian.compute_rounded_distance`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from parley.privacy.sampling.gamma import Gammas, HalfGammas
-from parley.privacy.sampling.gaussian import half_normal_survival, rounded
+from parley.privacy.sampling.gamma import GammaDraws, HalfGammaDraws
+from parley.privacy.sampling.gaussian import build_half_normal_survival, round_normals
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
     LARGEST_SCALE,
@@ -23,12 +23,12 @@ from parley.privacy.sampling.inversion import (
     Survival,
     check_scale,
     check_size,
-    chunks,
+    iterate_chunks,
     widen,
 )
 from parley.privacy.sampling.random_stream import NoiseStream
 
-_LEAST: Final = 2.0**-400
+_SMALLEST_GAMMA: Final = 2.0**-400
 """Of a V that stands for one that underflows, with an error as large."""
 
 
@@ -45,11 +45,13 @@ def add_rounded_mixtures(
     scale = _check_l2_scale(scale, max(dimension, 1))
     if not 0 <= jitter <= LARGEST_SCALE:
         raise ValueError(f"Expected a jitter from 0 to 2⁴⁰, got {jitter:g}.")
-    mixing = _MixingScales(scale, Gammas(shape, rows, stream), jitter)
-    values += _mixed(mixing, rows, dimension, stream)
+    mixing = _MixingScales(scale, GammaDraws(shape, rows, stream), jitter)
+    values += _draw_mixture(mixing, rows, dimension, stream)
 
 
-def rounded_l2_laplace(scale: float, dimension: int, count: int, stream: NoiseStream) -> IntArray:
+def draw_rounded_l2_laplace(
+    scale: float, dimension: int, count: int, stream: NoiseStream
+) -> IntArray:
     """Return `count` roundings of z ∈ R^d, density ∝ exp(−‖z‖₂/b): int64 [count, d], in grid units.
 
     z = b·√(2V)·N(0, I_d) with V ~ Gamma((d+1)/2): its characteristic function is
@@ -64,8 +66,8 @@ def rounded_l2_laplace(scale: float, dimension: int, count: int, stream: NoiseSt
     if dimension < 1:
         raise ValueError(f"Expected dimension ≥ 1, got {dimension}.")
     scale = _check_l2_scale(scale, dimension)
-    mixing = _MixingScales(scale, HalfGammas(dimension + 1, count, stream))
-    return _mixed(mixing, count, dimension, stream)
+    mixing = _MixingScales(scale, HalfGammaDraws(dimension + 1, count, stream))
+    return _draw_mixture(mixing, count, dimension, stream)
 
 
 def _check_l2_scale(scale: float, dimension: int) -> float:
@@ -78,21 +80,23 @@ def _check_l2_scale(scale: float, dimension: int) -> float:
     return scale
 
 
-def _mixed(mixing: _MixingScales, count: int, dimension: int, stream: NoiseStream) -> IntArray:
+def _draw_mixture(
+    mixing: _MixingScales, count: int, dimension: int, stream: NoiseStream
+) -> IntArray:
     """Return round(σZ) of so many coordinates for each of `count` σ: int64 [count, dimension]."""
     noise = np.empty(count * dimension, dtype=np.int64)
-    for part in chunks(noise.size):
-        words = stream.words(part.stop - part.start)
+    for part in iterate_chunks(noise.size):
+        words = stream.draw_words(part.stop - part.start)
         rows = np.arange(part.start, part.stop) // dimension
 
         def survival(lane: int, rows: npt.NDArray[np.intp] = rows) -> Survival:
-            return half_normal_survival(mixing.of(int(rows[lane])))
+            return build_half_normal_survival(mixing.get_enclosure(int(rows[lane])))
 
         if rows[0] == rows[-1]:  # one σ for all: no array of them
             sigma, error = mixing.values[rows[0]], mixing.errors[rows[0]]
         else:
             sigma, error = mixing.values[rows], mixing.errors[rows]
-        noise[part] = rounded(words, sigma, error, survival, lambda _: stream)
+        noise[part] = round_normals(words, sigma, error, survival, lambda _: stream)
     return noise.reshape(count, dimension)
 
 
@@ -102,19 +106,21 @@ class _MixingScales:
     `of(row)` encloses one of them ever closer, which is rarely needed.
     """
 
-    def __init__(self, scale: float, drawn: HalfGammas | Gammas, jitter: float = 0.0) -> None:
+    def __init__(
+        self, scale: float, drawn: HalfGammaDraws | GammaDraws, jitter: float = 0.0
+    ) -> None:
         self._scale, self._jitter, self._drawn = scale, jitter, drawn
         twice = 2 * scale**2
-        variance = twice * np.maximum(drawn.values, _LEAST) + jitter
+        variance = twice * np.maximum(drawn.values, _SMALLEST_GAMMA) + jitter
         self.values: FloatArray = np.sqrt(variance)
         # That of σ² is no less than that of σ.
-        self.errors: FloatArray = twice * (drawn.errors + _LEAST) / variance + FLOAT_ERROR
+        self.errors: FloatArray = twice * (drawn.errors + _SMALLEST_GAMMA) / variance + FLOAT_ERROR
 
-    def of(self, row: int) -> Enclosure:
+    def get_enclosure(self, row: int) -> Enclosure:
         """That of one vector."""
 
         def enclosure(mp: Any, bits: int) -> tuple[Any, Any]:
-            low, high = self._drawn.of(row).enclosure(mp, bits)
+            low, high = self._drawn.get_draw(row).refine_bounds(mp, bits)
             twice = 2 * mp.mpf(self._scale) ** 2
             return widen(
                 mp, mp.sqrt(twice * low + self._jitter), mp.sqrt(twice * high + self._jitter)

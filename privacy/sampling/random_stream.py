@@ -5,7 +5,7 @@ derives it from a seed and labels with HKDF-SHA-256 (RFC 5869), for simulations 
 A stream belongs to one process and is used once from its start: the counter only moves forward,
 a fork or a copy is refused, and it ends where ChaCha20's 32-bit block counter ends (RFC 8439).
 
->>> NoiseStream.from_seed(7, "round", 1).words(2).tolist()
+>>> NoiseStream.from_seed(7, "round", 1).draw_words(2).tolist()
 [16799198282139578104, 732259356926484375]
 >>> NoiseStream.from_seed(7, "round", 1)
 NoiseStream(seeded=True, words_drawn=0)
@@ -85,7 +85,7 @@ class NoiseStream:
         """Whether the words repeat for whoever knows the seed."""
         return self._seeded
 
-    def words(self, count: int) -> npt.NDArray[np.uint64]:
+    def draw_words(self, count: int) -> npt.NDArray[np.uint64]:
         """Return the next `count` words of the keystream, uint64 [count]; none is given twice.
 
         The split into calls does not matter: words(2) then words(3) are words(5). Raises
@@ -158,60 +158,62 @@ class Randomness:
                 "noise of a real release could be drawn again."
             )
 
-    def server(self, round_number: int, step: int = 1) -> NoiseStream:
+    def open_server_noise(self, round_number: int, step: int = 1) -> NoiseStream:
         """The server's noise on sum `step` of a release; release 0 is ahead of the rounds."""
         if not round_number:
-            return self._stream("components-noise")
-        return self._stream("server-noise", round_number, *_later(step))
+            return self._open_stream("components-noise")
+        return self._open_stream("server-noise", round_number, *_list_step_label(step))
 
-    def batch(self, round_number: int, step: int, row: int = 0) -> NoiseStream:
+    def open_step_batch(self, round_number: int, step: int, row: int = 0) -> NoiseStream:
         """Which records one party puts into the batch of one step: its own coins.
 
         Keyed by the party alone, its place among all (`row`, of no effect for a party that draws
         for itself): a simulated block and the parties by themselves draw the same.
         """
-        return self._stream("batch", round_number, step, self._party(row))
+        return self._open_stream("batch", round_number, step, self._get_party(row))
 
-    def attendance(self, round_number: int, step: int) -> NoiseStream:
+    def open_party_sampling(self, round_number: int, step: int) -> NoiseStream:
         """Which parties are in one sum of a release: seeded, one stream for all of them."""
-        return self._stream("attendance", round_number, step)
+        return self._open_stream("attendance", round_number, step)
 
-    def draws(self, round_number: int, step: int, row: int = 0) -> NoiseStream:
+    def open_loss_draws(self, round_number: int, step: int, row: int = 0) -> NoiseStream:
         """What the losses of one party's records draw in one step; keyed as `batch` is."""
-        return self._stream("draws", round_number, step, self._party(row))
+        return self._open_stream("draws", round_number, step, self._get_party(row))
 
-    def batches(self, round_number: int, row: int = 0) -> NoiseStream:
+    def open_training_batches(self, round_number: int, row: int = 0) -> NoiseStream:
         """Which records one party trains on in a round; keyed as `batch` is."""
-        return self._stream("dp-sgd", "batches", round_number, "party", self._party(row))
+        return self._open_stream("dp-sgd", "batches", round_number, "party", self._get_party(row))
 
-    def party_noise(self, round_number: int, row: int = 0) -> NoiseStream:
+    def open_training_noise(self, round_number: int, row: int = 0) -> NoiseStream:
         """The noise inside one party's training; keyed as `batch` is."""
-        return self._stream("dp-sgd", "noise", round_number, "party", self._party(row))
+        return self._open_stream("dp-sgd", "noise", round_number, "party", self._get_party(row))
 
-    def objective(self, round_number: int, row: int = 0) -> NoiseStream:
+    def open_objective_noise(self, round_number: int, row: int = 0) -> NoiseStream:
         """The noise inside one party's objective; keyed as `batch` is."""
-        return self._stream("objective", round_number, self._party(row))
+        return self._open_stream("objective", round_number, self._get_party(row))
 
-    def share(self, round_number: int, row: int = 0, step: int = 1) -> NoiseStream:
+    def open_noise_share(self, round_number: int, row: int = 0, step: int = 1) -> NoiseStream:
         """One party's share of the noise on sum `step` of a release; keyed as `batch` is.
 
         A repeated round gets the same share.
         """
-        return self._stream("share", round_number, self._party(row), *_later(step))
+        return self._open_stream(
+            "share", round_number, self._get_party(row), *_list_step_label(step)
+        )
 
-    def dealt(self, round_number: int, step: int = 1) -> NoiseStream:
+    def open_summed_shares(self, round_number: int, step: int = 1) -> NoiseStream:
         """The sum of the shares of a sum as one draw: in a simulation that deals them."""
-        return self._stream("share", round_number, "dealt", *_later(step))
+        return self._open_stream("share", round_number, "dealt", *_list_step_label(step))
 
-    def _party(self, row: int) -> int:
+    def _get_party(self, row: int) -> int:
         return row if self.party is None else self.party
 
-    def _stream(self, *names: str | int) -> NoiseStream:
+    def _open_stream(self, *names: str | int) -> NoiseStream:
         if self.seed is None:
             return NoiseStream.from_entropy()
         return NoiseStream.from_seed(self.seed, *names)
 
 
-def _later(step: int) -> tuple[int, ...]:
+def _list_step_label(step: int) -> tuple[int, ...]:
     """The first sum of a release has the names of a release that has one."""
     return (step,) if step > 1 else ()

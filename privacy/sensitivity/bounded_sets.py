@@ -26,11 +26,12 @@ any other set a rounded sum moves by less than 1 more in each coordinate (`round
 
 All are whole numbers, and bounds.
 
-    >>> histogram = Set.interval(1, 1).in_one_of(10)
+    >>> histogram = Set.interval(1, 1).spread_over_cells(10)
     >>> histogram.radius, histogram.diameter
-    (Lengths(l1=1, l2_squared=1), Lengths(l1=2, l2_squared=2))
-    >>> moved_by(Set.product(histogram, Set.ball(4, squared=9)), Neighbouring.REPLACE_ONE)
-    Lengths(l1=14, l2_squared=38)
+    (NormBounds(l1=1, l2_squared=1), NormBounds(l1=2, l2_squared=2))
+    >>> compute_sensitivity(Set.product(histogram, Set.ball(4, squared=9)),
+    ...     Neighbouring.REPLACE_ONE)
+    NormBounds(l1=14, l2_squared=38)
 """
 
 from __future__ import annotations
@@ -40,44 +41,44 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from parley.privacy.accounting.rounding import root_up
+from parley.privacy.accounting.rounding import round_root_up
 from parley.privacy.accounting.threat_model import Neighbouring
 
-ON_DIAGONAL, BESIDE, INDICATED = 32, 45, 55
+ON_DIAGONAL, OFF_DIAGONAL, INDICATED = 32, 45, 55
 """Weights of a triangle's entries: 45² ≤ 2·32², and 55² ≤ 32² + 45²."""
 
 
 @dataclass(frozen=True)
-class Lengths:
+class NormBounds:
     """Bounds of a vector's L1 norm, and of the square of its L2 norm."""
 
     l1: int
     l2_squared: int
 
-    def __add__(self, other: Lengths) -> Lengths:
+    def __add__(self, other: NormBounds) -> NormBounds:
         """Of two vectors, one after the other."""
-        return Lengths(self.l1 + other.l1, self.l2_squared + other.l2_squared)
+        return NormBounds(self.l1 + other.l1, self.l2_squared + other.l2_squared)
 
-    def times(self, count: int) -> Lengths:
+    def multiply(self, count: int) -> NormBounds:
         """Of a sum of `count` such vectors: a person's records, moved together."""
-        return Lengths(count * self.l1, count**2 * self.l2_squared)
+        return NormBounds(count * self.l1, count**2 * self.l2_squared)
 
-    def or_longer(self, other: Lengths) -> Lengths:
+    def take_longer(self, other: NormBounds) -> NormBounds:
         """Of either."""
-        return Lengths(max(self.l1, other.l1), max(self.l2_squared, other.l2_squared))
+        return NormBounds(max(self.l1, other.l1), max(self.l2_squared, other.l2_squared))
 
-    def rounded(self, count: int) -> Lengths:
+    def add_rounding(self, count: int) -> NormBounds:
         """Of a vector that is off by up to 1 in so many coordinates: √d in length."""
         longer = self.l2_squared + count + 2 * (math.isqrt(self.l2_squared * count) + 1)
-        return Lengths(self.l1 + count, longer)
+        return NormBounds(self.l1 + count, longer)
 
-    def in_coordinates(self, count: int) -> Lengths:
+    def limit_to_dimension(self, count: int) -> NormBounds:
         """‖u‖₁ ≤ √d·‖u‖₂ of d, which is less where no vector reaches both bounds."""
-        return Lengths(min(self.l1, math.isqrt(count * self.l2_squared)), self.l2_squared)
+        return NormBounds(min(self.l1, math.isqrt(count * self.l2_squared)), self.l2_squared)
 
-    def l2(self, unit: Fraction | float = 1) -> float:
+    def compute_l2(self, unit: Fraction | float = 1) -> float:
         """The L2 norm in units of `unit`, rounded up."""
-        return root_up(self.l2_squared * Fraction(unit) ** 2)
+        return round_root_up(self.l2_squared * Fraction(unit) ** 2)
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ class Set:
         largest: sup ‖u‖∞.
     """
 
-    radius: Lengths
-    diameter: Lengths
+    radius: NormBounds
+    diameter: NormBounds
     largest: int
 
     @classmethod
@@ -100,15 +101,15 @@ class Set:
         if low > high:
             raise ValueError(f"Expected low <= high, got {low} > {high}.")
         most, span = max(-low, high), high - low
-        return cls(Lengths(most, most**2), Lengths(span, span**2), most)
+        return cls(NormBounds(most, most**2), NormBounds(span, span**2), most)
 
     @classmethod
     def ball(cls, dimension: int, *, squared: int) -> Set:
         """‖u‖₂² ≤ `squared`; |k| ≤ k² of whole numbers, and u − v has at most twice the length."""
         if dimension < 1 or squared < 0:
             raise ValueError(f"Expected d >= 1 and a radius >= 0, got {dimension} and {squared}.")
-        radius = Lengths(squared, squared).in_coordinates(dimension)
-        diameter = Lengths(2 * radius.l1, 4 * squared).in_coordinates(dimension)
+        radius = NormBounds(squared, squared).limit_to_dimension(dimension)
+        diameter = NormBounds(2 * radius.l1, 4 * squared).limit_to_dimension(dimension)
         return cls(radius, diameter, math.isqrt(squared))
 
     @classmethod
@@ -125,8 +126,8 @@ class Set:
         ½; 2⁻⁴¹ is far above what double precision adds.
         """
         apart = scale * math.sqrt(71 / 16 + math.sqrt(0.5)) * (1 + 2.0**-41) + math.sqrt(2)
-        farthest = Lengths(math.ceil(3.125 * scale) + 2, math.ceil(apart**2))
-        return cls(Lengths(2 * scale, 2 * scale**2), farthest, scale)
+        farthest = NormBounds(math.ceil(3.125 * scale) + 2, math.ceil(apart**2))
+        return cls(NormBounds(2 * scale, 2 * scale**2), farthest, scale)
 
     @classmethod
     def triangle(cls, numbers: int, categories: Sequence[int] = (), *, unit: int) -> Set:
@@ -147,51 +148,51 @@ class Set:
         more than two radii, but for 32·m² that both have.
         """
         rows = 1 + numbers + len(categories)
-        indicated = (INDICATED - BESIDE) * len(categories)
-        pairs = BESIDE * (rows * (rows - 1) // 2) + indicated
+        indicated = (INDICATED - OFF_DIAGONAL) * len(categories)
+        pairs = OFF_DIAGONAL * (rows * (rows - 1) // 2) + indicated
         radius = unit * (ON_DIAGONAL * (1 + numbers) + pairs)
         wide = 1 + numbers + sum(min(each, 2) for each in categories)
-        apart = unit * (ON_DIAGONAL * wide + BESIDE * (wide * (wide - 1) // 2))
+        apart = unit * (ON_DIAGONAL * wide + OFF_DIAGONAL * (wide * (wide - 1) // 2))
         squared = (ON_DIAGONAL * rows * unit) ** 2
         return cls(
-            Lengths(radius, squared),
-            Lengths(max(radius, min(2 * (radius - ON_DIAGONAL * unit), apart)), 2 * squared),
-            (INDICATED if categories else BESIDE) * unit,
+            NormBounds(radius, squared),
+            NormBounds(max(radius, min(2 * (radius - ON_DIAGONAL * unit), apart)), 2 * squared),
+            (INDICATED if categories else OFF_DIAGONAL) * unit,
         )
 
     @classmethod
     def product(cls, *parts: Set) -> Set:
         """A vector of each set, one after the other: all as far as they go."""
-        none = Lengths(0, 0)
+        none = NormBounds(0, 0)
         return cls(
             sum((part.radius for part in parts), none),
             sum((part.diameter for part in parts), none),
             max((part.largest for part in parts), default=0),
         )
 
-    def rounded(self, count: int) -> Set:
+    def add_rounding(self, count: int) -> Set:
         """Return the set's bounds for sums that are rounded once, in so many coordinates."""
         return replace(
-            self, radius=self.radius.rounded(count), diameter=self.diameter.rounded(count)
+            self, radius=self.radius.add_rounding(count), diameter=self.diameter.add_rounding(count)
         )
 
-    def in_one_of(self, cells: int) -> Set:
+    def spread_over_cells(self, cells: int) -> Set:
         """A vector in one of `cells` places, zeros in all others: else u here and −v there."""
         if cells == 1:
             return self
-        return replace(self, diameter=self.diameter.or_longer(self.radius + self.radius))
+        return replace(self, diameter=self.diameter.take_longer(self.radius + self.radius))
 
-    def or_nothing(self) -> Set:
+    def add_zero(self) -> Set:
         """A vector, or zeros, from which one goes as far as the radius: it may not count."""
-        return replace(self, diameter=self.diameter.or_longer(self.radius))
+        return replace(self, diameter=self.diameter.take_longer(self.radius))
 
-    def acute(self) -> Set:
+    def restrict_to_acute(self) -> Set:
         """Those with u·v ≥ 0, as of counts, or triangles of xxᵀ: ‖u − v‖² ≤ ‖u‖² + ‖v‖²."""
         most = min(self.diameter.l2_squared, 2 * self.radius.l2_squared)
-        return replace(self, diameter=Lengths(self.diameter.l1, most))
+        return replace(self, diameter=NormBounds(self.diameter.l1, most))
 
 
-def moved_by(given: Set, neighbouring: Neighbouring, *, records: int = 1) -> Lengths:
+def compute_sensitivity(given: Set, neighbouring: Neighbouring, *, records: int = 1) -> NormBounds:
     """How far one neighbour moves a sum of vectors of a set; of a person with `records`, each."""
     replaced = neighbouring is Neighbouring.REPLACE_ONE
-    return (given.diameter if replaced else given.radius).times(records)
+    return (given.diameter if replaced else given.radius).multiply(records)

@@ -13,7 +13,7 @@ row came about, and by which factor it was shortened, is no matter.
     2
     >>> rows.tolist()
     [[3.0, 4.0], [0.0, 0.0], [0.0, 0.0]]
-    >>> row_sum(rows, 5).tolist()
+    >>> sum_rows(rows, 5).tolist()
     [3, 4]
 
 Rows up to 2³⁶ have products beyond 2⁵³: there high and low digits are multiplied apart
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 EXACT: Final = 2**53
 """Below it, sums and products of whole numbers are exact in float64."""
 
-_ABOVE: Final = 1 + 2.0**-40
+_ROUNDING_MARGIN: Final = 1 + 2.0**-40
 """More than what rounding does to a sum of 2¹¹ products of numbers ≥ 0, and to the radius."""
 
 FINE: Final = 2**36
@@ -45,17 +45,17 @@ _PIECE: Final = 2**16
 Rows = NDArray[np.float64]
 
 
-def squares(rows: Rows) -> Rows:
+def compute_squares(rows: Rows) -> Rows:
     """`[…]` ‖row‖² of `[…, d]` rows; exact where it is below `EXACT`, and only there below it.
 
     ∞ where an entry is not finite or not whole.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         whole = (rows == np.rint(rows)).all(axis=-1)
-        return np.where(whole, _of_whole(rows), np.inf)
+        return np.where(whole, _compute_whole_squares(rows), np.inf)
 
 
-def _of_whole(rows: Rows) -> Rows:
+def _compute_whole_squares(rows: Rows) -> Rows:
     """`squares` of what is whole or not finite."""
     found = np.vecdot(rows, rows)
     return np.where(found < EXACT, found, np.inf)
@@ -65,7 +65,7 @@ def keep_within(rows: Rows, squared: int) -> int:
     """Makes zeros of rows of `[n, d]` that are not whole or longer than √squared; how many."""
     if not 0 <= squared < EXACT:
         raise ValueError(f"Expected a squared radius from 0 to 2^53, got {squared}.")
-    out = ~(squares(rows) <= squared)
+    out = ~(compute_squares(rows) <= squared)
     rows[out] = 0
     return int(out.sum())
 
@@ -77,7 +77,7 @@ def keep_surely_within(rows: Rows, squared: float) -> int:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         whole = (rows == np.rint(rows)).all(axis=-1)
-        out = ~(whole & (np.vecdot(rows, rows) * _ABOVE <= squared))
+        out = ~(whole & (np.vecdot(rows, rows) * _ROUNDING_MARGIN <= squared))
     rows[out] = 0
     return int(out.sum())
 
@@ -99,16 +99,18 @@ def keep_factored(layers: Sequence[tuple[Rows, Rows]], squared: float) -> NDArra
     found: Rows | float = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         for layer in layers:
-            of_inputs, of_slopes = (_of_whole(np.rint(factor, out=factor)) for factor in layer)
+            of_inputs, of_slopes = (
+                _compute_whole_squares(np.rint(factor, out=factor)) for factor in layer
+            )
             found = found + of_inputs * of_slopes
-        kept = np.asarray(found * _ABOVE <= squared)  # 0·∞ is NaN, which is not
+        kept = np.asarray(found * _ROUNDING_MARGIN <= squared)  # 0·∞ is NaN, which is not
     if not kept.all():
         for factor in (factor for layer in layers for factor in layer):
             factor[~kept] = 0
     return kept
 
 
-def whole_slopes(slopes: Rows, row_squares: Rows, squared: Rows) -> Rows:
+def round_slopes(slopes: Rows, row_squares: Rows, squared: Rows) -> Rows:
     """Slopes s `[n, o]` rounded to whole numbers; zeros where ‖s‖²·‖x‖² is above `squared`.
 
     `row_squares` `[n]` are exact ‖x‖², or ∞; `squared` `[n]` or `[1]`.
@@ -117,19 +119,19 @@ def whole_slopes(slopes: Rows, row_squares: Rows, squared: Rows) -> Rows:
     with np.errstate(over="ignore", invalid="ignore"):
         length = found[:, 0] ** 2 if found.shape[1] == 1 else np.vecdot(found, found)
         length *= row_squares
-        kept = length <= squared / _ABOVE  # 0·∞ is NaN, which is not
+        kept = length <= squared / _ROUNDING_MARGIN  # 0·∞ is NaN, which is not
     if not kept.all():
         found[~kept] = 0
     return found
 
 
-def row_sum(rows: Rows, length: int) -> NDArray[np.int64]:
+def sum_rows(rows: Rows, length: int) -> NDArray[np.int64]:
     """`[d]` the sum of whole rows `[n, d]`, none longer than `length`."""
-    total: NDArray[np.int64] = outer_sum(np.ones((len(rows), 1)), rows, length)[0]
+    total: NDArray[np.int64] = sum_outer(np.ones((len(rows), 1)), rows, length)[0]
     return total
 
 
-def outer_sum(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
+def sum_outer(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
     """`[…, o, p]` Σ_i slopes_i rows_iᵀ of whole `[…, n, o]` and `[…, n, p]`, exactly.
 
     Args:
@@ -147,10 +149,10 @@ def outer_sum(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
     return total
 
 
-def fine_outer_sum(rows: Rows) -> NDArray[np.object_]:
+def sum_fine_outer(rows: Rows) -> NDArray[np.object_]:
     """Return `[d, d]` Σ row rowᵀ of whole rows `[n, d]` within ±`FINE`, d ≤ 2⁷, in Python integers.
 
-    >>> fine_outer_sum(np.array([[2.0**36, 3.0 - 2.0**36], [1.0, 2.0]])).tolist() == [
+    >>> sum_fine_outer(np.array([[2.0**36, 3.0 - 2.0**36], [1.0, 2.0]])).tolist() == [
     ...     [2**72 + 1, 3 * 2**36 - 2**72 + 2],
     ...     [3 * 2**36 - 2**72 + 2, (2**36 - 3) ** 2 + 4],
     ... ]
@@ -161,7 +163,7 @@ def fine_outer_sum(rows: Rows) -> NDArray[np.object_]:
         piece = rows[begin : begin + _PIECE]
         high = np.rint(piece / _DIGITS)
         both = np.concatenate([high, piece - high * _DIGITS], axis=1)
-        of_both = outer_sum(both, both, both.shape[1] * _DIGITS**2).astype(object)
+        of_both = sum_outer(both, both, both.shape[1] * _DIGITS**2).astype(object)
         (hh, hl), (lh, ll) = (np.split(half, 2, axis=1) for half in np.split(of_both, 2))
         found += hh * _DIGITS**2 + (hl + lh) * _DIGITS + ll
     return found

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.noisy_sums import AnyRows
+from parley.client.algorithms.noisy_sums import NoModel
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.server.jobs.external_references import CodeReference
 from parley.server.jobs.federation_facts import Federation
-from parley.server.jobs.section_base import JobError, Section, check_unchanged
+from parley.server.jobs.section_base import JobError, JobSection, check_unchanged
 
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
-KIND = (
+KIND_DESCRIPTION = (
     "gradient-perturbation: noise on the average gradient, every round; output-perturbation: noise "
     "once, on the average of certified local optima; objective-perturbation: noise inside every "
     "party's objective; pathak and rajkumar-agarwal: as of their papers, to compare with "
@@ -36,34 +36,34 @@ KIND = (
 )
 """Of `algorithm.kind`."""
 
-ROUNDS = (
+ROUNDS_DESCRIPTION = (
     "Rounds T (output-perturbation has one). auto, with gradient-perturbation: T, and all of "
     "learning-rate, momentum, nesterov, average, clip-norm, model.lambda and model.radius that is "
     "auto, by a rule of public facts: how many records, parties, ε and the loss (docs/methods.md; "
     "`parley plan` says what it chose); the job that a run keeps has the numbers. Where the rule "
     "does not apply (δ = 0, another algorithm): 10."
 )
-RULED = "; with algorithm.rounds = 'auto', gradient-perturbation's rule chooses it."
+RULE_NOTE = "; with algorithm.rounds = 'auto', gradient-perturbation's rule chooses it."
 """End of a description whose `auto` such a rule may replace."""
 
-AVERAGE = "Report the mean of the later half of the iterates (post-processing, free)."
+AVERAGE_DESCRIPTION = "Report the mean of the later half of the iterates (post-processing, free)."
 
-BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
+PARTY_BUDGET_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
 """Keys of `[privacy]` that unit both alone has."""
 
-Outlook = Literal["noise", "training", "steps", "tables", "features"]
-Idle = Mapping[str, tuple[str, ...]]
+PlanDetail = Literal["noise", "training", "steps", "tables", "features"]
+UnusedKeys = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Settled:
+class AutoChoices:
     """Sections of a job in which a rule's numbers are, and why it chose them, in lines."""
 
-    sections: Mapping[str, Section] = field(default_factory=dict)
+    sections: Mapping[str, JobSection] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
 
 
-class AlgorithmSection(Section):
+class AlgorithmSection(JobSection):
     """How they learn.
 
     Attributes:
@@ -79,24 +79,26 @@ class AlgorithmSection(Section):
     noise: ClassVar[str] = "gaussian"
     laws: ClassVar[tuple[str, ...]] = (*MECHANISMS, "auto")
     releases: ClassVar[int | None] = None
-    idle: ClassVar[Idle] = {}
-    idle_needs: ClassVar[str] = "algorithm.kind = 'fedavg'"
+    unused_keys: ClassVar[UnusedKeys] = {}
+    unused_needs: ClassVar[str] = "algorithm.kind = 'fedavg'"
     samples: ClassVar[bool] = False
-    outlook: ClassVar[Outlook] = "noise"
+    plan_detail: ClassVar[PlanDetail] = "noise"
 
-    kind: CodeReference = Field("gradient-perturbation", description=KIND)
+    kind: CodeReference = Field("gradient-perturbation", description=KIND_DESCRIPTION)
 
-    def learned(self, job: Job, features: int, classes: int) -> Any:
+    def build_model(self, job: Job, features: int, classes: int) -> Any:
         """What is learned of records of so many columns, K given; raises JobError."""
         del job
-        return AnyRows(features=features, classes=classes or 2)
+        return NoModel(features=features, classes=classes or 2)
 
-    def settled(self, job: Job, parties: Federation | None, classes: int) -> Settled:
+    def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
         """What the job leaves to a rule; None of the parties: what needs none of their facts."""
         del job, parties, classes
-        return Settled()
+        return AutoChoices()
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def build_algorithm(
+        self, job: Job, model: Any, parties: Federation | None
+    ) -> FederatedAlgorithm:
         """The algorithm that the job asks for; raises JobError, CalibrationError."""
         raise NotImplementedError
 
@@ -108,8 +110,8 @@ class AlgorithmSection(Section):
                 f"Expected model.kind to be one of {names} with algorithm.kind = '{self.kind}', "
                 f"got {job.model.kind!r}."
             )
-        for section, keys in self.idle.items():
-            check_unchanged(job, section, keys, self.idle_needs)
+        for section, keys in self.unused_keys.items():
+            check_unchanged(job, section, keys, self.unused_needs)
         if not self.samples:
             check_unchanged(job, "parties", ("per_round",), "fedavg or distributed-dp-sgd")
         if job.noise not in self.laws:
@@ -131,8 +133,8 @@ def check_private_sizes(job: Job) -> None:
     check_unchanged(job, "parties", ("weights",), "privacy.neighbouring = 'replace-one'")
 
 
-def known(parties: Federation | None, kind: str) -> Federation:
+def require_federation(federation: Federation | None, kind: str) -> Federation:
     """The parties, where an algorithm needs their sizes."""
-    if parties is None:
+    if federation is None:
         raise JobError(f"Expected the parties' sizes with {kind}, got none.")
-    return parties
+    return federation

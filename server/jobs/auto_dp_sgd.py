@@ -27,28 +27,28 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from parley.privacy.accounting.threat_model import Unit
-from parley.safe_io.plurals import noun
-from parley.server.jobs.algorithm_base import Settled
-from parley.server.jobs.auto_settings import signal_of
+from parley.safe_io.plurals import format_noun
+from parley.server.jobs.algorithm_base import AutoChoices
+from parley.server.jobs.auto_settings import compute_signal
 from parley.server.jobs.federation_facts import Federation
-from parley.server.jobs.section_base import unless_auto
+from parley.server.jobs.section_base import replace_auto
 
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
-_CLIP, _SHARE, _MOMENTUM = 0.5, 0.2, 0.5
-_FEWEST, _MOST, _LENGTH = 40, 250, 5.0
-_BATCH = 4096
-_ADAM = 1e-3
+_CLIP_NORM, _PATH_SHARE, _MOMENTUM = 0.5, 0.2, 0.5
+_MIN_STEPS, _MAX_STEPS, _STEP_LENGTH = 40, 250, 5.0
+_EXPECTED_BATCH = 4096
+_ADAM_RATE = 1e-3
 """Its authors' rate: its steps are of a length that no gradient says."""
 
-_MOST_LOCAL = 0.1
+_MAX_LOCAL_RATE = 0.1
 """Rate of a party whose records nobody clips."""
 
 
-def network_by_rule(
-    job: Job, steps: Any, parties: Federation | None, *, sums: bool, present: float
-) -> Settled:
+def choose_dp_sgd_settings(
+    job: Job, steps: Any, federation: Federation | None, *, sums: bool, sampled_fraction: float
+) -> AutoChoices:
     """The rule's choices in the place of each auto.
 
     Args:
@@ -57,30 +57,38 @@ def network_by_rule(
         sums: every step is a secure sum, with its noise.
         present: the share of the parties that is in a sum.
     """
-    if parties is None:
-        return Settled()
+    if federation is None:
+        return AutoChoices()
     given, units = job.dp_sgd, job.privacy.units
     found = [
-        signal_of(job, parties, own, alone=own.unit is Unit.RECORD and not sums, present=present)
+        compute_signal(
+            job,
+            federation,
+            own,
+            noise_per_party=own.unit is Unit.RECORD and not sums,
+            sampled_fraction=sampled_fraction,
+        )
         for own in job.privacy.budgets
     ]
     signal, facts = min(found)
-    way = signal * math.sqrt(1 - job.model.components_share) * _SHARE
-    total = min(max(10 * math.ceil(way / (10 * _LENGTH)), _FEWEST), _MOST)
-    rate = min(1.0, _BATCH / parties.records(private=job.privacy.private_sizes))
-    rate = unless_auto(given.sampling_rate, rate)
+    way = signal * math.sqrt(1 - job.model.components_share) * _PATH_SHARE
+    total = min(max(10 * math.ceil(way / (10 * _STEP_LENGTH)), _MIN_STEPS), _MAX_STEPS)
+    rate = min(
+        1.0, _EXPECTED_BATCH / federation.count_records(private=job.privacy.has_private_sizes)
+    )
+    rate = replace_auto(given.sampling_rate, rate)
     if given.batch_size != "auto":
-        rate = min(1.0, given.batch_size / parties.min_records)
-    local = 10 if sums else max(1, total // max(4 * parties.parties, 20))
+        rate = min(1.0, given.batch_size / federation.min_records)
+    local = 10 if sums else max(1, total // max(4 * federation.parties, 20))
     if steps.rounds != "auto":
         local = max(1, round(total / steps.rounds))
     if given.local_epochs != "auto":
         local = max(1, round(given.local_epochs / rate))
-    local = unless_auto(given.local_steps, local)
-    rounds = unless_auto(steps.rounds, max(1, math.ceil(total / local)))
-    clip = unless_auto(given.clip_norm, _CLIP)
+    local = replace_auto(given.local_steps, local)
+    rounds = replace_auto(steps.rounds, max(1, math.ceil(total / local)))
+    clip = replace_auto(given.clip_norm, _CLIP_NORM)
     usual = _MOMENTUM if sums and given.optimiser == "sgd" else 0.0  # adam uses none
-    momentum = unless_auto(given.momentum, usual)
+    momentum = replace_auto(given.momentum, usual)
     chosen: dict[str, Any] = {
         "clip_norm": clip if Unit.RECORD in units else "auto",
         "momentum": momentum,
@@ -94,21 +102,24 @@ def network_by_rule(
         kept = 1 - given.server_momentum if given.server_optimiser == "momentum" else 1.0
         whole = way * kept / rounds
         if sums:
-            whole = clip * rate * parties.min_records
-        chosen["party_clip_norm"] = whole = unless_auto(given.party_clip_norm, whole)
+            whole = clip * rate * federation.min_records
+        chosen["party_clip_norm"] = whole = replace_auto(given.party_clip_norm, whole)
         if not sums:
-            chosen["learning_rate"] = min(_MOST_LOCAL, 2 * whole / local)
+            chosen["learning_rate"] = min(_MAX_LOCAL_RATE, 2 * whole / local)
     if given.optimiser == "adam":
-        chosen |= {"learning_rate": _ADAM}
+        chosen |= {"learning_rate": _ADAM_RATE}
     open_keys = [key for key in chosen if getattr(given, key) == "auto" and chosen[key] != "auto"]
     if not open_keys and steps.rounds != "auto":
-        return Settled()
+        return AutoChoices()
     settled = given.model_copy(update={key: chosen[key] for key in open_keys})
     said = (
-        f"{rounds:,} {noun(rounds, 'round')}, steps in each {local:,}, batches of q = {rate:.3g}",
+        f"{rounds:,} {format_noun(rounds, 'round')}, steps in each {local:,}, batches of q = "
+        f"{rate:.3g}",
         *([f"clip norm {clip:.3g}"] if Unit.RECORD in units else ()),
         *([f"clip norm of parties {settled.party_clip_norm:.3g}"] if Unit.PARTY in units else ()),
         f"rate {settled.learning_rate:.3g}, momentum {momentum:.3g}",
     )
     learned = steps.model_copy(update={"rounds": rounds})
-    return Settled({"dp_sgd": settled, "algorithm": learned}, (f"from {facts}", ", ".join(said)))
+    return AutoChoices(
+        {"dp_sgd": settled, "algorithm": learned}, (f"from {facts}", ", ".join(said))
+    )

@@ -25,7 +25,7 @@ long tails takes from all predictions, T/10 rounds more learn, where A is at lea
 The constants were found on splits of census, health, wine and survey tables; docs/methods.md has
 what they give. A key that the job gives keeps its value.
 
->>> steps_by_rule(signal=1329.0, lipschitz=1.0, curvature=0.25, targets=False).rounds
+>>> choose_gradient_steps(signal=1329.0, lipschitz=1.0, curvature=0.25, targets=False).rounds
 58
 """
 
@@ -34,14 +34,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-_FEWEST, _MOST = 5, 120
+_MIN_ROUNDS, _MAX_ROUNDS = 5, 120
 
-_LEVEL = 100.0
+_MIN_LEVEL_SIGNAL = 100.0
 """A from which on the level is worth its rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ruled:
+class GradientStepChoices:
     """What the rule says: keys of `[algorithm]`, and λ and the radius of the model."""
 
     rounds: int
@@ -55,27 +55,31 @@ class Ruled:
     radius: float = 8.0
 
 
-def steps_by_rule(*, signal: float, lipschitz: float, curvature: float, targets: bool) -> Ruled:
+def choose_gradient_steps(
+    *, signal: float, lipschitz: float, curvature: float, targets: bool
+) -> GradientStepChoices:
     """The steps for A, G, L, and whether targets are learned, not labels."""
     if not targets:
         clip = lipschitz / 2
-        return steps_along(signal / clip, curvature=curvature, clip_norm=clip)
+        return choose_steps_for_path(signal / clip, curvature=curvature, clip_norm=clip)
     clip = max(1, signal / 150) ** (3 / 8) / 16
-    steps = steps_along(signal / clip / 4, curvature=curvature, clip_norm=clip)
-    level = math.ceil(steps.rounds / 10) if signal >= _LEVEL else 0
+    steps = choose_steps_for_path(signal / clip / 4, curvature=curvature, clip_norm=clip)
+    level = math.ceil(steps.rounds / 10) if signal >= _MIN_LEVEL_SIGNAL else 0
     return replace(steps, average=True, rounds=steps.rounds + level, level_rounds=level)
 
 
-def steps_along(way: float, *, curvature: float, clip_norm: float) -> Ruled:
+def choose_steps_for_path(
+    path_length: float, *, curvature: float, clip_norm: float
+) -> GradientStepChoices:
     """The steps that go a way τ, with the rule's other numbers."""
-    rounds = min(max(math.ceil(math.sqrt(5 * way * curvature)), _FEWEST), _MOST)
+    rounds = min(max(math.ceil(math.sqrt(5 * path_length * curvature)), _MIN_ROUNDS), _MAX_ROUNDS)
     momentum = 1 - 5 / rounds
-    return Ruled(
+    return GradientStepChoices(
         rounds=rounds,
-        learning_rate=min(1.5 / curvature, way * (1 - momentum) / rounds),
+        learning_rate=min(1.5 / curvature, path_length * (1 - momentum) / rounds),
         momentum=momentum,
         clip_norm=clip_norm,
-        lambda_=0.1 / way,
+        lambda_=0.1 / path_length,
         nesterov=momentum > 0,
         average=False,
     )

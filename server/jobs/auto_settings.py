@@ -13,29 +13,29 @@ import math
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from parley.privacy.accounting.rounding import as_written
+from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
-from parley.privacy.calibration.inverse_curves import gaussian_mu
+from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
 from parley.privacy.mechanisms.registry import MECHANISMS
-from parley.safe_io.plurals import noun
-from parley.server.jobs.algorithm_base import Settled
-from parley.server.jobs.auto_gradient_steps import Ruled, steps_by_rule
+from parley.safe_io.plurals import format_noun
+from parley.server.jobs.algorithm_base import AutoChoices
+from parley.server.jobs.auto_gradient_steps import GradientStepChoices, choose_gradient_steps
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.model import ModelSection
 from parley.server.jobs.privacy import UnitBudget
-from parley.server.jobs.section_base import Section
+from parley.server.jobs.section_base import JobSection
 
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
-ROUNDS = 10
+DEFAULT_ROUNDS = 10
 """Where a job leaves them open and no rule applies."""
 
-_HATS = ((200.0, 8), (35.0, 4))
+_SPLINE_THRESHOLDS = ((200.0, 8), (35.0, 4))
 """A for each number of a record, from which on they are hats of so many intervals."""
 
 
-def without_rule(job: Job, steps: Any, why: str) -> Settled:
+def apply_defaults(job: Job, steps: Any, reason: str) -> AutoChoices:
     """Ten rounds, and columns as they are.
 
     Args:
@@ -45,15 +45,15 @@ def without_rule(job: Job, steps: Any, why: str) -> Settled:
     sections = {}
     said = []
     if steps.releases is None and steps.rounds == "auto":
-        sections["algorithm"] = steps.model_copy(update={"rounds": ROUNDS})
-        said.append(f"{ROUNDS} rounds")
-    if job.model.features_open:
+        sections["algorithm"] = steps.model_copy(update={"rounds": DEFAULT_ROUNDS})
+        said.append(f"{DEFAULT_ROUNDS} rounds")
+    if job.model.is_feature_map_open:
         sections["model"] = job.model.model_copy(update={"features": "none"})
         said.append("columns as they are")
-    return Settled(sections, (f"{', '.join(said)}: {why}",) if said else ())
+    return AutoChoices(sections, (f"{', '.join(said)}: {reason}",) if said else ())
 
 
-def by_rule(job: Job, steps: Any, parties: Federation | None, classes: int) -> Settled:
+def apply_rule(job: Job, steps: Any, federation: Federation | None, classes: int) -> AutoChoices:
     """The rule's choices in the place of each auto.
 
     Args:
@@ -62,20 +62,20 @@ def by_rule(job: Job, steps: Any, parties: Federation | None, classes: int) -> S
     """
     law = MECHANISMS.get(job.noise)
     if job.privacy.delta == 0 or (law is not None and not law.calibrations):
-        noise = f"{job.noise} at δ = {as_written(job.privacy.delta)}"
-        return without_rule(job, steps, f"the rule weighs Gaussian noise, this is {noise}")
-    if parties is None:
-        return Settled()
-    signal, facts = signal_of(job, parties, job.privacy.budgets[0])
-    sections: dict[str, Section] = {}
+        noise = f"{job.noise} at δ = {format_exact(job.privacy.delta)}"
+        return apply_defaults(job, steps, f"the rule weighs Gaussian noise, this is {noise}")
+    if federation is None:
+        return AutoChoices()
+    signal, facts = compute_signal(job, federation, job.privacy.budgets[0])
+    sections: dict[str, JobSection] = {}
     reasons, mapped = [], job.model
-    if mapped.features_open:
-        update, why = _features(signal, parties)
+    if mapped.is_feature_map_open:
+        update, why = _choose_features(signal, federation)
         sections["model"] = mapped = mapped.model_copy(update=update)
         reasons.append(why)
     if steps.rounds == "auto":
-        model = job.model.linear_model(1, classes)
-        ruled = steps_by_rule(
+        model = job.model.build_linear_model(1, classes)
+        ruled = choose_gradient_steps(
             signal=signal,
             lipschitz=model.lipschitz,
             curvature=model.smoothness,
@@ -83,9 +83,9 @@ def by_rule(job: Job, steps: Any, parties: Federation | None, classes: int) -> S
         )
         if not has_level(mapped):
             ruled = replace(ruled, level_rounds=0, rounds=ruled.rounds - ruled.level_rounds)
-        sections = {"algorithm": _with(steps, ruled), "model": _with(mapped, ruled)}
-        reasons.insert(0, _words(sections["algorithm"], sections["model"]))
-    return Settled(sections, (f"from {facts}", *reasons) if reasons else ())
+        sections = {"algorithm": _fill_autos(steps, ruled), "model": _fill_autos(mapped, ruled)}
+        reasons.insert(0, _format_steps(sections["algorithm"], sections["model"]))
+    return AutoChoices(sections, (f"from {facts}", *reasons) if reasons else ())
 
 
 def has_level(model: ModelSection) -> bool:
@@ -96,38 +96,38 @@ def has_level(model: ModelSection) -> bool:
     return model.residuals and (model.has_intercept or hats)
 
 
-def _features(signal: float, parties: Federation) -> tuple[dict[str, Any], str]:
+def _choose_features(signal: float, federation: Federation) -> tuple[dict[str, Any], str]:
     """Keys of `[model]`, and why."""
     plain: dict[str, Any] = {"features": "none"}
-    if not parties.numbers:
+    if not federation.numbers:
         return plain, "columns as they are: none is a number"
-    for each, intervals in _HATS:
-        needed = f"{each:g} for each of {parties.numbers} numbers"
-        if signal >= each * parties.numbers:
+    for each, intervals in _SPLINE_THRESHOLDS:
+        needed = f"{each:g} for each of {federation.numbers} numbers"
+        if signal >= each * federation.numbers:
             hats = {"features": "hats", "feature_settings": {"intervals": intervals}}
             return hats, f"hats of {intervals} intervals: A is at least {needed}"
     return plain, f"columns as they are: A is below {needed}"
 
 
-def _words(steps: Any, model: Any) -> str:
+def _format_steps(steps: Any, model: Any) -> str:
     """The steps, in a line."""
     descent = "Nesterov's momentum" if steps.nesterov is True else "momentum"
     level = steps.level_rounds
     return (
-        f"{steps.rounds} {noun(steps.rounds, 'round')} at the rate "
+        f"{steps.rounds} {format_noun(steps.rounds, 'round')} at the rate "
         f"{steps.learning_rate:.3g}, {descent} "
         f"{steps.momentum:.3g}, clip norm {steps.clip_norm:.3g}, λ = {model.lambda_:.3g}"
         + (f", the last {level} for what all predictions lack" if level else "")
     )
 
 
-def signal_of(
+def compute_signal(
     job: Job,
-    parties: Federation,
+    federation: Federation,
     budget: UnitBudget,
     *,
-    alone: bool = False,
-    present: float = 1.0,
+    noise_per_party: bool = False,
+    sampled_fraction: float = 1.0,
 ) -> tuple[float, str]:
     """A of `parley.server.jobs.auto_gradient_steps` for one unit's budget, and the facts that it
     follows from.
@@ -139,28 +139,30 @@ def signal_of(
     point, moved = job.privacy.point, Neighbouring(job.privacy.neighbouring).radii
     least, colluders = point.split(least=job.min_survivors, colluders=job.corrupt)
     # Where nobody is honest the planner refuses the job, in its own words.
-    honest = max(least - colluders, 1) if point.in_contributions else parties.parties
-    mu = gaussian_mu(budget.epsilon, budget.delta)
-    records = parties.records(private=job.privacy.private_sizes)
+    honest = max(least - colluders, 1) if point.in_contributions else federation.parties
+    mu = compute_gaussian_mu(budget.epsilon, budget.delta)
+    records = federation.count_records(private=job.privacy.has_private_sizes)
     whole = budget.unit is Unit.PARTY
-    units = parties.parties if whole else records
-    signal = units * mu * math.sqrt((1 if alone else honest) / parties.parties) / moved
-    signal *= math.sqrt(present)
+    units = federation.parties if whole else records
+    signal = units * mu * math.sqrt((1 if noise_per_party else honest) / federation.parties) / moved
+    signal *= math.sqrt(sampled_fraction)
     shares = (
-        f"{honest:,} honest {noun(honest, 'share')} of noise, " if point.in_contributions else ""
+        f"{honest:,} honest {format_noun(honest, 'share')} of noise, "
+        if point.in_contributions
+        else ""
     )
-    if alone:
+    if noise_per_party:
         shares = "noise inside each, "
     facts = (
         f"{'' if whole else f'N = {records:,} records, '}"
-        f"m = {parties.parties:,} {noun(parties.parties, 'party')}, {shares}"
-        f"ε = {as_written(budget.epsilon)}, δ = {as_written(budget.delta)}: "
+        f"m = {federation.parties:,} {format_noun(federation.parties, 'party')}, {shares}"
+        f"ε = {format_exact(budget.epsilon)}, δ = {format_exact(budget.delta)}: "
         f"signal over noise A = {signal:,.3g}"
     )
     return signal, facts
 
 
-def _with(section: Section, steps: Ruled) -> Section:
+def _fill_autos(section: JobSection, steps: GradientStepChoices) -> JobSection:
     """A section with the rule's numbers in the place of each auto."""
     ruled = asdict(steps)
     autos = [key for key in ruled if getattr(section, key, None) == "auto"]

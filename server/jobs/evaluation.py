@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from parley.client.algorithms.held_out_counts import check_edges, public_edges
-from parley.server.jobs.section_base import Auto, Positive, Section, check_unchanged, unless_auto
+from parley.client.algorithms.held_out_counts import check_edges, choose_edges
+from parley.server.jobs.section_base import (
+    Auto,
+    JobSection,
+    Positive,
+    check_unchanged,
+    replace_auto,
+)
 
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
 
-class Evaluation(Section):
+class EvaluationSection(JobSection):
     """How good the model is on records that the parties hold out."""
 
     kind: Literal["none", "federated"] = Field(
@@ -38,20 +44,20 @@ class Evaluation(Section):
     )
 
     @property
-    def asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether there is such a release."""
         return self.kind != "none"
 
-    def edges_of(self, *, records: int) -> tuple[float, ...]:
+    def choose_edges(self, *, records: int) -> tuple[float, ...]:
         """The probabilities between intervals, where the parties learn from so many at least."""
-        auto = public_edges(records=records, epsilon=self.epsilon)
-        edges = tuple(sorted({*unless_auto(self.edges, [*auto]), 0.5}))
+        auto = choose_edges(records=records, epsilon=self.epsilon)
+        edges = tuple(sorted({*replace_auto(self.edges, [*auto]), 0.5}))
         check_edges(edges)
         return edges
 
     def check(self, job: Job) -> None:
         """Refuses jobs that predict no label, and keys that would do nothing."""
-        if not self.asked:
+        if not self.is_requested:
             check_unchanged(job, "evaluation", (), "evaluation.kind = 'federated'")
             return
         if job.model.learns == "nothing" or job.model.metric != "accuracy":
@@ -59,13 +65,13 @@ class Evaluation(Section):
                 "Expected a model.kind that predicts a label with evaluation.kind = 'federated', "
                 f"got {job.model.kind!r}."
             )
-        if job.privacy.point.private_alone:
+        if job.privacy.point.is_locally_private:
             raise ValueError(
                 "Expected privacy.noise-point = 'share' or 'server' with evaluation.kind = "
                 "'federated' (a whole noise of every party would drown the counts), got "
                 f"{job.privacy.noise_point!r}."
             )
-        self.edges_of(records=0)
+        self.choose_edges(records=0)
         # It is the last of all that a run makes, and its noise hides one record.
         check_unchanged(job, "run", ("partial",), "evaluation.kind = 'none'")
         check_unchanged(job, "privacy", ("unit",), "evaluation.kind = 'none'")

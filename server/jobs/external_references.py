@@ -4,9 +4,9 @@ A job from another machine may name neither a file nor code of the machine that 
 whoever plans a job that came from elsewhere wants to know whether it names code. Which keys could
 is no list: a key whose type is none of these fails a test over all keys.
 
-    >>> from parley.server.jobs.model import OwnLoss
-    >>> named_here(OwnLoss(**{"kind": "own-loss", "loss": "/tmp/mine.py:f"}))
-    [Named(key='loss', value='/tmp/mine.py:f', what='code')]
+    >>> from parley.server.jobs.model import OwnLossSection
+    >>> find_machine_references(OwnLossSection(**{"kind": "own-loss", "loss": "/tmp/mine.py:f"}))
+    [MachineReference(key='loss', value='/tmp/mine.py:f', what='code')]
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CODE = "code"
 
 
 @dataclass(frozen=True)
-class Names:
+class ReferenceKind:
     """What the texts of a type name.
 
     Attributes:
@@ -33,31 +33,34 @@ class Names:
     """
 
     what: str
-    does: Callable[[str], bool]
+    matches: Callable[[str], bool]
 
 
-_NOTHING = Names("", lambda _: False)
+_NO_REFERENCE = ReferenceKind("", lambda _: False)
 
-FilePath = Annotated[str, Names("file, folder or address", bool)]
+FilePath = Annotated[str, ReferenceKind("file, folder or address", bool)]
 """A file, folder, URL or address of the machine that the job runs on; empty for none."""
 
-CodeReference = Annotated[str, Names(CODE, lambda text: ":" in text)]
+CodeReference = Annotated[str, ReferenceKind(CODE, lambda text: ":" in text)]
 """`file.py:name` or `module:name`, which is imported and run; no colon: a name of Parley's."""
 
 DataSource = Annotated[
-    str, Names("file", lambda text: text in {".", ".."} or bool(re.search(r"[/\\*?\[\]:~]", text)))
+    str,
+    ReferenceKind(
+        "file", lambda text: text in {".", ".."} or bool(re.search(r"[/\\*?\[\]:~]", text))
+    ),
 ]
 """Records: a data set's name, or a file's path."""
 
-Text = Annotated[str, _NOTHING]
+Text = Annotated[str, _NO_REFERENCE]
 """A name or words that nobody opens, imports or connects to."""
 
-TextSettings = Annotated[dict[str, Any], _NOTHING]
+TextSettings = Annotated[dict[str, Any], _NO_REFERENCE]
 """Settings of what another key names, by their names; none is opened or imported by itself."""
 
 
 @dataclass(frozen=True)
-class Named:
+class MachineReference:
     """Something of the machine that a key names."""
 
     key: str
@@ -65,57 +68,59 @@ class Named:
     what: str
 
 
-def meanings(info: FieldInfo) -> Iterator[Names]:
+def find_reference_kinds(info: FieldInfo) -> Iterator[ReferenceKind]:
     """What the types of a key's texts say that they name."""
-    yield from (each for each in info.metadata if isinstance(each, Names))
-    yield from _within(info.annotation)
+    yield from (each for each in info.metadata if isinstance(each, ReferenceKind))
+    yield from _find_in_annotation(info.annotation)
 
 
-def _within(annotation: Any) -> Iterator[Names]:
+def _find_in_annotation(annotation: Any) -> Iterator[ReferenceKind]:
     for each in (*getattr(annotation, "__metadata__", ()), *get_args(annotation)):
-        if isinstance(each, Names):
+        if isinstance(each, ReferenceKind):
             yield each
         else:
-            yield from _within(each)
+            yield from _find_in_annotation(each)
 
 
-def named_here(given: BaseModel) -> list[Named]:
+def find_machine_references(section: BaseModel) -> list[MachineReference]:
     """What a job, a section or settings name of the machine, beside what the defaults do."""
     found = []
-    for name, info in type(given).model_fields.items():
-        key, value = info.alias or name, getattr(given, name)
+    for name, info in type(section).model_fields.items():
+        key, value = info.alias or name, getattr(section, name)
         if isinstance(value, BaseModel):
-            within = named_here(value)
-            found += [Named(f"{key}.{each.key}", each.value, each.what) for each in within]
-        elif value != info.default:
-            texts = list(_texts(value))
+            within = find_machine_references(value)
             found += [
-                Named(key, value, each.what)
-                for each in meanings(info)
-                if any(map(each.does, texts))
+                MachineReference(f"{key}.{each.key}", each.value, each.what) for each in within
+            ]
+        elif value != info.default:
+            texts = list(_iterate_texts(value))
+            found += [
+                MachineReference(key, value, each.what)
+                for each in find_reference_kinds(info)
+                if any(map(each.matches, texts))
             ]
     return found
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iterate_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for each in value.values():
-            yield from _texts(each)
+            yield from _iterate_texts(each)
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from _texts(each)
+            yield from _iterate_texts(each)
 
 
-def code_named_by(given: BaseModel) -> list[Named]:
+def find_code_references(section: BaseModel) -> list[MachineReference]:
     """The code that whoever runs it would run."""
-    return [each for each in named_here(given) if each.what == CODE]
+    return [each for each in find_machine_references(section) if each.what == CODE]
 
 
-def check_from_elsewhere(given: BaseModel) -> None:
+def check_submission(section: BaseModel) -> None:
     """Refuses what comes from another machine and names something of this one. Raises JobError."""
-    for each in named_here(given):
+    for each in find_machine_references(section):
         raise JobError(
             f"Expected no {each.what} in {each.key} of a submission from another machine, got "
             f"{each.value!r:.200}: leave it out, or submit on the server's machine, from the "

@@ -33,12 +33,12 @@ class Federation:
     numbers: int = 0
     columns: int = 0
 
-    def records(self, *, private: bool) -> int:
+    def count_records(self, *, private: bool) -> int:
         """N; where sizes are private n₍₁₎·m, which is public, stands for it."""
         return self.parties * self.min_records if private else self.total_records
 
     @classmethod
-    def of_sizes(
+    def from_sizes(
         cls, sizes: NDArray[np.int64], min_records: int | None = None, names: Sequence[str] = ()
     ) -> Federation:
         """From every party's number of records, the job's public bound, and names, if there are.
@@ -60,7 +60,7 @@ class Federation:
             max_records=int(sizes.max()),
         )
 
-    def facts(self, weights: Weights) -> PublicFacts:
+    def to_public_facts(self, weights: Weights) -> PublicFacts:
         """What an algorithm's claim may depend on."""
         return PublicFacts(
             parties=self.parties,

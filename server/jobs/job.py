@@ -14,35 +14,35 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
 
-from parley.privacy.accounting.account_certificates import default_reserved
+from parley.privacy.accounting.account_certificates import compute_reserved_delta
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.mechanisms.registry import MECHANISMS
-from parley.secure_agg.protocol_parameters import assumed_corrupt, choose_min_survivors
-from parley.server.jobs.evaluation import Evaluation
+from parley.secure_agg.protocol_parameters import choose_min_survivors, compute_assumed_corrupt
+from parley.server.jobs.evaluation import EvaluationSection
 from parley.server.jobs.federation_facts import Federation
-from parley.server.jobs.linear_algorithms import ALGORITHM_SECTIONS, GradientPerturbation
-from parley.server.jobs.model import MODELS, Logistic
-from parley.server.jobs.parties_and_data import Data, Parties
-from parley.server.jobs.privacy import Privacy, UnitBudget
-from parley.server.jobs.running import DPSGD, Run, SecureAggregation
-from parley.server.jobs.section_base import Forms, JobError, Section, unless_auto
+from parley.server.jobs.linear_algorithms import ALGORITHM_SECTIONS, GradientPerturbationSection
+from parley.server.jobs.model import MODELS, LogisticSection
+from parley.server.jobs.parties_and_data import DataSection, PartiesSection
+from parley.server.jobs.privacy import PrivacySection, UnitBudget
+from parley.server.jobs.running import DpSgdSection, RunSection, SecureAggregationSection
+from parley.server.jobs.section_base import JobError, JobSection, SectionForms, replace_auto
 from parley.server.jobs.unused_keys import check_unused_keys
 
 FORMS = {
-    "model": Forms(
+    "model": SectionForms(
         section="model",
         purpose="What they learn: a linear model with a strongly convex objective, or a network "
         "(fedavg).",
-        table=MODELS,
+        forms=MODELS,
         default="logistic",
-        own="module:function",
+        own_key="module:function",
     ),
-    "algorithm": Forms(
+    "algorithm": SectionForms(
         section="algorithm",
         purpose="How they learn.",
-        table=ALGORITHM_SECTIONS,
+        forms=ALGORITHM_SECTIONS,
         default="gradient-perturbation",
-        own="file.py:Class",
+        own_key="file.py:Class",
     ),
 }
 """Sections that have another form for each kind."""
@@ -54,25 +54,29 @@ else:
     ModelForm, AlgorithmForm = (FORMS[name].annotation() for name in ("model", "algorithm"))
 
 
-class Job(Section):
+class Job(JobSection):
     """A run, whole. Build it with `load_job`; sections and keys are described there."""
 
-    parties: Parties = Parties()
-    data: Data = Data()
-    model: ModelForm = Logistic()
-    algorithm: AlgorithmForm = GradientPerturbation()
-    dp_sgd: DPSGD = DPSGD()
-    privacy: Privacy = Privacy()
-    evaluation: Evaluation = Evaluation()
-    secure_aggregation: SecureAggregation = SecureAggregation()
-    run: Run = Run()
+    parties: PartiesSection = PartiesSection()
+    data: DataSection = DataSection()
+    model: ModelForm = LogisticSection()
+    algorithm: AlgorithmForm = GradientPerturbationSection()
+    dp_sgd: DpSgdSection = DpSgdSection()
+    privacy: PrivacySection = PrivacySection()
+    evaluation: EvaluationSection = EvaluationSection()
+    secure_aggregation: SecureAggregationSection = SecureAggregationSection()
+    run: RunSection = RunSection()
 
     @model_validator(mode="before")
     @classmethod
-    def _own_keys(cls, tree: Any) -> Any:
+    def _drop_other_forms(cls, tree: Any) -> Any:
         if not isinstance(tree, Mapping):
             return tree
-        own = {name: forms.own_keys(tree[name]) for name, forms in FORMS.items() if name in tree}
+        own = {
+            name: forms.drop_other_forms(tree[name])
+            for name, forms in FORMS.items()
+            if name in tree
+        }
         return {**tree, **own}
 
     @model_validator(mode="after")
@@ -107,7 +111,7 @@ class Job(Section):
                 f"Expected privacy.unit = 'record' with data.blocks, got {privacy.unit!r}: a party "
                 "has records in every block, and a job that hides it is charged to all of them."
             )
-        if self.data.blocks and self.data.test_source and self.evaluation.asked:
+        if self.data.blocks and self.data.test_source and self.evaluation.is_requested:
             raise ValueError(
                 "Expected data.test-fraction with data.blocks and evaluation.kind = 'federated', "
                 "got a test-source, whose records are in no block."
@@ -120,7 +124,7 @@ class Job(Section):
     @property
     def model_form(self) -> str:
         """The key of its model in `parley.server.jobs.model.MODELS`."""
-        return str(FORMS["model"].of(self.model))
+        return str(FORMS["model"].find_kind(self.model))
 
     @property
     def noise(self) -> str:
@@ -141,23 +145,25 @@ class Job(Section):
         return own.releases or int(getattr(own, "rounds", 1))
 
     @property
-    def is_settled(self) -> bool:
+    def is_resolved(self) -> bool:
         """Whether its rounds and features are known: its rule was told the parties' sizes."""
         own = self.algorithm
         counted = own.releases is not None or getattr(own, "rounds", 1) != "auto"
-        return counted and not self.model.features_open
+        return counted and not self.model.is_feature_map_open
 
-    def settled(self, parties: Federation | None = None, classes: int = 0) -> Job:
+    def resolve_auto(self, federation: Federation | None = None, classes: int = 0) -> Job:
         """The job with the choices of the rule to which it leaves them.
 
         Args:
             parties: None: no more than what needs none of their facts.
         """
-        return self.model_copy(update=self.algorithm.settled(self, parties, classes).sections)
+        return self.model_copy(
+            update=self.algorithm.resolve_auto(self, federation, classes).sections
+        )
 
-    def reasons(self, parties: Federation, classes: int) -> tuple[str, ...]:
+    def explain_auto(self, federation: Federation, classes: int) -> tuple[str, ...]:
         """What the rule chooses and why, in lines; none where the job leaves it nothing."""
-        return self.algorithm.settled(self, parties, classes).reasons
+        return self.algorithm.resolve_auto(self, federation, classes).reasons
 
     @property
     def budgets(self) -> tuple[UnitBudget, ...]:
@@ -165,20 +171,20 @@ class Job(Section):
 
         Where its model is measured by a release too, that release's ε is beside the first one's.
         """
-        own, *others = map(self._reserving, self.privacy.budgets)
-        if not self.evaluation.asked:
+        own, *others = map(self._reserve_delta, self.privacy.budgets)
+        if not self.evaluation.is_requested:
             return (own, *others)
         total = self.privacy.epsilon + self.evaluation.epsilon
-        data = unless_auto(self.privacy.dataset_epsilon, total)
+        data = replace_auto(self.privacy.dataset_epsilon, total)
         return (replace(own, total=total, dataset_epsilon=data), *others)
 
-    def _reserving(self, budget: UnitBudget) -> UnitBudget:
+    def _reserve_delta(self, budget: UnitBudget) -> UnitBudget:
         """The budget with more kept for approximations, if the job trains by sampled steps."""
         if self.privacy.reserved_delta != "auto" or not self.algorithm.samples:
             return budget
-        return replace(budget, reserved=default_reserved(budget.delta, sampled=True))
+        return replace(budget, reserved_delta=compute_reserved_delta(budget.delta, sampled=True))
 
-    def budget(self, unit: Unit) -> UnitBudget | None:
+    def find_budget(self, unit: Unit) -> UnitBudget | None:
         """What the job asks for one unit; None where it asks nothing."""
         return next((each for each in self.budgets if each.unit is unit), None)
 
@@ -194,19 +200,19 @@ class Job(Section):
         return choose_min_survivors(
             self.parties.count,
             corrupt=self.corrupt,
-            wanted=None if chosen == "auto" else chosen,
+            requested=None if chosen == "auto" else chosen,
         )
 
     @property
     def corrupt(self) -> int:
         """Parties that are assumed to collude with the server."""
         chosen = self.secure_aggregation.corrupt
-        return assumed_corrupt(self.parties.count) if chosen == "auto" else chosen
+        return compute_assumed_corrupt(self.parties.count) if chosen == "auto" else chosen
 
-    def values(self) -> dict[str, dict[str, Any]]:
+    def to_values(self) -> dict[str, dict[str, Any]]:
         """Every key by section, as a file names them, those of other forms at their defaults."""
         return {
-            info.alias or name: FORMS[name].values(getattr(self, name))
+            info.alias or name: FORMS[name].to_values(getattr(self, name))
             if name in FORMS
             else getattr(self, name).model_dump(by_alias=True)
             for name, info in type(self).model_fields.items()

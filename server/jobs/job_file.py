@@ -26,14 +26,14 @@ from pydantic.fields import FieldInfo
 
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml, parse_toml
-from parley.safe_io.toml_writing import literal
+from parley.safe_io.toml_writing import format_toml_value
 from parley.server.jobs.job import FORMS, Job
 from parley.server.jobs.section_base import JobError
 
-READ_FROM = {"positive": "logistic", "classes": "softmax", "range": "ridge"}
+MODEL_BY_LABEL_KEY = {"positive": "logistic", "classes": "softmax", "range": "ridge"}
 """Key of a schema's label → `model.kind` where a job says none."""
 
-_IF_A_TABLE = " (A table is named by --set data.source=TABLE --set data.schema=SCHEMA.)"
+_TABLE_HINT = " (A table is named by --set data.source=TABLE --set data.schema=SCHEMA.)"
 
 
 def load_job(
@@ -53,7 +53,7 @@ def load_job(
         except OSError as error:
             raise JobError(f"Cannot read job file {path}: {describe_cause(error)}.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise JobError(f"{path} is not TOML: {error}.{_IF_A_TABLE}") from error
+            raise JobError(f"{path} is not TOML: {error}.{_TABLE_HINT}") from error
         if "columns" in tree:
             raise JobError(f"{path} is a schema, no job: --set data.schema={path} names it.")
     for section, content in (values or {}).items():
@@ -66,7 +66,7 @@ def load_job(
             if not isinstance(node, dict):
                 raise JobError(f"Expected a key inside a section, got {'.'.join(keys)}.")
         node[keys[-1]] = value
-    if kind := _kind_of_label(tree):
+    if kind := _find_model_kind(tree):
         tree.setdefault("model", {})["kind"] = kind
     try:
         return Job.model_validate(tree)
@@ -74,7 +74,7 @@ def load_job(
         raise JobError(_explain(error)) from error
 
 
-def _kind_of_label(tree: Mapping[str, Any]) -> str:
+def _find_model_kind(tree: Mapping[str, Any]) -> str:
     """The kind of model that the label of the job's schema is for; empty where the job says one.
 
     A schema that can't be read is refused where records are read by it.
@@ -87,7 +87,7 @@ def _kind_of_label(tree: Mapping[str, Any]) -> str:
         keys = {key for each in columns.values() if each["kind"] == "label" for key in each}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return ""
-    return next((kind for key, kind in READ_FROM.items() if key in keys), "")
+    return next((kind for key, kind in MODEL_BY_LABEL_KEY.items() if key in keys), "")
 
 
 def parse_override(text: str) -> tuple[list[str], Any]:
@@ -108,12 +108,12 @@ def _explain(error: ValidationError) -> str:
     alternatives: dict[str, str] = {}
     given: dict[str, Any] = {}
     for problem in error.errors():
-        place = _without_form(problem["loc"])
+        place = _strip_form(problem["loc"])
         # pydantic names the member of a union after the field: keep section.key alone.
         keys = [str(part) for part in place[:2]]
         name = ".".join(keys)
         if problem["type"] == "extra_forbidden":
-            lines.append(_unknown(keys))
+            lines.append(_format_unknown_key(keys))
         elif problem["type"] == "value_error":
             where = f"In [{name}]: " if name else ""
             lines.append(f"{where}{problem['ctx']['error']}")
@@ -131,57 +131,57 @@ def _explain(error: ValidationError) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-def checked_key(name: str, *, where: str) -> str:
+def check_key(name: str, *, where: str) -> str:
     """`name`, if it is a job's dotted key. Raises JobError."""
     keys = name.split(".")
-    if len(keys) != 2 or keys[1] not in _keys().get(keys[0], {}):
-        raise JobError(f"{where}: {_unknown(keys)}")
+    if len(keys) != 2 or keys[1] not in _list_keys().get(keys[0], {}):
+        raise JobError(f"{where}: {_format_unknown_key(keys)}")
     return name
 
 
-def _unknown(keys: Sequence[str]) -> str:
-    return f"Unknown key {'.'.join(keys)}. {_nearest(keys)}"
+def _format_unknown_key(keys: Sequence[str]) -> str:
+    return f"Unknown key {'.'.join(keys)}. {_format_nearest_key(keys)}"
 
 
-def keys_called(word: str) -> list[str]:
+def find_keys(word: str) -> list[str]:
     """The dotted keys of this name, in whatever section.
 
-    >>> keys_called("lambda")
+    >>> find_keys("lambda")
     ['model.lambda']
     """
-    return [f"{section}.{word}" for section, keys in _keys().items() if word in keys]
+    return [f"{section}.{word}" for section, keys in _list_keys().items() if word in keys]
 
 
-def _nearest(keys: Sequence[str]) -> str:
-    valid = {section: list(keys) for section, keys in _keys().items()}
+def _format_nearest_key(keys: Sequence[str]) -> str:
+    valid = {section: list(keys) for section, keys in _list_keys().items()}
     everything = [*valid, *(f"{section}.{key}" for section in valid for key in valid[section])]
     name = ".".join(keys)
     near = difflib.get_close_matches(name, everything, n=1, cutoff=0.5)
     if not near and len(keys) == 2:
-        near = keys_called(keys[1])[:1]
+        near = find_keys(keys[1])[:1]
     if near:
         return f"Did you mean {near[0]}?"
     known = valid.get(keys[0], list(valid)) if len(keys) == 2 else list(valid)
     return f"Expected one of: {', '.join(known)}."
 
 
-def _without_form(place: tuple[int | str, ...]) -> tuple[int | str, ...]:
+def _strip_form(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Where an error is, without the form that pydantic chose for the section."""
-    return (place[0], *place[2:]) if place and place[0] in FORMS else place
+    return (location[0], *location[2:]) if location and location[0] in FORMS else location
 
 
-def _purpose(section: str) -> str:
+def _get_purpose(section: str) -> str:
     """What a section says, in a line."""
     if section in FORMS:
         return FORMS[section].purpose
     return type(getattr(Job(), section.replace("-", "_"))).__doc__ or ""
 
 
-def _keys() -> dict[str, dict[str, FieldInfo]]:
+def _list_keys() -> dict[str, dict[str, FieldInfo]]:
     """Every section and key by its name in a file, those of all forms."""
     usual = Job()
     return {
-        info.alias or name: FORMS[name].keys()
+        info.alias or name: FORMS[name].list_keys()
         if name in FORMS
         else {
             key.alias or field: key
@@ -198,13 +198,13 @@ def render_job(job: Job, *, comments: bool = True) -> str:
     True
     """
     lines: list[str] = []
-    values = job.values()
-    for section, keys in _keys().items():
-        lines.append(f"[{section}]" + (f"  # {_purpose(section)}" if comments else ""))
+    values = job.to_values()
+    for section, keys in _list_keys().items():
+        lines.append(f"[{section}]" + (f"  # {_get_purpose(section)}" if comments else ""))
         for key, field in keys.items():
             if comments:
                 lines += [f"# {line}" for line in textwrap.wrap(field.description or "", 96)]
-            lines.append(f"{key} = {literal(values[section][key])}")
+            lines.append(f"{key} = {format_toml_value(values[section][key])}")
         lines.append("")
     return "\n".join(lines)
 
@@ -217,9 +217,9 @@ RUN_KEYS = {
 `run-folder` names one of a deployment's runs, to go on with it.
 """
 
-_LISTS = {
+_LIST_KEYS = {
     f"{section}.{key}"
-    for section, content in Job().values().items()
+    for section, content in Job().to_values().items()
     for key, value in content.items()
     if isinstance(value, list | dict)
 }
@@ -234,11 +234,11 @@ def from_run_config(config: Mapping[str, Any]) -> Job:
         section, dot, key = name.partition(".")
         if not dot:
             raise JobError(f"Unknown key {name}: expected section.key or one of {[*RUN_KEYS]}.")
-        tree.setdefault(section, {})[key] = _parse(value) if name in _LISTS else value
+        tree.setdefault(section, {})[key] = _parse_value(value) if name in _LIST_KEYS else value
     return load_job(values=tree)
 
 
-def _parse(value: Any) -> Any:
+def _parse_value(value: Any) -> Any:
     try:
         return parse_toml(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

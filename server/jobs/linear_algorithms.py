@@ -16,62 +16,68 @@ from parley.client.algorithms.gradient_perturbation import GradientPerturbation 
 from parley.client.algorithms.gradient_perturbation import RajkumarAgarwal as TiltedSteps
 from parley.client.algorithms.objective_perturbation import (
     ObjectivePerturbationOfParties,
-    output_share,
+    compute_output_share,
 )
 from parley.client.algorithms.output_perturbation import OutputPerturbation as Optima
 from parley.client.algorithms.output_perturbation import PathakAveraging
 from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own
 from parley.client.models.linear_models import LinearModel
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.mechanisms.objective_noise import objective_noise
+from parley.privacy.mechanisms.objective_noise import compute_objective_noise
 from parley.server.jobs.algorithm_base import (
-    AVERAGE,
-    BOTH_KEYS,
-    ROUNDS,
-    RULED,
+    AVERAGE_DESCRIPTION,
+    PARTY_BUDGET_KEYS,
+    ROUNDS_DESCRIPTION,
+    RULE_NOTE,
     AlgorithmSection,
-    Idle,
-    Settled,
+    AutoChoices,
+    UnusedKeys,
     check_private_sizes,
-    known,
+    require_federation,
 )
-from parley.server.jobs.auto_settings import by_rule, has_level, without_rule
+from parley.server.jobs.auto_settings import apply_defaults, apply_rule, has_level
 from parley.server.jobs.external_references import TextSettings
 from parley.server.jobs.federation_facts import Federation
-from parley.server.jobs.model import models_that_learn
-from parley.server.jobs.network_algorithms import DistributedDPSGD, FederatedAveraging
+from parley.server.jobs.model import list_model_kinds
+from parley.server.jobs.network_algorithms import DistributedDpSgdSection, FederatedAveragingSection
 from parley.server.jobs.section_base import (
     Auto,
     JobError,
     Positive,
     check_unchanged,
-    unless_auto,
+    replace_auto,
 )
-from parley.server.jobs.synthetic_algorithms import Marginals, RandomFeatures
+from parley.server.jobs.synthetic_algorithms import MarginalsSection, RandomFeaturesSection
 
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
-_LINEAR_IDLE: Idle = {
+_LINEAR_UNUSED_KEYS: UnusedKeys = {
     "dp_sgd": (),
     "run": ("device",),
-    "privacy": ("unit", "neighbouring", *BOTH_KEYS),
+    "privacy": ("unit", "neighbouring", *PARTY_BUDGET_KEYS),
 }
 
 
-class OwnAlgorithm(AlgorithmSection):
+class OwnAlgorithmSection(AlgorithmSection):
     """One's own, 'file.py:Class' or 'module:Class'."""
 
     models: ClassVar[tuple[str, ...]] = ("none",)
-    idle: ClassVar[Idle] = {"dp_sgd": (), "privacy": BOTH_KEYS, "run": ("device",)}
-    idle_needs: ClassVar[str] = "an algorithm of Parley's; your own has algorithm.settings"
+    unused_keys: ClassVar[UnusedKeys] = {
+        "dp_sgd": (),
+        "privacy": PARTY_BUDGET_KEYS,
+        "run": ("device",),
+    }
+    unused_needs: ClassVar[str] = "an algorithm of Parley's; your own has algorithm.settings"
 
     settings: TextSettings = Field(
         {}, description="Settings of your own algorithm, by the names that its class gives them."
     )
-    rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS)
+    rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS_DESCRIPTION)
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def build_algorithm(
+        self, job: Job, model: Any, parties: Federation | None
+    ) -> FederatedAlgorithm:
         """Of the class that the job names, which this runs."""
         del job, parties
         try:
@@ -83,39 +89,48 @@ class OwnAlgorithm(AlgorithmSection):
         return algorithm
 
 
-class _OfLinearModel(AlgorithmSection):
-    models: ClassVar[tuple[str, ...]] = models_that_learn("linear")
-    idle: ClassVar[Idle] = _LINEAR_IDLE
+class _LinearModelSection(AlgorithmSection):
+    models: ClassVar[tuple[str, ...]] = list_model_kinds("linear")
+    unused_keys: ClassVar[UnusedKeys] = _LINEAR_UNUSED_KEYS
 
-    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Auto = Field("auto", description=ROUNDS)
-    learning_rate: Positive | Auto = Field("auto", description="auto: 1/(L_s + λ)" + RULED)
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Auto = Field(
+        "auto", description=ROUNDS_DESCRIPTION
+    )
+    learning_rate: Positive | Auto = Field("auto", description="auto: 1/(L_s + λ)" + RULE_NOTE)
     momentum: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
-        "auto", description="Momentum on the server (post-processing), heavy-ball. auto: 0" + RULED
+        "auto",
+        description="Momentum on the server (post-processing), heavy-ball. auto: 0" + RULE_NOTE,
     )
     nesterov: bool | Auto = Field(
-        "auto", description="Nesterov's momentum instead of the heavy ball's. auto: false" + RULED
+        "auto",
+        description="Nesterov's momentum instead of the heavy ball's. auto: false" + RULE_NOTE,
     )
     clip_norm: Annotated[float, Field(ge=1e-9, le=1e9)] | Auto = Field(
         "auto",
         description="Clip every record's gradient to this norm; auto: the loss's own Lipschitz "
-        "constant G, where nothing needs clipping" + RULED,
+        "constant G, where nothing needs clipping" + RULE_NOTE,
     )
-    average: bool | Auto = Field("auto", description=AVERAGE + " auto: true" + RULED)
+    average: bool | Auto = Field(
+        "auto", description=AVERAGE_DESCRIPTION + " auto: true" + RULE_NOTE
+    )
 
-    def settled(self, job: Job, parties: Federation | None, classes: int) -> Settled:
+    def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
         """Without a rule."""
         del parties, classes
-        return without_rule(job, self, f"the rule is gradient-perturbation's, not {self.kind}'s")
+        return apply_defaults(job, self, f"the rule is gradient-perturbation's, not {self.kind}'s")
 
-    def learned(self, job: Job, features: int, classes: int) -> LinearModel:
+    def build_model(self, job: Job, features: int, classes: int) -> LinearModel:
         """The job's linear model."""
-        return job.model.linear_model(features, classes)
+        return job.model.build_linear_model(features, classes)
 
 
-class GradientPerturbation(_OfLinearModel):
+class GradientPerturbationSection(_LinearModelSection):
     """Noise on the average gradient, every round."""
 
-    idle: ClassVar[Idle] = {**_LINEAR_IDLE, "privacy": ("unit", *BOTH_KEYS)}
+    unused_keys: ClassVar[UnusedKeys] = {
+        **_LINEAR_UNUSED_KEYS,
+        "privacy": ("unit", *PARTY_BUDGET_KEYS),
+    }
 
     level_rounds: Annotated[int, Field(ge=0, le=1_000_000)] | Auto = Field(
         "auto",
@@ -131,34 +146,38 @@ class GradientPerturbation(_OfLinearModel):
         none = (0,) if self.rounds == "auto" else (0, "auto")
         if self.nesterov is True and self.momentum in none:
             raise ValueError("Expected algorithm.momentum > 0 with nesterov = true, got 0.")
-        if unless_auto(self.level_rounds, 0) and not has_level(job.model):
+        if replace_auto(self.level_rounds, 0) and not has_level(job.model):
             raise ValueError(
                 "Expected algorithm.level-rounds = 0 but of targets (model.kind = 'ridge') with "
                 f"model.intercept = true or hats, got {self.level_rounds}."
             )
 
-    def settled(self, job: Job, parties: Federation | None, classes: int) -> Settled:
+    def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
         """Steps and features by the rule (`parley.server.jobs.auto_settings`)."""
-        return by_rule(job, self, parties, classes)
+        return apply_rule(job, self, parties, classes)
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def build_algorithm(
+        self, job: Job, model: Any, parties: Federation | None
+    ) -> FederatedAlgorithm:
         """Noisy gradient steps."""
-        level = unless_auto(self.level_rounds, 0)
+        level = replace_auto(self.level_rounds, 0)
         columns = 0
         if level and not job.model.has_intercept:
-            columns = known(parties, self.kind).columns
+            columns = require_federation(parties, self.kind).columns
             if not columns:
                 raise JobError(
                     "Expected algorithm.level-rounds = 0 of rows of no schema, got more."
                 )
         try:
-            return Steps(**self._steps(job, model), level_rounds=level, level_columns=columns)
+            return Steps(
+                **self._build_step_settings(job, model), level_rounds=level, level_columns=columns
+            )
         except ValueError as error:
             raise JobError(str(error)) from error
 
-    def _steps(self, job: Job, model: LinearModel) -> dict[str, Any]:
+    def _build_step_settings(self, job: Job, model: LinearModel) -> dict[str, Any]:
         lambda_, clip, rate = job.model.regularisation, self.clip_norm, self.learning_rate
-        momentum = unless_auto(self.momentum, 0.0)
+        momentum = replace_auto(self.momentum, 0.0)
         return {
             "model": model,
             "lambda_": lambda_,
@@ -167,13 +186,13 @@ class GradientPerturbation(_OfLinearModel):
             "rounds": job.rounds,
             "learning_rate": 1 / (model.smoothness + lambda_) if rate == "auto" else rate,
             "momentum": momentum,
-            "nesterov": unless_auto(self.nesterov, otherwise=False) and momentum > 0,
-            "average": unless_auto(self.average, otherwise=True),
+            "nesterov": replace_auto(self.nesterov, otherwise=False) and momentum > 0,
+            "average": replace_auto(self.average, otherwise=True),
             "neighbouring": Neighbouring(job.privacy.neighbouring),
         }
 
 
-class OutputPerturbation(_OfLinearModel):
+class OutputPerturbationSection(_LinearModelSection):
     """Noise once, on the average of certified local optima.
 
     It makes no steps on the server; their keys may stand there, so that a job can be run both ways.
@@ -202,12 +221,14 @@ class OutputPerturbation(_OfLinearModel):
                 "gradient-perturbation."
             )
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def build_algorithm(
+        self, job: Job, model: Any, parties: Federation | None
+    ) -> FederatedAlgorithm:
         """Certified optima, averaged."""
         del parties
-        return Optima(**self._optima(job, model))
+        return Optima(**self._build_optimum_settings(job, model))
 
-    def _optima(self, job: Job, model: LinearModel) -> dict[str, Any]:
+    def _build_optimum_settings(self, job: Job, model: LinearModel) -> dict[str, Any]:
         return {
             "model": model,
             "lambda_": job.model.regularisation,
@@ -217,18 +238,20 @@ class OutputPerturbation(_OfLinearModel):
         }
 
 
-class Pathak(OutputPerturbation):
+class PathakSection(OutputPerturbationSection):
     """Noise once, on the average of certified local optima: m times what its ε needs."""
 
     laws: ClassVar[tuple[str, ...]] = ("l2-laplace", "laplace-l1", "laplace-as-printed")
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def build_algorithm(
+        self, job: Job, model: Any, parties: Federation | None
+    ) -> FederatedAlgorithm:
         """Certified optima, averaged, with more noise."""
         del parties
-        return PathakAveraging(**self._optima(job, model))
+        return PathakAveraging(**self._build_optimum_settings(job, model))
 
 
-class ObjectivePerturbation(OutputPerturbation):
+class ObjectivePerturbationSection(OutputPerturbationSection):
     """Noise inside every party's objective, and on the optimum that its solver certified."""
 
     models: ClassVar[tuple[str, ...]] = ("logistic",)
@@ -237,7 +260,7 @@ class ObjectivePerturbation(OutputPerturbation):
     def check(self, job: Job) -> None:
         """And noise that is inside the parties."""
         super().check(job)
-        if not job.privacy.point.private_alone:
+        if not job.privacy.point.is_locally_private:
             raise ValueError(
                 "Expected privacy.noise-point = 'party' with objective-perturbation (every party's "
                 f"objective has all of its noise), got {job.privacy.noise_point!r}."
@@ -246,48 +269,54 @@ class ObjectivePerturbation(OutputPerturbation):
         check_unchanged(job, "model", ("class_weights",), others)  # it is proved for |ℓ′| ≤ 1
         check_unchanged(job, "parties", ("weights",), others)
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def build_algorithm(
+        self, job: Job, model: Any, parties: Federation | None
+    ) -> FederatedAlgorithm:
         """Certified optima of perturbed objectives."""
         del parties
-        inside = job.privacy.epsilon * (1 - output_share(self.relative_tolerance))
-        return ObjectivePerturbationOfParties(**self._optima(job, model), objective_epsilon=inside)
+        inside = job.privacy.epsilon * (1 - compute_output_share(self.relative_tolerance))
+        return ObjectivePerturbationOfParties(
+            **self._build_optimum_settings(job, model), objective_epsilon=inside
+        )
 
 
-class RajkumarAgarwal(GradientPerturbation):
+class RajkumarAgarwalSection(GradientPerturbationSection):
     """Noise for one round on the average gradient, every round, and a random linear term."""
 
     models: ClassVar[tuple[str, ...]] = ("logistic",)
 
-    def settled(self, job: Job, parties: Federation | None, classes: int) -> Settled:
+    def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
         """Without a rule: its noise is one round's in every round."""
-        return _OfLinearModel.settled(self, job, parties, classes)
+        return _LinearModelSection.resolve_auto(self, job, parties, classes)
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def build_algorithm(
+        self, job: Job, model: Any, parties: Federation | None
+    ) -> FederatedAlgorithm:
         """Noisy gradient steps on a tilted objective."""
-        records = known(parties, self.kind).total_records
-        noise = objective_noise(
+        records = require_federation(parties, self.kind).total_records
+        noise = compute_objective_noise(
             epsilon=job.privacy.epsilon,
             records=records,
             lambda_=job.model.regularisation,
             curvature=model.smoothness,
         )
         return TiltedSteps(
-            **self._steps(job, model),
+            **self._build_step_settings(job, model),
             tilt_scale=noise.scale / records,
             tilt_seed=job.seed or 0,
         )
 
 
 ALGORITHM_SECTIONS: dict[str, type[AlgorithmSection]] = {
-    "file.py:Class": OwnAlgorithm,
-    "gradient-perturbation": GradientPerturbation,
-    "fedavg": FederatedAveraging,
-    "distributed-dp-sgd": DistributedDPSGD,
-    "output-perturbation": OutputPerturbation,
-    "objective-perturbation": ObjectivePerturbation,
-    "pathak": Pathak,
-    "rajkumar-agarwal": RajkumarAgarwal,
-    "marginals": Marginals,
-    "random-features": RandomFeatures,
+    "file.py:Class": OwnAlgorithmSection,
+    "gradient-perturbation": GradientPerturbationSection,
+    "fedavg": FederatedAveragingSection,
+    "distributed-dp-sgd": DistributedDpSgdSection,
+    "output-perturbation": OutputPerturbationSection,
+    "objective-perturbation": ObjectivePerturbationSection,
+    "pathak": PathakSection,
+    "rajkumar-agarwal": RajkumarAgarwalSection,
+    "marginals": MarginalsSection,
+    "random-features": RandomFeaturesSection,
 }
 """`algorithm.kind` → its form of the section; keys are printed in this order."""

@@ -11,16 +11,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from parley.client.models import linear_losses, own_losses
-from parley.client.models.class_weights import weighted
+from parley.client.models.class_weights import apply_class_weights
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Loss
-from parley.client.models.loss_table import tabled
-from parley.client.models.own_code import function_named
-from parley.safe_io.path_names import public_name
+from parley.client.models.loss_table import build_tabled_loss
+from parley.client.models.own_code import load_function
+from parley.safe_io.path_names import get_public_name
 from parley.server.jobs.external_references import CodeReference, FilePath, TextSettings
-from parley.server.jobs.section_base import Auto, JobError, Positive, Section, unless_auto
+from parley.server.jobs.section_base import Auto, JobError, JobSection, Positive, replace_auto
 
-_KIND = (
+_KIND_DESCRIPTION = (
     "What the label of data.schema is for, where a job says none: logistic of positive and "
     "negative, softmax of classes, ridge of a range. "
     f"{' | '.join(linear_losses.LOSSES)}; with algorithm.kind = "
@@ -28,14 +28,14 @@ _KIND = (
     "function(features, classes) gives a torch.nn.Module; table with marginals; none with an "
     "algorithm of your own."
 )
-_WEIGHTS = (
+_WEIGHTS_DESCRIPTION = (
     "Public weights of the labels in their order (negative, positive; or the classes'): a record "
     "of class k counts so many times. Never from counts of records. Linear models pay for the "
     "largest in noise; [] for none."
 )
 
 
-class ModelSection(Section):
+class ModelSection(JobSection):
     """What they learn.
 
     Attributes:
@@ -53,7 +53,7 @@ class ModelSection(Section):
     bounded_everywhere: ClassVar[bool] = True
     residuals: ClassVar[bool] = False
 
-    kind: CodeReference = Field("logistic", description=_KIND)
+    kind: CodeReference = Field("logistic", description=_KIND_DESCRIPTION)
 
     def label_kind(self, classes: int) -> str:
         """The linear model whose labels they are read as, K given; of a network: class numbers."""
@@ -70,7 +70,7 @@ class ModelSection(Section):
     def regularisation(self) -> float:
         """λ of (λ/2)‖θ‖², of the intercept too; a network has none."""
         own: float | Auto = getattr(self, "lambda_", 0.0)
-        return unless_auto(own, 0.01)
+        return replace_auto(own, 0.01)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -78,12 +78,12 @@ class ModelSection(Section):
         return tuple(getattr(self, "hidden", ()))
 
     @property
-    def weights_of_classes(self) -> tuple[float, ...]:
+    def label_weights(self) -> tuple[float, ...]:
         """Public weights of the labels, in their order; (): every record counts once."""
         return tuple(getattr(self, "class_weights", ()))
 
     @property
-    def projected(self) -> int | None:
+    def component_count(self) -> int | None:
         """Principal components that rows are projected on; None: they are not."""
         return getattr(self, "components", None)
 
@@ -98,7 +98,7 @@ class ModelSection(Section):
         return str(getattr(self, "pca_file", ""))
 
     @property
-    def features_open(self) -> bool:
+    def is_feature_map_open(self) -> bool:
         """Whether its features are left to a rule, which has not chosen yet."""
         return getattr(self, "features", "none") == "auto"
 
@@ -110,20 +110,20 @@ class ModelSection(Section):
     @property
     def is_mapped(self) -> bool:
         """Whether records are learned from through a map, or may be."""
-        return self.features_open or bool(self.feature_map)
+        return self.is_feature_map_open or bool(self.feature_map)
 
-    def linear_model(self, features: int, classes: int) -> LinearModel:
+    def build_linear_model(self, features: int, classes: int) -> LinearModel:
         """For records of so many columns, before the intercept's; raises JobError."""
         raise NotImplementedError
 
 
-class _OfLabels(ModelSection):
+class _LabelledModelSection(ModelSection):
     class_weights: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = Field(
-        [], max_length=64, description=_WEIGHTS
+        [], max_length=64, description=_WEIGHTS_DESCRIPTION
     )
 
 
-class Mlp(_OfLabels):
+class MlpSection(_LabelledModelSection):
     """A network of plain layers."""
 
     title: ClassVar[str] = "multilayer perceptron"
@@ -133,7 +133,7 @@ class Mlp(_OfLabels):
     )
 
 
-class PcaMlp(Mlp):
+class PcaMlpSection(MlpSection):
     """A network of plain layers on principal components."""
 
     title: ClassVar[str] = "multilayer perceptron on principal components"
@@ -161,7 +161,7 @@ class PcaMlp(Mlp):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> PcaMlp:
+    def _check(self) -> PcaMlpSection:
         if self.pca == "private" and self.pca_file:
             raise ValueError(
                 f"Expected model.pca-file = '' (it needs model.pca = 'public'), got "
@@ -181,17 +181,17 @@ class PcaMlp(Mlp):
         return self.pca_share if self.pca == "private" else 0.0
 
 
-class Cnn(_OfLabels):
+class CnnSection(_LabelledModelSection):
     """A small convolutional network."""
 
     title: ClassVar[str] = "convolutional network"
 
 
-class OwnNetwork(_OfLabels):
+class OwnNetworkSection(_LabelledModelSection):
     """Your own network, 'module:function' or 'file.py:function'."""
 
 
-class NoModel(ModelSection):
+class NoModelSection(ModelSection):
     """Nothing is learned."""
 
     title: ClassVar[str] = "statistic"
@@ -199,7 +199,7 @@ class NoModel(ModelSection):
     measured: ClassVar[bool] = False
 
 
-class TableModel(NoModel):
+class TableModelSection(NoModelSection):
     """The table itself: every column as a code of the public schema."""
 
     title: ClassVar[str] = "generator of synthetic records"
@@ -210,7 +210,7 @@ class TableModel(NoModel):
         return {"name": "codes", "settings": {}}
 
 
-class Linear(ModelSection):
+class LinearSection(ModelSection):
     """A linear model with a strongly convex objective."""
 
     learns: ClassVar[Literal["linear", "network", "nothing"]] = "linear"
@@ -243,7 +243,7 @@ class Linear(ModelSection):
     )
 
     @model_validator(mode="after")
-    def _check_features(self) -> Linear:
+    def _check_features(self) -> LinearSection:
         if self.features in {"auto", "none"} and self.feature_settings:
             raise ValueError(
                 "Expected model.feature-settings = {} (they need model.features), got "
@@ -254,53 +254,53 @@ class Linear(ModelSection):
     @property
     def feature_map(self) -> dict[str, Any]:
         """Name and settings of the map of features; {}: none."""
-        if self.features_open:
+        if self.is_feature_map_open:
             raise JobError("Expected settled features, got model.features = 'auto'.")
         if self.features == "none":
             return {}
-        return {"name": public_name(self.features), "settings": dict(self.feature_settings)}
+        return {"name": get_public_name(self.features), "settings": dict(self.feature_settings)}
 
     @property
     def has_intercept(self) -> bool:
         """Whether rows get a constant."""
-        return unless_auto(self.intercept, self.features != "hats")
+        return replace_auto(self.intercept, self.features != "hats")
 
-    def plain_loss(self, classes: int) -> Loss:
+    def build_loss(self, classes: int) -> Loss:
         """The loss, unweighted, of K classes; raises JobError."""
         raise NotImplementedError
 
-    def linear_model(self, features: int, classes: int) -> LinearModel:
+    def build_linear_model(self, features: int, classes: int) -> LinearModel:
         """The loss, weighted, over margins of the row and the intercept's constant."""
-        plain = self.plain_loss(classes)
+        plain = self.build_loss(classes)
         try:
-            loss = weighted(plain, self.weights_of_classes)
+            loss = apply_class_weights(plain, self.label_weights)
         except ValueError as error:
             raise JobError(f"model.class-weights: {error}") from error
         return LinearModel(loss=loss, features=features + self.has_intercept)
 
 
-class Logistic(Linear, _OfLabels):
+class LogisticSection(LinearSection, _LabelledModelSection):
     """Logistic regression."""
 
     title: ClassVar[str] = "logistic regression"
 
-    def plain_loss(self, _: int) -> Loss:
+    def build_loss(self, _: int) -> Loss:
         """Of −1 and +1."""
-        return linear_losses.Logistic()
+        return linear_losses.LogisticLoss()
 
 
-class Softmax(Linear, _OfLabels):
+class SoftmaxSection(LinearSection, _LabelledModelSection):
     """Softmax regression."""
 
     title: ClassVar[str] = "softmax regression"
     label: ClassVar[str] = "softmax"
 
-    def plain_loss(self, classes: int) -> Loss:
+    def build_loss(self, classes: int) -> Loss:
         """Of K classes."""
-        return linear_losses.Softmax(classes=classes)
+        return linear_losses.SoftmaxLoss(classes=classes)
 
 
-class Ridge(Linear):
+class RidgeSection(LinearSection):
     """Ridge regression in a ball."""
 
     title: ClassVar[str] = "ridge regression"
@@ -316,30 +316,32 @@ class Ridge(Linear):
     )
     label_bound: Positive = Field(1.0, description="ridge: |y| ≤ label-bound after scaling.")
 
-    def plain_loss(self, _: int) -> Loss:
+    def build_loss(self, _: int) -> Loss:
         """Of targets."""
         return linear_losses.SquaredLoss(
-            radius=unless_auto(self.radius, 1.0), label_bound=self.label_bound
+            radius=replace_auto(self.radius, 1.0), label_bound=self.label_bound
         )
 
 
-class HuberSvm(Linear, _OfLabels):
+class HuberSvmSection(LinearSection, _LabelledModelSection):
     """A support vector machine with a smooth hinge."""
 
     title: ClassVar[str] = "Huber SVM"
 
     huber_width: Positive = Field(0.5, description="huber-svm: half-width h of the smooth part.")
 
-    def plain_loss(self, _: int) -> Loss:
+    def build_loss(self, _: int) -> Loss:
         """Of −1 and +1."""
         return linear_losses.HuberSVM(width=self.huber_width)
 
 
-class OwnLoss(Linear, _OfLabels):
+class OwnLossSection(LinearSection, _LabelledModelSection):
     """A linear model of two labels with a loss of your own."""
 
     title: ClassVar[str] = "linear model with a loss of your own"
-    table: ClassVar[type[own_losses.OwnLoss | own_losses.OwnResidualLoss]] = own_losses.OwnLoss
+    loss_class: ClassVar[type[own_losses.TabledSignLoss | own_losses.TabledResidualLoss]] = (
+        own_losses.TabledSignLoss
+    )
 
     loss: CodeReference = Field(
         "",
@@ -357,7 +359,7 @@ class OwnLoss(Linear, _OfLabels):
     )
 
     @model_validator(mode="after")
-    def _check_loss(self) -> OwnLoss:
+    def _check_loss(self) -> OwnLossSection:
         if ":" not in self.loss:
             raise ValueError(
                 f"Expected model.loss = 'file.py:function' with model.kind = {self.kind!r}, got "
@@ -365,42 +367,44 @@ class OwnLoss(Linear, _OfLabels):
             )
         return self
 
-    def plain_loss(self, _: int) -> Loss:
+    def build_loss(self, _: int) -> Loss:
         """The table of the function that the job names, which this runs."""
         try:
-            function = function_named(self.loss, what="loss")
-            return tabled(self.table, function, lipschitz=self.lipschitz, steeper=self.steeper)
+            function = load_function(self.loss, what="loss")
+            return build_tabled_loss(
+                self.loss_class, function, lipschitz=self.lipschitz, steeper=self.steeper
+            )
         except ValueError as error:
             remedy = " (model.steeper = 'clip' clips them)" if "as stated" in str(error) else ""
             raise JobError(f"model.loss = {self.loss!r}: {error}{remedy}") from error
 
 
-class OwnResidualLoss(OwnLoss):
+class OwnResidualLossSection(OwnLossSection):
     """A linear model of targets with a loss of your own."""
 
     title: ClassVar[str] = "linear regression with a loss of your own"
     label: ClassVar[str] = "ridge"
     metric: ClassVar[str] = "r2"
-    table = own_losses.OwnResidualLoss
+    loss_class = own_losses.TabledResidualLoss
 
 
 MODELS: dict[str, type[ModelSection]] = {
-    "mlp": Mlp,
-    "pca-mlp": PcaMlp,
-    "cnn": Cnn,
-    "module:function": OwnNetwork,
-    "none": NoModel,
-    "table": TableModel,
-    "logistic": Logistic,
-    "softmax": Softmax,
-    "ridge": Ridge,
-    "huber-svm": HuberSvm,
-    "own-loss": OwnLoss,
-    "own-residual-loss": OwnResidualLoss,
+    "mlp": MlpSection,
+    "pca-mlp": PcaMlpSection,
+    "cnn": CnnSection,
+    "module:function": OwnNetworkSection,
+    "none": NoModelSection,
+    "table": TableModelSection,
+    "logistic": LogisticSection,
+    "softmax": SoftmaxSection,
+    "ridge": RidgeSection,
+    "huber-svm": HuberSvmSection,
+    "own-loss": OwnLossSection,
+    "own-residual-loss": OwnResidualLossSection,
 }
 """`model.kind` → its form of the section; keys are printed in this order."""
 
 
-def models_that_learn(what: str) -> tuple[str, ...]:
+def list_model_kinds(learned: str) -> tuple[str, ...]:
     """The kinds of `[model]` that learn such."""
-    return tuple(kind for kind, form in MODELS.items() if form.learns == what)
+    return tuple(kind for kind, form in MODELS.items() if form.learns == learned)

@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from parley.privacy.ledger.block_composition import checked_blocks
+from parley.privacy.ledger.block_composition import parse_blocks
 from parley.privacy.ledger.database_url import check_source
 from parley.server.jobs.external_references import DataSource, FilePath, Text
-from parley.server.jobs.section_base import Auto, Positive, Section
+from parley.server.jobs.section_base import Auto, JobSection, Positive
 
 
-class Parties(Section):
+class PartiesSection(JobSection):
     """Who takes part."""
 
     count: int = Field(5, ge=1, le=1_000_000, description="Number of parties, m.")
@@ -58,14 +58,14 @@ class Parties(Section):
         return value
 
     @model_validator(mode="after")
-    def _check(self) -> Parties:
+    def _check(self) -> PartiesSection:
         self._check_sampled()
         if isinstance(self.min_records, int) and self.min_records < 1:
             raise ValueError(f"Expected min-records >= 1, got {self.min_records}.")
         return self
 
     @property
-    def hidden(self) -> bool:
+    def hides_presence(self) -> bool:
         """Whether unit party is charged as though nobody else knew the parties' coins."""
         coins = isinstance(self.per_round, float)
         return coins if self.presence == "auto" else self.presence == "hidden"
@@ -95,7 +95,7 @@ class Parties(Section):
             )
 
 
-class Data(Section):
+class DataSection(JobSection):
     """What they hold."""
 
     source: DataSource = Field(
@@ -154,18 +154,18 @@ class Data(Section):
     @field_validator("blocks")
     @classmethod
     def _check_blocks(cls, names: list[str]) -> list[str]:
-        return list(checked_blocks(names))
+        return list(parse_blocks(names))
 
     @model_validator(mode="before")
     @classmethod
-    def _name_no_source_for_another_schema(cls, given: Any) -> Any:
+    def _clear_default_source(cls, given: Any) -> Any:
         """Do not read the default source by the schema of other data."""
         if isinstance(given, Mapping) and given.get("schema") and "source" not in given:
             return {**given, "source": ""}
         return given
 
     @model_validator(mode="after")
-    def _check(self) -> Data:
+    def _check(self) -> DataSection:
         check_source(self.source, self.query)
         if self.query and not self.source.startswith(("env:", "sqlite://")):
             raise ValueError(
@@ -186,6 +186,6 @@ class Data(Section):
         return self
 
     @property
-    def several(self) -> bool:
+    def has_several_files(self) -> bool:
         """Whether the source is a glob, which names one file a party."""
         return not self.query and any(mark in self.source for mark in "*?[")

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from parley.privacy.accounting.account_certificates import Certificate, default_reserved
+from parley.privacy.accounting.account_certificates import (
+    AccountCertificate,
+    compute_reserved_delta,
+)
 from parley.privacy.accounting.threat_model import NOISE_POINTS, NoisePoint, Unit
 from parley.privacy.ledger.database_url import check_no_password
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.server.jobs.external_references import FilePath, Text
-from parley.server.jobs.section_base import Auto, Positive, Section, unless_auto
+from parley.server.jobs.section_base import Auto, JobSection, Positive, replace_auto
 
 if TYPE_CHECKING:
     NoiseName = str
@@ -22,7 +25,7 @@ else:
     PointName = Literal[tuple(NOISE_POINTS)]
 
 
-_SHARED = (Certificate.GAUSSIAN, Certificate.ZCDP)
+_SHARED_CERTIFICATES = (AccountCertificate.GAUSSIAN, AccountCertificate.ZCDP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,22 +48,22 @@ class UnitBudget:
     delta: float
     dataset_epsilon: float
     dataset_delta: float | None
-    certificate: Certificate = Certificate.PLAN
-    reserved: float = 0.0
-    keys: str = ""
+    certificate: AccountCertificate = AccountCertificate.PLAN
+    reserved_delta: float = 0.0
+    key_prefix: str = ""
 
     @property
     def noise_delta(self) -> float:
         """The δ that noise is calibrated to: what a shared account charges ε at."""
-        return self.delta - self.reserved if self.shared else self.delta
+        return self.delta - self.reserved_delta if self.is_shared else self.delta
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """Whether its account adds up μ² or ρ, next to other runs."""
-        return self.certificate in _SHARED
+        return self.certificate in _SHARED_CERTIFICATES
 
 
-class Privacy(Section):
+class PrivacySection(JobSection):
     """What it may cost."""
 
     epsilon: Positive = Field(
@@ -151,7 +154,7 @@ class Privacy(Section):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> Privacy:
+    def _check(self) -> PrivacySection:
         check_no_password(self.ledger, "a privacy.ledger URL (the job is kept in the run folder)")
         delta = self.dataset_delta
         if isinstance(delta, float) and not 0 <= delta < 1:
@@ -161,7 +164,7 @@ class Privacy(Section):
                 "Expected no privacy.ledger with privacy.certificate = 'plan', which holds for one "
                 "run alone, got one: gaussian, zcdp or pure let runs share it."
             )
-        if self.chosen_certificate in _SHARED and self.delta == 0:
+        if self.chosen_certificate in _SHARED_CERTIFICATES and self.delta == 0:
             raise ValueError(
                 f"Expected privacy.delta > 0 with privacy.certificate = '{self.certificate}', got "
                 "0: pure is the certificate at 0."
@@ -176,26 +179,26 @@ class Privacy(Section):
     @property
     def units(self) -> tuple[Unit, ...]:
         """What is protected; the one that ε and δ are named for is first."""
-        return _UNITS[self.unit]
+        return _UNITS_BY_NAME[self.unit]
 
     @property
-    def private_sizes(self) -> bool:
+    def has_private_sizes(self) -> bool:
         """Whether a party's number of records is among what is protected."""
         return self.neighbouring == "add-or-remove-one" or Unit.PARTY in self.units
 
     @property
-    def chosen_certificate(self) -> Certificate:
+    def chosen_certificate(self) -> AccountCertificate:
         """The certificate, `auto` resolved."""
         if self.certificate != "auto":
-            return Certificate(self.certificate)
+            return AccountCertificate(self.certificate)
         if not self.ledger:
-            return Certificate.PLAN
-        return Certificate.GAUSSIAN if self.delta else Certificate.PURE
+            return AccountCertificate.PLAN
+        return AccountCertificate.GAUSSIAN if self.delta else AccountCertificate.PURE
 
-    def reserved(self, delta: float) -> float:
+    def compute_reserved_delta(self, delta: float) -> float:
         """δₐ of a budget's δ."""
         if self.reserved_delta == "auto":
-            return default_reserved(delta)
+            return compute_reserved_delta(delta)
         return self.reserved_delta * delta / self.delta if self.delta else 0.0
 
     @property
@@ -207,28 +210,28 @@ class Privacy(Section):
             epsilon=self.epsilon,
             total=self.epsilon,
             delta=self.delta,
-            dataset_epsilon=unless_auto(self.dataset_epsilon, self.epsilon),
+            dataset_epsilon=replace_auto(self.dataset_epsilon, self.epsilon),
             dataset_delta=None if self.dataset_delta == "auto" else self.dataset_delta,
             certificate=certificate,
-            reserved=self.reserved(self.delta),
+            reserved_delta=self.compute_reserved_delta(self.delta),
         )
-        epsilon = unless_auto(self.party_epsilon, self.epsilon)
-        delta = unless_auto(self.party_delta, self.delta)
+        epsilon = replace_auto(self.party_epsilon, self.epsilon)
+        delta = replace_auto(self.party_delta, self.delta)
         second = UnitBudget(
             unit=Unit.PARTY,
             epsilon=epsilon,
             total=epsilon,
             delta=delta,
-            dataset_epsilon=unless_auto(self.dataset_party_epsilon, epsilon),
-            dataset_delta=unless_auto(self.dataset_party_delta, delta),
+            dataset_epsilon=replace_auto(self.dataset_party_epsilon, epsilon),
+            dataset_delta=replace_auto(self.dataset_party_delta, delta),
             certificate=certificate,
-            reserved=self.reserved(delta),
-            keys="party-",
+            reserved_delta=self.compute_reserved_delta(delta),
+            key_prefix="party-",
         )
         return (first, second)[: len(self.units)]
 
 
-_UNITS = {
+_UNITS_BY_NAME = {
     "record": (Unit.RECORD,),
     "party": (Unit.PARTY,),
     "both": (Unit.RECORD, Unit.PARTY),

@@ -8,10 +8,10 @@ from pydantic import Field
 
 from parley.client.contract.removed_options import ConfirmSurvivors, Dropouts, KeyExchange
 from parley.server.jobs.external_references import FilePath, Text
-from parley.server.jobs.section_base import Auto, Positive, Section
+from parley.server.jobs.section_base import Auto, JobSection, Positive
 
 
-class SecureAggregation(Section):
+class SecureAggregationSection(JobSection):
     """How contributions are summed."""
 
     backend: Literal["ideal", "masked"] = Field(
@@ -55,7 +55,7 @@ class SecureAggregation(Section):
     )
 
 
-class DPSGD(Section):
+class DpSgdSection(JobSection):
     """How parties train networks: for algorithm.kind fedavg or distributed-dp-sgd."""
 
     sampling_rate: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | Auto = Field(
@@ -139,12 +139,12 @@ class DPSGD(Section):
     )
 
 
-def in_process(engine: str) -> bool:
+def is_in_process(engine: str) -> bool:
     """Whether the parties of an engine are arrays, of one process or of a few."""
     return engine in {"fast", "ray"}
 
 
-class Run(Section):
+class RunSection(JobSection):
     """How it is run."""
 
     engine: Literal["fast", "ray", "flower", "processes"] = Field(
@@ -230,15 +230,15 @@ class Run(Section):
     @property
     def in_process(self) -> bool:
         """Whether the parties are arrays, of this process or of a few."""
-        return in_process(self.engine)
+        return is_in_process(self.engine)
 
     @property
-    def here(self) -> bool:
+    def is_one_process(self) -> bool:
         """Whether all parties are arrays of this process alone."""
         return self.engine == "fast"
 
     @property
-    def deals(self) -> bool:
+    def draws_central_noise(self) -> bool:
         """Whether a simulation may draw the sum of shares instead of each."""
         if self.noise_shares == "auto":
             return self.seed == "none"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic.fields import FieldInfo
 
-from parley.safe_io.path_names import is_own
+from parley.safe_io.path_names import is_own_code
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Auto = Literal["auto"]
@@ -25,7 +25,7 @@ class JobError(ValueError):
     """A job that cannot be run, with the key, what was expected and what came."""
 
 
-class Section(BaseModel):
+class JobSection(BaseModel):
     """A section of a job file."""
 
     model_config = ConfigDict(
@@ -37,7 +37,7 @@ class Section(BaseModel):
     )
 
 
-def unless_auto(value: T | Auto, otherwise: T) -> T:
+def replace_auto(value: T | Auto, otherwise: T) -> T:
     """The value, or what auto stands for."""
     return otherwise if value == "auto" else value
 
@@ -59,7 +59,7 @@ def check_unchanged(job: Any, section: str, keys: tuple[str, ...], needs: str) -
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forms:
+class SectionForms:
     """The forms of one section.
 
     Attributes:
@@ -68,68 +68,68 @@ class Forms:
 
     section: str
     purpose: str
-    table: Mapping[str, type[Section]]
+    forms: Mapping[str, type[JobSection]]
     default: str
-    own: str
+    own_key: str
 
-    def of(self, given: Any) -> str | None:
+    def find_kind(self, section: Any) -> str | None:
         """The key of the form that a section asks for; None where there is none."""
-        if isinstance(given, Mapping):
-            kind = given.get("kind", self.default)
+        if isinstance(section, Mapping):
+            kind = section.get("kind", self.default)
         else:
-            kind = getattr(given, "kind", None)
+            kind = getattr(section, "kind", None)
         if not isinstance(kind, str):
             return None
-        if kind != self.own and kind in self.table:
+        if kind != self.own_key and kind in self.forms:
             return kind
-        return self.own if is_own(kind) else None
+        return self.own_key if is_own_code(kind) else None
 
     def annotation(self) -> Any:
         """The union that pydantic chooses from."""
-        members = tuple(Annotated[form, Tag(key)] for key, form in self.table.items())
-        return Annotated[Union[members], Discriminator(self.of)]  # noqa: UP007 - of a table's rows
+        members = tuple(Annotated[form, Tag(key)] for key, form in self.forms.items())
+        return Annotated[Union[members], Discriminator(self.find_kind)]  # noqa: UP007 - of a table's rows
 
-    def keys(self) -> dict[str, FieldInfo]:
+    def list_keys(self) -> dict[str, FieldInfo]:
         """Every key of every form, by its name in a file, in the table's order."""
         return {
             info.alias or name: info
-            for form in self.table.values()
+            for form in self.forms.values()
             for name, info in form.model_fields.items()
         }
 
-    def own_keys(self, given: Any) -> Any:
+    def drop_other_forms(self, section: Any) -> Any:
         """A section without the keys of other forms, which may stand there with their defaults."""
-        if isinstance(given, Section):
-            return given
-        if not isinstance(given, Mapping):
-            raise ValueError(f"Expected [{self.section}] to be a section, got {given!r}.")
-        kind = self.of(given)
+        if isinstance(section, JobSection):
+            return section
+        if not isinstance(section, Mapping):
+            raise ValueError(f"Expected [{self.section}] to be a section, got {section!r}.")
+        kind = self.find_kind(section)
         if kind is None:
-            names = ", ".join(f"'{name}'" for name in self.table)
+            names = ", ".join(f"'{name}'" for name in self.forms)
             raise ValueError(
-                f"Expected {self.section}.kind to be one of {names}, got {given.get('kind')!r}."
+                f"Expected {self.section}.kind to be one of {names}, got {section.get('kind')!r}."
             )
-        known, every = _aliases(self.table[kind]), self.keys()
+        known, every = _list_aliases(self.forms[kind]), self.list_keys()
         kept = {}
-        for key, value in given.items():
+        for key, value in section.items():
             if key in known or key not in every:  # an unknown key is refused as such
                 kept[key] = value
             elif value != every[key].default:
-                needs = [name for name, form in self.table.items() if key in _aliases(form)]
+                needs = [name for name, form in self.forms.items() if key in _list_aliases(form)]
                 raise ValueError(
                     f"Expected {self.section}.{key} = {every[key].default!r} (it needs "
                     f"{self.section}.kind = {' or '.join(map(repr, needs))}), got {value!r}."
                 )
         return kept
 
-    def values(self, section: Section) -> dict[str, Any]:
+    def to_values(self, section: JobSection) -> dict[str, Any]:
         """Every key of every form: the section's own values, and the others' defaults."""
         own = {info.alias or name: name for name, info in type(section).model_fields.items()}
         return {
             key: getattr(section, own[key]) if key in own else info.default
-            for key, info in self.keys().items()
+            for key, info in self.list_keys().items()
         }
 
 
-def _aliases(form: type[Section]) -> set[str]:
+def _list_aliases(form: type[JobSection]) -> set[str]:
     return {info.alias or name for name, info in form.model_fields.items()}

@@ -13,15 +13,20 @@ from pydantic import Field
 
 from parley.client.algorithms import kernel_mean_embedding
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.pair_tables import MOST_CELLS, PairTables, cells_of, named_pairs
-from parley.client.data.record_codes import array_of, class_names, coded_columns
+from parley.client.algorithms.pair_tables import (
+    MAX_CELLS,
+    PairTables,
+    compute_cell_count,
+    list_pairs,
+)
+from parley.client.data.record_codes import build_coded_columns, find_array_column, list_class_names
 from parley.client.data.schema import Schema, SchemaError
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.server.jobs.algorithm_base import (
-    BOTH_KEYS,
+    PARTY_BUDGET_KEYS,
     AlgorithmSection,
-    Idle,
-    Outlook,
+    PlanDetail,
+    UnusedKeys,
     check_private_sizes,
 )
 from parley.server.jobs.external_references import Text
@@ -31,7 +36,7 @@ from parley.server.jobs.section_base import Auto, JobError
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
-_MOST_RECORDS = 2.0**24
+_MAX_RECORDS = 2.0**24
 """Of a party beyond which its sum is clamped, where its own number of records is private."""
 
 _TABLE_SCALE = 2.0
@@ -39,20 +44,20 @@ _ARRAY_SCALE = math.sqrt(105 / 784)
 """Of one cell: √105 of 28×28 (arXiv:2002.11603), in proportion to the root of their number."""
 
 
-class _OneSum(AlgorithmSection):
+class _OneSumSection(AlgorithmSection):
     """One noisy sum over all records, and a generator that is fitted to it."""
 
     models: ClassVar[tuple[str, ...]] = ("table",)
     laws: ClassVar[tuple[str, ...]] = ("gaussian", "discrete-gaussian")
     releases: ClassVar[int | None] = 1
     rounds: ClassVar[int] = 1
-    idle: ClassVar[Idle] = {
+    unused_keys: ClassVar[UnusedKeys] = {
         "dp_sgd": (),
         "run": ("device",),
-        "privacy": ("unit", *BOTH_KEYS),
+        "privacy": ("unit", *PARTY_BUDGET_KEYS),
         "parties": ("weights",),
     }
-    idle_needs: ClassVar[str] = "an algorithm that trains a model"
+    unused_needs: ClassVar[str] = "an algorithm that trains a model"
 
     rows: Annotated[int, Field(ge=1, le=10**9)] | Auto = Field(
         "auto", description="Synthetic records written; auto: the released number."
@@ -72,7 +77,9 @@ class _OneSum(AlgorithmSection):
         if not job.privacy.delta:
             raise ValueError(f"Expected privacy.delta > 0 with {self.kind}, got 0.")
 
-    def made(self, job: Job, model: Any, parties: Federation | None) -> FederatedAlgorithm:
+    def build_algorithm(
+        self, job: Job, model: Any, parties: Federation | None
+    ) -> FederatedAlgorithm:
         """What is summed of the parties' schema; raises JobError."""
         if parties is None or not parties.schema:
             raise JobError(
@@ -80,9 +87,9 @@ class _OneSum(AlgorithmSection):
                 "got none: name a copy of it at the server, data.schema."
             )
         private = job.privacy.neighbouring == "add-or-remove-one"
-        bound = max(_MOST_RECORDS if private else float(parties.max_records), 1.0)
+        bound = max(_MAX_RECORDS if private else float(parties.max_records), 1.0)
         try:
-            return self.summed(
+            return self.build_sum(
                 Schema.from_toml(parties.schema),
                 columns=model.features,
                 neighbouring=Neighbouring(job.privacy.neighbouring),
@@ -93,25 +100,25 @@ class _OneSum(AlgorithmSection):
         except (SchemaError, ValueError) as error:
             raise JobError(str(error)) from error
 
-    def summed(
+    def build_sum(
         self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
     ) -> FederatedAlgorithm:
         """The sum; no entry of a party's is beyond `bound`. Raises JobError, SchemaError."""
         raise NotImplementedError
 
 
-def _check_columns(wide: int, columns: int, what: str) -> None:
-    if columns != wide:
+def _check_columns(expected: int, columns: int, kind: str) -> None:
+    if columns != expected:
         raise JobError(
-            f"Expected records of {wide} {what}, as data.schema says, got {columns}: give the "
+            f"Expected records of {expected} {kind}, as data.schema says, got {columns}: give the "
             "server a copy of the parties' schema."
         )
 
 
-class Marginals(_OneSum):
+class MarginalsSection(_OneSumSection):
     """Noisy two-way tables of all records, once, and synthetic rows from them."""
 
-    outlook: ClassVar[Outlook] = "tables"
+    plan_detail: ClassVar[PlanDetail] = "tables"
 
     pairs: Literal["all", "label"] | list[tuple[Text, Text]] = Field(
         "all",
@@ -123,27 +130,27 @@ class Marginals(_OneSum):
     )
     steps: int = Field(400, ge=1, le=100_000, description="Steps of the fit.")
 
-    def summed(
+    def build_sum(
         self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
     ) -> FederatedAlgorithm:
         """The tables."""
-        coded = coded_columns(schema)
+        coded = build_coded_columns(schema)
         sizes = tuple(column.size for column in coded)
         _check_columns(sum(sizes[:-1]), columns, "codes")
-        pairs = self._pairs([column.name for column in coded])
-        cells = cells_of(sizes, pairs)
-        if cells > MOST_CELLS:
+        pairs = self._list_pairs([column.name for column in coded])
+        cells = compute_cell_count(sizes, pairs)
+        if cells > MAX_CELLS:
             widest = sorted(coded, key=lambda column: -column.size)[:3]
             named = ", ".join(f"{column.name} ({column.size:,} values)" for column in widest)
             raise JobError(
-                f"Expected at most {MOST_CELLS:,} cells of all tables, got {cells:,}. The largest "
+                f"Expected at most {MAX_CELLS:,} cells of all tables, got {cells:,}. The largest "
                 f"columns are {named}: fewer bins or categories, or algorithm.pairs = 'label'."
             )
         return PairTables(sizes=sizes, pairs=pairs, neighbouring=neighbouring, bound=bound)
 
-    def _pairs(self, names: list[str]) -> tuple[tuple[int, ...], ...]:
+    def _list_pairs(self, names: list[str]) -> tuple[tuple[int, ...], ...]:
         if isinstance(self.pairs, str):
-            return named_pairs(self.pairs, len(names))
+            return list_pairs(self.pairs, len(names))
         pairs = []
         for pair in self.pairs:
             if unknown := [name for name in pair if name not in names]:
@@ -160,10 +167,10 @@ class Marginals(_OneSum):
         return tuple(sorted(pairs))
 
 
-class RandomFeatures(_OneSum):
+class RandomFeaturesSection(_OneSumSection):
     """The noisy sum of random features by class, once, and synthetic records from it."""
 
-    outlook: ClassVar[Outlook] = "features"
+    plan_detail: ClassVar[PlanDetail] = "features"
 
     frequencies: int = Field(
         1000, ge=1, le=1 << 20, description="random-features: F, cosines and as many sines."
@@ -175,12 +182,12 @@ class RandomFeatures(_OneSum):
     )
     steps: int = Field(500, ge=1, le=100_000, description="Steps of the fit.")
 
-    def summed(
+    def build_sum(
         self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
     ) -> FederatedAlgorithm:
         """The features; raises JobError also where an image is not square."""
-        array = array_of(schema)
-        sizes = () if array else tuple(each.size for each in coded_columns(schema)[:-1])
+        array = find_array_column(schema)
+        sizes = () if array else tuple(each.size for each in build_coded_columns(schema)[:-1])
         wide = array[1].width if array else sum(sizes)
         _check_columns(wide, columns, "codes or cells")
         if array and (len(array[1].shape) > 2 or len(set(array[1].shape)) != 1):
@@ -194,7 +201,7 @@ class RandomFeatures(_OneSum):
         chosen = kernel_mean_embedding.RandomFeatures(
             features=wide,
             sizes=sizes,
-            classes=len(class_names(schema)),
+            classes=len(list_class_names(schema)),
             frequencies=self.frequencies,
             length_scale=scale,
             seed=self.seed,
@@ -203,5 +210,7 @@ class RandomFeatures(_OneSum):
             bound=bound,
         )
         # W is drawn when it is known to be of a size that a machine can hold.
-        digest = kernel_mean_embedding.waves_digest(wide, self.frequencies, scale, self.seed)
+        digest = kernel_mean_embedding.compute_waves_digest(
+            wide, self.frequencies, scale, self.seed
+        )
         return replace(chosen, digest=digest)

@@ -18,7 +18,7 @@ from parley.server.jobs.section_base import check_unchanged
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
-Holds = Callable[["Job"], bool]
+Condition = Callable[["Job"], bool]
 
 
 def _is_scaled_by_sigma(job: Job) -> bool:
@@ -26,13 +26,13 @@ def _is_scaled_by_sigma(job: Job) -> bool:
     return law is None or bool(law.calibrations)
 
 
-_NEEDS: tuple[tuple[str, str, Holds, str], ...] = (
+_NEEDED_SETTINGS: tuple[tuple[str, str, Condition, str], ...] = (
     ("data", "partition_column", lambda job: job.data.partition == "column",
      "data.partition = 'column'"),
     ("data", "dirichlet_alpha", lambda job: job.data.partition == "dirichlet",
      "data.partition = 'dirichlet'"),
     ("data", "sizes", lambda job: job.data.partition == "sizes", "data.partition = 'sizes'"),
-    ("data", "partition", lambda job: not job.data.several,
+    ("data", "partition", lambda job: not job.data.has_several_files,
      "one table: here each party has its own file"),
     ("data", "query_timeout", lambda job: bool(job.data.query), "data.query"),
     ("dp_sgd", "sampling_rate", lambda job: job.dp_sgd.batch_size == "auto",
@@ -55,6 +55,6 @@ _NEEDS: tuple[tuple[str, str, Holds, str], ...] = (
 
 def check_unused_keys(job: Job) -> None:
     """Raise ValueError for a key that was changed and has no effect with the job's others."""
-    for section, key, holds, needs in _NEEDS:
+    for section, key, holds, needs in _NEEDED_SETTINGS:
         if not holds(job):
             check_unchanged(job, section, (key,), needs)

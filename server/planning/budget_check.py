@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.release_plan import ReleasePlan
-from parley.privacy.accounting.account_certificates import Certificate
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.privacy_events import Event
-from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
+from parley.privacy.accounting.privacy_events import PrivacyEvent
+from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.ledger.account import Account, Claims
+from parley.privacy.ledger.account import BudgetAccount, Claims
 from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
@@ -31,9 +31,9 @@ from parley.privacy.ledger.recorded_entries import EntryState
 from parley.server.jobs.job import Job
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.run_stages import Stage, rounds_of
+from parley.server.planning.run_stages import RunStage, get_rounds_stage
 
-_MOST_DELTA = 0.01
+_MAX_DELTA = 0.01
 """The most that each record may be shown with; the field's papers use up to 10⁻³."""
 
 _log = logging.getLogger("parley.budgets")
@@ -43,7 +43,7 @@ class JobUnaffordable(JobError):
     """A job that costs more than its own budget, whatever else was spent."""
 
 
-def budgets_of(
+def build_budgets(
     job: Job,
     plan: ReleasePlan,
     fingerprint: str,
@@ -70,53 +70,59 @@ def budgets_of(
             delta=(
                 total := guarantee.delta if asked.dataset_delta is None else asked.dataset_delta
             ),
-            certificate=_certificate_of(asked, total),
-            reserved_delta=asked.reserved * (total / asked.delta) if asked.delta else 0.0,
+            certificate=_choose_certificate(asked, total),
+            reserved_delta=asked.reserved_delta * (total / asked.delta) if asked.delta else 0.0,
             insists=job.privacy.certificate != "auto",
         )
         for guarantee, asked in zip(plan.guarantees, job.budgets, strict=True)
     )
 
 
-def _certificate_of(asked: UnitBudget, delta: float) -> Certificate:
+def _choose_certificate(budget: UnitBudget, delta: float) -> AccountCertificate:
     """The one asked for; at a total of δ = 0 there is no other than the sum of ε."""
-    return asked.certificate if delta or not asked.shared else Certificate.PURE
+    return budget.certificate if delta or not budget.is_shared else AccountCertificate.PURE
 
 
-def check_affordable(job: Job, stages: Sequence[Stage], budgets: Sequence[DatasetBudget]) -> None:
+def check_affordable(
+    job: Job, stages: Sequence[RunStage], budgets: Sequence[DatasetBudget]
+) -> None:
     """Raise JobUnaffordable if the budgets could not bear the job even if they were whole.
 
     Raise JobError if δ is too large for the number of records (`check_delta`).
     """
-    check_delta(job, rounds_of(stages).plan)
+    check_delta(job, get_rounds_stage(stages).plan)
     for asked, budget in zip(job.budgets, budgets, strict=True):
-        claims = tuple((stage.plan.event(asked.unit), stage.rounds) for stage in stages)
-        alone = Account(budget=budget).holding(stages[0].plan.run_id, claims)
-        if alone.has_room(()):
+        claims = tuple((stage.plan.compute_event(asked.unit), stage.rounds) for stage in stages)
+        alone = BudgetAccount(budget=budget).with_hold(stages[0].plan.run_id, claims)
+        if alone.is_within_budget(()):
             continue
-        conversion, epsilon = alone.taken.epsilon(budget.delta)
-        if budget.filters:
-            conversion, epsilon = str(budget.certificate), budget.epsilon_of(alone.taken)
+        conversion, epsilon = alone.spent_or_held.compute_lowest_epsilon(budget.delta)
+        if budget.is_adaptive:
+            conversion, epsilon = (
+                str(budget.certificate),
+                budget.compute_epsilon(alone.spent_or_held),
+            )
         scope = f"(unit {budget.unit}, {budget.neighbouring})"
-        cheaper = _cheaper_setting(job, asked)
+        cheaper = _find_cheaper_setting(job, asked)
         if math.isinf(epsilon):
             raise JobUnaffordable(
-                f"This job has no finite ε at δ = {as_written(budget.delta)} {scope}: "
-                f"{_describe_infinite(alone.taken, budget.delta)} Set {cheaper}"
-                f"{_smaller_epsilon(job, asked, alone.taken)}."
+                f"This job has no finite ε at δ = {format_exact(budget.delta)} {scope}: "
+                f"{_describe_infinite(alone.spent_or_held, budget.delta)} Set {cheaper}"
+                f"{_format_smaller_epsilon(job, asked, alone.spent_or_held)}."
             )
         raise JobUnaffordable(
-            f"This job costs ε = {shown_up(epsilon)} at δ = {as_written(budget.delta)} by "
+            f"This job costs ε = {format_rounded_up(epsilon)} at δ = {format_exact(budget.delta)} "
+            "by "
             f"{conversion} {scope}, more than its data's budget of ε = "
-            f"{as_written(budget.epsilon)}. Set {cheaper}, or accept the cost with "
-            f"privacy.dataset-{asked.keys}epsilon={shown_up(epsilon)}."
+            f"{format_exact(budget.epsilon)}. Set {cheaper}, or accept the cost with "
+            f"privacy.dataset-{asked.key_prefix}epsilon={format_rounded_up(epsilon)}."
         )
 
 
-def _cheaper_setting(job: Job, asked: UnitBudget) -> str:
+def _find_cheaper_setting(job: Job, budget: UnitBudget) -> str:
     """Return the setting with which the job keeps to the budget, as it is typed."""
-    if asked.dataset_epsilon < asked.total:
-        return f"privacy.{asked.keys}epsilon={as_written(asked.dataset_epsilon)}"
+    if budget.dataset_epsilon < budget.total:
+        return f"privacy.{budget.key_prefix}epsilon={format_exact(budget.dataset_epsilon)}"
     if job.dp_sgd.noise_multiplier != "auto":
         return "dp-sgd.noise-multiplier=auto"
     if job.privacy.calibration == "as-printed":
@@ -124,25 +130,26 @@ def _cheaper_setting(job: Job, asked: UnitBudget) -> str:
     return "privacy.noise=auto"
 
 
-def _smaller_epsilon(job: Job, asked: UnitBudget, taken: Composition) -> str:
+def _format_smaller_epsilon(job: Job, budget: UnitBudget, taken: Composition) -> str:
     """Return the second setting that is needed if samplers take all of δ at the ε asked for."""
-    if not taken.slack or not asked.delta:
+    if not taken.sampler_distance or not budget.delta:
         return ""
     # A part of δ that is enough for calibrated noise, of which every party may draw a share.
     draws = 4 * job.parties.count
-    most = math.log(max(asked.noise_delta / (draws * float(taken.slack)), math.e))
-    if asked.epsilon <= most:
+    most = math.log(max(budget.noise_delta / (draws * float(taken.sampler_distance)), math.e))
+    if budget.epsilon <= most:
         return ""
-    return f" and privacy.{asked.keys}epsilon={shown_down(most, 2)}"
+    return f" and privacy.{budget.key_prefix}epsilon={format_rounded_down(most, 2)}"
 
 
 def _describe_infinite(taken: Composition, delta: float) -> str:
     """Return in a sentence why no finite ε is proved for a composition."""
-    conversion, epsilon = replace(taken, slack=Fraction(0)).epsilon(delta)
+    conversion, epsilon = replace(taken, sampler_distance=Fraction(0)).compute_lowest_epsilon(delta)
     if math.isinf(epsilon):
         return "no account is proved for so many steps with so little noise."
     return (
-        f"the exact noise law would cost ε = {shown_up(epsilon)} by {conversion}, and at that ε "
+        f"the exact noise law would cost ε = {format_rounded_up(epsilon)} by {conversion}, and at "
+        "that ε "
         "the sampler's distance from the law takes more than δ."
     )
 
@@ -163,16 +170,18 @@ def check_delta(job: Job, plan: ReleasePlan) -> None:
         if guarantee.delta * count < 1:
             continue
         what = (
-            f"Expected privacy.{asked.keys}delta well below 1/{count}, for {count} {many}, got "
-            f"{as_written(guarantee.delta)}: a mechanism that shows one of them in full can meet "
-            f"it. `--set privacy.{asked.keys}delta=1e-{len(str(count)) + 1:02}` is small enough."
+            f"Expected privacy.{asked.key_prefix}delta well below 1/{count}, for {count} {many}, "
+            "got "
+            f"{format_exact(guarantee.delta)}: a mechanism that shows one of them in full can meet "
+            f"it. `--set privacy.{asked.key_prefix}delta=1e-{len(str(count)) + 1:02}` is small "
+            "enough."
         )
-        if guarantee.delta > _MOST_DELTA:
+        if guarantee.delta > _MAX_DELTA:
             raise JobError(what)
         _log.warning(what)
 
 
-def registered(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[DatasetBudget, ...]:
+def register_budgets(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[DatasetBudget, ...]:
     """The budgets to charge, as the ledger has them; says so where the data are known already.
 
     Raises LedgerCorrupt, LedgerConflict.
@@ -190,15 +199,15 @@ def registered(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[Datase
     return known
 
 
-_PARTIAL = (
+_PARTIAL_HINT = (
     "`--partial` (run.partial = true) begins all the same, ends after those that fit and keeps "
     "their model, with the noise of all: a job of fewer rounds gets a better one from the same ε."
 )
 
 
 @contextmanager
-def holding(
-    ledger: Ledger, stages: Sequence[Stage], *, dataset: str, partial: bool = False
+def reserve_budget(
+    ledger: Ledger, stages: Sequence[RunStage], *, dataset: str, partial: bool = False
 ) -> Iterator[None]:
     """Holds the budget for all that the run has yet to release; gives back what it doesn't use.
 
@@ -212,41 +221,41 @@ def holding(
     run_id = stages[0].plan.run_id
     reserved = {
         (each.entry.key, each.entry.index)
-        for each in ledger.entries(run_id)
+        for each in ledger.list_entries(run_id)
         if each.state is not EntryState.VOIDED
     }
-    claims: dict[BudgetKey, list[tuple[Event, int]]] = {}
+    claims: dict[BudgetKey, list[tuple[PrivacyEvent, int]]] = {}
     for stage in stages:
-        for entry in stage.plan.entries(dataset, party="server"):
+        for entry in stage.plan.build_entries(dataset, party="server"):
             begun = sum((entry.key, number) in reserved for number in stage.numbers)
             if stage.rounds > begun:
                 claims.setdefault(entry.key, []).append((entry.event, stage.rounds - begun))
     wanted = {key: tuple(own) for key, own in claims.items()}
-    blocks = rounds_of(stages).plan.blocks
+    blocks = get_rounds_stage(stages).plan.blocks
     try:
-        fits = _fitting(ledger, run_id, wanted, blocks) if partial else wanted
+        fits = _reduce_to_fit(ledger, run_id, wanted, blocks) if partial else wanted
         ledger.hold(run_id, fits, blocks)
     except BudgetExceeded as error:
         if error.fitting:
-            error.args = (f"{error} {_PARTIAL}",)
+            error.args = (f"{error} {_PARTIAL_HINT}",)
         raise
     try:
         yield
     except BaseException:
         # A ledger that can't be reached keeps the hold, as after a kill.
         with suppress(LedgerError):
-            ledger.give_back(run_id)
+            ledger.end_hold(run_id)
         raise
-    ledger.give_back(run_id)
+    ledger.end_hold(run_id)
 
 
-def _fitting(
-    ledger: Ledger, run_id: str, wanted: Mapping[BudgetKey, Claims], blocks: Blocks
+def _reduce_to_fit(
+    ledger: Ledger, run_id: str, claims: Mapping[BudgetKey, Claims], blocks: Blocks
 ) -> Mapping[BudgetKey, Claims]:
     """As many of the last releases of every claim as fit each of the budgets."""
     while True:
         try:
-            ledger.check_room(run_id, wanted, blocks)
+            ledger.check_hold(run_id, claims, blocks)
         except BudgetExceeded as error:
             if not error.fitting:
                 raise
@@ -255,9 +264,9 @@ def _fitting(
                 error.budget.name,
                 error.fitting,
             )
-            wanted = {
+            claims = {
                 key: (*own[:-1], (own[-1][0], min(own[-1][1], error.fitting)))
-                for key, own in wanted.items()
+                for key, own in claims.items()
             }
         else:
-            return wanted
+            return claims

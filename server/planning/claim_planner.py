@@ -12,21 +12,27 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from parley.client.algorithms.base import Asked, Claim
+from parley.client.algorithms.base import Claim, GuaranteeClaim
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.privacy_events import Event
-from parley.privacy.accounting.threat_model import INSIDE, NoisePoint, Unit
-from parley.privacy.calibration.noise_calibration import CalibrationError, stated_delta
+from parley.privacy.accounting.privacy_events import PrivacyEvent
+from parley.privacy.accounting.threat_model import PARTY_NOISE_POINT, NoisePoint, Unit
+from parley.privacy.calibration.noise_calibration import CalibrationError, compute_stated_delta
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.sampling.inversion import LARGEST_SCALE, SMALLEST_SCALE
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
-from parley.secure_agg.grid_selection import fitted
+from parley.secure_agg.grid_selection import choose_grid
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.noise_scale import Drawn, Noise, drawn_in_shares, noise_of, one_noise
+from parley.server.planning.noise_scale import (
+    GuaranteeNoise,
+    NoiseScaling,
+    calibrate_noise,
+    choose_largest_noise,
+    split_into_shares,
+)
 
 _OWN_RING_BITS = 64
 """Of a release whose algorithm has its own grid."""
@@ -35,7 +41,7 @@ _LIKELY_BITS = 20
 """A grid to look at the noise's law on; which law it is depends on no grid."""
 
 
-def check_asked(job: Job, claim: Claim) -> None:
+def check_claim(job: Job, claim: Claim) -> None:
     """Refuses a job that asks for other guarantees than the algorithm gives. Raises JobError."""
     units = [each.unit for each in claim.guarantees]
     for key, asked, given in (
@@ -58,7 +64,7 @@ def plan_claim(
     federation: Federation,
     run_id: str,
     round_number: int = 1,
-    noise: Noise | None = None,
+    noise: NoiseScaling | None = None,
 ) -> ReleasePlan:
     """The plan of a release that asks for what a claim says.
 
@@ -67,21 +73,21 @@ def plan_claim(
 
     Raises JobError, CalibrationError, RingTooSmall.
     """
-    noises = {each.unit: noise_of(job, each, claim.dimension) for each in claim.guarantees}
+    noises = {each.unit: calibrate_noise(job, each, claim.dimension) for each in claim.guarantees}
     if noise is not None:
         noises[claim.unit] = noise
     mean_records = federation.total_records / federation.parties
-    if job.privacy.private_sizes:  # the plan knows one public number
+    if job.privacy.has_private_sizes:  # the plan knows one public number
         mean_records = float(federation.min_records)
     weight = federation.max_records / mean_records if claim.weights == "size" else 1.0
-    release = _Release(
+    release = _ReleaseDraft(
         job=job,
         claim=claim,
         parties=federation.parties,
         bound=claim.bound * weight,
         noises=noises,
     )
-    encoding, guarantees = release.fitted()
+    encoding, guarantees = release.fit_encoding()
     return ReleasePlan(
         run_id=run_id,
         round_number=round_number,
@@ -97,13 +103,13 @@ def plan_claim(
         min_survivors=job.min_survivors,
         parties=federation.parties,
         seeded=job.seed is not None,
-        guarantees=_charging(job, guarantees),
+        guarantees=_assign_charges(job, guarantees),
         blocks=tuple(job.data.blocks),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Release:
+class _ReleaseDraft:
     """A release whose grid is still to be chosen.
 
     Attributes:
@@ -114,58 +120,66 @@ class _Release:
     claim: Claim
     parties: int
     bound: float
-    noises: Mapping[Unit, Noise]
+    noises: Mapping[Unit, NoiseScaling]
 
     @property
-    def in_ring(self) -> tuple[Asked, ...]:
+    def ring_guarantees(self) -> tuple[GuaranteeClaim, ...]:
         """Those whose noise is on the sum, or on contributions: the ring keeps room for it."""
         return tuple(each for each in self.claim.guarantees if each.steps is None)
 
     @property
-    def after(self) -> bool:
+    def rounds_after_noise(self) -> bool:
         """Whether rounding to the ring follows the noise."""
-        return any(self.drawn(each, _LIKELY_BITS).rounds_after for each in self.in_ring)
+        return any(
+            self.build_noise(each, _LIKELY_BITS).is_rounded_after for each in self.ring_guarantees
+        )
 
-    def point(self, asked: Asked) -> NoisePoint:
+    def get_noise_point(self, claimed: GuaranteeClaim) -> NoisePoint:
         """Where a guarantee's noise is added: inside the parties, or where the job says."""
-        return INSIDE if asked.inside else self.job.privacy.point
+        return PARTY_NOISE_POINT if claimed.inside else self.job.privacy.point
 
-    def mechanism(self, asked: Asked, scale_bits: int) -> Mechanism:
+    def build_mechanism(self, claimed: GuaranteeClaim, scale_bits: int) -> Mechanism:
         """The noise of a guarantee on a grid of 2^-scale_bits."""
         claim = self.claim
 
-        def own(each: Asked) -> Mechanism:
-            return self.noises[each.unit].of(claim.on_grid(each.sensitivity, 2.0**scale_bits))
+        def own(each: GuaranteeClaim) -> Mechanism:
+            return self.noises[each.unit].build(
+                claim.compute_grid_sensitivity(each.sensitivity, 2.0**scale_bits)
+            )
 
         if claim.sums is None:
-            return own(asked)
-        return one_noise(own(asked), [own(each) for each in self.claim.guarantees])
+            return own(claimed)
+        return choose_largest_noise(own(claimed), [own(each) for each in self.claim.guarantees])
 
-    def drawn(self, asked: Asked, scale_bits: int) -> Drawn:
+    def build_noise(self, claimed: GuaranteeClaim, scale_bits: int) -> GuaranteeNoise:
         """The same as it is drawn: at once, or in shares."""
-        if asked.steps is not None or not self.point(asked).in_contributions:
-            return Drawn(mechanism=self.mechanism(asked, scale_bits))
+        if claimed.steps is not None or not self.get_noise_point(claimed).in_contributions:
+            return GuaranteeNoise(mechanism=self.build_mechanism(claimed, scale_bits))
         own_grid = self.claim.scale_bits is not None
-        return drawn_in_shares(
+        return split_into_shares(
             self.job,
-            lambda bits: self.mechanism(asked, bits),
+            lambda bits: self.build_mechanism(claimed, bits),
             scale_bits=scale_bits,
             parties=self.parties,
-            fineness=None if own_grid else math.sqrt(self.claim.dimension) / asked.sensitivity,
+            fineness=None if own_grid else math.sqrt(self.claim.dimension) / claimed.sensitivity,
         )
 
-    def tail(self, scale_bits: int) -> float:
+    def compute_tail(self, scale_bits: int) -> float:
         """Grid units that the ring keeps free for all noise."""
-        accounts = self.in_ring if self.claim.sums is None else self.in_ring[:1]  # of one noise
-        return sum(self.drawn(each, scale_bits).tail for each in accounts)
+        accounts = (
+            self.ring_guarantees if self.claim.sums is None else self.ring_guarantees[:1]
+        )  # of one noise
+        return sum(self.build_noise(each, scale_bits).tail for each in accounts)
 
-    def fitted(self) -> tuple[FixedPoint, list[Guarantee]]:
+    def fit_encoding(self) -> tuple[FixedPoint, list[Guarantee]]:
         """The grid, and the guarantees on it. Raises JobError, CalibrationError, RingTooSmall."""
-        after = self.after
-        for ring_bits in self._rings(after=after):
+        after = self.rounds_after_noise
+        for ring_bits in self._list_rings(after=after):
             try:
-                encoding = self._encoding(ring_bits, after=after)
-                return encoding, [self._guarantee(each, encoding) for each in self.claim.guarantees]
+                encoding = self._build_encoding(ring_bits, after=after)
+                return encoding, [
+                    self._build_guarantee(each, encoding) for each in self.claim.guarantees
+                ]
             except ValueError as error:
                 # A share below its floor, or no room: the next ring may have it.
                 if ring_bits == 32:
@@ -175,57 +189,57 @@ class _Release:
                 raise JobError(str(error)) from error
         raise AssertionError("unreachable: the last ring returns or raises")
 
-    def _rings(self, *, after: bool) -> tuple[int | None, ...]:
+    def _list_rings(self, *, after: bool) -> tuple[int | None, ...]:
         """Rings to try: where rounding follows the noise, the smallest with room for it will do."""
         chosen = self.job.secure_aggregation.ring_bits
         if after and self.claim.scale_bits is None and chosen == "auto":
             return (32, 64)
         return (None,)
 
-    def _encoding(self, ring: int | None, *, after: bool) -> FixedPoint:
+    def _build_encoding(self, ring: int | None, *, after: bool) -> FixedPoint:
         """The grid: the algorithm's own, or the finest that the ring holds."""
         settings, claim = self.job.secure_aggregation, self.claim
         if claim.scale_bits is not None:
             own = FixedPoint(
                 scale_bits=claim.scale_bits, ring_bits=_OWN_RING_BITS, bound=self.bound
             )
-            own.check_capacity(self.parties, self.tail(claim.scale_bits))
+            own.check_capacity(self.parties, self.compute_tail(claim.scale_bits))
             return own
-        return fitted(
+        return choose_grid(
             bound=self.bound,
             parties=self.parties,
             dimension=claim.dimension,
-            sensitivity=None if after else claim.length,
-            noise_tail=self.tail,
+            sensitivity=None if after else claim.rounding_reference,
+            noise_tail=self.compute_tail,
             ring_bits=ring if settings.ring_bits == "auto" else settings.ring_bits,
             scale_bits=None if settings.scale_bits == "auto" else settings.scale_bits,
         )
 
-    def _guarantee(self, asked: Asked, encoding: FixedPoint) -> Guarantee:
-        drawn, noise = self.drawn(asked, encoding.scale_bits), self.noises[asked.unit]
-        point = self.point(asked)
+    def _build_guarantee(self, claimed: GuaranteeClaim, encoding: FixedPoint) -> Guarantee:
+        drawn, noise = self.build_noise(claimed, encoding.scale_bits), self.noises[claimed.unit]
+        point = self.get_noise_point(claimed)
         drawable = SMALLEST_SCALE <= drawn.drawn_scale <= LARGEST_SCALE
-        if asked.steps is None and not drawable:
+        if claimed.steps is None and not drawable:
             raise RingTooSmall(
                 f"Expected noise of 2^-20 to 2^40 grid units, got {drawn.drawn_scale:.3g} at "
                 f"scale_bits {encoding.scale_bits}: choose another secure-aggregation.scale-bits."
             )
         return Guarantee(
-            unit=asked.unit,
-            neighbouring=asked.neighbouring,
-            sensitivity=asked.sensitivity,
+            unit=claimed.unit,
+            neighbouring=claimed.neighbouring,
+            sensitivity=claimed.sensitivity,
             mechanism=drawn.mechanism,
             noise_point=point,
             against=point.adversary,
-            delta=stated_delta(drawn.mechanism.law, noise.delta),
+            delta=compute_stated_delta(drawn.mechanism.law, noise.delta),
             calibration=noise.calibration,
-            clip_norm=asked.clip_norm,
-            charges=(asked.unit,),
+            clip_norm=claimed.clip_norm,
+            charges=(claimed.unit,),
             shares=drawn.shares,
         )
 
 
-def _charging(job: Job, guarantees: list[Guarantee]) -> tuple[Guarantee, ...]:
+def _assign_charges(job: Job, guarantees: list[Guarantee]) -> tuple[Guarantee, ...]:
     """The guarantees with what each is charged to: a record by the lower of two bounds.
 
     Where one hides all that a party holds, it bounds a record's ε too. Both bounds are proved for
@@ -239,8 +253,12 @@ def _charging(job: Job, guarantees: list[Guarantee]) -> tuple[Guarantee, ...]:
         return tuple(guarantees)
     inner, outer = guarantees
 
-    def cost(event: Event) -> float:
-        return Composition.empty().add(event, count=job.rounds).epsilon(job.privacy.delta)[1]
+    def cost(event: PrivacyEvent) -> float:
+        return (
+            Composition.create_empty()
+            .add(event, count=job.rounds)
+            .compute_lowest_epsilon(job.privacy.delta)[1]
+        )
 
     if not cost(outer.event) < cost(inner.event):
         return (inner, outer)

@@ -13,23 +13,23 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from parley.client.queries.base import Facts, Integers, QueryError
-from parley.client.queries.query_batch import Batch, Counting
-from parley.client.queries.randomised_response import Response
-from parley.client.queries.sums import Choosable
-from parley.privacy.accounting.privacy_events import Event
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.client.queries.base import Integers, QueryError, QueryFacts
+from parley.client.queries.query_batch import Counting, QueryBatch
+from parley.client.queries.randomised_response import ResponseQuery
+from parley.client.queries.sums import SelectionQuery
+from parley.privacy.accounting.privacy_events import PrivacyEvent
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.selection import SELECTIONS, Selection
 from parley.privacy.sampling.random_stream import NoiseStream
-from parley.privacy.sensitivity.bounded_sets import moved_by
+from parley.privacy.sensitivity.bounded_sets import compute_sensitivity
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class PrivateSelection:
     """How one winner is chosen."""
 
-    query: Choosable
+    query: SelectionQuery
     weight: int
     selection: Selection
 
@@ -41,13 +41,13 @@ class Choice:
     @property
     def scale(self) -> float:
         """2Δ/ε times the weight: a candidate that is worse by so much is e times less likely."""
-        return self.weight / self.query.score_unit(self.weight) / float(self.selection.rate)
+        return self.weight / self.query.get_score_unit(self.weight) / float(self.selection.rate)
 
-    def event(self) -> Event:
+    def compute_event(self) -> PrivacyEvent:
         """What it costs."""
         return self.selection.event()
 
-    def charged(self, entry: Entry) -> Entry:
+    def to_ledger_entry(self, entry: LedgerEntry) -> LedgerEntry:
         """A ledger's entry of the choice, from that of a release of the sum."""
         facts = {
             "norm": "of one score",
@@ -55,8 +55,8 @@ class Choice:
             "noise_law": self.law,
             "noise_parameter": self.scale,
         }
-        kept = {key: value for key, value in entry.facts.items() if key not in _OF_NOISE}
-        return replace(entry, event=self.event(), facts={**kept, **facts})
+        kept = {key: value for key, value in entry.facts.items() if key not in _NOISE_FACTS}
+        return replace(entry, event=self.compute_event(), facts={**kept, **facts})
 
     trusted: ClassVar[bool] = True
     """The server sees the bare sum."""
@@ -65,31 +65,32 @@ class Choice:
         "choose, choose-best and quantiles have it"
     )
 
-    def shown(self, total: Integers, facts: Facts, stream: NoiseStream) -> list[int]:
+    def compute_output(self, total: Integers, facts: QueryFacts, stream: NoiseStream) -> list[int]:
         """The winner's place alone."""
-        return [self.place(total, facts, stream)]
+        return [self.choose_winner(total, facts, stream)]
 
-    def place(self, total: Integers, facts: Facts, stream: NoiseStream) -> int:
+    def choose_winner(self, total: Integers, facts: QueryFacts, stream: NoiseStream) -> int:
         """The winner's, from 0."""
-        scores = self.query.scores(total, self.weight, facts)
+        scores = self.query.compute_scores(total, self.weight, facts)
         return self.selection.choose(scores, stream)
 
-    def expected_error(self, facts: Facts) -> float:
+    def compute_expected_error(self, facts: QueryFacts) -> float:
         """At most so much worse than the best, on average: 2Δ/ε·ln k, in the query's units."""
-        return self.scale / self.weight * math.log(self.query.candidates(facts.schema))
+        return self.scale / self.weight * math.log(self.query.count_candidates(facts.schema))
 
 
-_OF_NOISE = {"sensitivity_l1", "accounts"}
+_NOISE_FACTS = {"sensitivity_l1", "accounts"}
 """Facts of noise on the sum, which is not drawn."""
 
 
-def choice_of(
-    batch: Batch, facts: Facts, law: str, epsilon: float, counting: Counting, shared: bool
-) -> Choice:
+def build_selection(
+    batch: QueryBatch, facts: QueryFacts, law: str, epsilon: float, counting: Counting, shared: bool
+) -> PrivateSelection:
     """The choice of a batch's winner. Raises QueryError."""
     if shared:
         raise QueryError(
-            f"Expected noise of laplace or gaussian in shares, got {law}: {Choice.refusal}."
+            f"Expected noise of laplace or gaussian in shares, got {law}: "
+            f"{PrivateSelection.refusal}."
         )
     if counting.clip or counting.parties:
         raise QueryError(
@@ -98,7 +99,7 @@ def choice_of(
             "noise for it."
         )
     query = batch.queries[0]
-    if len(batch.queries) > 1 or not isinstance(query, Choosable):
+    if len(batch.queries) > 1 or not isinstance(query, SelectionQuery):
         raise QueryError(
             f"Expected one query of candidates, choose-best or quantiles, with {law}, got "
             f"{', '.join(each.kind for each in batch.queries[:8])}. choose reads its winner off "
@@ -107,18 +108,18 @@ def choice_of(
     query.check_choice(facts.schema)
     weight = batch.weights[0]
     # A person's records move a score one after the other.
-    own = query.score_set(weight)
-    sensitivity = moved_by(own, facts.neighbouring, records=counting.most).l1
+    own = query.build_score_set(weight)
+    sensitivity = compute_sensitivity(own, facts.neighbouring, records=counting.most).l1
     selection = SELECTIONS[law](epsilon=epsilon, sensitivity=sensitivity)
-    return Choice(query=query, weight=weight, selection=selection)
+    return PrivateSelection(query=query, weight=weight, selection=selection)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Responses:
+class RandomisedReports:
     """How records answer one question."""
 
-    query: Response
-    facts: Facts
+    query: ResponseQuery
+    facts: QueryFacts
 
     trusted: ClassVar[bool] = False
     """Whoever sees the sum of the reports sees what they tell."""
@@ -132,13 +133,15 @@ class Responses:
     @property
     def scale(self) -> float:
         """Standard deviation of a category that half of the records have."""
-        return float(self.mechanism.response.deviation(self._records / 2, records=self._records))
+        return float(
+            self.mechanism.response.compute_deviation(self._records / 2, records=self._records)
+        )
 
-    def event(self) -> Event:
+    def compute_event(self) -> PrivacyEvent:
         """The local ε."""
         return self.mechanism.event()
 
-    def charged(self, entry: Entry) -> Entry:
+    def to_ledger_entry(self, entry: LedgerEntry) -> LedgerEntry:
         """The plan's own entry: it is of the reports."""
         return entry
 
@@ -149,23 +152,23 @@ class Responses:
     @property
     def mechanism(self) -> Reports:
         """What the reports are to a plan."""
-        return self.query.mechanism(self.facts.schema)
+        return self.query.build_mechanism(self.facts.schema)
 
-    def shown(self, total: Integers, facts: Facts, stream: NoiseStream) -> list[int]:
+    def compute_output(self, total: Integers, facts: QueryFacts, stream: NoiseStream) -> list[int]:
         """The sum of the reports as it is."""
         del facts, stream
         reports: list[int] = total.tolist()
         return reports
 
-    def expected_error(self, facts: Facts) -> float:
+    def compute_expected_error(self, facts: QueryFacts) -> float:
         """As `scale`."""
         del facts
         return self.scale
 
 
-def responses_of(
-    batch: Batch, facts: Facts, law: str, epsilon: float, counting: Counting, shared: bool
-) -> Responses:
+def build_reports(
+    batch: QueryBatch, facts: QueryFacts, law: str, epsilon: float, counting: Counting, shared: bool
+) -> RandomisedReports:
     """The reports of a batch's one query. Raises QueryError."""
     del shared  # no noise is added to the reports, by nobody
     if counting != Counting():
@@ -175,11 +178,11 @@ def responses_of(
             "itself. histogram has noise for it."
         )
     query = batch.queries[0]
-    if len(batch.queries) > 1 or not isinstance(query, Response) or facts.records is None:
+    if len(batch.queries) > 1 or not isinstance(query, ResponseQuery) or facts.records is None:
         raise QueryError(
             f"Expected one query of randomised response with {law}, got "
             f"{', '.join(each.kind for each in batch.queries[:8])}."
         )
     own = replace(query, local=epsilon)
-    own.mechanism(facts.schema)
-    return Responses(query=own, facts=facts)
+    own.build_mechanism(facts.schema)
+    return RandomisedReports(query=own, facts=facts)

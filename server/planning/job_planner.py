@@ -8,25 +8,27 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
-from parley.privacy.accounting.composition import Composition, lowest
+from parley.privacy.accounting.composition import Composition, find_lowest
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.claim_planner import check_asked, plan_claim
-from parley.server.planning.noise_scale import Noise, calibration_of, cost_of
+from parley.server.planning.claim_planner import check_claim, plan_claim
+from parley.server.planning.noise_scale import NoiseScaling, build_cost, choose_calibration
 
 
-def model_for(job: Job, *, features: int, classes: int) -> Any:
+def build_model(job: Job, *, features: int, classes: int) -> Any:
     """The job's model for records of `features` columns (before the intercept) and K classes."""
-    return job.algorithm.learned(job, features, classes)
+    return job.algorithm.build_model(job, features, classes)
 
 
-def algorithm_for(job: Job, model: Any, federation: Federation | None = None) -> FederatedAlgorithm:
+def build_algorithm(
+    job: Job, model: Any, federation: Federation | None = None
+) -> FederatedAlgorithm:
     """The job's algorithm for a model of known dimension (a linear model, or a network)."""
-    return job.algorithm.made(job, model, federation)
+    return job.algorithm.build_algorithm(job, model, federation)
 
 
 def plan_release(
@@ -34,17 +36,17 @@ def plan_release(
 ) -> ReleasePlan:
     """The plan of every round of the job. Raises JobError, CalibrationError, RingTooSmall."""
     try:
-        claim = algorithm.claim(federation.facts(job.parties.weights))
+        claim = algorithm.claim(federation.to_public_facts(job.parties.weights))
     except ValueError as error:
         raise JobError(str(error)) from error
-    check_asked(job, claim)
+    check_claim(job, claim)
     return plan_claim(job, claim, algorithm=algorithm.kind, federation=federation, run_id=run_id)
 
 
-def account(spent: Composition, delta: float) -> dict[str, Any]:
+def compute_account(spent: Composition, delta: float) -> dict[str, Any]:
     """What a composition comes to at δ, as a round's line says it."""
-    epsilons = spent.epsilons(delta)
-    conversion, epsilon = lowest(epsilons)
+    epsilons = spent.compute_epsilons(delta)
+    conversion, epsilon = find_lowest(epsilons)
     return {
         "rho": spent.rho,
         "epsilon": epsilons,
@@ -54,7 +56,7 @@ def account(spent: Composition, delta: float) -> dict[str, Any]:
     }
 
 
-def averaged(plan: ReleasePlan, guarantee: Guarantee) -> Mechanism:
+def scale_to_average(plan: ReleasePlan, guarantee: Guarantee) -> Mechanism:
     """A guarantee's mechanism in the unit of the average over all parties, with the grid's share.
 
     For tables and reports; the run itself draws integers (`ReleasePlan.draw`). Noise that is added
@@ -62,11 +64,15 @@ def averaged(plan: ReleasePlan, guarantee: Guarantee) -> Mechanism:
     """
     if guarantee.in_training:
         return guarantee.mechanism
-    summed = 1 if plan.sampled else plan.parties
-    return guarantee.mechanism.in_unit(guarantee.units(plan.encoding.scale) * summed)
+    summed = 1 if plan.sampled_noises else plan.parties
+    return guarantee.mechanism.convert_to_unit(
+        guarantee.compute_unit_scale(plan.encoding.scale) * summed
+    )
 
 
-def counts_of(job: Job, learner: FederatedAlgorithm, federation: Federation) -> HeldOutCounts:
+def build_held_out_counts(
+    job: Job, learner: FederatedAlgorithm, federation: Federation
+) -> HeldOutCounts:
     """What the parties count of a learned model. Raises JobError."""
     if learner.model.classes > 2 and job.evaluation.edges != "auto":
         raise JobError(
@@ -76,25 +82,25 @@ def counts_of(job: Job, learner: FederatedAlgorithm, federation: Federation) -> 
     records = federation.parties * federation.min_records
     return HeldOutCounts(
         learner=learner,
-        edges=job.evaluation.edges_of(records=records),
+        edges=job.evaluation.choose_edges(records=records),
         neighbouring=Neighbouring(job.privacy.neighbouring),
     )
 
 
-def evaluation_plan(job: Job, counts: HeldOutCounts, *, parties: int, run_id: str) -> ReleasePlan:
+def plan_evaluation(job: Job, counts: HeldOutCounts, *, parties: int, run_id: str) -> ReleasePlan:
     """The plan of the release after the rounds. Raises CalibrationError, RingTooSmall."""
     claim = counts.claim()
 
     def noise(sensitivity: float) -> Mechanism:
         return calibrate(
             law=job.noise,
-            calibration=calibration_of(job),
+            calibration=choose_calibration(job),
             epsilon=job.evaluation.epsilon,
             delta=job.budgets[0].noise_delta,
             rounds=1,
             sensitivity=sensitivity,
             dimension=counts.dimension,
-            cost=cost_of(job),
+            cost=build_cost(job),
         )
 
     return plan_claim(
@@ -105,5 +111,7 @@ def evaluation_plan(job: Job, counts: HeldOutCounts, *, parties: int, run_id: st
         federation=Federation(parties=parties, min_records=1, total_records=parties, max_records=1),
         run_id=run_id,
         round_number=job.rounds + 1,
-        noise=Noise(calibration=calibration_of(job), of=noise, delta=job.privacy.delta),
+        noise=NoiseScaling(
+            calibration=choose_calibration(job), build=noise, delta=job.privacy.delta
+        ),
     )

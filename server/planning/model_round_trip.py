@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.registry import describe_task, task_from
-from parley.client.contract.party_protocol import strict_json
+from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.contract.party_protocol import parse_strict_json
 from parley.client.contract.strict_decoding import DecodingError
-from parley.safe_io.path_names import is_own, public_name
+from parley.safe_io.path_names import get_public_name, is_own_code
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 
@@ -29,13 +29,13 @@ def check_round_trip(job: Job, algorithm: FederatedAlgorithm) -> None:
     Networks of Parley's and linear models are described by numbers only, and are not tried.
     """
     kind = job.model.kind
-    if not is_own(kind):
+    if not is_own_code(kind):
         return
-    learned, known = algorithm.model, public_name(kind)
+    learned, known = algorithm.model, get_public_name(kind)
     theta = algorithm.model_of(algorithm.init())
-    task = strict_json(json.dumps(describe_task(algorithm), allow_nan=False))
+    task = parse_strict_json(json.dumps(describe_task(algorithm), allow_nan=False))
     try:
-        read: Any = task_from(task, own_models={known: kind}).model
+        read: Any = decode_task(task, own_models={known: kind}).model
     except DecodingError as error:
         raise JobError(
             f"Expected {kind} to be the same network each time it is built, which parties and "
@@ -47,10 +47,10 @@ def check_round_trip(job: Job, algorithm: FederatedAlgorithm) -> None:
             f"built, got {read.dimension}. Its layers must not depend on chance or on earlier "
             "calls."
         )
-    if learned.draws:  # it has losses, and no scores
+    if learned.draws_per_record:  # it has losses, and no scores
         return
     rows = np.random.default_rng(0).random((_ROWS, learned.features)) / np.sqrt(learned.features)
-    one, other = (model.margins(theta, rows) for model in (learned, read))
+    one, other = (model.compute_margins(theta, rows) for model in (learned, read))
     near = np.abs(one).max() * np.finfo(str(one.dtype)).eps ** 0.25
     if not (np.abs(one - other) <= near).all():
         raise JobError(

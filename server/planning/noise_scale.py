@@ -10,26 +10,26 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from parley.client.algorithms.base import Asked, Sums
-from parley.client.contract.grid_rule import TAIL_PROBABILITY, noise_tail
-from parley.privacy.accounting.account_certificates import Certificate
-from parley.privacy.accounting.privacy_events import Event
+from parley.client.algorithms.base import GuaranteeClaim, SampledSums
+from parley.client.contract.grid_rule import TAIL_PROBABILITY, compute_noise_tail
+from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
-from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares, event_of_shares
+from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares, build_shares_event
 from parley.privacy.mechanisms.objective_noise import ObjectivePerturbation
 from parley.privacy.mechanisms.subsampled_gaussian import SampledGaussian
 from parley.server.jobs.job import Job
-from parley.server.jobs.network_algorithms import sampled_multiplier
+from parley.server.jobs.network_algorithms import calibrate_noise_multiplier
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section_base import JobError
 
 _FINE_BITS = 12
-_MOST_FINE_BITS = 60
+_MAX_FINE_BITS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn:
+class GuaranteeNoise:
     """The noise of one guarantee on a ring's grid.
 
     Attributes:
@@ -44,11 +44,11 @@ class Drawn:
     def tail(self) -> float:
         """Grid units that the ring keeps free for it."""
         if self.shares is None:
-            return noise_tail(self.mechanism)
-        return self.shares.tail(self.mechanism, TAIL_PROBABILITY)
+            return compute_noise_tail(self.mechanism)
+        return self.shares.compute_tail(self.mechanism, TAIL_PROBABILITY)
 
     @property
-    def rounds_after(self) -> bool:
+    def is_rounded_after(self) -> bool:
         """Whether rounding to the ring follows the noise, and costs no sensitivity."""
         return self.shares is not None and SHARED_LAWS[self.mechanism.law].rounded_after
 
@@ -56,19 +56,19 @@ class Drawn:
     def drawn_scale(self) -> float:
         """The largest deviation of what is drawn, in units of the mechanism."""
         if self.shares is None:
-            return self.mechanism.drawn_scale
-        return self.mechanism.drawn_scale * self.shares.inflation
+            return self.mechanism.sampler_scale
+        return self.mechanism.sampler_scale * self.shares.noise_ratio
 
 
-def cost_of(job: Job) -> Callable[[Mechanism], Event]:
+def build_cost(job: Job) -> Callable[[Mechanism], PrivacyEvent]:
     """What a release with a mechanism's noise on the sum costs, by the job's noise point."""
 
-    def cost(mechanism: Mechanism) -> Event:
+    def cost(mechanism: Mechanism) -> PrivacyEvent:
         if not job.privacy.point.in_contributions:
             return mechanism.event()
         # Parts of a noise, or all of it from every party: as many samplers.
         try:
-            return event_of_shares(mechanism, job.parties.count)
+            return build_shares_event(mechanism, job.parties.count)
         except ValueError as error:
             raise JobError(str(error)) from error
 
@@ -78,21 +78,21 @@ def cost_of(job: Job) -> Callable[[Mechanism], Event]:
 _BY_RHO = {"exact": "cks20", "as-printed": "cks20"}
 
 
-def calibration_of(job: Job) -> str:
+def choose_calibration(job: Job) -> str:
     """The calibration of Gaussian noise: no lower than what the data's account charges."""
     asked = job.privacy.calibration
-    by_rho = job.privacy.chosen_certificate is Certificate.ZCDP
+    by_rho = job.privacy.chosen_certificate is AccountCertificate.ZCDP
     return _BY_RHO.get(asked, asked) if by_rho else asked
 
 
-def drawn_in_shares(
+def split_into_shares(
     job: Job,
     mechanism_at: Callable[[int], Mechanism],
     *,
     scale_bits: int,
     parties: int,
     fineness: float | None,
-) -> Drawn:
+) -> GuaranteeNoise:
     """The shares of a release's noise on a ring grid of 2^−scale_bits, whatever their size.
 
     Args:
@@ -106,7 +106,7 @@ def drawn_in_shares(
     law = SHARED_LAWS.get(mechanism.law)
     if law is not None and law.rounded_after and fineness is not None:
         finer = math.ceil(_FINE_BITS + math.log2(fineness)) - scale_bits
-        more = min(max(0, finer), _MOST_FINE_BITS)  # a grid so coarse will not be kept
+        more = min(max(0, finer), _MAX_FINE_BITS)  # a grid so coarse will not be kept
         mechanism = mechanism_at(scale_bits + more)
     try:
         least, colluders = job.privacy.point.split(least=job.min_survivors, colluders=job.corrupt)
@@ -119,11 +119,11 @@ def drawn_in_shares(
         )
     except ValueError as error:
         raise JobError(str(error)) from error
-    return Drawn(mechanism=mechanism, shares=shares)
+    return GuaranteeNoise(mechanism=mechanism, shares=shares)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noise:
+class NoiseScaling:
     """How the noise of one guarantee is scaled.
 
     Attributes:
@@ -131,11 +131,11 @@ class Noise:
     """
 
     calibration: str
-    of: Callable[[float], Mechanism]
+    build: Callable[[float], Mechanism]
     delta: float
 
 
-def mechanism_for(
+def calibrate_mechanism(
     job: Job,
     *,
     sensitivity: float,
@@ -156,61 +156,65 @@ def mechanism_for(
     asked = budget or job.budgets[0]
     return calibrate(
         law=law or job.noise,
-        calibration=calibration or calibration_of(job),
+        calibration=calibration or choose_calibration(job),
         epsilon=asked.epsilon,
         delta=asked.noise_delta,
         rounds=releases or job.rounds,
         sensitivity=sensitivity,
         dimension=dimension,
-        cost=cost_of(job),
+        cost=build_cost(job),
     )
 
 
-def _calibrated(job: Job, asked: Asked, budget: UnitBudget, dimension: int) -> Noise:
+def _calibrate_to_budget(
+    job: Job, claimed: GuaranteeClaim, budget: UnitBudget, dimension: int
+) -> NoiseScaling:
     """The job's law, scaled so that all rounds cost the unit's budget, or as the claim says."""
-    if asked.sums is not None:
-        return _of_sums(job, asked, asked.sums, budget, dimension)
-    scaled_to = replace(budget, epsilon=budget.epsilon * asked.epsilon_share)
+    if claimed.sums is not None:
+        return _calibrate_sums(job, claimed, claimed.sums, budget, dimension)
+    scaled_to = replace(budget, epsilon=budget.epsilon * claimed.epsilon_share)
 
     def of(sensitivity: float) -> Mechanism:
-        return mechanism_for(
+        return calibrate_mechanism(
             job,
             sensitivity=sensitivity,
             dimension=dimension,
             budget=scaled_to,
-            releases=asked.releases,
+            releases=claimed.releases,
         )
 
-    return Noise(calibration=calibration_of(job), of=of, delta=budget.delta)
+    return NoiseScaling(calibration=choose_calibration(job), build=of, delta=budget.delta)
 
 
-def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: int) -> Noise:
+def _calibrate_sums(
+    job: Job, claimed: GuaranteeClaim, sums: SampledSums, budget: UnitBudget, dimension: int
+) -> NoiseScaling:
     """Gaussian noise on every sampled sum: as the steps ask for, or as the unit's budget needs."""
     multiplier = sums.noise_multiplier
-    if not multiplier and min(sums.sampling_rate, sums.coin) < 1:  # of whole parties
-        multiplier = sampled_multiplier(
+    if not multiplier and min(sums.sampling_rate, sums.visible_rate) < 1:  # of whole parties
+        multiplier = calibrate_noise_multiplier(
             job,
             rate=sums.sampling_rate,
             steps=sums.steps * job.rounds,
             budget=budget,
             dimension=dimension,
-            neighbouring=asked.neighbouring,
-            probability=sums.coin,
+            neighbouring=claimed.neighbouring,
+            probability=sums.visible_rate,
         )
 
     def of(sensitivity: float) -> SampledGaussian:
         # A record's share of a sum is C long, and Δ so many of it.
-        sigma = multiplier * sensitivity / asked.neighbouring.radii
+        sigma = multiplier * sensitivity / claimed.neighbouring.radii
         if not sigma:
             sigma = calibrate(
                 law="gaussian",
-                calibration=calibration_of(job),
+                calibration=choose_calibration(job),
                 epsilon=budget.epsilon,
                 delta=budget.noise_delta,
                 rounds=job.rounds * sums.steps,
                 sensitivity=sensitivity,
                 dimension=dimension,
-                cost=cost_of(job),
+                cost=build_cost(job),
             ).scale
         return SampledGaussian(
             sensitivity=sensitivity,
@@ -218,23 +222,25 @@ def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: 
             sigma=sigma * (1 + 1e-12),
             sampling_rate=sums.sampling_rate,
             steps=sums.steps,
-            neighbouring=str(asked.neighbouring),
+            neighbouring=str(claimed.neighbouring),
             attendance=sums.attendance,
             hidden=sums.hidden,
         )
 
-    calibration = "pld" if multiplier else calibration_of(job)
-    return Noise(calibration=calibration, of=of, delta=budget.delta)
+    calibration = "pld" if multiplier else choose_calibration(job)
+    return NoiseScaling(calibration=calibration, build=of, delta=budget.delta)
 
 
-def one_noise(wanted: Mechanism, all_of_them: Sequence[Mechanism]) -> Mechanism:
+def choose_largest_noise(mechanism: Mechanism, candidates: Sequence[Mechanism]) -> Mechanism:
     """The mechanism with the largest noise that any of several accounts of it needs."""
-    if wanted.sampled is None:
-        return wanted
-    return replace(wanted.sampled, sigma=max(each.scale for each in all_of_them))
+    if mechanism.sampled is None:
+        return mechanism
+    return replace(mechanism.sampled, sigma=max(each.scale for each in candidates))
 
 
-def _beside_objective(objective: float, budget: UnitBudget, dimension: int) -> Noise:
+def _calibrate_after_objective(
+    objective: float, budget: UnitBudget, dimension: int
+) -> NoiseScaling:
     """Noise on certified optima, for what the noise in their objectives leaves of the budget."""
     left = (budget.epsilon - objective) * (1 - 1e-12)
     if not left > 0:
@@ -248,20 +254,20 @@ def _beside_objective(objective: float, budget: UnitBudget, dimension: int) -> N
             objective_epsilon=objective,
         )
 
-    return Noise(calibration="exact", of=of, delta=budget.delta)
+    return NoiseScaling(calibration="exact", build=of, delta=budget.delta)
 
 
-def noise_of(job: Job, asked: Asked, dimension: int) -> Noise:
+def calibrate_noise(job: Job, claimed: GuaranteeClaim, dimension: int) -> NoiseScaling:
     """How the noise of a guarantee is scaled, for the job's budget of its unit.
 
     Raises JobError.
     """
-    budget = job.budget(asked.unit)
+    budget = job.find_budget(claimed.unit)
     if budget is None:
-        raise JobError(f"Expected a budget for unit {asked.unit} (privacy.unit), got none.")
-    steps = asked.steps
+        raise JobError(f"Expected a budget for unit {claimed.unit} (privacy.unit), got none.")
+    steps = claimed.steps
     if steps is not None:  # calibrated with them
-        return Noise(calibration="pld", of=lambda _: steps, delta=budget.delta)
-    if asked.objective is not None:
-        return _beside_objective(asked.objective, budget, dimension)
-    return _calibrated(job, asked, budget, dimension)
+        return NoiseScaling(calibration="pld", build=lambda _: steps, delta=budget.delta)
+    if claimed.objective is not None:
+        return _calibrate_after_objective(claimed.objective, budget, dimension)
+    return _calibrate_to_budget(job, claimed, budget, dimension)

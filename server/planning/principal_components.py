@@ -16,20 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.second_moments import SecondMoments, Triangle, check_components
+from parley.client.algorithms.second_moments import SecondMoments, UpperTriangle, check_components
 from parley.client.contract.release_plan import ReleasePlan
-from parley.privacy.accounting.rounding import quotient_up
+from parley.privacy.accounting.rounding import round_quotient_up
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
-from parley.server.jobs.network_algorithms import components_mu
+from parley.server.jobs.network_algorithms import compute_components_mu
 from parley.server.jobs.section_base import JobError
-from parley.server.model_file import tensors_of
+from parley.server.model_file import load_tensors
 from parley.server.planning.claim_planner import plan_claim
-from parley.server.planning.noise_scale import Noise
+from parley.server.planning.noise_scale import NoiseScaling
 
-_MOST_RECORDS = 2.0**24
+_MAX_RECORDS = 2.0**24
 """Records of a party beyond which its sum is clamped, where its own number of them is private."""
 
 
@@ -42,7 +42,7 @@ def with_components(
     return cast(FederatedAlgorithm, replace(networked, **settings))
 
 
-def leading(moments: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+def compute_components(moments: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """`[p, count]` eigenvectors of the largest eigenvalues λ, each scaled by λ^(−1/4).
 
     Half-way to whitening: minor directions are learned sooner, and none is blown up. The scale
@@ -58,7 +58,7 @@ def leading(moments: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     return np.ascontiguousarray(vectors * scale)
 
 
-def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
+def load_public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
     """`[p, k]` the tensor `components` of `model.pca-file`; None where the job has no such.
 
     Args:
@@ -66,7 +66,7 @@ def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
 
     Raises JobError.
     """
-    path, count = job.model.components_file, job.model.projected
+    path, count = job.model.components_file, job.model.component_count
     if count is None or job.model.components_share:
         return None
     if not path:
@@ -75,7 +75,7 @@ def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
             "server has no records to take components from."
         )
     try:
-        components = tensors_of(path)["components"]
+        components = load_tensors(path)["components"]
         check_components(components)
     except KeyError:
         raise JobError(f"Expected a tensor `components` in model.pca-file = {path}.") from None
@@ -91,35 +91,35 @@ def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseAhead:
+class ComponentsRelease:
     """Release 0."""
 
     moments: SecondMoments
     plan: ReleasePlan
 
 
-def release_ahead(
+def plan_components_release(
     job: Job, *, features: int, federation: Federation, run_id: str = "plan"
-) -> ReleaseAhead | None:
+) -> ComponentsRelease | None:
     """The release ahead of the first round; None where the job has none. Raises RingTooSmall.
 
     Args:
         features: p, of the rows before they are projected.
     """
-    mu = components_mu(job)
+    mu = compute_components_mu(job)
     if not mu:
         return None
     relation = Neighbouring(job.privacy.neighbouring)
     private = relation is Neighbouring.ADD_OR_REMOVE_ONE
     moments = SecondMoments(
-        model=Triangle(features=features),
+        model=UpperTriangle(features=features),
         neighbouring=relation,
-        bound=_MOST_RECORDS if private else float(federation.max_records),
+        bound=_MAX_RECORDS if private else float(federation.max_records),
     )
 
     def noise(sensitivity: float) -> Gaussian:
         # Rounded so that Δ/σ is not above the μ that the steps' noise was calibrated beside.
-        sigma = quotient_up(sensitivity, mu * (1 - 1e-12))
+        sigma = round_quotient_up(sensitivity, mu * (1 - 1e-12))
         return Gaussian(sensitivity=sensitivity, sigma=sigma, dimension=moments.dimension)
 
     plan = plan_claim(
@@ -129,6 +129,6 @@ def release_ahead(
         federation=federation,
         run_id=run_id,
         round_number=0,
-        noise=Noise(calibration="exact", of=noise, delta=job.privacy.delta),
+        noise=NoiseScaling(calibration="exact", build=noise, delta=job.privacy.delta),
     )
-    return ReleaseAhead(moments=moments, plan=plan)
+    return ComponentsRelease(moments=moments, plan=plan)

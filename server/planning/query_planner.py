@@ -16,41 +16,46 @@ from typing import TypeAlias
 
 import numpy as np
 
-from parley.client.algorithms.query_release import LARGEST_SUM
-from parley.client.contract.assumptions import of_queries
+from parley.client.algorithms.query_release import MAX_SUM
+from parley.client.contract.assumptions import list_query_assumptions
 from parley.client.contract.grid_rule import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.queries.base import (
-    LARGEST_WEIGHT,
-    MOST_FINE,
-    Facts,
+    MAX_FINE_SUM,
+    MAX_WEIGHT,
     Integers,
     Query,
     QueryError,
+    QueryFacts,
 )
-from parley.client.queries.consistency import Agreement, rms
-from parley.client.queries.query_batch import LARGEST_PRIVATE, Batch, Counting, check_cells
-from parley.privacy.accounting.privacy_events import Event
-from parley.privacy.accounting.threat_model import INSIDE, NOISE_POINTS, Neighbouring
+from parley.client.queries.consistency import BatchConsistency, compute_rms
+from parley.client.queries.query_batch import MAX_PRIVATE_ENTRY, Counting, QueryBatch, check_cells
+from parley.privacy.accounting.privacy_events import PrivacyEvent
+from parley.privacy.accounting.threat_model import NOISE_POINTS, PARTY_NOISE_POINT, Neighbouring
 from parley.privacy.calibration.noise_calibration import CalibrationError
-from parley.privacy.estimation.noise_intervals import Reach
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.estimation.noise_intervals import CellNoise
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
-from parley.server.planning.instead import Choice, Responses, choice_of, responses_of
-from parley.server.planning.session_terms import QUERY_LAWS, Terms
+from parley.server.planning.instead import (
+    PrivateSelection,
+    RandomisedReports,
+    build_reports,
+    build_selection,
+)
+from parley.server.planning.session_terms import QUERY_LAWS, SessionTerms
 
 ALGORITHM = "query"
 
-_LEAST_WEIGHT = 4096
+_MIN_WEIGHT = 4096
 _NOISE_PER_PARTY = 256
 """Steps of the noise's scale for each party that rounds its sum, where the weights can be so large.
 Rounding then moves an interval by less than 0.4 % of the scale."""
-_ANSWERED = 0.01
+_MIN_NORM_SHARE = 0.01
 """Of the largest part of the norm: counts with less are the others' cells."""
 _RINGS = (16, 32, 64)
 
@@ -64,11 +69,11 @@ class PlannedBatch:
         instead: what is done in the place of noise on the sum; None: noise is added.
     """
 
-    batch: Batch
+    batch: QueryBatch
     plan: ReleasePlan
     counting: Counting = field(default_factory=Counting)
     draft: str = ""
-    instead: Instead | None = None
+    replacement: NoiseReplacement | None = None
 
     @property
     def by_party(self) -> bool:
@@ -76,88 +81,103 @@ class PlannedBatch:
         return self.counting.parties > 0
 
     @property
-    def private(self) -> bool:
+    def has_private_size(self) -> bool:
         """Whether the number of records is private."""
-        return self.counting.private(self.plan.primary.neighbouring)
+        return self.counting.is_size_private(self.plan.primary.neighbouring)
 
     @property
     def law(self) -> str:
         """Of the noise, or of what is done instead."""
-        return self.plan.primary.mechanism.law if self.instead is None else self.instead.law
+        return self.plan.primary.mechanism.law if self.replacement is None else self.replacement.law
 
     @property
-    def event(self) -> Event:
+    def event(self) -> PrivacyEvent:
         """What it costs."""
-        return self.plan.primary.event if self.instead is None else self.instead.event()
+        return (
+            self.plan.primary.event
+            if self.replacement is None
+            else self.replacement.compute_event()
+        )
 
-    def scale(self, survivors: int | None = None) -> float:
+    def compute_scale(self, survivors: int | None = None) -> float:
         """Of the noise on a sum of so many parties, or of what is done instead."""
-        return self.noise(survivors).scale if self.instead is None else self.instead.scale
+        return (
+            self.compute_noise(survivors).scale
+            if self.replacement is None
+            else self.replacement.scale
+        )
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What its ε rests on beyond its proof."""
-        return of_queries(
+        return list_query_assumptions(
             self.counting.unit,
-            reported=self.batch.reports is not None,
+            reported=self.batch.reporting_query is not None,
             chosen=self.law in SELECTIONS,
             draft=self.draft,
         )
 
-    def entries(self, dataset: str) -> tuple[Entry, ...]:
+    def build_entries(self, dataset: str) -> tuple[LedgerEntry, ...]:
         """What the server's ledger charges."""
-        entries = self.plan.entries(dataset, party="server", assumed=self.assumptions)
-        if self.instead is None:
+        entries = self.plan.build_entries(dataset, party="server", assumptions=self.assumptions)
+        if self.replacement is None:
             return entries
-        return tuple(self.instead.charged(entry) for entry in entries)
+        return tuple(self.replacement.to_ledger_entry(entry) for entry in entries)
 
-    def released(self, total: Integers, facts: Facts, stream: NoiseStream) -> list[int]:
+    def compute_release(self, total: Integers, facts: QueryFacts, stream: NoiseStream) -> list[int]:
         """What leaves the server of an exact sum, or of one that has its noise in shares."""
-        if self.instead is None:
+        if self.replacement is None:
             noisy: list[int] = (total + self.plan.draw(stream)).tolist()
             return noisy
-        return self.instead.shown(total, facts, stream)
+        return self.replacement.compute_output(total, facts, stream)
 
-    def noise(self, survivors: int | None = None) -> Reach:
+    def compute_noise(self, survivors: int | None = None) -> CellNoise:
         """The noise on every cell of a sum of so many parties; None: of the fewest."""
         mechanism, shares = self.plan.primary.mechanism, self.plan.primary.shares
         scale = mechanism.scale
         if shares is not None:
-            scale *= math.sqrt((survivors or shares.least) / shares.honest)
-        return Reach.of(mechanism.law, scale=scale)
+            scale *= math.sqrt((survivors or shares.min_contributions) / shares.honest)
+        return CellNoise.from_law(mechanism.law, scale=scale)
 
-    def errors(self, facts: Facts) -> tuple[float, ...]:
+    def compute_errors(self, facts: QueryFacts) -> tuple[float, ...]:
         """What each query expects to be off by, by noise."""
-        if self.instead is not None:
-            return (self.instead.expected_error(facts),)
-        noise = self.noise()
-        both = zip(self.batch.queries, self.batch.weights, self.nearer(facts), strict=True)
+        if self.replacement is not None:
+            return (self.replacement.compute_expected_error(facts),)
+        noise = self.compute_noise()
+        both = zip(
+            self.batch.queries, self.batch.weights, self.compute_error_ratios(facts), strict=True
+        )
         return tuple(
-            nearer * query.expected_error(weight, noise, facts) for query, weight, nearer in both
+            nearer * query.compute_expected_error(weight, noise, facts)
+            for query, weight, nearer in both
         )
 
-    def nearer(self, facts: Facts) -> tuple[float, ...]:
+    def compute_error_ratios(self, facts: QueryFacts) -> tuple[float, ...]:
         """Each answer's error over that of its cells alone, by what others say of it."""
         batch = self.batch
-        if self.instead is not None:
+        if self.replacement is not None:
             return (1.0,) * len(batch.queries)
-        agreement = Agreement(
-            batch=batch, facts=facts, noise=self.noise(), cut=self.counting.clip != ""
+        agreement = BatchConsistency(
+            batch=batch, facts=facts, noise=self.compute_noise(), clipped=self.counting.clip != ""
         )
-        return tuple(rms(agreement.factors[place]) for place in batch.slices(facts.schema))
+        return tuple(
+            compute_rms(agreement.factors[place]) for place in batch.list_slices(facts.schema)
+        )
 
 
-Instead: TypeAlias = Choice | Responses
+NoiseReplacement: TypeAlias = PrivateSelection | RandomisedReports
 
-INSTEAD: Mapping[str, Callable[[Batch, Facts, str, float, Counting, bool], Instead]] = (
-    MappingProxyType({**dict.fromkeys(SELECTIONS, choice_of), RandomisedResponse.law: responses_of})
+NOISE_REPLACEMENTS: Mapping[
+    str, Callable[[QueryBatch, QueryFacts, str, float, Counting, bool], NoiseReplacement]
+] = MappingProxyType(
+    {**dict.fromkeys(SELECTIONS, build_selection), RandomisedResponse.law: build_reports}
 )
 """What may be done in the place of noise on the sum, by name."""
 
 
 def plan_batch(
     queries: Sequence[Query],
-    terms: Terms,
+    terms: SessionTerms,
     *,
     epsilon: float,
     run_id: str,
@@ -177,12 +197,12 @@ def plan_batch(
     number_like = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
     if not number_like or not 0 < epsilon < math.inf:
         raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
-    if law not in (*QUERY_LAWS, *INSTEAD, "auto"):
-        known = ", ".join((*QUERY_LAWS, *INSTEAD))
+    if law not in (*QUERY_LAWS, *NOISE_REPLACEMENTS, "auto"):
+        known = ", ".join((*QUERY_LAWS, *NOISE_REPLACEMENTS))
         raise QueryError(f"Expected law {known} or auto, got {law!r}.")
     if not queries:
         raise QueryError("Expected at least one query in a batch, got none.")
-    terms = terms.by_party() if by_party else terms
+    terms = terms.with_party_cells() if by_party else terms
     for query in queries:
         query.check(terms.facts.schema, terms.facts.neighbouring)
     check_cells(queries, terms.facts.schema)
@@ -190,47 +210,58 @@ def plan_batch(
     if len(given) != len(queries) or not all(0 < each < math.inf for each in given):
         raise QueryError(f"Expected a share > 0 for each of {len(queries)} queries, got {given}.")
     parts = tuple(each / math.fsum(given) for each in given)
-    law = _law_of(queries, law)
-    if law in INSTEAD:
+    law = _choose_law(queries, law)
+    if law in NOISE_REPLACEMENTS:
         # The plan is that of the sum; what is drawn and charged is what is done instead.
         alone = replace(terms, noise_point=NOISE_POINTS["server"])
-        whole = _planned(queries, parts, "laplace", alone, epsilon, run_id, number)
+        whole = _plan_with_law(queries, parts, "laplace", alone, epsilon, run_id, number)
         shared = terms.noise_point.in_contributions
-        made = INSTEAD[law](whole.batch, terms.facts, law, epsilon, terms.counting, shared)
-        return _inside(whole, made) if isinstance(made, Responses) else replace(whole, instead=made)
+        made = NOISE_REPLACEMENTS[law](
+            whole.batch, terms.facts, law, epsilon, terms.counting, shared
+        )
+        return (
+            _move_noise_inside(whole, made)
+            if isinstance(made, RandomisedReports)
+            else replace(whole, replacement=made)
+        )
     names = [law] if law != "auto" else list(QUERY_LAWS)  # one that cannot be had is refused
     planned, refused = list[PlannedBatch](), list[CalibrationError]()
     for name in names:
         try:
-            planned.append(_planned(queries, parts, name, terms, epsilon, run_id, number))
+            planned.append(_plan_with_law(queries, parts, name, terms, epsilon, run_id, number))
         except CalibrationError as error:
             refused.append(error)
     if not planned:
         raise refused[0]
-    return min(planned, key=lambda each: math.fsum(map(_log, each.errors(terms.facts))))
+    return min(
+        planned, key=lambda each: math.fsum(map(_compute_log, each.compute_errors(terms.facts)))
+    )
 
 
-def _inside(whole: PlannedBatch, made: Responses) -> PlannedBatch:
+def _move_noise_inside(planned: PlannedBatch, reports: RandomisedReports) -> PlannedBatch:
     """The same release with all of its noise in what the records say."""
-    mechanism = made.mechanism
+    mechanism = reports.mechanism
     guarantee = replace(
-        whole.plan.primary,
+        planned.plan.primary,
         sensitivity=mechanism.sensitivity,
         mechanism=mechanism,
-        noise_point=INSIDE,
-        against=INSIDE.adversary,
+        noise_point=PARTY_NOISE_POINT,
+        against=PARTY_NOISE_POINT.adversary,
     )
-    batch = Batch(queries=(made.query,), weights=(1,))
+    batch = QueryBatch(queries=(reports.query,), weights=(1,))
     return replace(
-        whole, batch=batch, plan=replace(whole.plan, guarantees=(guarantee,)), instead=made
+        planned,
+        batch=batch,
+        plan=replace(planned.plan, guarantees=(guarantee,)),
+        replacement=reports,
     )
 
 
-def _log(error: float) -> float:
+def _compute_log(error: float) -> float:
     return math.log(max(error, 1e-300))  # 0 where ε leaves no noise
 
 
-def _law_of(queries: Sequence[Query], law: str) -> str:
+def _choose_law(queries: Sequence[Query], law: str) -> str:
     """The law that was asked for, or the only one that a query has."""
     own = next((query.law for query in queries if query.law), "")
     if own and (len(queries) > 1 or law not in (own, "auto")):
@@ -240,21 +271,21 @@ def _law_of(queries: Sequence[Query], law: str) -> str:
     return own or law
 
 
-def _planned(
+def _plan_with_law(
     queries: Sequence[Query],
     parts: Sequence[float],
     law: str,
-    terms: Terms,
+    terms: SessionTerms,
     epsilon: float,
     run_id: str,
     number: int,
 ) -> PlannedBatch:
     facts, row = terms.facts, QUERY_LAWS[law]
-    terms = terms.clipped(row.clip)
-    tuned = tuple(query.tuned(law, facts) for query in queries)
-    batch = Batch(queries=tuned, weights=_weights(tuned, parts, law, terms))
+    terms = terms.with_clip(row.clip)
+    tuned = tuple(query.tune(law, facts) for query in queries)
+    batch = QueryBatch(queries=tuned, weights=_compute_weights(tuned, parts, law, terms))
     mechanism = row.mechanism(batch, terms, epsilon)
-    if (times := _finer(batch, mechanism.scale, terms)) > 1:
+    if (times := _compute_refinement(batch, mechanism.scale, terms)) > 1:
         batch = replace(batch, weights=tuple(times * weight for weight in batch.weights))
         mechanism = row.mechanism(batch, terms, epsilon)
     split = None
@@ -263,7 +294,9 @@ def _planned(
             least=terms.min_survivors, colluders=terms.corrupt
         )
         try:
-            split = Shares.of(mechanism, parties=terms.parties, least=least, colluders=colluders)
+            split = Shares.from_mechanism(
+                mechanism, parties=terms.parties, least=least, colluders=colluders
+            )
         except ValueError as error:
             raise CalibrationError(str(error)) from error
     guarantee = Guarantee(
@@ -293,7 +326,7 @@ def _planned(
         ),
         lambda_=0.0,
         gradient_tolerance=None,
-        encoding=_encoding(batch, terms, guarantee),
+        encoding=_choose_encoding(batch, terms, guarantee),
         min_survivors=terms.min_survivors,
         parties=terms.parties,
         seeded=terms.seeded,
@@ -304,8 +337,8 @@ def _planned(
     )
 
 
-def _weights(
-    queries: Sequence[Query], shares: Sequence[float], law: str, terms: Terms
+def _compute_weights(
+    queries: Sequence[Query], shares: Sequence[float], law: str, terms: SessionTerms
 ) -> tuple[int, ...]:
     """a_q in proportion to a query's part of the norm, the least at 4096.
 
@@ -314,46 +347,46 @@ def _weights(
     """
     floor = terms.noise_point.in_contributions and SHARED_LAWS[law].floor > 0
     if len(queries) == 1:
-        return (1 if queries[0].whole and not floor else _LEAST_WEIGHT,)
+        return (1 if queries[0].integral and not floor else _MIN_WEIGHT,)
     row = QUERY_LAWS[law]
-    alone = (Batch(queries=(query,), weights=(_LEAST_WEIGHT,)) for query in queries)
-    norms = np.array([row.norm(terms.moved(each)) for each in alone])
-    batch = Batch(queries=tuple(queries), weights=(_LEAST_WEIGHT,) * len(queries))
-    agreement = Agreement(batch=batch, facts=terms.facts, cut=terms.counting.clip != "")
-    parts = agreement.shared_out(shares, lambda p: p**row.power / norms) ** row.power
+    alone = (QueryBatch(queries=(query,), weights=(_MIN_WEIGHT,)) for query in queries)
+    norms = np.array([row.norm(terms.compute_lengths(each)) for each in alone])
+    batch = QueryBatch(queries=tuple(queries), weights=(_MIN_WEIGHT,) * len(queries))
+    agreement = BatchConsistency(batch=batch, facts=terms.facts, clipped=terms.counting.clip != "")
+    parts = agreement.allocate_budget(shares, lambda p: p**row.power / norms) ** row.power
     # Of counts that others answer hardly anything is asked: no grid is finer for them.
-    asked = (parts > _ANSWERED * parts.max()) | [not query.agrees for query in queries]
-    least = np.where(asked, _LEAST_WEIGHT, 1)
-    whole = (_LEAST_WEIGHT * norms / parts)[asked].max()
+    asked = (parts > _MIN_NORM_SHARE * parts.max()) | [not query.consistent for query in queries]
+    least = np.where(asked, _MIN_WEIGHT, 1)
+    whole = (_MIN_WEIGHT * norms / parts)[asked].max()
     found = np.floor(whole * parts / norms * (1 + 1e-12))
     return tuple(np.maximum(least, found).astype(int).tolist())
 
 
-def _finer(batch: Batch, scale: float, terms: Terms) -> int:
+def _compute_refinement(batch: QueryBatch, scale: float, terms: SessionTerms) -> int:
     """Return by what to multiply a batch's weights, so that rounding is far below its noise.
 
     Each party rounds its sums by a step at most. A finer grid costs nothing but digits.
     """
-    if all(query.whole for query in batch.queries):
+    if all(query.integral for query in batch.queries):
         return 1
-    largest, bound = _bounds(batch, terms)
-    most = min(MOST_FINE // max(bound, 1), LARGEST_WEIGHT // max(batch.weights))
-    if terms.counting.private(terms.neighbouring):
-        most = min(most, LARGEST_PRIVATE // max(largest, 1))
+    largest, bound = _compute_bounds(batch, terms)
+    most = min(MAX_FINE_SUM // max(bound, 1), MAX_WEIGHT // max(batch.weights))
+    if terms.counting.is_size_private(terms.neighbouring):
+        most = min(most, MAX_PRIVATE_ENTRY // max(largest, 1))
     return max(1, min(math.ceil(_NOISE_PER_PARTY * terms.parties / scale), most))
 
 
-def _bounds(batch: Batch, terms: Terms) -> tuple[int, int]:
+def _compute_bounds(batch: QueryBatch, terms: SessionTerms) -> tuple[int, int]:
     """Return the largest integers of a record, or of a clipped party, and of a party's sum."""
-    largest = terms.counting.set(batch, terms.facts.schema).largest
+    largest = terms.counting.build_unit_set(batch, terms.facts.schema).largest
     # Of unit party it is a party's own; else a party has so many records.
     return largest, largest if terms.counting.clip else terms.most_records * largest
 
 
-def _encoding(batch: Batch, terms: Terms, guarantee: Guarantee) -> FixedPoint:
+def _choose_encoding(batch: QueryBatch, terms: SessionTerms, guarantee: Guarantee) -> FixedPoint:
     """The smallest ring that holds every party's largest contribution, and the noise."""
-    largest, bound = _bounds(batch, terms)
-    if bound >= LARGEST_SUM:
+    largest, bound = _compute_bounds(batch, terms)
+    if bound >= MAX_SUM:
         raise RingTooSmall(
             f"Expected a party's records × largest weight below 2^53, got {terms.most_records} × "
             f"{largest}: more equal shares of the budget, or fewer queries in a batch, help."
@@ -362,7 +395,7 @@ def _encoding(batch: Batch, terms: Terms, guarantee: Guarantee) -> FixedPoint:
     for bits in _RINGS:
         try:
             encoding = FixedPoint(scale_bits=0, ring_bits=bits, bound=float(bound))
-            encoding.check_capacity(terms.parties, guarantee.noise_tail(TAIL_PROBABILITY))
+            encoding.check_capacity(terms.parties, guarantee.compute_noise_tail(TAIL_PROBABILITY))
         except RingTooSmall as error:
             refused = error
             continue

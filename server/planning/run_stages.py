@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.registry import assumptions_of
+from parley.client.algorithms.registry import list_release_assumptions
 from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.model_state import State, components_in
+from parley.client.contract.model_state import State, select_components
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.schema import Schema
 from parley.privacy.accounting.composition import Composition
@@ -25,9 +25,13 @@ from parley.privacy.accounting.threat_model import Unit
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import counts_of, evaluation_plan, plan_release
+from parley.server.planning.job_planner import build_held_out_counts, plan_evaluation, plan_release
 from parley.server.planning.model_round_trip import check_round_trip
-from parley.server.planning.principal_components import leading, release_ahead, with_components
+from parley.server.planning.principal_components import (
+    compute_components,
+    plan_components_release,
+    with_components,
+)
 
 COMPONENTS = "principal components"
 """Name of the stage that releases second moments."""
@@ -35,12 +39,12 @@ EVALUATION = "evaluation"
 """Name of the stage that counts held-out records by what the model says of them."""
 
 
-def _as_it_is(state: State) -> State:
+def _return_unchanged(state: State) -> State:
     return state
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class RunStage:
     """Releases under one plan.
 
     Attributes:
@@ -61,19 +65,19 @@ class Stage:
     algorithm: Callable[[State], FederatedAlgorithm]
     assumptions: tuple[str, ...]
     name: str = ""
-    result: Callable[[State], State] = _as_it_is
+    result: Callable[[State], State] = _return_unchanged
 
     @property
     def numbers(self) -> range:
         """Of its releases, in the ledger."""
         return range(self.plan.round_number, self.plan.round_number + self.rounds)
 
-    def for_run(self, run_id: str) -> Stage:
+    def with_run_id(self, run_id: str) -> RunStage:
         """The same stage under a run's name."""
-        return replace(self, plan=self.plan.for_run(run_id))
+        return replace(self, plan=self.plan.with_run_id(run_id))
 
 
-def stages_of(
+def build_stages(
     job: Job,
     *,
     algorithm: FederatedAlgorithm,
@@ -81,7 +85,7 @@ def stages_of(
     features: int,
     components: NDArray[np.float64] | None = None,
     run_id: str = "plan",
-) -> tuple[Stage, ...]:
+) -> tuple[RunStage, ...]:
     """All that a job releases, in order; the stage without a name is its rounds.
 
     Args:
@@ -94,46 +98,54 @@ def stages_of(
     own_map = job.model.feature_map.get("name", "")
     draft = Schema.from_toml(federation.schema).assumption if federation.schema else ""
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)
-    ahead = release_ahead(job, features=features, federation=federation, run_id=run_id)
-    first: tuple[Stage, ...] = ()
+    ahead = plan_components_release(job, features=features, federation=federation, run_id=run_id)
+    first: tuple[RunStage, ...] = ()
 
     def learner(state: State) -> FederatedAlgorithm:
         if ahead is not None:
             return with_components(algorithm, state["components"])
-        return algorithm if components is None else _on_public(algorithm, components, state)
+        return algorithm if components is None else _apply_components(algorithm, components, state)
 
     if ahead is not None:
         triangle, moments = ahead.moments.model, ahead.moments
-        count = job.model.projected or 0
-        stage = Stage(
+        count = job.model.component_count or 0
+        stage = RunStage(
             name=COMPONENTS,
             plan=ahead.plan,
             rounds=1,
             algorithm=lambda _: moments,
-            assumptions=(*assumptions_of(moments, own_map), draft),
-            result=lambda state: {"components": leading(triangle.matrix(state["theta"]), count)},
+            assumptions=(*list_release_assumptions(moments, own_map), draft),
+            result=lambda state: {
+                "components": compute_components(triangle.rebuild_matrix(state["theta"]), count)
+            },
         )
         first = (stage,)
-    rounds = Stage(
+    rounds = RunStage(
         plan=plan,
         rounds=job.rounds,
         algorithm=learner,
-        assumptions=(*assumptions_of(algorithm, own_map), draft),
+        assumptions=(*list_release_assumptions(algorithm, own_map), draft),
     )
-    if not job.evaluation.asked:
+    if not job.evaluation.is_requested:
         return (*first, rounds)
-    counts = counts_of(job, algorithm, federation)
-    last = Stage(
+    counts = build_held_out_counts(job, algorithm, federation)
+    last = RunStage(
         name=EVALUATION,
-        plan=evaluation_plan(job, counts, parties=federation.parties, run_id=run_id),
+        plan=plan_evaluation(job, counts, parties=federation.parties, run_id=run_id),
         rounds=1,
         algorithm=lambda state: replace(counts, learner=learner(state)),
-        assumptions=(*assumptions_of(counts, own_map), draft),
+        assumptions=(*list_release_assumptions(counts, own_map), draft),
     )
-    return (*first, replace(rounds, result=lambda state: _learned(learner(state), state)), last)
+    return (
+        *first,
+        replace(rounds, result=lambda state: _build_reported_state(learner(state), state)),
+        last,
+    )
 
 
-def foreseen(stages: Sequence[Stage]) -> Iterator[tuple[Stage, FederatedAlgorithm, State]]:
+def simulate_stages(
+    stages: Sequence[RunStage],
+) -> Iterator[tuple[RunStage, FederatedAlgorithm, State]]:
     """What every stage computes and begins with, as if the releases before it were all zero."""
     result: State = {}
     for stage in stages:
@@ -145,48 +157,50 @@ def foreseen(stages: Sequence[Stage]) -> Iterator[tuple[Stage, FederatedAlgorith
         result = stage.result(state)
 
 
-def rounds_of(stages: Sequence[Stage]) -> Stage:
+def get_rounds_stage(stages: Sequence[RunStage]) -> RunStage:
     """The stage that is the rounds."""
     return next(stage for stage in stages if not stage.name)
 
 
-def beside(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+def list_extra_stages(stages: Sequence[RunStage]) -> tuple[RunStage, ...]:
     """The stages ahead of the rounds and after them."""
     return tuple(stage for stage in stages if stage.name)
 
 
-def made_beside(stages: Sequence[Stage], made: Collection[str]) -> tuple[Guarantee, ...]:
+def list_extra_guarantees(
+    stages: Sequence[RunStage], released: Collection[str]
+) -> tuple[Guarantee, ...]:
     """The guarantees of the releases beside the rounds that were made."""
     return tuple(
         guarantee
-        for stage in beside(stages)
-        if stage.name in made
+        for stage in list_extra_stages(stages)
+        if stage.name in released
         for guarantee in stage.plan.guarantees
     )
 
 
-def assumed(stages: Sequence[Stage], made: Collection[str]) -> tuple[str, ...]:
+def list_assumptions(stages: Sequence[RunStage], released: Collection[str]) -> tuple[str, ...]:
     """What the releases of the rounds, and of those beside them that were made, rest on."""
-    counted = (stage for stage in stages if not stage.name or stage.name in made)
+    counted = (stage for stage in stages if not stage.name or stage.name in released)
     said = (each for stage in counted for each in stage.assumptions)
-    return (*said, *rounds_of(stages).plan.assumptions)
+    return (*said, *get_rounds_stage(stages).plan.assumptions)
 
 
-def spent_before(stages: Sequence[Stage], number: int) -> dict[Unit, Composition]:
+def compute_spent_before(stages: Sequence[RunStage], number: int) -> dict[Unit, Composition]:
     """What the stages before `stages[number]` charge each unit of a run."""
-    spent = {unit: Composition.empty() for unit in stages[0].plan.units}
+    spent = {unit: Composition.create_empty() for unit in stages[0].plan.units}
     for stage in stages[:number]:
         for unit, before in spent.items():
-            spent[unit] = before.add(stage.plan.event(unit), count=stage.rounds)
+            spent[unit] = before.add(stage.plan.compute_event(unit), count=stage.rounds)
     return spent
 
 
-def _learned(algorithm: FederatedAlgorithm, state: State) -> State:
+def _build_reported_state(algorithm: FederatedAlgorithm, state: State) -> State:
     """The model that is reported, and what its rows are projected on."""
-    return {"theta": algorithm.model_of(state), **components_in(state)}
+    return {"theta": algorithm.model_of(state), **select_components(state)}
 
 
-def _on_public(
+def _apply_components(
     algorithm: FederatedAlgorithm, components: NDArray[np.float64], state: State
 ) -> FederatedAlgorithm:
     if not np.array_equal(state.get("components", components), components):

@@ -6,19 +6,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from parley.client.queries.base import Facts
-from parley.client.queries.query_batch import Batch, Clip, Counting
-from parley.privacy.accounting.account_certificates import Certificate, Limits
+from parley.client.queries.base import QueryFacts
+from parley.client.queries.query_batch import Clip, Counting, QueryBatch
+from parley.privacy.accounting.account_certificates import AccountCertificate, AccountLimits
 from parley.privacy.accounting.threat_model import Neighbouring, NoisePoint
 from parley.privacy.calibration.noise_calibration import CalibrationError, calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.laplace import Laplace
-from parley.privacy.mechanisms.noise_shares import event_of_shares
-from parley.privacy.sensitivity.bounded_sets import Lengths
+from parley.privacy.mechanisms.noise_shares import build_shares_event
+from parley.privacy.sensitivity.bounded_sets import NormBounds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class SessionTerms:
     """What is public, and settled for all queries of a session.
 
     Attributes:
@@ -33,7 +33,7 @@ class Terms:
         calibration: of Gaussian noise, as the account charges it.
     """
 
-    facts: Facts
+    facts: QueryFacts
     parties: int
     min_records: int
     most_records: int
@@ -54,22 +54,22 @@ class Terms:
         """What one neighbour of the unit differs by."""
         return self.facts.neighbouring if self.relation is None else self.relation
 
-    def moved(self, batch: Batch) -> Lengths:
+    def compute_lengths(self, batch: QueryBatch) -> NormBounds:
         """How far a neighbour moves a batch's integer sum."""
-        return self.counting.moved(batch, self.facts.schema, self.neighbouring)
+        return self.counting.compute_sensitivity(batch, self.facts.schema, self.neighbouring)
 
-    def charged_by(self, limits: Limits) -> Terms:
+    def with_limits(self, limits: AccountLimits) -> SessionTerms:
         """The same with noise for which an account charges what a query asks for."""
-        if not limits.certificate.filters:
+        if not limits.certificate.is_adaptive:
             return self
         calibration = limits.certificate.calibration
         return replace(self, reserved=limits.reserved, calibration=calibration)
 
-    def by_party(self) -> Terms:
+    def with_party_cells(self) -> SessionTerms:
         """The same where every party has its own cells."""
         return replace(self, counting=replace(self.counting, parties=self.parties))
 
-    def clipped(self, clip: Clip) -> Terms:
+    def with_clip(self, clip: Clip) -> SessionTerms:
         """The same with parties clipped in this norm, where they are."""
         if not self.counting.clip:
             return self
@@ -88,22 +88,22 @@ class QueryLaw:
 
     clip: Clip
     power: float
-    norm: Callable[[Lengths], float]
-    mechanism: Callable[[Batch, Terms, float], Mechanism]
-    certificate: Certificate = Certificate.ZCDP
+    norm: Callable[[NormBounds], float]
+    mechanism: Callable[[QueryBatch, SessionTerms, float], Mechanism]
+    certificate: AccountCertificate = AccountCertificate.ZCDP
 
 
-def _laplace(batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
-    moved = terms.moved(batch)
+def _build_laplace(batch: QueryBatch, terms: SessionTerms, epsilon: float) -> Mechanism:
+    moved = terms.compute_lengths(batch)
     return Laplace(
-        sensitivity=moved.l2(),
+        sensitivity=moved.compute_l2(),
         sensitivity_l1=float(moved.l1),
         epsilon=epsilon,
-        dimension=terms.counting.cells(batch, terms.facts.schema),
+        dimension=terms.counting.count_cells(batch, terms.facts.schema),
     )
 
 
-def _gaussian(batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
+def _build_gaussian(batch: QueryBatch, terms: SessionTerms, epsilon: float) -> Mechanism:
     if not terms.delta > 0:
         raise CalibrationError(
             "Expected delta > 0 with Gaussian noise, got 0: law = 'laplace' needs none."
@@ -115,20 +115,22 @@ def _gaussian(batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
         epsilon=epsilon,
         delta=terms.delta - terms.reserved,
         rounds=1,
-        sensitivity=terms.moved(batch).l2(),
-        dimension=terms.counting.cells(batch, terms.facts.schema),
-        cost=lambda m: event_of_shares(m, terms.parties) if split else m.event(),
+        sensitivity=terms.compute_lengths(batch).compute_l2(),
+        dimension=terms.counting.count_cells(batch, terms.facts.schema),
+        cost=lambda m: build_shares_event(m, terms.parties) if split else m.event(),
     )
 
 
 QUERY_LAWS: dict[str, QueryLaw] = {
     # ε is shared out as Δ₁ is, and μ² as Δ₂² is.
-    "laplace": QueryLaw(clip="l1", power=1.0, norm=lambda moved: moved.l1, mechanism=_laplace),
+    "laplace": QueryLaw(
+        clip="l1", power=1.0, norm=lambda moved: moved.l1, mechanism=_build_laplace
+    ),
     "gaussian": QueryLaw(
         clip="l2",
         power=0.5,
         norm=lambda moved: math.sqrt(moved.l2_squared),
-        mechanism=_gaussian,
-        certificate=Certificate.GAUSSIAN,
+        mechanism=_build_gaussian,
+        certificate=AccountCertificate.GAUSSIAN,
     ),
 }

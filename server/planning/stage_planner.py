@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.own_algorithm import check_parts
-from parley.privacy.accounting.rounding import as_written
+from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.calibration.noise_calibration import CalibrationError
-from parley.safe_io.path_names import is_own
+from parley.safe_io.path_names import is_own_code
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.budget_check import budgets_of, check_affordable
-from parley.server.planning.job_planner import algorithm_for
-from parley.server.planning.run_stages import Stage, rounds_of, stages_of
+from parley.server.planning.budget_check import build_budgets, check_affordable
+from parley.server.planning.job_planner import build_algorithm
+from parley.server.planning.run_stages import RunStage, build_stages, get_rounds_stage
 
-Planned = tuple[FederatedAlgorithm, tuple[Stage, ...]]
+Planned = tuple[FederatedAlgorithm, tuple[RunStage, ...]]
 
 _MOST_REMEDIES = 2
 _EXACT = "privacy.calibration=exact"
@@ -60,8 +60,8 @@ def plan_stages(
     """
 
     def build(tried: Job) -> Planned:
-        algorithm = algorithm_for(tried, model, federation)
-        stages = stages_of(
+        algorithm = build_algorithm(tried, model, federation)
+        stages = build_stages(
             tried,
             algorithm=algorithm,
             federation=federation,
@@ -72,8 +72,8 @@ def plan_stages(
         return algorithm, stages
 
     algorithm, stages = plan_or_advise(job, build)
-    if is_own(job.algorithm.kind):
-        check_parts(algorithm, rounds_of(stages).plan)
+    if is_own_code(job.algorithm.kind):
+        check_parts(algorithm, get_rounds_stage(stages).plan)
     return algorithm, stages
 
 
@@ -109,9 +109,11 @@ def find_remedies(
 def is_accepted(job: Job, build: Callable[[Job], Planned], keys: Sequence[str]) -> bool:
     """Return whether the job with these settings plans, and keeps to its budgets."""
     try:
-        tried = load_job(values=job.values(), overrides=keys)
+        tried = load_job(values=job.to_values(), overrides=keys)
         _, stages = build(tried)
-        check_affordable(tried, stages, budgets_of(tried, rounds_of(stages).plan, "planned"))
+        check_affordable(
+            tried, stages, build_budgets(tried, get_rounds_stage(stages).plan, "planned")
+        )
     except ValueError:  # of which JobError, CalibrationError and RingTooSmall are kinds
         return False
     return True
@@ -131,9 +133,12 @@ def _candidates(job: Job) -> Iterator[Iterable[Sequence[str]]]:
     yield _of_grid(job)
     yield _of_rate(job)
     yield _LAWS
-    lower = ([(own.keys, factor * own.epsilon) for own in job.budgets] for factor in _FACTORS)
+    lower = ([(own.key_prefix, factor * own.epsilon) for own in job.budgets] for factor in _FACTORS)
     yield (
-        [f"privacy.{keys}epsilon={as_written(float(f'{epsilon:.2g}'))}" for keys, epsilon in each]
+        [
+            f"privacy.{keys}epsilon={format_exact(_round_to_two_digits(epsilon))}"
+            for keys, epsilon in each
+        ]
         for each in lower
     )
     delta = job.privacy.delta
@@ -157,3 +162,8 @@ def _of_rate(job: Job) -> Iterator[Sequence[str]]:
         yield ["dp-sgd.sampling-rate=auto"]
         rates = (times * job.dp_sgd.sampling_rate for times in (10, 1e3, 1e5))
         yield from ([f"dp-sgd.sampling-rate={rate:g}"] for rate in rates if rate < 1)
+
+
+def _round_to_two_digits(value: float) -> float:
+    """Return a value that a person types, near the given one."""
+    return float(f"{value:.2g}")

@@ -1,12 +1,13 @@
 """What a guarantee means to an attacker, in words: how often one is recognised, and several.
 
 An ε says little to whoever has to decide. This is the same guarantee as a rate
-(`parley.privacy.accounting.tradeoff.found`), in the words that plan, report, certificate and
+(`parley.privacy.accounting.tradeoff.compute_attack_power`), in the words that plan, report,
+certificate and
 terminal show.
 
-    >>> from parley.server.records.guarantee_facts import FoundOf
-    >>> rates = [FoundOf(members=k, alarms=0.05, rate=k * 0.1261) for k in (1, 2)]
-    >>> print(sentence(rates, Unit.RECORD))
+    >>> from parley.server.records.guarantee_facts import AttackerRate
+    >>> rates = [AttackerRate(members=k, alarms=0.05, rate=k * 0.1261) for k in (1, 2)]
+    >>> print(format_attack(rates, Unit.RECORD))
     who knows all other records and raises 5 % false alarms recognises one record in at most \
 12.7 % of cases; 2 together in 25.3 % (guessing: 5 %)
 """
@@ -20,33 +21,34 @@ from typing import TYPE_CHECKING
 from parley.privacy.accounting.threat_model import Adversary, Neighbouring, Unit
 
 if TYPE_CHECKING:
-    from parley.server.records.guarantee_facts import FoundOf
+    from parley.server.records.guarantee_facts import AttackerRate
 
 
-def percent(rate: float) -> str:
+def format_percent(rate: float) -> str:
     """A rate, rounded up to a tenth of a percent."""
     return f"{min(100.0, math.ceil(rate * 1000 - 1e-6) / 10):g} %"
 
 
-def group(members: int, unit: Unit) -> str:
+def format_group(members: int, unit: Unit) -> str:
     """One of the unit, or several together."""
-    return f"one {unit}" if members == 1 else f"{members} {unit.several} together"
+    return f"one {unit}" if members == 1 else f"{members} {unit.plural} together"
 
 
-def sentence(rates: Sequence[FoundOf], unit: Unit) -> str:
+def format_attack(rates: Sequence[AttackerRate], unit: Unit) -> str:
     """What an attacker does, in a line; "an attacker" goes before it."""
     first, *more = rates
-    rest = [f"{each.members} together in {percent(each.rate)}" for each in more[:1]]
-    rest += [f"{each.members} in {percent(each.rate)}" for each in more[1:]]
+    rest = [f"{each.members} together in {format_percent(each.rate)}" for each in more[:1]]
+    rest += [f"{each.members} in {format_percent(each.rate)}" for each in more[1:]]
     return (
-        f"who knows all other {unit.several} and raises {percent(first.alarms)} false alarms "
-        f"recognises {group(first.members, unit)} in at most {percent(first.rate)} of cases"
-        f"{'; ' if rest else ''}{', '.join(rest)} (guessing: {percent(first.alarms)})"
+        f"who knows all other {unit.plural} and raises {format_percent(first.alarms)} false alarms "
+        f"recognises {format_group(first.members, unit)} in at most {format_percent(first.rate)} "
+        "of cases"
+        f"{'; ' if rest else ''}{', '.join(rest)} (guessing: {format_percent(first.alarms)})"
     )
 
 
-def caption(
-    rates: Sequence[FoundOf], unit: Unit, relation: Neighbouring, against: Adversary
+def format_caption(
+    rates: Sequence[AttackerRate], unit: Unit, relation: Neighbouring, against: Adversary
 ) -> str:
     """The same attacker above a table of `rows`, in full."""
     false = (
@@ -55,18 +57,19 @@ def caption(
         else "it is not there and is said to be"
     )
     return (
-        f"How often an attacker ({against.words}), who knows all other {unit.several} and raises "
-        f"{percent(rates[0].alarms)} false alarms, recognises the one looked for. A false alarm: "
+        f"How often an attacker ({against.words}), who knows all other {unit.plural} and raises "
+        f"{format_percent(rates[0].alarms)} false alarms, recognises the one looked for. A false "
+        "alarm: "
         f"{false}"
     )
 
 
-HEAD = ("looked for", "recognised in at most")
+HEADER = ("looked for", "recognised in at most")
 """Above the columns of `rows`."""
 
 
-def rows(rates: Sequence[FoundOf], unit: Unit) -> list[list[str]]:
+def build_rows(rates: Sequence[AttackerRate], unit: Unit) -> list[list[str]]:
     """The same as rows of a table: of whom, how often at most."""
     shown = [("a guess, without any release", rates[0].alarms)]
-    shown += [(group(each.members, unit), each.rate) for each in rates]
-    return [[who, f"{percent(rate)} of cases"] for who, rate in shown]
+    shown += [(format_group(each.members, unit), each.rate) for each in rates]
+    return [[who, f"{format_percent(rate)} of cases"] for who, rate in shown]

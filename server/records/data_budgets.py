@@ -12,28 +12,30 @@ from dataclasses import replace
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.largest_count import find_largest_count
-from parley.privacy.accounting.rounding import as_written
-from parley.privacy.accounting.subsampled_gaussian import planned_steps
-from parley.privacy.ledger.account import Account, Claims
+from parley.privacy.accounting.rounding import format_exact
+from parley.privacy.accounting.subsampled_gaussian import build_planned_steps
+from parley.privacy.ledger.account import BudgetAccount, Claims
 from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import NotALedger
 from parley.server.jobs.job import Job
-from parley.server.planning.run_stages import Stage, rounds_of
+from parley.server.planning.run_stages import RunStage, get_rounds_stage
 from parley.server.records.guarantee_facts import BlockAccount, DataAccount
 
-MOST_JOBS = 1000
+MAX_JOBS = 1000
 """Copies of a job that are counted."""
 
-_THIS_JOB = "one more such job"
+_ANOTHER_JOB = "one more such job"
 """No run's name: runs have one without spaces."""
 
 
-def data_accounts(totals: Iterable[Account], stages: Sequence[Stage]) -> tuple[DataAccount, ...]:
+def build_data_accounts(
+    totals: Iterable[BudgetAccount], stages: Sequence[RunStage]
+) -> tuple[DataAccount, ...]:
     """Every budget that the job is charged to, and how many more such jobs fit."""
-    plan = rounds_of(stages).plan
+    plan = get_rounds_stage(stages).plan
     costs = {
-        each.unit: tuple((stage.plan.event(each.unit), stage.rounds) for stage in stages)
+        each.unit: tuple((stage.plan.compute_event(each.unit), stage.rounds) for stage in stages)
         for each in plan.guarantees
     }
     relation, blocks = plan.primary.neighbouring, plan.blocks
@@ -45,47 +47,53 @@ def data_accounts(totals: Iterable[Account], stages: Sequence[Stage]) -> tuple[D
             epsilon=each.budget.epsilon,
             delta=each.budget.delta,
             certificate=str(each.budget.certificate),
-            spent=_finite(each, spent := each.charged.largest(each.budget.epsilon_of, blocks)),
+            spent=_compute_finite_epsilon(
+                each, spent := each.charged.find_largest(each.budget.compute_epsilon, blocks)
+            ),
             releases=spent.releases,
-            held=sum(each.holders.values()),
-            left=each.budget.left(each.taken_of(blocks)).epsilon,
-            jobs=jobs_that_fit(each, costs[each.budget.unit], blocks),
-            blocks=_by_block(each, costs[each.budget.unit], blocks),
+            held=sum(each.held_counts.values()),
+            left=each.budget.compute_remaining(each.compute_spent_or_held(blocks)).epsilon,
+            jobs=count_fitting_jobs(each, costs[each.budget.unit], blocks),
+            blocks=_build_block_accounts(each, costs[each.budget.unit], blocks),
         )
         for each in totals
         if each.budget.unit in costs and each.budget.neighbouring is relation
     )
 
 
-def _by_block(totals: Account, cost: Claims, blocks: Blocks) -> tuple[BlockAccount, ...]:
+def _build_block_accounts(
+    totals: BudgetAccount, cost: Claims, blocks: Blocks
+) -> tuple[BlockAccount, ...]:
     """What is left of every block, now and after one job of that cost on some of them."""
-    before = totals.by_block(blocks)
-    after = totals.holding(_THIS_JOB, cost, blocks).by_block(blocks)
+    before = totals.compute_by_block(blocks)
+    after = totals.with_hold(_ANOTHER_JOB, cost, blocks).compute_by_block(blocks)
     return tuple(
         BlockAccount(name=name, left=left.epsilon, after=after[name][1].epsilon)
         for name, (_, left) in before.items()
     )
 
 
-def jobs_that_fit(totals: Account, cost: Claims, blocks: Blocks = ()) -> int:
+def count_fitting_jobs(totals: BudgetAccount, cost: Claims, blocks: Blocks = ()) -> int:
     """How many jobs of that cost the budget admits beside what is taken; at most `MOST_JOBS`."""
 
     def admitted(jobs: int) -> bool:
-        kinds = [(event, count) for event, count in cost if totals.plans(event)]
+        kinds = [(event, count) for event, count in cost if totals.must_plan(event)]
         charged = totals.charged
         for event, count in kinds:
             # Jobs of sampled steps are charged one by one: here with equal parts of δₐ.
-            limits, spent = totals.budget.limits, totals.charged.of(blocks).values()
-            left = limits.reserved - max(map(limits.approximations, spent))
-            each = planned_steps(event, count, max(0.0, left) / (jobs * len(kinds)) * (1 - 1e-9))
-            charged = charged.adding(each, blocks, jobs)
-        claims = tuple((e, jobs * count) for e, count in cost if not totals.plans(e))
-        return replace(totals, charged=charged).admits(claims, blocks, run_id=_THIS_JOB)
+            limits, spent = totals.budget.limits, totals.charged.get_compositions(blocks).values()
+            left = limits.reserved - max(map(limits.compute_used_delta, spent))
+            each = build_planned_steps(
+                event, count, max(0.0, left) / (jobs * len(kinds)) * (1 - 1e-9)
+            )
+            charged = charged.add(each, blocks, jobs)
+        claims = tuple((e, jobs * count) for e, count in cost if not totals.must_plan(e))
+        return replace(totals, charged=charged).can_hold(claims, blocks, run_id=_ANOTHER_JOB)
 
-    return find_largest_count(admitted, most=MOST_JOBS)
+    return find_largest_count(admitted, maximum=MAX_JOBS)
 
 
-def accounts_in_ledger(job: Job, stages: Sequence[Stage]) -> tuple[tuple[DataAccount, ...], str]:
+def load_data_accounts(job: Job, stages: Sequence[RunStage]) -> tuple[tuple[DataAccount, ...], str]:
     """The budgets that the job's ledger has for its data, by name, and what else is to be said.
 
     No data are read: that they are known by another name only a run finds out. Nobody is connected
@@ -98,22 +106,23 @@ def accounts_in_ledger(job: Job, stages: Sequence[Stage]) -> tuple[tuple[DataAcc
     name = job.privacy.dataset or job.data.source
     try:
         with Ledger.open(job.privacy.ledger, create=False, read_only=True) as ledger:
-            totals = [each for each in ledger.totals() if each.budget.name == name]
+            totals = [each for each in ledger.list_accounts() if each.budget.name == name]
     except NotALedger:
         return (), f"there is no ledger at {job.privacy.ledger} yet: the run makes it"
     if not totals:
         return (), f"nothing in the ledger is called {name!r}: the run opens a budget for it"
     notes = [
-        f"the job asks for privacy.dataset-{asked.keys}epsilon = "
-        f"{as_written(asked.dataset_epsilon)}, the ledger has {as_written(each.budget.epsilon)} "
+        f"the job asks for privacy.dataset-{asked.key_prefix}epsilon = "
+        f"{format_exact(asked.dataset_epsilon)}, the ledger has "
+        f"{format_exact(each.budget.epsilon)} "
         f"for one {asked.unit}: the run would be refused"
         for asked in job.budgets
         for each in totals
         if each.budget.unit is asked.unit and each.budget.epsilon != asked.dataset_epsilon
     ]
-    return data_accounts(totals, stages), "; ".join(notes)
+    return build_data_accounts(totals, stages), "; ".join(notes)
 
 
-def _finite(account: Account, spent: Composition) -> float | None:
-    epsilon = account.budget.epsilon_of(spent)
+def _compute_finite_epsilon(account: BudgetAccount, spent: Composition) -> float | None:
+    epsilon = account.budget.compute_epsilon(spent)
     return epsilon if math.isfinite(epsilon) else None

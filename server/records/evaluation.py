@@ -6,22 +6,22 @@ counts (`parley.server.records.histogram_evaluation`) every figure has an interv
 
 from __future__ import annotations
 
-from parley.server.records.json_record import Facts, Figure
+from parley.server.records.json_record import JsonRecord, OptionalFloat
 
-Ends = tuple[float, float]
+Interval = tuple[float, float]
 """Between which ends a figure lies on the same records without noise."""
 
 Number = int | float
 """Of records; not whole where it is noisy."""
 
 
-class Judged(Facts):
+class Metrics(JsonRecord):
     """Figures; `within`: name → its interval, at the release's confidence; None: they are exact."""
 
-    within: dict[str, Ends] | None = None
+    within: dict[str, Interval] | None = None
 
 
-class CalibrationBin(Judged):
+class CalibrationBin(Metrics):
     """Records with about the same probability: its mean, and how often it came true.
 
     Of noisy counts `predicted` is the middle of an interval of probabilities.
@@ -32,7 +32,7 @@ class CalibrationBin(Judged):
     records: Number
 
 
-class Threshold(Judged):
+class ThresholdMetrics(Metrics):
     """What comes of answering the positive label from a probability on.
 
     Attributes:
@@ -43,26 +43,26 @@ class Threshold(Judged):
 
     least: float
     positive: float
-    precision: Figure
-    recall: Figure
+    precision: OptionalFloat
+    recall: OptionalFloat
 
 
-class RocPoint(Judged):
+class RocPoint(Metrics):
     """The share of negative and of positive records that some threshold answers positive."""
 
     false_alarms: float
     recall: float
 
 
-class OfLabel(Judged):
+class LabelMetrics(Metrics):
     """Recall and precision of one of K > 2 labels."""
 
     label: str
-    recall: Figure
-    precision: Figure
+    recall: OptionalFloat
+    precision: OptionalFloat
 
 
-class Judgement(Judged):
+class ClassifierMetrics(Metrics):
     """A classifier's figures; with K > 2 labels means over the labels, each against the rest.
 
     Attributes:
@@ -77,44 +77,44 @@ class Judgement(Judged):
 
     labels: tuple[str, ...]
     records: Number
-    auc: Figure = None
-    average_precision: Figure = None
-    recall: Figure = None
-    precision: Figure = None
-    log_loss: Figure = None
-    brier: Figure = None
+    auc: OptionalFloat = None
+    average_precision: OptionalFloat = None
+    recall: OptionalFloat = None
+    precision: OptionalFloat = None
+    log_loss: OptionalFloat = None
+    brier: OptionalFloat = None
     calibration: tuple[CalibrationBin, ...] = ()
     confusion: tuple[tuple[Number, ...], ...]
-    thresholds: tuple[Threshold, ...] = ()
+    thresholds: tuple[ThresholdMetrics, ...] = ()
     roc: tuple[RocPoint, ...] = ()
-    by_label: tuple[OfLabel, ...] = ()
+    by_label: tuple[LabelMetrics, ...] = ()
 
     @property
-    def right(self) -> Number:
+    def correct_records(self) -> Number:
         """Records that are answered right."""
         return sum(row[at] for at, row in enumerate(self.confusion))
 
     @property
     def accuracy(self) -> float:
         """Their share."""
-        return self.right / self.records
+        return self.correct_records / self.records
 
     @property
-    def commonest(self) -> tuple[str, Number]:
+    def most_common_label(self) -> tuple[str, Number]:
         """The commonest label, and how many records have it."""
         counts = [sum(row) for row in self.confusion]
         return self.labels[counts.index(max(counts))], max(counts)
 
     @property
-    def answered(self) -> tuple[str, ...]:
+    def predicted_labels(self) -> tuple[str, ...]:
         """The labels that are answered at all."""
         given = (sum(column) for column in zip(*self.confusion, strict=True))
         return tuple(name for name, count in zip(self.labels, given, strict=True) if count)
 
 
-class TargetJudgement(Facts):
+class RegressionMetrics(JsonRecord):
     """A regression's figures: in units of the scaled target, which lies in [−1, 1]."""
 
     records: int
     rmse: float
-    r2: Figure
+    r2: OptionalFloat

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from parley.privacy.accounting.threat_model import Adversary, Attendance, Neighbouring, Unit
-from parley.server.records.json_record import Epsilon, Facts, Figure
-from parley.server.records.round_line import Account
+from parley.privacy.accounting.threat_model import Adversary, Neighbouring, SampledAdversary, Unit
+from parley.server.records.json_record import Epsilon, JsonRecord, OptionalFloat
+from parley.server.records.round_line import RoundAccount
 
 
-class BlockAccount(Facts):
+class BlockAccount(JsonRecord):
     """What is left of a block of the data's records: ε at the budget's δ.
 
     Attributes:
@@ -22,7 +22,7 @@ class BlockAccount(Facts):
     after: float
 
 
-class DataAccount(Facts):
+class DataAccount(JsonRecord):
     """One budget (ε, δ) of a data set, for one unit, as a ledger has it.
 
     Of a job that reads some blocks of the records, of the one of them that has least.
@@ -41,7 +41,7 @@ class DataAccount(Facts):
     neighbouring: Neighbouring
     epsilon: float
     delta: float
-    spent: Figure
+    spent: OptionalFloat
     releases: int
     held: int
     left: float
@@ -50,7 +50,7 @@ class DataAccount(Facts):
     certificate: str = ""
 
 
-class NoiseShares(Facts):
+class NoiseShares(JsonRecord):
     """How the noise on a sum is split among the m parties.
 
     Attributes:
@@ -67,7 +67,7 @@ class NoiseShares(Facts):
     dealt: bool
 
 
-class Noise(Facts):
+class NoiseSummary(JsonRecord):
     """Noise as the average over the parties has it, or a party's batch with noise in the parties.
 
     Attributes:
@@ -77,25 +77,25 @@ class Noise(Facts):
     """
 
     law: str
-    scale: Figure
-    scale_of_sum: Figure
-    expected_norm: Figure
-    sensitivity: Figure
+    scale: OptionalFloat
+    scale_of_sum: OptionalFloat
+    expected_norm: OptionalFloat
+    sensitivity: OptionalFloat
     point: str
     seeded: bool | None = None
     shares: NoiseShares | None = None
 
 
-class AdversaryAccount(Facts):
+class AdversaryAccount(JsonRecord):
     """What a guarantee comes to against one adversary; one of them is `charged` to the ledger."""
 
-    adversary: Adversary | Attendance
+    adversary: Adversary | SampledAdversary
     charged: bool
-    epsilon: Figure
+    epsilon: OptionalFloat
     delta: float
 
 
-class FoundOf(Facts):
+class AttackerRate(JsonRecord):
     """At most how often so many `members` together are recognised.
 
     Attributes:
@@ -108,7 +108,7 @@ class FoundOf(Facts):
     rate: float
 
 
-class GuaranteeSummary(Facts):
+class GuaranteeSummary(JsonRecord):
     """One unit's guarantee, planned or spent; `accounts` have it by adversary, the charged first.
 
     Attributes:
@@ -123,40 +123,40 @@ class GuaranteeSummary(Facts):
     accounts: tuple[AdversaryAccount, ...]
     assumptions: tuple[str, ...] | None = None
     calibration: str | None = None
-    clip_norm: Figure = None
+    clip_norm: OptionalFloat = None
     conversion: str
     epsilon: Epsilon
     epsilon_budget: float
     delta_budget: float
-    rho: Figure
-    epsilon_by_conversion: dict[str, Figure]
-    found: tuple[FoundOf, ...] | None = None
-    noise: Noise
+    rho: OptionalFloat
+    epsilon_by_conversion: dict[str, OptionalFloat]
+    found: tuple[AttackerRate, ...] | None = None
+    noise: NoiseSummary
 
 
-class AfterRound(Account):
+class AccountAfterRound(RoundAccount):
     """What the releases up to a round come to."""
 
     round: int
 
 
-class GuaranteeOutlook(GuaranteeSummary):
+class PlannedGuarantee(GuaranteeSummary):
     """What all releases of a plan come to, and those up to each round."""
 
     description: str
-    epsilon_by_round: tuple[AfterRound, ...]
+    epsilon_by_round: tuple[AccountAfterRound, ...]
 
 
-class Bound(Facts):
+class EpsilonBound(JsonRecord):
     """An ε that is proved, and by what."""
 
-    epsilon: Figure
+    epsilon: OptionalFloat
     conversion: str
 
 
-class RecordBounds(Facts):
+class RecordBounds(JsonRecord):
     """ε of one record by the noise in its party (inner) and by the noise on the sum (outer)."""
 
     charged: Literal["inner", "outer"]
-    inner: Bound
-    outer: Bound
+    inner: EpsilonBound
+    outer: EpsilonBound

@@ -13,39 +13,45 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from parley.client.contract.assumptions import assumptions_for
+from parley.client.contract.assumptions import select_assumptions
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.threat_model import Adversary, Attendance, Unit
-from parley.privacy.accounting.tradeoff import ALARMS, GROUPS, found
+from parley.privacy.accounting.threat_model import Adversary, SampledAdversary, Unit
+from parley.privacy.accounting.tradeoff import FALSE_ALARM_RATE, GROUP_SIZES, compute_attack_power
 from parley.server.jobs.job import Job
 from parley.server.jobs.privacy import UnitBudget
-from parley.server.jobs.running import in_process
-from parley.server.planning.job_planner import account, averaged
-from parley.server.planning.run_stages import Stage, assumed, beside, rounds_of, spent_before
+from parley.server.jobs.running import is_in_process
+from parley.server.planning.job_planner import compute_account, scale_to_average
+from parley.server.planning.run_stages import (
+    RunStage,
+    compute_spent_before,
+    get_rounds_stage,
+    list_assumptions,
+    list_extra_stages,
+)
 from parley.server.records.guarantee_facts import (
+    AccountAfterRound,
     AdversaryAccount,
-    AfterRound,
-    Bound,
-    FoundOf,
-    GuaranteeOutlook,
+    AttackerRate,
+    EpsilonBound,
     GuaranteeSummary,
-    Noise,
     NoiseShares,
+    NoiseSummary,
+    PlannedGuarantee,
     RecordBounds,
 )
-from parley.server.records.run_progress import Progress
+from parley.server.records.run_progress import RunProgress
 
 
-def accounts_of(
+def build_accounts(
     plan: ReleasePlan,
     unit: Unit,
     *,
     epsilon: float,
     delta: float,
-    summed: Sequence[int],
-    beside: Sequence[Guarantee] = (),
+    contributions: Sequence[int],
+    extra_guarantees: Sequence[Guarantee] = (),
 ) -> tuple[AdversaryAccount, ...]:
     """What a unit's guarantee comes to against each adversary, the charged account first.
 
@@ -55,62 +61,77 @@ def accounts_of(
         beside: the guarantee of each release ahead of the rounds or after them. All releases
             together hold against those alone whom each of them holds against.
     """
-    by = plan.charged_by(unit)
-    known = [by.against, *(each.against for each in beside)]
+    by = plan.get_charging_guarantee(unit)
+    known = [by.against, *(each.against for each in extra_guarantees)]
     charged = min(known, key=tuple(Adversary).index)
     rows = [AdversaryAccount(adversary=charged, charged=True, epsilon=epsilon, delta=delta)]
-    rows += _of_attendance(by, epsilon=epsilon, delta=delta, rounds=len(summed), beside=beside)
+    rows += _build_sampling_accounts(
+        by,
+        epsilon=epsilon,
+        delta=delta,
+        rounds=len(contributions),
+        extra_guarantees=extra_guarantees,
+    )
     if by.shares is None:
         return tuple(rows)
     for adversary in (Adversary.READERS, Adversary.OTHERS):
         if adversary is charged:
             continue
-        spent: Composition | None = Composition.empty()
-        for each in beside:
+        spent: Composition | None = Composition.create_empty()
+        for each in extra_guarantees:
             # Whose shares are in its sum isn't known here: what was charged bounds it for readers.
             readers = adversary is Adversary.READERS
-            event = each.event if readers else each.event_against(adversary)
+            event = each.event if readers else each.compute_event_against(adversary)
             spent = None if spent is None or event is None else spent.add(event)
-        for survivors, count in Counter(summed).items():
-            event = by.event_against(adversary, survivors=survivors)
+        for survivors, count in Counter(contributions).items():
+            event = by.compute_event_against(adversary, survivors=survivors)
             spent = None if spent is None or event is None else spent.add(event, count=count)
-        proved = math.inf if spent is None else spent.epsilon(delta)[1]
-        rows.append(_uncharged(adversary, proved, delta))
+        proved = math.inf if spent is None else spent.compute_lowest_epsilon(delta)[1]
+        rows.append(_build_uncharged_account(adversary, proved, delta))
     return tuple(rows)
 
 
-def _of_attendance(
-    by: Guarantee, *, epsilon: float, delta: float, rounds: int, beside: Sequence[Guarantee]
+def _build_sampling_accounts(
+    by: Guarantee,
+    *,
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    extra_guarantees: Sequence[Guarantee],
 ) -> list[AdversaryAccount]:
     """The account that is not charged, where parties are sampled by their own coins.
 
     One who knows which rounds a party was in is charged for the coins alone. What hides a party is
     no secret of a record's: it has one account, against both.
     """
-    if by.attendance == 1:
+    if by.party_sampling_rate == 1:
         return []
     sampled = by.mechanism.sampled
     if sampled is None or by.unit is not Unit.PARTY:
-        return [_uncharged(Attendance.EITHER, epsilon, delta)]
+        return [_build_uncharged_account(SampledAdversary.EITHER, epsilon, delta)]
     known = sampled.hidden  # then the other is
     rate = 1.0 if known else sampled.attendance
     other = replace(by, mechanism=replace(sampled, sampling_rate=rate, hidden=not known))
-    spent = Composition.of(each.event for each in beside).add(other.event, count=rounds)
-    who = Attendance.KNOWN if known else Attendance.HIDDEN
-    return [_uncharged(who, spent.epsilon(delta)[1], delta)]
+    spent = Composition.from_events(each.event for each in extra_guarantees).add(
+        other.event, count=rounds
+    )
+    who = SampledAdversary.KNOWN if known else SampledAdversary.HIDDEN
+    return [_build_uncharged_account(who, spent.compute_lowest_epsilon(delta)[1], delta)]
 
 
-def _uncharged(who: Adversary | Attendance, epsilon: float, delta: float) -> AdversaryAccount:
+def _build_uncharged_account(
+    who: Adversary | SampledAdversary, epsilon: float, delta: float
+) -> AdversaryAccount:
     return AdversaryAccount(adversary=who, charged=False, epsilon=epsilon, delta=delta)
 
 
-def guarantee_summaries(
+def build_guarantee_summaries(
     job: Job,
     plan: ReleasePlan,
-    progress: Progress,
+    progress: RunProgress,
     *,
     engine: str,
-    beside: Sequence[Guarantee] = (),
+    extra_guarantees: Sequence[Guarantee] = (),
     assumptions: Sequence[str] = (),
 ) -> tuple[GuaranteeSummary, ...]:
     """What each guarantee came to; `beside`: of the releases around the rounds that were made.
@@ -121,159 +142,174 @@ def guarantee_summaries(
     summed = [line.parties.summed for line in progress.lines]
     return tuple(
         GuaranteeSummary(
-            **_facts(
+            **_build_common_fields(
                 plan,
                 own,
                 asked,
                 progress.spent[own.unit],
-                summed=summed,
-                beside=beside,
+                contributions=summed,
+                extra_guarantees=extra_guarantees,
                 assumptions=assumptions,
             ),
-            noise=noise_of(job, plan, own, engine=engine),
+            noise=summarize_noise(job, plan, own, engine=engine),
         )
         for own, asked in zip(plan.guarantees, job.budgets, strict=True)
     )
 
 
-def guarantee_outlook(
-    job: Job, stages: Sequence[Stage], own: Guarantee, asked: UnitBudget
-) -> GuaranteeOutlook:
+def build_planned_guarantee(
+    job: Job, stages: Sequence[RunStage], guarantee: Guarantee, budget: UnitBudget
+) -> PlannedGuarantee:
     """What a guarantee will come to, if all parties survive every round."""
-    rounds = rounds_of(stages)
-    plan, noise = rounds.plan, noise_of(job, rounds.plan, own, engine=job.run.engine)
-    before = spent_before(stages, stages.index(rounds))[own.unit]
-    event = plan.event(own.unit)
-    return GuaranteeOutlook(
-        **_facts(
+    rounds = get_rounds_stage(stages)
+    plan, noise = rounds.plan, summarize_noise(job, rounds.plan, guarantee, engine=job.run.engine)
+    before = compute_spent_before(stages, stages.index(rounds))[guarantee.unit]
+    event = plan.compute_event(guarantee.unit)
+    return PlannedGuarantee(
+        **_build_common_fields(
             plan,
-            own,
-            asked,
-            spent_before(stages, len(stages))[own.unit],
-            summed=[plan.parties] * job.rounds,
-            beside=[each.plan.primary for each in beside(stages)],
-            assumptions=assumed(stages, [stage.name for stage in stages]),
+            guarantee,
+            budget,
+            compute_spent_before(stages, len(stages))[guarantee.unit],
+            contributions=[plan.parties] * job.rounds,
+            extra_guarantees=[each.plan.primary for each in list_extra_stages(stages)],
+            assumptions=list_assumptions(stages, [stage.name for stage in stages]),
         ),
         # What moves a sum is said beside; nothing was drawn yet.
         noise=noise.model_copy(update={"sensitivity": None, "seeded": None}),
-        description=_described(plan, own),
+        description=_describe_noise(plan, guarantee),
         epsilon_by_round=tuple(
-            AfterRound(round=number, **account(before.add(event, count=number), own.delta))
-            for number in _shown_rounds(job.rounds)
+            AccountAfterRound(
+                round=number, **compute_account(before.add(event, count=number), guarantee.delta)
+            )
+            for number in _list_shown_rounds(job.rounds)
         ),
     )
 
 
-_MOST_ROUNDS = 1000
+_MAX_ROUNDS = 1000
 """The most rounds whose ε a plan lists: of more, evenly spaced ones and the last."""
 
 
-def _shown_rounds(rounds: int) -> list[int]:
+def _list_shown_rounds(rounds: int) -> list[int]:
     """Return the rounds whose ε a plan lists."""
-    if rounds <= _MOST_ROUNDS:
+    if rounds <= _MAX_ROUNDS:
         return list(range(1, rounds + 1))
-    return sorted({1} | {rounds * part // _MOST_ROUNDS for part in range(1, _MOST_ROUNDS + 1)})
+    return sorted({1} | {rounds * part // _MAX_ROUNDS for part in range(1, _MAX_ROUNDS + 1)})
 
 
-def _facts(
+def _build_common_fields(
     plan: ReleasePlan,
-    own: Guarantee,
-    asked: UnitBudget,
+    guarantee: Guarantee,
+    budget: UnitBudget,
     spent: Composition,
     *,
-    summed: Sequence[int],
-    beside: Sequence[Guarantee],
+    contributions: Sequence[int],
+    extra_guarantees: Sequence[Guarantee],
     assumptions: Sequence[str],
 ) -> dict[str, Any]:
     """What is the same of a guarantee that is planned and one that was spent."""
-    charged = account(spent, own.delta)
+    charged = compute_account(spent, guarantee.delta)
     return {
-        "unit": own.unit,
-        "neighbouring": own.neighbouring,
-        "delta": own.delta,
-        "accounts": accounts_of(
+        "unit": guarantee.unit,
+        "neighbouring": guarantee.neighbouring,
+        "delta": guarantee.delta,
+        "accounts": build_accounts(
             plan,
-            own.unit,
+            guarantee.unit,
             epsilon=charged["epsilon_charged"],
-            delta=own.delta,
-            summed=summed,
-            beside=[each for each in beside if each.unit is own.unit],
+            delta=guarantee.delta,
+            contributions=contributions,
+            extra_guarantees=[each for each in extra_guarantees if each.unit is guarantee.unit],
         ),
-        "assumptions": assumptions_for(own.unit, assumptions),
-        "calibration": own.calibration,
-        "clip_norm": own.clip_norm,
+        "assumptions": select_assumptions(guarantee.unit, assumptions),
+        "calibration": guarantee.calibration,
+        "clip_norm": guarantee.clip_norm,
         "conversion": charged["conversion"],
         "epsilon": charged["epsilon_charged"],
-        "epsilon_budget": asked.total,
-        "delta_budget": asked.delta,
+        "epsilon_budget": budget.total,
+        "delta_budget": budget.delta,
         "rho": charged["rho"],
         "epsilon_by_conversion": charged["epsilon"],
-        "found": found_of_groups(spent),
+        "found": compute_attacker_rates(spent),
     }
 
 
-def found_of_groups(spent: Composition) -> tuple[FoundOf, ...]:
+def compute_attacker_rates(spent: Composition) -> tuple[AttackerRate, ...]:
     """What all releases of `spent` tell an attacker, of one of the unit and of groups."""
-    return tuple(FoundOf(members=k, alarms=ALARMS, rate=found(spent, members=k)) for k in GROUPS)
-
-
-def _described(plan: ReleasePlan, own: Guarantee) -> str:
-    """The noise that is charged, in a sentence; how it is bounded, for what a party holds."""
-    noise = averaged(plan, own)
-    said = noise.describe()
-    if own.shares is not None:
-        on = "each sum" if plan.sampled else "the average"
-        said = (
-            f"{noise.law} noise of scale {noise.scale:.6g} on {on} of {noise.dimension} "
-            f"coordinates is charged: that of {own.shares.honest} honest parties' shares."
+    return tuple(
+        AttackerRate(
+            members=k, alarms=FALSE_ALARM_RATE, rate=compute_attack_power(spent, members=k)
         )
-    if own.unit is Unit.PARTY:
-        said += f" A party's whole contribution is clipped to length {own.clip_norm:g}."
-    return said
-
-
-def noise_of(job: Job, plan: ReleasePlan, own: Guarantee, *, engine: str) -> Noise:
-    """A guarantee's noise in the model's own units."""
-    noise = averaged(plan, own)
-    summed = own in plan.on_sum and not plan.sampled
-    return Noise(
-        law=noise.law,
-        scale=noise.scale,
-        scale_of_sum=noise.scale * (plan.parties if summed else 1),
-        expected_norm=noise.expected_norm() * own.noise_growth,
-        sensitivity=noise.sensitivity,
-        point=str(own.noise_point),
-        seeded=job.seed is not None,
-        shares=_shares(job, plan, own, engine=engine),
+        for k in GROUP_SIZES
     )
 
 
-def _shares(job: Job, plan: ReleasePlan, own: Guarantee, *, engine: str) -> NoiseShares | None:
-    shares = own.shares
+def _describe_noise(plan: ReleasePlan, guarantee: Guarantee) -> str:
+    """The noise that is charged, in a sentence; how it is bounded, for what a party holds."""
+    noise = scale_to_average(plan, guarantee)
+    said = noise.describe()
+    if guarantee.shares is not None:
+        on = "each sum" if plan.sampled_noises else "the average"
+        said = (
+            f"{noise.law} noise of scale {noise.scale:.6g} on {on} of {noise.dimension} "
+            f"coordinates is charged: that of {guarantee.shares.honest} honest parties' shares."
+        )
+    if guarantee.unit is Unit.PARTY:
+        said += f" A party's whole contribution is clipped to length {guarantee.clip_norm:g}."
+    return said
+
+
+def summarize_noise(
+    job: Job, plan: ReleasePlan, guarantee: Guarantee, *, engine: str
+) -> NoiseSummary:
+    """A guarantee's noise in the model's own units."""
+    noise = scale_to_average(plan, guarantee)
+    summed = guarantee in plan.sum_guarantees and not plan.sampled_noises
+    return NoiseSummary(
+        law=noise.law,
+        scale=noise.scale,
+        scale_of_sum=noise.scale * (plan.parties if summed else 1),
+        expected_norm=noise.expected_norm() * guarantee.noise_growth,
+        sensitivity=noise.sensitivity,
+        point=str(guarantee.noise_point),
+        seeded=job.seed is not None,
+        shares=_summarize_shares(job, plan, guarantee, engine=engine),
+    )
+
+
+def _summarize_shares(
+    job: Job, plan: ReleasePlan, guarantee: Guarantee, *, engine: str
+) -> NoiseShares | None:
+    shares = guarantee.shares
     if shares is None:
         return None
-    alone = in_process(engine) and job.secure_aggregation.backend == "ideal"
+    alone = is_in_process(engine) and job.secure_aggregation.backend == "ideal"
     return NoiseShares(
         parties=shares.parties,
         honest=shares.honest,
         colluders=shares.colluders,
-        inflation=shares.inflation,
-        scale=shares.scale / own.units(plan.encoding.scale),
-        dealt=alone and job.run.deals and plan.of_dealer is not None,
+        inflation=shares.noise_ratio,
+        scale=shares.scale / guarantee.compute_unit_scale(plan.encoding.scale),
+        dealt=alone and job.run.draws_central_noise and plan.central_noise_plan is not None,
     )
 
 
-def record_bounds(plan: ReleasePlan, *, rounds: int) -> RecordBounds | None:
+def compute_record_bounds(plan: ReleasePlan, *, rounds: int) -> RecordBounds | None:
     """Both bounds; None for a plan with one guarantee, and where two are accounts of one noise."""
-    if len(plan.guarantees) == 1 or plan.sampled:
+    if len(plan.guarantees) == 1 or plan.sampled_noises:
         return None
     inner, outer = plan.guarantees
 
-    def bound(of: Guarantee) -> Bound:
-        conversion, epsilon = Composition.empty().add(of.event, count=rounds).epsilon(inner.delta)
-        return Bound(epsilon=epsilon, conversion=conversion)
+    def bound(of: Guarantee) -> EpsilonBound:
+        conversion, epsilon = (
+            Composition.create_empty()
+            .add(of.event, count=rounds)
+            .compute_lowest_epsilon(inner.delta)
+        )
+        return EpsilonBound(epsilon=epsilon, conversion=conversion)
 
-    charged = plan.charged_by(inner.unit)
+    charged = plan.get_charging_guarantee(inner.unit)
     return RecordBounds(
         charged="inner" if charged is inner else "outer", inner=bound(inner), outer=bound(outer)
     )

@@ -6,7 +6,7 @@ it is the confusion matrix. Each figure has the interval that the noise leaves i
 (`parley.privacy.estimation.roc_curve`).
 
     >>> counts = np.array([[90.0, 10.0], [10.0, 90.0]])
-    >>> found = judged_counts(counts, labels=("no", "yes"), edges=(0.5,), within=5.0)
+    >>> found = evaluate_counts(counts, labels=("no", "yes"), edges=(0.5,), within=5.0)
     >>> found.auc, found.accuracy, [round(end, 3) for end in found.within["recall"]]
     (0.9, 0.9, [0.857, 0.947])
 """
@@ -20,24 +20,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.estimation.roc_curve import Estimate, NoisyHistogram
+from parley.privacy.estimation.roc_curve import IntervalEstimate, NoisyHistogram
 from parley.server.records.evaluation import (
     CalibrationBin,
-    Judgement,
-    OfLabel,
+    ClassifierMetrics,
+    LabelMetrics,
     RocPoint,
-    Threshold,
+    ThresholdMetrics,
 )
 
 
-def judged_counts(
+def evaluate_counts(
     counts: NDArray[np.float64],
     *,
     labels: Sequence[str],
     edges: Sequence[float],
     within: float,
     proper: bool = True,
-) -> Judgement | None:
+) -> ClassifierMetrics | None:
     """The figures of `[B, 2]` or `[K, K]` noisy counts; None where the noise leaves no records.
 
     Args:
@@ -48,48 +48,48 @@ def judged_counts(
     total = float(counts.sum())
     if not total > 0:
         return None
-    made = _of_two if len(labels) == 2 else _of_more
+    made = _evaluate_two_labels if len(labels) == 2 else _evaluate_more_labels
     figures = made(found, labels, edges, proper)
     del figures["accuracy"]  # the confusion matrix says it
     reach = within * counts.size**0.5
     figures["within"]["records"] = (max(0.0, total - reach), total + reach)
-    return Judgement(labels=tuple(labels), records=total, **figures)
+    return ClassifierMetrics(labels=tuple(labels), records=total, **figures)
 
 
-def _of_two(
-    found: NoisyHistogram, labels: Sequence[str], edges: Sequence[float], proper: bool
+def _evaluate_two_labels(
+    histogram: NoisyHistogram, labels: Sequence[str], edges: Sequence[float], proper: bool
 ) -> dict[str, Any]:
     del labels
-    intervals, label = _places(found)
+    intervals, label = _compute_cell_indices(histogram)
     yes = label == 1
     half = intervals > edges.index(0.5)
     thresholds, roc, calibration = [], [], []
     for at, (least, end) in enumerate(pairwise((0.0, *edges, 1.0, 1.0))):
         above, here = intervals >= at, intervals == at
-        caught = found.share(above & yes, yes)
-        if caught and (false_alarms := found.share(above & ~yes, ~yes)):
-            roc.append(RocPoint(**_figures(false_alarms=false_alarms, recall=caught)))
+        caught = histogram.compute_share(above & yes, yes)
+        if caught and (false_alarms := histogram.compute_share(above & ~yes, ~yes)):
+            roc.append(RocPoint(**_build_metrics(false_alarms=false_alarms, recall=caught)))
         if not (proper and least < 1):
             continue
         if at:
             answered = {
-                "positive": found.share(above),
-                "precision": found.share(yes, above),
+                "positive": histogram.compute_share(above),
+                "precision": histogram.compute_share(yes, above),
                 "recall": caught,
             }
-            thresholds.append(Threshold(least=least, **_figures(**answered)))
-        if came := found.share(yes, here):
-            row = {**_figures(observed=came), "records": float(found.counts[at].sum())}
+            thresholds.append(ThresholdMetrics(least=least, **_build_metrics(**answered)))
+        if came := histogram.compute_share(yes, here):
+            row = {**_build_metrics(observed=came), "records": float(histogram.counts[at].sum())}
             calibration.append(CalibrationBin(predicted=(least + end) / 2, **row))
     return {
-        **_figures(
-            accuracy=found.share(half == yes),
-            auc=found.area(),
-            recall=found.share(half, yes),
-            precision=found.share(yes, half),
+        **_build_metrics(
+            accuracy=histogram.compute_share(half == yes),
+            auc=histogram.compute_area(),
+            recall=histogram.compute_share(half, yes),
+            precision=histogram.compute_share(yes, half),
         ),
         "confusion": [
-            [float(found.counts[side & true].sum()) for side in (~half, half)]
+            [float(histogram.counts[side & true].sum()) for side in (~half, half)]
             for true in (~yes, yes)
         ],
         "thresholds": tuple(thresholds),
@@ -98,30 +98,35 @@ def _of_two(
     }
 
 
-def _of_more(
-    found: NoisyHistogram, labels: Sequence[str], edges: Sequence[float], proper: bool
+def _evaluate_more_labels(
+    histogram: NoisyHistogram, labels: Sequence[str], edges: Sequence[float], proper: bool
 ) -> dict[str, Any]:
     del edges, proper
-    true, said = _places(found)
+    true, said = _compute_cell_indices(histogram)
     by_label = []
     for at, label in enumerate(labels):
-        recall, precision = found.share(said == at, true == at), found.share(true == at, said == at)
-        by_label.append(OfLabel(label=label, **_figures(recall=recall, precision=precision)))
+        recall, precision = (
+            histogram.compute_share(said == at, true == at),
+            histogram.compute_share(true == at, said == at),
+        )
+        by_label.append(
+            LabelMetrics(label=label, **_build_metrics(recall=recall, precision=precision))
+        )
     return {
-        **_figures(accuracy=found.share(true == said)),
-        "confusion": found.counts.tolist(),
+        **_build_metrics(accuracy=histogram.compute_share(true == said)),
+        "confusion": histogram.counts.tolist(),
         "by_label": tuple(by_label),
     }
 
 
-def _places(found: NoisyHistogram) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _compute_cell_indices(histogram: NoisyHistogram) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """`[B, 2]` or `[K, K]` each cell's row, and its column."""
-    rows, columns = found.cells.shape
+    rows, columns = histogram.cells.shape
     row, column = np.divmod(np.arange(rows * columns).reshape(rows, columns), columns)
     return row, column
 
 
-def _figures(**estimates: Estimate | None) -> dict[str, Any]:
+def _build_metrics(**estimates: IntervalEstimate | None) -> dict[str, Any]:
     """Values by name, and under `within` the intervals of those that are known."""
     known = {name: each for name, each in estimates.items() if each is not None}
     values = {name: known[name].value if name in known else None for name in estimates}

@@ -21,23 +21,23 @@ from pydantic import (
 )
 
 
-class FactsError(ValueError):
+class JsonRecordError(ValueError):
     """A text that is not the JSON that was expected; the message names the key and what came."""
 
 
 _LONG_NUMBER = re.compile(r"[0-9]{300}")
 """Digits of a number that no float holds."""
-_SHORT = re.compile(r"[\w .:+-]{1,60}")
+_SHORT_TEXT = re.compile(r"[\w .:+-]{1,60}")
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     """Return a value as an error names it. The file may be a stranger's: none of it is markup."""
     if isinstance(value, int) and abs(value) >= 1 << 64:
         return "a number of more than 19 digits"
     if isinstance(value, str | int | float | None):
         return (
             repr(value)
-            if _SHORT.fullmatch(str(value))
+            if _SHORT_TEXT.fullmatch(str(value))
             else f"a text of {len(str(value))} characters"
         )
     if isinstance(value, dict):
@@ -45,11 +45,11 @@ def _shown(value: object) -> str:
     return "a list" if isinstance(value, list) else "another value"
 
 
-def _finite(value: Any) -> Any:
+def _convert_nonfinite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-Figure = Annotated[float | None, BeforeValidator(_finite)]
+OptionalFloat = Annotated[float | None, BeforeValidator(_convert_nonfinite)]
 """A number; None where it is not known or not finite."""
 
 
@@ -57,15 +57,15 @@ Epsilon = Annotated[float, BeforeValidator(lambda value: math.inf if value is No
 """An ε that is known; ∞, which JSON has as null, where none is proved."""
 
 
-class Facts(BaseModel):
+class JsonRecord(BaseModel):
     """A frozen record with a JSON form."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     @model_serializer(mode="wrap")
-    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _drop_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         payload: dict[str, Any] = handler(self)
-        for name, key in _optional(type(self)):
+        for name, key in _list_optional_fields(type(self)):
             if getattr(self, name) is None:
                 payload.pop(key, None)
         return payload
@@ -82,28 +82,30 @@ class Facts(BaseModel):
             FactsError: it is something else; the message names `where` and the first wrong key.
         """
         if _LONG_NUMBER.search(text):
-            raise FactsError(f"Expected {cls.__name__} as JSON in {where}: a number is too long.")
+            raise JsonRecordError(
+                f"Expected {cls.__name__} as JSON in {where}: a number is too long."
+            )
         try:
             return cls.model_validate_json(text, strict=True)
         except ValidationError as error:
             wrong = error.errors(include_url=False, include_context=False)
             # Another format explains whatever else is wrong.
             first = next((each for each in wrong if each["loc"] == ("format",)), wrong[0])
-            key = ".".join(_shown(part).strip("'") for part in first["loc"])
+            key = ".".join(_format_value(part).strip("'") for part in first["loc"])
             shown = key and first["type"] != "missing"
-            came = f", got {_shown(first['input'])}" if shown else ""
-            raise FactsError(
+            came = f", got {_format_value(first['input'])}" if shown else ""
+            raise JsonRecordError(
                 f"Expected {cls.__name__} as JSON in {where}: {f'{key}: ' if key else ''}"
                 f"{first['msg']}{came}."
             ) from None
 
-    def adding(self, **facts: Any) -> Self:
+    def with_fields(self, **facts: Any) -> Self:
         """The same facts and more, checked as all of them are."""
         return type(self).model_validate({**dict(self), **facts})
 
 
 @cache
-def _optional(facts: type[Facts]) -> tuple[tuple[str, str], ...]:
+def _list_optional_fields(facts: type[JsonRecord]) -> tuple[tuple[str, str], ...]:
     """Names of the facts that may be absent, with their keys."""
     fields = facts.model_fields.items()
     return tuple((name, each.alias or name) for name, each in fields if not each.is_required())

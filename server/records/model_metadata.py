@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.feature_map import features_statement
-from parley.client.contract.model_state import components_in
-from parley.safe_io.json_writing import json_text
-from parley.safe_io.plurals import noun
+from parley.client.contract.feature_map import describe_feature_map
+from parley.client.contract.model_state import select_components
+from parley.safe_io.json_writing import format_json
+from parley.safe_io.plurals import format_noun
 from parley.server.model_file import MODEL_VERSION
 from parley.server.records import guarantee_text
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _NO_FEATURES: Mapping[str, Any] = MappingProxyType({})
 
 
-def model_tensors(theta: NDArray[np.float64], state: State) -> dict[str, NDArray[np.float64]]:
+def build_model_tensors(theta: NDArray[np.float64], state: State) -> dict[str, NDArray[np.float64]]:
     """What `model.safetensors` holds: the model, and what its rows are projected on."""
-    return {"theta": theta, **components_in(state)}
+    return {"theta": theta, **select_components(state)}
 
 
-def model_description(
+def build_model_description(
     task: Mapping[str, Any],
     *,
     label: str,
@@ -50,11 +50,11 @@ def model_description(
         "schema": schema,
         **({"features": dict(features)} if features else {}),
     }
-    said = {"parley.features": features_statement(features)} if features else {}
-    return {"parley.model": json_text(description), **said}
+    said = {"parley.features": describe_feature_map(features)} if features else {}
+    return {"parley.model": format_json(description), **said}
 
 
-def privacy_statement(summary: RunSummary) -> dict[str, str]:
+def build_privacy_statement(summary: RunSummary) -> dict[str, str]:
     """The metadata of `model.safetensors`: what was promised, as text; exact where it is a key's.
 
     A run with seeded noise promises nothing, and says so.
@@ -67,16 +67,16 @@ def privacy_statement(summary: RunSummary) -> dict[str, str]:
             f"{prefix}delta": seeded or repr(of.delta),
             f"{prefix}unit": str(of.unit),
             f"{prefix}neighbouring": str(of.neighbouring),
-            f"{prefix}assumptions": json_text(list(of.assumptions or ())),
+            f"{prefix}assumptions": format_json(list(of.assumptions or ())),
         }
-    said = _seeded(summary) if summary.primary.noise.seeded else _promised(summary)
+    said = _format_seeded(summary) if summary.primary.noise.seeded else _format_promised(summary)
     return metadata | {"parley.statement": said}
 
 
-def _seeded(summary: RunSummary) -> str:
+def _format_seeded(summary: RunSummary) -> str:
     costs = ", and ".join(
-        guarantee_text.stated(of)
-        + (f" (assuming: {assumed})" if (assumed := guarantee_text.assumed(of)) else "")
+        guarantee_text.format_guarantee(of)
+        + (f" (assuming: {assumed})" if (assumed := guarantee_text.format_assumptions(of)) else "")
         for of in summary.guarantees
     )
     return (
@@ -86,22 +86,23 @@ def _seeded(summary: RunSummary) -> str:
     )
 
 
-def _promised(summary: RunSummary) -> str:
+def _format_promised(summary: RunSummary) -> str:
     sentences = []
     counted = summary.clipped_fraction is not None
     for of in summary.guarantees:
-        noise = guarantee_text.join(
-            guarantee_text.noise(of, rounds=summary.rounds, counted=counted)
+        noise = guarantee_text.join_facts(
+            guarantee_text.build_noise_facts(of, rounds=summary.rounds, counted=counted)
         )
         sentences.append(
             f"Differential privacy of {of.unit.words} over {summary.rounds_done} "
-            f"{noun(summary.rounds_done, 'release')} "
-            f"of this run: {guarantee_text.stated(of)}, {guarantee_text.against(of)}. Noise: "
+            f"{format_noun(summary.rounds_done, 'release')} "
+            f"of this run: {guarantee_text.format_guarantee(of)}, "
+            f"{guarantee_text.format_adversaries(of)}. Noise: "
             f"{noise}."
         )
-        if assumed := guarantee_text.assumed(of):
+        if assumed := guarantee_text.format_assumptions(of):
             sentences.append(f"It assumes: {assumed}.")
-    ahead = guarantee_text.components(summary)
+    ahead = guarantee_text.format_components(summary)
     if ahead:
         sentences.append(f"Before them, {ahead}.")
     if summary.evaluation is not None and summary.evaluation.counts:
@@ -109,6 +110,6 @@ def _promised(summary: RunSummary) -> str:
             "After them, one release of counts of held-out records by label and what it says of "
             "them, within the same account."
         )
-    sentences.append(guarantee_text.bounds(summary.record_bounds, summary.primary))
+    sentences.append(guarantee_text.format_bounds(summary.record_bounds, summary.primary))
     sentences.append("Other releases from the same records add to this.")
     return " ".join(filter(None, sentences))

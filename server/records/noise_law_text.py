@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class LawWords:
+class LawText:
     """What is drawn, in a sentence, and the letter of its scale.
 
     Attributes:
@@ -17,55 +17,55 @@ class LawWords:
 
     sentence: str
     symbol: str = "b"
-    beside_count: str = ""
+    symbol_with_count: str = ""
     on_batches: bool = False
 
-    def letter(self, *, counted: bool) -> str:
+    def get_symbol(self, *, counted: bool) -> str:
         """The letter of its scale; `counted`: beside a released fraction of clipped gradients."""
-        return self.beside_count if counted and self.beside_count else self.symbol
+        return self.symbol_with_count if counted and self.symbol_with_count else self.symbol
 
 
-LAWS: dict[str, LawWords] = {
-    "gaussian": LawWords(
+LAWS: dict[str, LawText] = {
+    "gaussian": LawText(
         symbol="σ",
         sentence="Rounded Gaussian noise: every coordinate of the sum gets its own draw of "
         "N(0, σ²), rounded to the grid of integers.",
     ),
-    "discrete-gaussian": LawWords(
+    "discrete-gaussian": LawText(
         symbol="σ",
         sentence="Discrete Gaussian noise: every coordinate of the sum gets its own integer, drawn "
         "exactly with probability proportional to exp(−z²/2σ²).",
     ),
-    "l2-laplace": LawWords(
+    "l2-laplace": LawText(
         sentence="L2 Laplace noise: one vector with density proportional to exp(−‖z‖₂/b), rounded "
         "to the grid of integers. Its direction is uniform and its length follows a Gamma law."
     ),
-    "laplace": LawWords(
+    "laplace": LawText(
         sentence="Laplace noise: every cell of the sum gets its own discrete Laplace draw, of a "
         "scale b that covers how far one record moves all cells together."
     ),
-    "laplace-l1": LawWords(
+    "laplace-l1": LawText(
         sentence="Laplace noise, calibrated in L1: every coordinate of the sum gets its own "
         "discrete Laplace draw, wide enough for the whole vector to be pure differential privacy."
     ),
-    "laplace-as-printed": LawWords(
+    "laplace-as-printed": LawText(
         sentence="Laplace noise as printed in the paper: every coordinate gets its own draw of "
         "scale b. For a vector of d coordinates that costs √d times the ε that was asked for (same "
         "unit and relation). The run charged the real cost."
     ),
-    "objective-perturbation": LawWords(
+    "objective-perturbation": LawText(
         sentence="Noise inside every party's objective, of density proportional to exp(−ε′‖b‖₂/2), "
         "and L2 Laplace noise of scale b on the optimum that its solver certified: for what that "
         "misses of the exact one."
     ),
-    "dp-sgd": LawWords(
+    "dp-sgd": LawText(
         symbol="σC",
-        beside_count="σ′C",
+        symbol_with_count="σ′C",
         on_batches=True,
         sentence="DP-SGD in the party: it rounds every batch's sum of clipped gradients to a grid "
         "and adds a draw of N(0, (σC)²) to every coordinate.",
     ),
-    "sampled-gaussian": LawWords(
+    "sampled-gaussian": LawText(
         symbol="σ",
         on_batches=True,
         sentence="Noise on sums over batches or over sampled parties: every sum of clipped "
@@ -75,7 +75,7 @@ LAWS: dict[str, LawWords] = {
 }
 
 
-def law_words(law: str) -> LawWords:
+def get_law_text(law: str) -> LawText:
     """The row of a law; of one without a row, its name alone."""
     unknown = f"Noise law: {law or 'not known before the run ends'}."
-    return LAWS.get(law, LawWords(sentence=unknown))
+    return LAWS.get(law, LawText(sentence=unknown))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 
-from parley.privacy.accounting.rounding import shown_up
+from parley.privacy.accounting.rounding import format_rounded_up
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def format_number(value: float | None, digits: int = 3) -> str:
     """``value`` for a reader, to ``digits`` significant digits.
 
-    >>> number(0.0839047), number(1e-05), number(2.43e-05), number(-70000), number(None)
+    >>> (format_number(0.0839047), format_number(1e-05), format_number(2.43e-05),
+    ... format_number(-70000), format_number(None))
     ('0.0839', '10⁻⁵', '2.43 × 10⁻⁵', '−70,000', '–')
     """
     if value is None or math.isnan(value):
@@ -27,41 +28,42 @@ def number(value: float | None, digits: int = 3) -> str:
         places = digits - 1 - math.floor(math.log10(abs(value)))
         return f"{value:.{places}f}".replace("-", "−")
     mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-    return power(mantissa.rstrip("0").rstrip(".").replace("-", "−"), exponent)
+    return format_power(mantissa.rstrip("0").rstrip(".").replace("-", "−"), exponent)
 
 
-def power(mantissa: str, exponent: str) -> str:
+def format_power(mantissa: str, exponent: str) -> str:
     """Mantissa times ten to the exponent."""
     ten = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
     return ten if mantissa == "1" else f"{mantissa} × {ten}"
 
 
-def epsilon_text(value: float | None) -> str:
+def format_epsilon(value: float | None) -> str:
     """ε to four significant digits, rounded up: never less than what was charged.
 
-    >>> epsilon_text(1.98441), epsilon_text(2.0), epsilon_text(0.1 + 0.2), epsilon_text(None)
+    >>> (format_epsilon(1.98441), format_epsilon(2.0), format_epsilon(0.1 + 0.2),
+    ... format_epsilon(None))
     ('1.985', '2', '0.3', '–')
     """
     if value is None or not math.isfinite(value):
-        return number(value)
-    return shown_up(value, 4)
+        return format_number(value)
+    return format_rounded_up(value, 4)
 
 
-def cost(value: float | None, digits: int = 3) -> str:
+def format_cost(value: float | None, digits: int = 3) -> str:
     """`number`, rounded up: δ, ρ, and whatever else says how much may be learned.
 
-    >>> cost(1.2341e-05), cost(1e-05), cost(2.7182), cost(None)
+    >>> format_cost(1.2341e-05), format_cost(1e-05), format_cost(2.7182), format_cost(None)
     ('1.24 × 10⁻⁵', '10⁻⁵', '2.72', '–')
     """
     if value is None or not math.isfinite(value):
-        return number(value, digits)
-    return number(float(shown_up(value, digits)), digits)
+        return format_number(value, digits)
+    return format_number(float(format_rounded_up(value, digits)), digits)
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """A time span.
 
-    >>> duration(0.0074), duration(4.2), duration(192), duration(7300)
+    >>> format_duration(0.0074), format_duration(4.2), format_duration(192), format_duration(7300)
     ('7.4 ms', '4.2 s', '3 min 12 s', '2 h 1 min')
     """
     if seconds is None:
@@ -76,13 +78,13 @@ def duration(seconds: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def byte_text(count: float) -> str:
+def format_bytes(count: float) -> str:
     """A size in powers of ten.
 
-    >>> byte_text(812), byte_text(41_600), byte_text(8_320_000)
+    >>> format_bytes(812), format_bytes(41_600), format_bytes(8_320_000)
     ('812 B', '41.6 kB', '8.32 MB')
     """
     for unit_name, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
-            return f"{number(count / size)} {unit_name}"
+            return f"{format_number(count / size)} {unit_name}"
     return f"{count:.0f} B"

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from parley.server.records.json_record import Facts, Figure
+from parley.server.records.json_record import JsonRecord, OptionalFloat
 
 
-class Offer(Facts):
+class NoiseAlternative(JsonRecord):
     """What another law or calibration would give; `refused`, alone, says why it cannot."""
 
     scale: float | None = None
     expected_norm: float | None = None
-    epsilon_charged: Figure = None
+    epsilon_charged: OptionalFloat = None
     conversion: str | None = None
     refused: str | None = None
 
 
-class Grid(Facts):
+class GridSummary(JsonRecord):
     """The integers that are summed.
 
     Attributes:
@@ -32,7 +32,7 @@ class Grid(Facts):
     noise_tail: float
 
 
-class Alternative(Facts):
+class SizeAlternative(JsonRecord):
     """The job's noise for another number of parties, or of records each."""
 
     parties: int
@@ -42,7 +42,7 @@ class Alternative(Facts):
     expected_norm: float
 
 
-class DpSgdOutlook(Facts):
+class PlannedDpSgd(JsonRecord):
     """Training in the parties; what belongs to a guarantee that the job doesn't ask for is None."""
 
     sampling_rate: float
@@ -58,7 +58,7 @@ class DpSgdOutlook(Facts):
     components_mu: float | None
 
 
-class EvaluationOutlook(Facts):
+class PlannedEvaluation(JsonRecord):
     """The release after the rounds: counts of held-out records.
 
     Attributes:
@@ -66,7 +66,7 @@ class EvaluationOutlook(Facts):
         within: records that the noise on no count exceeds, at `confidence`.
     """
 
-    epsilon: Figure
+    epsilon: OptionalFloat
     delta: float
     law: str
     counts: int
@@ -74,7 +74,7 @@ class EvaluationOutlook(Facts):
     confidence: float
 
 
-class DistributedOutlook(Facts):
+class PlannedSecureSteps(JsonRecord):
     """Steps that are secure sums: how many, and what they take among real parties.
 
     Attributes:
@@ -88,7 +88,7 @@ class DistributedOutlook(Facts):
     seconds_a_step: float
 
 
-class SyntheticOutlook(Facts):
+class PlannedSynthetic(JsonRecord):
     """The one release that synthetic records are made from.
 
     Attributes:
@@ -99,13 +99,13 @@ class SyntheticOutlook(Facts):
     released: str
     sensitivity: float
     noise: float
-    average: Figure = None
+    average: OptionalFloat = None
     noise_norm: float
     largest: tuple[tuple[str, int], ...] = ()
     vector_bytes: int
 
 
-class SimulationOutlook(Facts):
+class PlannedSimulation(JsonRecord):
     """What the job takes on this machine with all parties in one process; everything is about.
 
     Attributes:
@@ -119,4 +119,4 @@ class SimulationOutlook(Facts):
     limit_mib: int
     mapped: bool
     memory_mib: float
-    seconds_a_round: Figure = None
+    seconds_a_round: OptionalFloat = None

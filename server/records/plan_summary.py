@@ -10,33 +10,33 @@ from typing import Literal
 
 from pydantic import Field
 
-from parley.safe_io.plurals import noun
+from parley.safe_io.plurals import format_noun
 from parley.server.records import guarantee_text, result_text
-from parley.server.records.guarantee_facts import DataAccount, GuaranteeOutlook, RecordBounds
-from parley.server.records.json_record import Facts
+from parley.server.records.guarantee_facts import DataAccount, PlannedGuarantee, RecordBounds
+from parley.server.records.json_record import JsonRecord
 from parley.server.records.plan_parts import (
-    Alternative,
-    DistributedOutlook,
-    DpSgdOutlook,
-    EvaluationOutlook,
-    Grid,
-    Offer,
-    SimulationOutlook,
-    SyntheticOutlook,
+    GridSummary,
+    NoiseAlternative,
+    PlannedDpSgd,
+    PlannedEvaluation,
+    PlannedSecureSteps,
+    PlannedSimulation,
+    PlannedSynthetic,
+    SizeAlternative,
 )
-from parley.server.records.result_text import release_ahead
+from parley.server.records.result_text import format_planned_synthetic
 from parley.server.records.summary_sections import (
     SUM,
     TRAINING,
-    Section,
-    html_table,
-    of_guarantee,
-    present,
-    said,
+    SummarySection,
+    build_guarantee_sections,
+    build_text_section,
+    drop_empty,
+    format_html_table,
 )
 
 
-class Outlook(Facts):
+class PlanSummary(JsonRecord):
     """The outlook of a job.
 
     Attributes:
@@ -58,65 +58,77 @@ class Outlook(Facts):
     min_records_from: str
     rounds: int
     chosen: tuple[str, ...] = ()
-    guarantees: tuple[GuaranteeOutlook, ...]
+    guarantees: tuple[PlannedGuarantee, ...]
     class_weights: tuple[float, ...] | None = None
     lipschitz: float | None = None
     lambda_: float | None = Field(default=None, alias="lambda")
     sensitivity: float | None = None
-    dp_sgd: DpSgdOutlook | None = None
-    distributed: DistributedOutlook | None = None
-    simulation: SimulationOutlook | None = None
-    synthetic: SyntheticOutlook | None = None
-    calibrations: dict[str, Offer] | None = None
-    noise_laws: dict[str, Offer] | None = None
-    evaluation: EvaluationOutlook | None = None
-    grid: Grid
-    alternatives: tuple[Alternative, ...] | None = None
+    dp_sgd: PlannedDpSgd | None = None
+    distributed: PlannedSecureSteps | None = None
+    simulation: PlannedSimulation | None = None
+    synthetic: PlannedSynthetic | None = None
+    calibrations: dict[str, NoiseAlternative] | None = None
+    noise_laws: dict[str, NoiseAlternative] | None = None
+    evaluation: PlannedEvaluation | None = None
+    grid: GridSummary
+    alternatives: tuple[SizeAlternative, ...] | None = None
     record_bounds: RecordBounds | None = None
     data_accounts: tuple[DataAccount, ...] | None = None
     data_note: str | None = None
     refusal: str | None = None
 
     @property
-    def primary(self) -> GuaranteeOutlook:
+    def primary(self) -> PlannedGuarantee:
         """The guarantee that the job's own ε and δ are asked for."""
         return self.guarantees[0]
 
-    def sections(self) -> list[Section]:
+    def build_sections(self) -> list[SummarySection]:
         """What the job will come to, in order."""
         counted = self.dp_sgd is not None and bool(self.dp_sgd.clipped_fraction_share)
-        found = [said("chosen", "; ".join(self.chosen))]
+        found = [build_text_section("chosen", "; ".join(self.chosen))]
         for of in self.guarantees:
-            found += of_guarantee("charged", of, rounds=self.rounds, counted=counted)
+            found += build_guarantee_sections("charged", of, rounds=self.rounds, counted=counted)
         found += [
-            said("data set", guarantee_text.data_set(each)) for each in self.data_accounts or ()
+            build_text_section("data set", guarantee_text.format_data_account(each))
+            for each in self.data_accounts or ()
         ]
-        moved = guarantee_text.numbers(
+        moved = guarantee_text.build_number_facts(
             {"Δ₂ of the average": self.sensitivity, "G =": self.lipschitz, "λ =": self.lambda_}
         )
         found += [
-            said("bounds", guarantee_text.bounds(self.record_bounds, self.primary)),
-            Section("sensitivity", moved),
-            Section(TRAINING, () if self.dp_sgd is None else guarantee_text.training(self.dp_sgd)),
-            Section("steps", guarantee_text.distributed(self.distributed)),
-            said("class weights", result_text.class_weights(self.class_weights)),
-            said("evaluation", result_text.evaluation_ahead(self.evaluation)),
-            said("synthetic", release_ahead(self.synthetic)),
-            said("simulation", result_text.simulation_ahead(self.simulation)),
-            said("ledger", self.data_note or ""),
-            Section(SUM, guarantee_text.grid(self.grid)),
+            build_text_section(
+                "bounds", guarantee_text.format_bounds(self.record_bounds, self.primary)
+            ),
+            SummarySection("sensitivity", moved),
+            SummarySection(
+                TRAINING,
+                () if self.dp_sgd is None else guarantee_text.build_training_facts(self.dp_sgd),
+            ),
+            SummarySection("steps", guarantee_text.build_distributed_facts(self.distributed)),
+            build_text_section(
+                "class weights", result_text.format_class_weights(self.class_weights)
+            ),
+            build_text_section(
+                "evaluation", result_text.format_planned_evaluation(self.evaluation)
+            ),
+            build_text_section("synthetic", format_planned_synthetic(self.synthetic)),
+            build_text_section(
+                "simulation", result_text.format_planned_simulation(self.simulation)
+            ),
+            build_text_section("ledger", self.data_note or ""),
+            SummarySection(SUM, guarantee_text.build_grid_facts(self.grid)),
         ]
-        return present(found)
+        return drop_empty(found)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        who = f"{self.parties} {noun(self.parties, 'party')}"
+        who = f"{self.parties} {format_noun(self.parties, 'party')}"
         job = (
             f"{self.algorithm_title or self.algorithm}, {self.model}: {who} of at least "
-            f"{self.min_records} {noun(self.min_records, 'record')}, "
-            f"{self.rounds} {noun(self.rounds, 'round')}"
+            f"{self.min_records} {format_noun(self.min_records, 'record')}, "
+            f"{self.rounds} {format_noun(self.rounds, 'round')}"
         )
-        rows = [(each.title, each.line) for each in self.sections()]
-        shown = html_table([("job", job), *rows])
-        refusal = html_table([("refused", self.refusal)]) if self.refusal else ""
+        rows = [(each.title, each.line) for each in self.build_sections()]
+        shown = format_html_table([("job", job), *rows])
+        refusal = format_html_table([("refused", self.refusal)]) if self.refusal else ""
         return f"<p>A plan: nothing is released or charged.</p>{refusal}{shown}"

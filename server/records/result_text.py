@@ -7,72 +7,77 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from parley.privacy.accounting.rounding import as_written, shown_down
+from parley.privacy.accounting.rounding import format_exact, format_rounded_down
 from parley.privacy.accounting.threat_model import Adversary
-from parley.safe_io.plurals import noun
-from parley.server.records.evaluation import Judged, Judgement, TargetJudgement
-from parley.server.records.guarantee_text import points, scope
-from parley.server.records.number_format import byte_text, number
+from parley.safe_io.plurals import format_noun
+from parley.server.records.evaluation import ClassifierMetrics, Metrics, RegressionMetrics
+from parley.server.records.guarantee_text import format_epsilon_delta, format_scope
+from parley.server.records.number_format import format_bytes, format_number
 
 if TYPE_CHECKING:
     from parley.server.records.plan_parts import (
-        EvaluationOutlook,
-        SimulationOutlook,
-        SyntheticOutlook,
+        PlannedEvaluation,
+        PlannedSimulation,
+        PlannedSynthetic,
     )
-    from parley.server.records.run_summary import RunSummary, Synthetic
+    from parley.server.records.run_summary import RunSummary, SyntheticSummary
 
 
-def cell_noise(run: RunSummary) -> float:
+def compute_cell_noise(run: RunSummary) -> float:
     """Standard deviation of the noise on a released count, that of all shares; 0: not known."""
     noise = run.primary.noise
     return (noise.scale_of_sum or 0.0) * (noise.shares.inflation if noise.shares else 1.0)
 
 
-def release_ahead(ahead: SyntheticOutlook | None) -> str:
+def format_planned_synthetic(planned: PlannedSynthetic | None) -> str:
     """What a plan says of the release: its size, its noise beside what it holds."""
-    if ahead is None:
+    if planned is None:
         return ""
     said = (
-        f"{ahead.released}, {byte_text(ahead.vector_bytes)} a party; Δ₂ of the sum "
-        f"{number(ahead.sensitivity, 4)}; noise of standard deviation "
-        f"{number(ahead.noise, 3)} on each"
+        f"{planned.released}, {format_bytes(planned.vector_bytes)} a party; Δ₂ of the sum "
+        f"{format_number(planned.sensitivity, 4)}; noise of standard deviation "
+        f"{format_number(planned.noise, 3)} on each"
     )
-    if ahead.average is not None:
-        said += f", the average cell holds {number(ahead.average, 3)} records"
-    said += f"; on the mean over the records the noise is about {number(ahead.noise_norm, 3)} long"
-    if ahead.largest:
-        named = ", ".join(f"{name} ({size:,} values)" for name, size in ahead.largest)
+    if planned.average is not None:
+        said += f", the average cell holds {format_number(planned.average, 3)} records"
+    said += (
+        "; on the mean over the records the noise is about "
+        f"{format_number(planned.noise_norm, 3)} long"
+    )
+    if planned.largest:
+        named = ", ".join(f"{name} ({size:,} values)" for name, size in planned.largest)
         said += f". The largest columns: {named}"
     return said
 
 
-def table_said(run: RunSummary) -> str:
+def format_table(run: RunSummary) -> str:
     """What was drawn from what; empty where a run makes no table."""
     table = run.synthetic
     if table is None:
         return ""
     said = (
-        f"{table.rows:,} rows in {table.path}, drawn from {_released(table)} that say there are "
+        f"{table.rows:,} rows in {table.path}, drawn from {_format_released(table)} that say "
+        "there are "
         f"about {round(table.records):,} records"
     )
-    drawn = cell_noise(run)
+    drawn = compute_cell_noise(run)
     if table.tables and drawn and run.dimension:
         average = table.records * table.tables / run.dimension
         said += (
-            f"; a cell's noise has the standard deviation {number(drawn, 3)}, the average cell "
-            f"holds {number(average, 3)}"
+            f"; a cell's noise has the standard deviation {format_number(drawn, 3)}, the average "
+            "cell "
+            f"holds {format_number(average, 3)}"
         )
     return said
 
 
-def _released(table: Synthetic) -> str:
+def _format_released(table: SyntheticSummary) -> str:
     if table.tables:
         return f"{table.tables} noisy tables"
     return f"the noisy sums of random features of {table.classes} classes"
 
 
-_MEASURED = (
+_TABLE_METRICS = (
     ("columns, mean total variation to the records", "tv1", None),
     ("pairs of columns, mean total variation", "tv2", None),
     ("area under the ROC curve, logistic regression on it", "tstr_auc", "real_auc"),
@@ -85,23 +90,23 @@ _MEASURED = (
 )
 _COMMONEST = "always answering the commonest label"
 
-_CLOSEST = (
+_CLOSENESS_METRICS = (
     ("rows that equal one of them", "copies", "held_out_copies"),
     ("mean distance of a row to the closest", "nearest", "held_out_nearest"),
 )
 
 
-def table_measured(run: RunSummary) -> tuple[Measured, ...]:
+def list_table_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
     """How near the table is to the records, where a simulation knows; beside the records'."""
-    return _rows(run.synthetic, _MEASURED)
+    return _build_metric_rows(run.synthetic, _TABLE_METRICS)
 
 
-def closest_measured(run: RunSummary) -> tuple[Measured, ...]:
+def list_closeness_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
     """How near rows are to training records, and beside it to as many held-out ones."""
-    return _rows(run.synthetic, _CLOSEST)
+    return _build_metric_rows(run.synthetic, _CLOSENESS_METRICS)
 
 
-def closest_said(run: RunSummary) -> str:
+def format_closeness(run: RunSummary) -> str:
     """How well a record's distance to the closest row tells whether it was among the records."""
     table = run.synthetic
     if table is None or table.membership_auc is None:
@@ -109,29 +114,29 @@ def closest_said(run: RunSummary) -> str:
     return (
         "Information, and no evidence of privacy: whether a record was among them is judged by "
         f"others by its distance to the closest row with an AUC of "
-        f"{number(table.membership_auc, 3)} (.5 is chance). The guarantee is the ε above."
+        f"{format_number(table.membership_auc, 3)} (.5 is chance). The guarantee is the ε above."
     )
 
 
-def _rows(
-    table: Synthetic | None, named: tuple[tuple[str, str | None, str | None], ...]
-) -> tuple[Measured, ...]:
+def _build_metric_rows(
+    table: SyntheticSummary | None, named: tuple[tuple[str, str | None, str | None], ...]
+) -> tuple[MetricRow, ...]:
     """Those of which one is known at least."""
 
     def shown(key: str | None) -> str:
         value = None if key is None else getattr(table, key)
-        return "" if value is None else number(value, 4)
+        return "" if value is None else format_number(value, 4)
 
     every = () if table is None else named
     rows = [
-        Measured(name=name, private=shown(own), non_private=shown(other))
+        MetricRow(name=name, private=shown(own), non_private=shown(other))
         for name, own, other in every
     ]
     return tuple(row for row in rows if row.private or row.non_private)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MetricRow:
     """A figure that only a simulation may know, beside the non-private model's."""
 
     name: str
@@ -139,37 +144,39 @@ class Measured:
     non_private: str
 
 
-def class_weights(of: Sequence[float] | None) -> str:
+def format_class_weights(label_weights: Sequence[float] | None) -> str:
     """Public weights of the labels; empty where every record counts once."""
-    weights = " : ".join(f"{weight:g}" for weight in of or ())
+    weights = " : ".join(f"{weight:g}" for weight in label_weights or ())
     return f"{weights} (public, of the labels in their order)" if weights else ""
 
 
-def metric(run: RunSummary) -> str:
+def get_metric_name(run: RunSummary) -> str:
     """What the figure called accuracy measures."""
     return "R²" if run.metric == "r2" else "accuracy"
 
 
-def measured(run: RunSummary) -> tuple[Measured, ...]:
+def list_model_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
     """Accuracy and loss, where the run has them; a loss that is not finite has diverged."""
     rows: list[tuple[str, float | None, float | None]] = []
     if run.accuracy is not None:
-        rows.append((f"{metric(run)}, held-out records", run.accuracy, run.baseline_accuracy))
+        rows.append(
+            (f"{get_metric_name(run)}, held-out records", run.accuracy, run.baseline_accuracy)
+        )
     if run.majority_accuracy is not None:
         rows.append((_COMMONEST, run.majority_accuracy, run.majority_accuracy))
     if run.loss is not None or run.baseline_loss is not None:
         rows.append(("training loss", run.loss, run.baseline_loss))
     return tuple(
-        Measured(
+        MetricRow(
             name=name,
-            private="diverged" if value is None else number(value, 4),
-            non_private=number(baseline, 4),
+            private="diverged" if value is None else format_number(value, 4),
+            non_private=format_number(baseline, 4),
         )
         for name, value, baseline in rows
     )
 
 
-_JUDGED = {
+_METRIC_NAMES = {
     "auc": "area under the ROC curve",
     "average_precision": "average precision",
     "recall": "recall",
@@ -181,31 +188,31 @@ _JUDGED = {
 """What a judgement measures, in its order."""
 
 
-def judged(run: RunSummary) -> tuple[Measured, ...]:
+def list_evaluation_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
     """How good the model is on held-out records, beside the non-private one."""
     found, twin = run.judgement, run.baseline_judgement
     if found is None:
         return ()
     return tuple(
-        Measured(
+        MetricRow(
             name=name,
-            private=number(getattr(found, key), 4),
-            non_private=number(getattr(twin, key, None), 4),
+            private=format_number(getattr(found, key), 4),
+            non_private=format_number(getattr(twin, key, None), 4),
         )
-        for key, name in _JUDGED.items()
+        for key, name in _METRIC_NAMES.items()
         if getattr(found, key, None) is not None
     )
 
 
-RANKS = 0.6
+MIN_USEFUL_AUC = 0.6
 """An AUC from which a model ranks at all."""
 
-_HARDLY = 0.2
+_MIN_ANSWERED_SHARE = 0.2
 """Of two labels the rarer is hardly answered, where it is for so small a part of its records."""
 
 
-def shortcoming(
-    found: Judgement | TargetJudgement | None, *, records: str, weighted: bool = False
+def find_shortcoming(
+    metrics: ClassifierMetrics | RegressionMetrics | None, *, records: str, weighted: bool = False
 ) -> str:
     """Why a model is of no use, without a full stop; empty: it is of some.
 
@@ -213,30 +220,35 @@ def shortcoming(
         records: which ones it was asked about, as "held-out records".
         weighted: classes have weights, for which accuracy is given up on purpose.
     """
-    if found is None:
+    if metrics is None:
         return ""
-    of = f"{found.records:,} {records}"
-    if isinstance(found, TargetJudgement):
-        worse = found.r2 is not None and found.r2 <= 0
+    of = f"{metrics.records:,} {records}"
+    if isinstance(metrics, RegressionMetrics):
+        worse = metrics.r2 is not None and metrics.r2 <= 0
         return f"The model predicts {of} no better than their mean does" if worse else ""
-    name, count = found.commonest
-    share = number(found.accuracy, 4)
-    if len(found.answered) == 1:
-        return f"The model answers {found.answered[0]!r} for all of {of} (accuracy {share})"
-    if found.right <= count and not weighted:
-        always = f"always answering {name!r} has {number(count / found.records, 4)}"
+    name, count = metrics.most_common_label
+    share = format_number(metrics.accuracy, 4)
+    if len(metrics.predicted_labels) == 1:
+        return (
+            f"The model answers {metrics.predicted_labels[0]!r} for all of {of} (accuracy {share})"
+        )
+    if metrics.correct_records <= count and not weighted:
+        always = f"always answering {name!r} has {format_number(count / metrics.records, 4)}"
         return f"The model's accuracy on {of} is {share}; {always}"
-    if len(found.labels) == 2 and not weighted:
-        rare = 1 - found.labels.index(name)
-        given, held = sum(row[rare] for row in found.confusion), sum(found.confusion[rare])
-        if given < _HARDLY * held:
-            said = f"The model answers {found.labels[rare]!r} for {number(round(given))} of {of}"
-            return f"{said}, {number(round(held))} of which are (accuracy {share})"
-    ranks = found.auc is None or found.auc >= RANKS
+    if len(metrics.labels) == 2 and not weighted:
+        rare = 1 - metrics.labels.index(name)
+        given, held = sum(row[rare] for row in metrics.confusion), sum(metrics.confusion[rare])
+        if given < _MIN_ANSWERED_SHARE * held:
+            said = (
+                f"The model answers {metrics.labels[rare]!r} for {format_number(round(given))} "
+                f"of {of}"
+            )
+            return f"{said}, {format_number(round(held))} of which are (accuracy {share})"
+    ranks = metrics.auc is None or metrics.auc >= MIN_USEFUL_AUC
     return "" if ranks else f"The model ranks {of} hardly better than chance"
 
 
-def public_test(run: RunSummary) -> str:
+def format_public_test(run: RunSummary) -> str:
     """How good a real run's model is on its server's public records."""
     stats = run.public_test
     if stats is None:
@@ -245,23 +257,23 @@ def public_test(run: RunSummary) -> str:
     if stats.judgement is None:
         said.append("the model says nothing finite of them")
     else:
-        said += _found(stats.judgement)
+        said += _format_metrics(stats.judgement)
     return "; ".join(said)
 
 
-def _found(found: Judgement | TargetJudgement) -> list[str]:
-    if isinstance(found, TargetJudgement):
-        r2 = [] if found.r2 is None else [f"R² {number(found.r2, 4)}"]
-        return [f"{_JUDGED['rmse']} {number(found.rmse, 4)}", *r2]
-    auc = [] if found.auc is None else [f"{_JUDGED['auc']} {number(found.auc, 4)}"]
+def _format_metrics(metrics: ClassifierMetrics | RegressionMetrics) -> list[str]:
+    if isinstance(metrics, RegressionMetrics):
+        r2 = [] if metrics.r2 is None else [f"R² {format_number(metrics.r2, 4)}"]
+        return [f"{_METRIC_NAMES['rmse']} {format_number(metrics.rmse, 4)}", *r2]
+    auc = [] if metrics.auc is None else [f"{_METRIC_NAMES['auc']} {format_number(metrics.auc, 4)}"]
     return [
-        f"accuracy {number(found.accuracy, 4)}",
-        f"{_COMMONEST} {number(found.commonest[1] / found.records, 4)}",
+        f"accuracy {format_number(metrics.accuracy, 4)}",
+        f"{_COMMONEST} {format_number(metrics.most_common_label[1] / metrics.records, 4)}",
         *auc,
     ]
 
 
-_ENDS = {
+_STATUS_TEXTS = {
     "interrupted": "Interrupted after {rounds}. `parley run --resume` with this run's folder "
     "continues it: nothing is released or paid for twice.",
     "budget-exhausted": "Budget exhausted after {rounds}: the run ended there and kept its last "
@@ -270,7 +282,7 @@ _ENDS = {
 }
 
 
-def status(run: RunSummary) -> str:
+def format_status(run: RunSummary) -> str:
     """How the run ended, in a sentence."""
     if run.status == "complete":
         every = "its one round" if run.rounds <= 1 else f"all {run.rounds:,} rounds"
@@ -279,23 +291,23 @@ def status(run: RunSummary) -> str:
     if run.rounds > 1 or run.rounds_done != run.rounds:
         rounds = f"{run.rounds_done:,} of {run.rounds:,} rounds"
     reason = f" {run.reason}" if run.reason else ""
-    if run.status in _ENDS:
-        return _ENDS[run.status].format(rounds=rounds, reason=reason)
+    if run.status in _STATUS_TEXTS:
+        return _STATUS_TEXTS[run.status].format(rounds=rounds, reason=reason)
     return f"{run.status.replace('-', ' ').capitalize()} after {rounds}.{reason}"
 
 
-def parties(run: RunSummary) -> str:
+def format_parties(run: RunSummary) -> str:
     """Of how many parties the run was, how many rounds it made, and how long it took."""
     least = (
         ""
         if run.min_records is None
-        else f" of at least {run.min_records} {noun(run.min_records, 'record')}"
+        else f" of at least {run.min_records} {format_noun(run.min_records, 'record')}"
     )
     took = "" if run.seconds is None else f", {run.seconds:.1f} s"
-    return f"{run.parties}{least}, {run.rounds_done} {noun(run.rounds_done, 'round')}{took}"
+    return f"{run.parties}{least}, {run.rounds_done} {format_noun(run.rounds_done, 'round')}{took}"
 
 
-def evaluation(run: RunSummary) -> str:
+def format_evaluation(run: RunSummary) -> str:
     """How good the model is on the parties' held-out records, with the noise; empty: not asked."""
     stats = run.evaluation
     if stats is None:
@@ -304,39 +316,43 @@ def evaluation(run: RunSummary) -> str:
         return f"not made: {stats.reason}"
     found = stats.judgement
     names = ("accuracy", "auc", "recall", "precision") if found and found.roc else ("accuracy",)
-    each = [f"{_JUDGED.get(name, name)} {estimated(found, name)}" for name in names if found]
+    each = [
+        f"{_METRIC_NAMES.get(name, name)} {format_estimate(found, name)}" for name in names if found
+    ]
     return (
         f"{'; '.join(each) or 'lost in the noise'} ({100 * stats.confidence:g} % intervals of the "
         f"noise on counts of {stats.summed} of {stats.asked} parties); one release of "
-        f"{points(stats.epsilon, stats.delta)} ({scope(run.primary)}), within what was spent"
+        f"{format_epsilon_delta(stats.epsilon, stats.delta)} ({format_scope(run.primary)}), "
+        "within what was spent"
     )
 
 
-def estimated(of: Judged, name: str, digits: int = 3) -> str:
+def format_estimate(metrics: Metrics, name: str, digits: int = 3) -> str:
     """A figure, with its interval where it has one."""
-    value, ends = getattr(of, name), (of.within or {}).get(name)
+    value, ends = getattr(metrics, name), (metrics.within or {}).get(name)
     if ends == (0.0, 1.0):
         return "lost in the noise"
-    shown = number(value, digits)
+    shown = format_number(value, digits)
     if ends is None:
         return shown
     low, high = math.floor(1000 * ends[0]) / 1000, math.ceil(1000 * ends[1]) / 1000
-    return f"{shown} ({number(low)} to {number(high)})"
+    return f"{shown} ({format_number(low)} to {format_number(high)})"
 
 
-def evaluation_ahead(stats: EvaluationOutlook | None) -> str:
+def format_planned_evaluation(stats: PlannedEvaluation | None) -> str:
     """What the release after the rounds will cost, and how exact it is."""
     if stats is None:
         return ""
     return (
         f"{stats.counts} counts of held-out records by label and what the model says of them, "
-        f"after the last round, {points(stats.epsilon, stats.delta)} of what is charged; noise "
-        f"law {stats.law}, at most {number(stats.within)} records on each count with "
+        f"after the last round, {format_epsilon_delta(stats.epsilon, stats.delta)} of what is "
+        "charged; noise "
+        f"law {stats.law}, at most {format_number(stats.within)} records on each count with "
         f"{100 * stats.confidence:g} %"
     )
 
 
-def simulation_ahead(stats: SimulationOutlook | None) -> str:
+def format_planned_simulation(stats: PlannedSimulation | None) -> str:
     """What a simulation of the job takes on this machine."""
     if stats is None:
         return ""
@@ -352,13 +368,16 @@ def simulation_ahead(stats: SimulationOutlook | None) -> str:
     seconds = stats.seconds_a_round
     if seconds is None:
         return said
-    return f"{said}, and {number(seconds, 2)} s a round on this machine beside its ledger's disk"
+    return (
+        f"{said}, and {format_number(seconds, 2)} s a round on this machine beside its "
+        "ledger's disk"
+    )
 
 
 _COINS = {"in-out": "whether each was there", "one-of-two": "which of two records each was"}
 
 
-def self_audit(run: RunSummary) -> str:
+def format_self_audit(run: RunSummary) -> str:
     """What a run's canaries bound, beside what is claimed against who looked; empty without any."""
     found, of = run.self_audit, run.primary
     if found is None:
@@ -366,11 +385,14 @@ def self_audit(run: RunSummary) -> str:
     readers = Adversary.READERS
     claimed = next((row for row in of.accounts if row.adversary is readers), of.accounts[0])
     return (
-        f"ε ≥ {shown_down(found.epsilon_lower, 4)} at δ = {as_written(of.delta)} with "
-        f"{100 * found.confidence:g} % confidence ({scope(of)}; against {readers.short}); "
-        f"claimed there: {points(claimed.epsilon, claimed.delta)}; if its curve is Gaussian, "
-        f"ε ≥ {shown_down(found.epsilon_lower_on_gaussian_curve, 4)}; {number(found.right)} of "
-        f"{number(found.guesses)} guesses right, of {number(found.canaries)} coins "
-        f"({_COINS[found.coins]}), which show ε = {shown_down(found.ceiling, 4)} at the most: a "
+        f"ε ≥ {format_rounded_down(found.epsilon_lower, 4)} at δ = {format_exact(of.delta)} with "
+        f"{100 * found.confidence:g} % confidence ({format_scope(of)}; against {readers.short}); "
+        f"claimed there: {format_epsilon_delta(claimed.epsilon, claimed.delta)}; if its curve is "
+        "Gaussian, "
+        f"ε ≥ {format_rounded_down(found.epsilon_lower_on_gaussian_curve, 4)}; "
+        f"{format_number(found.right)} of "
+        f"{format_number(found.guesses)} guesses right, of {format_number(found.canaries)} coins "
+        f"({_COINS[found.coins]}), which show ε = {format_rounded_down(found.ceiling, 4)} at the "
+        "most: a "
         "lower bound, no estimate"
     )

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from parley.server.records.json_record import Facts, Figure
+from parley.server.records.json_record import JsonRecord, OptionalFloat
 
 
-class Account(Facts):
+class RoundAccount(JsonRecord):
     """What the releases so far come to at `delta`.
 
     Attributes:
@@ -17,14 +17,14 @@ class Account(Facts):
         epsilon_charged: the lowest of them, by `conversion`.
     """
 
-    rho: Figure
-    epsilon: dict[str, Figure]
+    rho: OptionalFloat
+    epsilon: dict[str, OptionalFloat]
     epsilon_charged: float
     conversion: str
     delta: float
 
 
-class Counts(Facts):
+class PartyCounts(JsonRecord):
     """Numbers of parties in a release; asked is the sum of answered, declined and dropped."""
 
     asked: int
@@ -34,7 +34,7 @@ class Counts(Facts):
     summed: int
 
 
-class RoundLine(Facts):
+class RoundLine(JsonRecord):
     """A committed round.
 
     A figure that an algorithm releases beside its model is its own key, a number.
@@ -51,8 +51,8 @@ class RoundLine(Facts):
 
     format: Literal[2]
     round: int = Field(ge=1)
-    guarantees: tuple[Account, ...] = Field(min_length=1)
-    parties: Counts
+    guarantees: tuple[RoundAccount, ...] = Field(min_length=1)
+    parties: PartyCounts
     absent: tuple[str, ...] | None = None
     reasons: dict[str, int]
     bytes_up: int
@@ -60,10 +60,10 @@ class RoundLine(Facts):
     stages: int
     stage_seconds: tuple[float, ...] = ()
     seconds: float
-    clipped_fraction: Figure = None
-    simulation_only: dict[str, Figure]
+    clipped_fraction: OptionalFloat = None
+    simulation_only: dict[str, OptionalFloat]
 
     @property
-    def primary(self) -> Account:
+    def primary(self) -> RoundAccount:
         """What the primary guarantee came to so far."""
         return self.guarantees[0]

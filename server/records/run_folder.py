@@ -25,19 +25,19 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerError
-from parley.safe_io.file_reading import lines_of, text_of
+from parley.safe_io.file_reading import read_lines, read_text
 from parley.safe_io.file_writing import append_to_file, write_file
-from parley.safe_io.json_writing import json_text
+from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause, describe_error
-from parley.safe_io.path_names import beside, public_name
+from parley.safe_io.path_names import get_public_name, resolve_path
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job, render_job
-from parley.server.model_file import model_bytes
-from parley.server.records.json_record import FactsError
+from parley.server.model_file import encode_model
+from parley.server.records.json_record import JsonRecordError
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_summary import RunSummary
 
-PROPOSED = "proposed-id"
+PROPOSED_ID_FILE = "proposed-id"
 """The file with the name of a run whose owners were asked, before it is begun."""
 
 
@@ -45,7 +45,7 @@ class RunFolderError(Exception):
     """A run folder that cannot be made, read or continued."""
 
 
-class Folder:
+class WorkFolder:
     """A folder that one process at a time works in: a run's, or a session's of queries.
 
     Attributes:
@@ -53,7 +53,7 @@ class Folder:
         begun_with: the file that says what was begun in it.
     """
 
-    begun_with: ClassVar[str]
+    main_file: ClassVar[str]
 
     def __init__(self, path: Path, run_id: str) -> None:
         self.path = path
@@ -68,20 +68,20 @@ class Folder:
     def schema(self) -> str:
         """The schema's text; empty where the server was given none."""
         path = self.path / "schema.toml"
-        return text_of(path) if path.exists() else ""
+        return read_text(path) if path.exists() else ""
 
-    def keep_schema(self, text: str) -> None:
+    def save_schema(self, text: str) -> None:
         """Notes what the columns of the data are, which is public: predictions need it."""
         self._write("schema.toml", text)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def hold_lock(self) -> Iterator[None]:
         """Holds the folder for this process; the lock ends with it, however it ends.
 
         Raises:
             RunFolderError: another process is in it.
         """
-        with (self.path / self.begun_with).open("rb") as file:
+        with (self.path / self.main_file).open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -101,10 +101,10 @@ def write_error(folder: Path, error: BaseException) -> None:
     """Writes the error's class, message and trace, whole or not at all."""
     kind, trace = type(error), "".join(traceback.format_exception(error))
     said = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": describe_error(error)}
-    write_file(folder / "error.json", json_text({**said, "trace": trace}))
+    write_file(folder / "error.json", format_json({**said, "trace": trace}))
 
 
-def new_folder(path: Path | None, parent: Path, kind: str, *, instead: str) -> tuple[Path, str]:
+def create_folder(path: Path | None, parent: Path, kind: str, *, remedy: str) -> tuple[Path, str]:
     """Makes a folder, `path` itself where given, and its name in the ledger.
 
     Args:
@@ -118,37 +118,37 @@ def new_folder(path: Path | None, parent: Path, kind: str, *, instead: str) -> t
     path = path or parent / f"{stamp}-{kind}-{secrets.token_hex(2)}"
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunFolderError(f"{path} exists and is not empty. {instead.format(str(path))}")
+            raise RunFolderError(f"{path} exists and is not empty. {remedy.format(str(path))}")
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"Cannot make folder {path}: {describe_cause(error)}.") from error
     return path, f"{path.resolve().name[:64]}-{secrets.token_hex(8)}"
 
 
-class RunFolder(Folder):
+class RunFolder(WorkFolder):
     """One run's folder; its name in the ledger is kept in `run-id`."""
 
-    begun_with = "job.toml"
+    main_file = "job.toml"
 
     @classmethod
     def create(cls, job: Job, out: Path | None = None) -> RunFolder:
         """Makes the folder: `out` itself where given, else a new one under `run.out`."""
-        kind = re.sub(r"[^a-z0-9]+", "-", public_name(job.algorithm.kind).lower())
+        kind = re.sub(r"[^a-z0-9]+", "-", get_public_name(job.algorithm.kind).lower())
         instead = "Choose another --out, or continue that run with --resume {}."
-        folder = cls(*new_folder(out, Path(job.run.out), kind, instead=instead))
+        folder = cls(*create_folder(out, Path(job.run.out), kind, remedy=instead))
         try:
-            folder._write("job.toml", render_job(anchored(job)))
+            folder._write("job.toml", render_job(resolve_paths(job)))
         except OSError as error:
             raise RunFolderError(
                 f"Cannot write to {folder.path}: {describe_cause(error)}."
             ) from error
         return folder
 
-    def keep_job(self, job: Job) -> None:
+    def save_job(self, job: Job) -> None:
         """Notes the job with the numbers of the rule that it asked for, for a resumed run."""
         self._write("job.toml", render_job(job))
 
-    def commission(self) -> None:
+    def mark_begun(self) -> None:
         """Makes the folder one that can be resumed; call it once its ledger exists.
 
         A folder with a run-id always has a ledger: one that is missing later was lost, and the
@@ -156,19 +156,19 @@ class RunFolder(Folder):
         """
         self._write("run-id", self.run_id + "\n")
 
-    def keep_proposed(self) -> None:
+    def save_proposed_id(self) -> None:
         """Notes the run's name before its owners are asked: a yes is to this very run."""
-        self._write(PROPOSED, self.run_id + "\n")
+        self._write(PROPOSED_ID_FILE, self.run_id + "\n")
 
     @property
-    def commissioned(self) -> bool:
+    def is_begun(self) -> bool:
         """Whether its run was begun before: it may hold releases."""
         return (self.path / "run-id").exists()
 
-    def keep_coins(self, coins: Mapping[str, int]) -> None:
+    def save_coins(self, coins: Mapping[str, int]) -> None:
         """Notes which canaries a simulation hid among its records, for it to go on with them."""
         if coins:
-            self._write("canaries.json", json_text(dict(coins)) + "\n")
+            self._write("canaries.json", format_json(dict(coins)) + "\n")
 
     @property
     def coins(self) -> dict[str, int]:
@@ -177,7 +177,7 @@ class RunFolder(Folder):
         if not path.exists():
             return {}
         try:
-            noted = json.loads(text_of(path))
+            noted = json.loads(read_text(path))
         except ValueError as error:
             raise RunFolderError(f"Expected JSON in {path}, got {error}.") from error
         if (
@@ -188,14 +188,14 @@ class RunFolder(Folder):
             raise RunFolderError(f"Expected two whole numbers in {path}, got something else.")
         return noted
 
-    def keep_roster(self, deployment: str) -> None:
+    def save_roster_id(self, deployment: str) -> None:
         """Notes the id of the deployment whose parties the run was begun with."""
         self._write("deployment-id", deployment + "\n")
 
     def check_roster(self, deployment: str) -> None:
         """Raises RunFolderError where the run was begun with other parties, or other identities."""
         path = self.path / "deployment-id"
-        known = text_of(path).strip() if path.exists() else deployment
+        known = read_text(path).strip() if path.exists() else deployment
         if known != deployment:
             raise RunFolderError(
                 f"Expected the roster that {self.path.name} was begun with (id {known[:16]}…), got "
@@ -204,7 +204,7 @@ class RunFolder(Folder):
             )
 
     @contextmanager
-    def unless_refused(self, *, new: bool) -> Iterator[None]:
+    def discard_if_refused(self, *, new: bool) -> Iterator[None]:
         """Removes the folder again where the ledger refuses the run before its first release.
 
         A run that goes on keeps its folder: a release may be on its way, which only it can resume.
@@ -212,12 +212,12 @@ class RunFolder(Folder):
         try:
             yield
         except LedgerError as error:
-            commissioned = self.commissioned
+            commissioned = self.is_begun
             rounds = self.path / "rounds.jsonl"
             begun = rounds.exists() and rounds.stat().st_size > 0
             refused = isinstance(error, BudgetExceeded) and not begun
             if new and (not commissioned or refused):
-                for name in ("rounds.jsonl", "run-id", PROPOSED, "schema.toml", "job.toml"):
+                for name in ("rounds.jsonl", "run-id", PROPOSED_ID_FILE, "schema.toml", "job.toml"):
                     (self.path / name).unlink(missing_ok=True)
                 # The ledger itself goes too, if it is this run's own: it holds no charge.
                 for file in self.path.glob("ledger.sqlite*"):
@@ -230,7 +230,7 @@ class RunFolder(Folder):
     def open(cls, path: Path) -> tuple[RunFolder, Job]:
         """Opens a folder to continue or report on."""
         try:
-            run_id = text_of(path / "run-id").strip()
+            run_id = read_text(path / "run-id").strip()
         except OSError as error:
             raise RunFolderError(f"{path} is not a run folder: it has no run-id file.") from error
         return cls(path, run_id), load_job(path / "job.toml")
@@ -239,12 +239,12 @@ class RunFolder(Folder):
         """Appends one line to `rounds.jsonl`."""
         append_to_file(self.path / "rounds.jsonl", _dump(line).encode())
 
-    def _logged(self) -> dict[int, dict[str, float | None]]:
+    def _load_figures(self) -> dict[int, dict[str, float | None]]:
         """Simulation-only figures by round, of every line of `rounds.jsonl` that is whole."""
         path = self.path / "rounds.jsonl"
         figures: dict[int, dict[str, float | None]] = {}
-        for text in lines_of(path) if path.exists() else ():
-            with suppress(FactsError):  # torn by a crash
+        for text in read_lines(path) if path.exists() else ():
+            with suppress(JsonRecordError):  # torn by a crash
                 line = RoundLine.parse(text, path)
                 figures[line.round] = line.simulation_only
         return figures
@@ -255,7 +255,7 @@ class RunFolder(Folder):
         The ledger is then another run's, or an older copy, and going on would release again what
         was released.
         """
-        beyond = sorted(set(self._logged()) - set(committed))
+        beyond = sorted(set(self._load_figures()) - set(committed))
         if beyond:
             raise RunFolderError(
                 f"Expected the ledger of run {self.run_id}, got one that does not have round "
@@ -267,19 +267,19 @@ class RunFolder(Folder):
 
         The ledger has no simulation-only figures; those of lines that are whole are kept.
         """
-        known = self._logged()
-        merged = [line.adding(simulation_only=known.get(line.round, {})) for line in lines]
+        known = self._load_figures()
+        merged = [line.with_fields(simulation_only=known.get(line.round, {})) for line in lines]
         self._write("rounds.jsonl", "".join(map(_dump, merged)))
         return merged
 
-    def keep_step(self, release: int, step: int, state: Mapping[str, NDArray[Any]]) -> None:
+    def save_step(self, release: int, step: int, state: Mapping[str, NDArray[Any]]) -> None:
         """Keeps the state after one secure sum of a release that has several: parties answer each
         once, so that a run that was killed has to go on after the last one."""
         contiguous = {name: np.ascontiguousarray(array) for name, array in state.items()}
         names = {"release": str(release), "step": str(step)}
         self._write_bytes("step.safetensors", save(contiguous, metadata=names))
 
-    def kept_step(self, release: int) -> tuple[int, dict[str, NDArray[Any]]]:
+    def load_step(self, release: int) -> tuple[int, dict[str, NDArray[Any]]]:
         """The last sum of a release whose state was kept, and that state; 0 and nothing."""
         path = self.path / "step.safetensors"
         if not path.exists():
@@ -292,22 +292,22 @@ class RunFolder(Folder):
 
     def write_summary(self, summary: RunSummary) -> None:
         """Writes `summary.json`."""
-        self._write("summary.json", json_text(summary.to_json(), indent=2) + "\n")
+        self._write("summary.json", format_json(summary.to_json(), indent=2) + "\n")
 
     def write_model(self, arrays: Mapping[str, NDArray[Any]], statement: Mapping[str, str]) -> None:
         """Writes `model.safetensors` with the privacy statement as its metadata."""
-        self._write_bytes("model.safetensors", model_bytes(arrays, statement))
+        self._write_bytes("model.safetensors", encode_model(arrays, statement))
 
 
-def ledger_of(folder: Path, job: Job, *, named: str | None = None) -> str | Path:
+def locate_ledger(folder: Path, job: Job, *, given: str | None = None) -> str | Path:
     """Where whoever reads a run's folder finds its ledger: as they say, or in a file.
 
     Raises:
         RunFolderError: the job names a URL: whom this machine connects to, and gives its password,
             is never for a folder to say.
     """
-    if named is not None:
-        return named
+    if given is not None:
+        return given
     if "://" in job.privacy.ledger:
         raise RunFolderError(
             f"Expected a ledger in a file, the job of {folder} names one at a URL. Nobody connects "
@@ -317,12 +317,12 @@ def ledger_of(folder: Path, job: Job, *, named: str | None = None) -> str | Path
     return Path(job.privacy.ledger) if job.privacy.ledger else folder / "ledger.sqlite"
 
 
-def anchored(job: Job) -> Job:
+def resolve_paths(job: Job) -> Job:
     """The job with the files it names made absolute: a run may go on from elsewhere."""
     for section in ("model", "algorithm"):
         part = getattr(job, section)
         own = {
-            name: beside(getattr(part, name), Path.cwd())
+            name: resolve_path(getattr(part, name), Path.cwd())
             for name in ("kind", "features", "loss")
             if hasattr(part, name)
         }
@@ -343,4 +343,4 @@ def anchored(job: Job) -> Job:
 
 
 def _dump(line: RoundLine) -> str:
-    return json_text(line.to_json(), compact=True) + "\n"
+    return format_json(line.to_json(), compact=True) + "\n"

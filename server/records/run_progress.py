@@ -13,7 +13,7 @@ from parley.server.records.round_line import RoundLine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class RunProgress:
     """Where a run stands.
 
     Attributes:
@@ -32,9 +32,9 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """How a run ended: `complete`, `budget-exhausted`, `too-few-survivors` or `party-failed`."""
 
     status: str
     reason: str
-    progress: Progress
+    progress: RunProgress

@@ -13,10 +13,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from parley.privacy.accounting.threat_model import Adversary, point_named
+from parley.privacy.accounting.threat_model import Adversary, find_noise_point
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import LedgerError
-from parley.safe_io.file_reading import lines_of, text_of
+from parley.safe_io.file_reading import read_lines, read_text
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import parse_toml
 from parley.server.jobs.job import Job
@@ -24,30 +24,30 @@ from parley.server.jobs.job_file import load_job
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section_base import JobError
 from parley.server.records.guarantee_facts import AdversaryAccount
-from parley.server.records.json_record import FactsError
-from parley.server.records.round_line import Account, RoundLine
+from parley.server.records.json_record import JsonRecordError
+from parley.server.records.round_line import RoundAccount, RoundLine
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.run_summary import RunSummary
-from parley.server.records.summary_builder import facts_of_job, facts_of_rounds
+from parley.server.records.summary_builder import build_job_fields, sum_traffic
 
 _FIGURES = ("loss", "accuracy")
 
 
-def summary_so_far(folder: Path, job: Job, lines: Sequence[RoundLine]) -> RunSummary:
+def build_partial_summary(folder: Path, job: Job, lines: Sequence[RoundLine]) -> RunSummary:
     """What a run came to by its last round, with status `interrupted`.
 
     Raises:
         LedgerError: the run's ledger can't be read.
     """
-    last, run_id = lines[-1], _run_id(folder)
-    noise_of = _drawn(folder, job, run_id)
+    last, run_id = lines[-1], _read_run_id(folder)
+    noise_of = _load_entry_facts(folder, job, run_id)
     shown = {name: value for line in lines for name, value in line.simulation_only.items()}
     drawn = noise_of.get(str(job.budgets[0].unit), {})
     grid = drawn.get("grid_scale")
     least = job.parties.min_records
     facts: dict[str, Any] = {
         "format": 2,
-        **facts_of_job(job),
+        **build_job_fields(job),
         "run_dir": str(folder),
         "run_id": run_id,
         "created": "",
@@ -57,11 +57,11 @@ def summary_so_far(folder: Path, job: Job, lines: Sequence[RoundLine]) -> RunSum
         "min_records": drawn.get("public_n") if least == "auto" else least,
         "rounds_done": last.round,
         "guarantees": [
-            _guarantee(job, asked, account, noise_of)
+            _build_guarantee(job, asked, account, noise_of)
             for asked, account in zip(job.budgets, last.guarantees, strict=False)
         ],
         "secure_aggregation": {
-            **facts_of_rounds(lines),
+            **sum_traffic(lines),
             "ring_bits": None,
             "scale_bits": None if grid is None else round(math.log2(grid)),
             "inflation": drawn.get("grid_inflation"),
@@ -76,37 +76,40 @@ def summary_so_far(folder: Path, job: Job, lines: Sequence[RoundLine]) -> RunSum
     return RunSummary.model_validate(facts)
 
 
-def _run_id(folder: Path) -> str:
+def _read_run_id(folder: Path) -> str:
     path = folder / "run-id"
-    return text_of(path).strip() if path.exists() else folder.resolve().name
+    return read_text(path).strip() if path.exists() else folder.resolve().name
 
 
-def _drawn(folder: Path, job: Job, run_id: str) -> dict[str, Mapping[str, Any]]:
+def _load_entry_facts(folder: Path, job: Job, run_id: str) -> dict[str, Mapping[str, Any]]:
     """Unit → facts of the run's last entry; empty where its ledger is not a file here."""
     path = Path(job.privacy.ledger) if job.privacy.ledger else folder / "ledger.sqlite"
-    if not (path.is_file() and job.is_settled):
+    if not (path.is_file() and job.is_resolved):
         return {}
     with Ledger.open(path, read_only=True) as ledger:
-        entries = [recorded.entry for recorded in ledger.entries(run_id)]
+        entries = [recorded.entry for recorded in ledger.list_entries(run_id)]
     # What is ahead of the rounds, or after them, has its own noise.
     rounds = range(1, job.rounds + 1)
     return {str(each.facts["unit"]): each.facts for each in entries if each.index in rounds}
 
 
-def _guarantee(
-    job: Job, asked: UnitBudget, account: Account, noise_of: Mapping[str, Mapping[str, Any]]
+def _build_guarantee(
+    job: Job,
+    budget: UnitBudget,
+    account: RoundAccount,
+    entry_facts: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """What one guarantee came to."""
-    drawn = noise_of.get(str(asked.unit), {})
+    drawn = entry_facts.get(str(budget.unit), {})
     point, scale = drawn.get("noise_point", ""), drawn.get("noise_parameter")
-    alone = point_named(point).private_alone
+    alone = find_noise_point(point).is_locally_private
     return {
-        "unit": str(asked.unit),
+        "unit": str(budget.unit),
         "neighbouring": drawn.get("neighbouring", job.privacy.neighbouring),
         "epsilon": account.epsilon_charged,
         "delta": account.delta,
-        "epsilon_budget": asked.total,
-        "delta_budget": asked.delta,
+        "epsilon_budget": budget.total,
+        "delta_budget": budget.delta,
         "rho": account.rho,
         "epsilon_by_conversion": account.epsilon,
         "conversion": account.conversion,
@@ -149,9 +152,9 @@ class RunContent:
     files: tuple[str, ...]
 
 
-_MOST_READ = 20_000
+_MAX_READ = 20_000
 """Lines of a log that are read. A figure has fewer points, and a line takes 5 KB of memory."""
-_MOST_LINES = 2_000_000
+_MAX_LINES = 2_000_000
 """Lines of a log, more than any job's rounds."""
 _TORN = "The last line of rounds.jsonl"
 _FILES = ("job.toml", "rounds.jsonl", "summary.json", "model.safetensors", "ledger.sqlite")
@@ -169,7 +172,7 @@ def read_run(folder: Path) -> RunContent:
         if (folder / name).is_symlink():
             # Its page would show a file of the reader's own.
             raise RunFolderError(f"Expected a regular file, {folder / name} is a link: remove it.")
-    job_text = _text(folder / "job.toml")
+    job_text = _read_text(folder / "job.toml")
     try:
         parse_toml(job_text)
     except tomllib.TOMLDecodeError as error:
@@ -181,13 +184,13 @@ def read_run(folder: Path) -> RunContent:
             f"Expected summary.json, or a finished round in rounds.jsonl, in {folder}, got neither."
         )
     if summary is None:
-        if len(rounds) < rounds[-1].round and len(rounds) >= _MOST_READ // 2:
+        if len(rounds) < rounds[-1].round and len(rounds) >= _MAX_READ // 2:
             raise RunFolderError(
                 f"{folder} has no summary and more rounds than a report adds up: resume the run, "
                 "which writes its summary when it ends."
             )
         try:
-            summary = summary_so_far(folder, load_job(folder / "job.toml"), rounds)
+            summary = build_partial_summary(folder, load_job(folder / "job.toml"), rounds)
         except (JobError, LedgerError) as error:
             raise RunFolderError(f"Expected the folder of a run in {folder}: {error}") from error
     return RunContent(
@@ -206,8 +209,8 @@ def read_summary(folder: Path) -> RunSummary | None:
     if not path.exists():
         return None
     try:
-        return RunSummary.parse(_text(path), path)
-    except FactsError as error:
+        return RunSummary.parse(_read_text(path), path)
+    except JsonRecordError as error:
         raise RunFolderError(str(error)) from error
 
 
@@ -221,14 +224,14 @@ def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
     if not path.exists():
         return (), ("rounds.jsonl is missing: the report has the summary only.",)
     rounds: dict[int, RoundLine] = {}
-    torn: FactsError | None = None
+    torn: JsonRecordError | None = None
     number = 0
     try:
-        count = sum(1 for _ in islice(lines_of(path), _MOST_LINES + 1))
-        if count > _MOST_LINES:
-            raise FactsError(f"Expected at most {_MOST_LINES:,} lines in {path}, got more.")
-        every = -(-count // _MOST_READ)
-        for number, text in enumerate(lines_of(path), start=1):
+        count = sum(1 for _ in islice(read_lines(path), _MAX_LINES + 1))
+        if count > _MAX_LINES:
+            raise JsonRecordError(f"Expected at most {_MAX_LINES:,} lines in {path}, got more.")
+        every = -(-count // _MAX_READ)
+        for number, text in enumerate(read_lines(path), start=1):
             if not text.strip() or (number % every and number != count):
                 continue
             if torn is not None:
@@ -236,11 +239,11 @@ def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
             try:
                 line = RoundLine.parse(text, f"{path}, line {number}")
                 rounds[line.round] = line
-            except FactsError as error:
+            except JsonRecordError as error:
                 if text.endswith("}"):
                     raise
                 torn = error
-    except FactsError as error:
+    except JsonRecordError as error:
         raise RunFolderError(str(error)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise RunFolderError(f"Expected to read {path}, got: {describe_cause(error)}.") from error
@@ -252,9 +255,9 @@ def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
     return tuple(rounds[each] for each in sorted(rounds)), remarks
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
-        return text_of(path)
+        return read_text(path)
     except FileNotFoundError as error:
         raise RunFolderError(f"Expected {path.name} in {path.parent}, got no such file.") from error
     except (OSError, UnicodeDecodeError) as error:

@@ -13,7 +13,7 @@ from parley.server.records import result_text, summary_sections
 from parley.server.records.run_summary import RunSummary
 
 
-def framed(page: Path, title: str) -> str:
+def build_report_frame(page: Path, title: str) -> str:
     """HTML that opens the page's text in a frame without scripts; empty where there is no page."""
     try:
         text = page.read_text(encoding="utf-8")
@@ -27,7 +27,7 @@ def framed(page: Path, title: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class RunResult:
     """A run that ended, complete or not.
 
     Attributes:
@@ -41,15 +41,18 @@ class Run:
     def _repr_html_(self) -> str:
         """What a notebook shows: how it ended, what it came to, its report."""
         summary = self.summary
-        rows = [(each.title, each.line) for each in summary_sections.of_run(summary)]
+        rows = [(each.title, each.line) for each in summary_sections.build_run_sections(summary)]
         rows += [
             (f"{each.name} (simulation only)", f"{each.private}; non-private {each.non_private}")
-            for each in (*result_text.measured(summary), *result_text.judged(summary))
+            for each in (
+                *result_text.list_model_metrics(summary),
+                *result_text.list_evaluation_metrics(summary),
+            )
         ]
         rows += [("advice", line) for line in summary.advice]
         rows.append(("report", str(self.folder / "report.html")))
-        status = escape(f"{result_text.status(summary)} {summary.verdict}".rstrip())
+        status = escape(f"{result_text.format_status(summary)} {summary.verdict}".rstrip())
         return (
-            f"<p>{status}</p>{summary_sections.html_table(rows)}"
-            f"{framed(self.folder / 'report.html', 'Report')}"
+            f"<p>{status}</p>{summary_sections.format_html_table(rows)}"
+            f"{build_report_frame(self.folder / 'report.html', 'Report')}"
         )

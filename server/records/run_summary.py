@@ -6,16 +6,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from parley.server.records.evaluation import Judgement, TargetJudgement
+from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
 from parley.server.records.guarantee_facts import DataAccount, GuaranteeSummary, RecordBounds
-from parley.server.records.json_record import Facts, Figure
-from parley.server.records.round_line import Counts
+from parley.server.records.json_record import JsonRecord, OptionalFloat
+from parley.server.records.round_line import PartyCounts
 
-GRID = "grid"
+IMAGE_GRID = "grid"
 """Tensor of a model file: `[K, n, …]` some images of every class, from 0 to 255."""
 
 
-class Synthetic(Facts):
+class SyntheticSummary(JsonRecord):
     """A table that was drawn from what a run released: drawing costs nothing.
 
     Every figure below `records` looks at the records, and is a simulation's alone. An AUC or an
@@ -47,35 +47,35 @@ class Synthetic(Facts):
     tables: int = 0
     classes: int = 0
     records: float
-    tv1: Figure = None
-    tv2: Figure = None
-    tstr_auc: Figure = None
-    tstr_trees_auc: Figure = None
-    real_auc: Figure = None
-    real_trees_auc: Figure = None
-    twin_auc: Figure = None
-    independent_auc: Figure = None
-    copies: Figure = None
-    held_out_copies: Figure = None
-    held_out_tv2: Figure = None
-    independent_tv2: Figure = None
-    tstr_accuracy: Figure = None
-    real_accuracy: Figure = None
-    twin_accuracy: Figure = None
-    majority_accuracy: Figure = None
-    nearest: Figure = None
-    held_out_nearest: Figure = None
-    membership_auc: Figure = None
+    tv1: OptionalFloat = None
+    tv2: OptionalFloat = None
+    tstr_auc: OptionalFloat = None
+    tstr_trees_auc: OptionalFloat = None
+    real_auc: OptionalFloat = None
+    real_trees_auc: OptionalFloat = None
+    twin_auc: OptionalFloat = None
+    independent_auc: OptionalFloat = None
+    copies: OptionalFloat = None
+    held_out_copies: OptionalFloat = None
+    held_out_tv2: OptionalFloat = None
+    independent_tv2: OptionalFloat = None
+    tstr_accuracy: OptionalFloat = None
+    real_accuracy: OptionalFloat = None
+    twin_accuracy: OptionalFloat = None
+    majority_accuracy: OptionalFloat = None
+    nearest: OptionalFloat = None
+    held_out_nearest: OptionalFloat = None
+    membership_auc: OptionalFloat = None
 
 
-class LedgerHead(Facts):
+class LedgerHead(JsonRecord):
     """The end of the ledger's chain as this run left it."""
 
     records: int
     hash: str
 
 
-class SecureAggregation(Facts):
+class SecureSumSummary(JsonRecord):
     """The secure sum that ran.
 
     Attributes:
@@ -86,7 +86,7 @@ class SecureAggregation(Facts):
 
     ring_bits: int | None
     scale_bits: int | None
-    inflation: Figure
+    inflation: OptionalFloat
     min_survivors: int | None
     bytes_up: int
     bytes_down: int
@@ -97,11 +97,11 @@ class SecureAggregation(Facts):
     setup_stage_seconds: tuple[float, ...] | None = None
 
 
-class Components(Facts):
+class ComponentsSummary(JsonRecord):
     """The release of the principal components, ahead of the rounds."""
 
     survivors: int
-    parties: Counts
+    parties: PartyCounts
     reasons: dict[str, int]
     bytes_up: int
     bytes_down: int
@@ -109,7 +109,7 @@ class Components(Facts):
     noise_point: str | None = None
 
 
-class ClippedFraction(Facts):
+class ClippedFraction(JsonRecord):
     """The released fraction of clipped gradients; deviations are its noise's."""
 
     last: float
@@ -118,17 +118,17 @@ class ClippedFraction(Facts):
     mean_deviation: float
 
 
-class PartyAccount(Facts):
+class PartyAccount(JsonRecord):
     """What one party's DP-SGD came to: conversion → ε."""
 
     party: int
     records: int
     releases: int
     steps: int
-    epsilon: dict[str, Figure]
+    epsilon: dict[str, OptionalFloat]
 
 
-class DpSgd(Facts):
+class DpSgdSummary(JsonRecord):
     """DP-SGD party by party, known to a simulation alone."""
 
     sampling_rate: float
@@ -138,24 +138,24 @@ class DpSgd(Facts):
     clip_norm: float
     steps_per_round: int
     parties_by_releases: dict[str, int]
-    largest: dict[str, Figure]
+    largest: dict[str, OptionalFloat]
     parties: tuple[PartyAccount, ...]
     precision: str
     device: str
 
 
-class Skew(Facts):
+class LabelSkew(JsonRecord):
     """Total variation distance between parties' label shares and those of all records."""
 
     mean: float
     largest: float
 
 
-OTHERS = "other"
+OTHER_LABELS = "other"
 """What labels beyond the commonest 12 are called together."""
 
 
-class Partition(Facts):
+class PartitionSummary(JsonRecord):
     """Who holds which labels (`parley.simulations.data.heterogeneity`), known to a simulation
     alone.
 
@@ -173,7 +173,7 @@ class Partition(Facts):
     labels: tuple[str, ...]
     numeric: bool
     overall: tuple[float, ...]
-    skew: Skew
+    skew: LabelSkew
     quantiles: tuple[float, ...]
     commonest: tuple[float, ...]
     sizes: tuple[float, ...]
@@ -182,7 +182,7 @@ class Partition(Facts):
     shares: tuple[tuple[float, ...], ...] | None = None
 
 
-class SelfAudit(Facts):
+class SelfAudit(JsonRecord):
     """What a run's canaries showed: a lower bound on ε, by guesses of their coins.
 
     Attributes:
@@ -202,14 +202,14 @@ class SelfAudit(Facts):
     method: Literal["one-run"]
 
 
-class PublicTest(Facts):
+class PublicTest(JsonRecord):
     """How good a real run's model is on records that are public: no release, no cost."""
 
     records: int
-    judgement: Judgement | TargetJudgement | None = None
+    judgement: ClassifierMetrics | RegressionMetrics | None = None
 
 
-class Evaluation(Facts):
+class EvaluationSummary(JsonRecord):
     """The model measured on records that the parties hold out: a release after the rounds.
 
     Attributes:
@@ -232,11 +232,11 @@ class Evaluation(Facts):
     asked: int
     counts: tuple[tuple[float, ...], ...] = ()
     edges: tuple[float, ...] = ()
-    judgement: Judgement | None = None
+    judgement: ClassifierMetrics | None = None
     reason: str = ""
 
 
-class RunSummary(Facts):
+class RunSummary(JsonRecord):
     """What a run came to.
 
     Attributes:
@@ -276,17 +276,17 @@ class RunSummary(Facts):
     rounds: int
     rounds_done: int
     guarantees: tuple[GuaranteeSummary, ...] = Field(min_length=1)
-    secure_aggregation: SecureAggregation
-    loss: Figure = None
-    baseline_loss: Figure = None
-    excess_loss: Figure = None
-    accuracy: Figure = None
-    baseline_accuracy: Figure = None
-    majority_accuracy: Figure = None
-    seconds: Figure = None
-    seconds_per_round: Figure = None
-    peak_mib: Figure = None
-    data_mib: Figure = None
+    secure_aggregation: SecureSumSummary
+    loss: OptionalFloat = None
+    baseline_loss: OptionalFloat = None
+    excess_loss: OptionalFloat = None
+    accuracy: OptionalFloat = None
+    baseline_accuracy: OptionalFloat = None
+    majority_accuracy: OptionalFloat = None
+    seconds: OptionalFloat = None
+    seconds_per_round: OptionalFloat = None
+    peak_mib: OptionalFloat = None
+    data_mib: OptionalFloat = None
     simulation_only: tuple[str, ...] = ()
     verdict: str = ""
     advice: tuple[str, ...] = ()
@@ -294,16 +294,16 @@ class RunSummary(Facts):
     class_weights: tuple[float, ...] | None = None
     deployment: str | None = None
     record_bounds: RecordBounds | None = None
-    components: Components | None = None
+    components: ComponentsSummary | None = None
     clipped_fraction: ClippedFraction | None = None
-    dp_sgd: DpSgd | None = None
-    partition: Partition | None = None
+    dp_sgd: DpSgdSummary | None = None
+    partition: PartitionSummary | None = None
     self_audit: SelfAudit | None = None
-    evaluation: Evaluation | None = None
+    evaluation: EvaluationSummary | None = None
     public_test: PublicTest | None = None
-    judgement: Judgement | TargetJudgement | None = None
-    baseline_judgement: Judgement | TargetJudgement | None = None
-    synthetic: Synthetic | None = None
+    judgement: ClassifierMetrics | RegressionMetrics | None = None
+    baseline_judgement: ClassifierMetrics | RegressionMetrics | None = None
+    synthetic: SyntheticSummary | None = None
     data_accounts: tuple[DataAccount, ...] | None = None
 
     @property

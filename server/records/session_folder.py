@@ -11,24 +11,24 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from parley.client.contract.party_protocol import strict_json
-from parley.safe_io.file_reading import LARGEST_LOG, bytes_of, text_of
+from parley.client.contract.party_protocol import parse_strict_json
+from parley.safe_io.file_reading import MAX_LOG_BYTES, read_bytes, read_text
 from parley.safe_io.file_writing import append_to_file, write_file
-from parley.safe_io.json_writing import json_text
+from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause
-from parley.server.records.run_folder import Folder, RunFolderError, new_folder
+from parley.server.records.run_folder import RunFolderError, WorkFolder, create_folder
 
 _ANSWERS = "answers.jsonl"
 
 
-class SessionFolder(Folder):
+class SessionFolder(WorkFolder):
     """One session's folder.
 
     Attributes:
         settings: what it was begun with, plain JSON values.
     """
 
-    begun_with = "session.json"
+    main_file = "session.json"
 
     def __init__(self, path: Path, run_id: str, settings: Mapping[str, Any]) -> None:
         super().__init__(path, run_id)
@@ -45,11 +45,11 @@ class SessionFolder(Folder):
             "Choose another, or go on with that session: Session(resume={0!r}), "
             "parley query --resume {0}."
         )
-        path, run_id = new_folder(out, Path("runs"), "queries", instead=instead)
+        path, run_id = create_folder(out, Path("runs"), "queries", remedy=instead)
         folder = cls(path, run_id, settings)
         try:
-            folder.keep_schema(schema)
-            folder._write(cls.begun_with, json_text({"run": run_id, **settings}, indent=2) + "\n")
+            folder.save_schema(schema)
+            folder._write(cls.main_file, format_json({"run": run_id, **settings}, indent=2) + "\n")
         except OSError as error:
             raise RunFolderError(f"Cannot write to {path}: {describe_cause(error)}.") from error
         return folder
@@ -62,7 +62,7 @@ class SessionFolder(Folder):
             RunFolderError: it is none.
         """
         try:
-            settings = strict_json(text_of(path / cls.begun_with))
+            settings = parse_strict_json(read_text(path / cls.main_file))
             run_id = str(settings.pop("run"))
         except (OSError, ValueError, KeyError, AttributeError) as error:
             raise RunFolderError(
@@ -70,16 +70,16 @@ class SessionFolder(Folder):
             ) from error
         return cls(path, run_id, settings)
 
-    def lines(self) -> list[dict[str, Any]]:
+    def load_answers(self) -> list[dict[str, Any]]:
         """Every answer that was written, in order; a line that a kill cut off is left out."""
         path = self.path / _ANSWERS
         found: list[dict[str, Any]] = []
         if not path.exists():
             return found
-        text = bytes_of(path, largest=LARGEST_LOG).decode("utf-8", "replace")
+        text = read_bytes(path, max_bytes=MAX_LOG_BYTES).decode("utf-8", "replace")
         for line in text.split("\n")[:-1]:
             try:
-                found.append(strict_json(line))
+                found.append(parse_strict_json(line))
             except ValueError:
                 break
         return found

@@ -17,26 +17,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.held_out_counts import HeldOutCounts
-from parley.client.algorithms.registry import kind_of
-from parley.client.contract.feature_map import features_statement
+from parley.client.algorithms.registry import get_algorithm_spec
+from parley.client.contract.feature_map import describe_feature_map
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.subsampled_gaussian import count_deviation
+from parley.privacy.accounting.subsampled_gaussian import compute_count_deviation
 from parley.privacy.sampling.random_stream import NoiseStream
-from parley.safe_io.path_names import public_name
+from parley.safe_io.path_names import get_public_name
 from parley.server.jobs.job import Job
-from parley.server.planning.run_stages import EVALUATION, Stage
+from parley.server.planning.run_stages import EVALUATION, RunStage
 from parley.server.records.guarantee_facts import DataAccount
-from parley.server.records.guarantees import guarantee_summaries, record_bounds
-from parley.server.records.histogram_evaluation import judged_counts
+from parley.server.records.guarantees import build_guarantee_summaries, compute_record_bounds
+from parley.server.records.histogram_evaluation import evaluate_counts
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.run_progress import Outcome, Progress
-from parley.server.records.run_summary import ClippedFraction, Evaluation, RunSummary
+from parley.server.records.run_progress import RunOutcome, RunProgress
+from parley.server.records.run_summary import ClippedFraction, EvaluationSummary, RunSummary
 
 
-def fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | None:
+def compute_fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | None:
     """Standard deviation of the noise on a round's fraction; None where none is released.
 
     With uniform weights for parties of the least size: at most that.
@@ -46,11 +46,11 @@ def fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | None:
         return None
     records = plan.mean_records if plan.weights == "size" else plan.min_records
     batches = steps.sampling_rate * records * steps.steps
-    of_count = count_deviation(steps.noise_multiplier, steps.clipped_share, steps.steps)
+    of_count = compute_count_deviation(steps.noise_multiplier, steps.clipped_share, steps.steps)
     return of_count / (2 * batches * math.sqrt(parties))
 
 
-def clipped_facts(plan: ReleasePlan, progress: Progress) -> ClippedFraction | None:
+def build_clipped_fraction(plan: ReleasePlan, progress: RunProgress) -> ClippedFraction | None:
     """The last round's fraction and the mean over rounds, each with its noise; None without one.
 
     Batches' own spread comes on top: at most ½√((1 − q)/(q·n·T)) a party and round.
@@ -59,7 +59,7 @@ def clipped_facts(plan: ReleasePlan, progress: Progress) -> ClippedFraction | No
         (line.clipped_fraction, deviation)
         for line in progress.lines
         if line.clipped_fraction is not None
-        and (deviation := fraction_deviation(plan, parties=line.parties.summed)) is not None
+        and (deviation := compute_fraction_deviation(plan, parties=line.parties.summed)) is not None
     ]
     if not measured:
         return None
@@ -75,29 +75,34 @@ def clipped_facts(plan: ReleasePlan, progress: Progress) -> ClippedFraction | No
 CONFIDENCE = 0.95
 """Of intervals from the noise on held-out counts."""
 
-_DRAWS = 10_000
+_SAMPLES = 10_000
 
 
-def noise_on_counts(plan: ReleasePlan) -> float:
+def bound_count_noise(plan: ReleasePlan) -> float:
     """What the noise on no count exceeds at `CONFIDENCE`, whoever is in the sum; in records."""
-    return plan.noise_tail(1 - CONFIDENCE) / plan.encoding.scale
+    return plan.compute_noise_tail(1 - CONFIDENCE) / plan.encoding.scale
 
 
-def noise_on_a_count(plan: ReleasePlan, summed: int) -> float:
+def estimate_count_noise(plan: ReleasePlan, contributions: int) -> float:
     """What the noise of so many parties on one count does not exceed at `CONFIDENCE`; in records.
 
     Of draws of its law, which are no release: whatever law it is, in shares or not.
     """
-    stream, count = NoiseStream.from_seed(0, "noise-on-a-count"), -(-_DRAWS // plan.dimension)
+    stream, count = NoiseStream.from_seed(0, "noise-on-a-count"), -(-_SAMPLES // plan.dimension)
     drawn = plan.draw_many(count, stream)
-    if plan.shared is not None:
-        drawn = np.stack([plan.encoding.decode(plan.deal(summed, stream)) for _ in range(count)])
+    if plan.shared_guarantee is not None:
+        drawn = np.stack(
+            [
+                plan.encoding.decode(plan.add_central_noise(contributions, stream))
+                for _ in range(count)
+            ]
+        )
     return float(np.quantile(np.abs(drawn), CONFIDENCE)) / plan.encoding.scale
 
 
-def evaluation_facts(
-    stages: Sequence[Stage], outcome: Outcome, *, unmeasured: str
-) -> Evaluation | None:
+def build_evaluation(
+    stages: Sequence[RunStage], outcome: RunOutcome, *, reason: str
+) -> EvaluationSummary | None:
     """The evaluation of a run that ended; None where none was asked for.
 
     Args:
@@ -108,17 +113,17 @@ def evaluation_facts(
         return None
     plan, released = stage.plan, outcome.progress.ahead.get(EVALUATION, {})
     summed = released.get("survivors", 0)
-    within = noise_on_a_count(plan, summed or plan.parties)
-    found: dict[str, Any] = {"reason": unmeasured or "the rounds did not all run"}
+    within = estimate_count_noise(plan, summed or plan.parties)
+    found: dict[str, Any] = {"reason": reason or "the rounds did not all run"}
     if released:
         counted = cast(HeldOutCounts, stage.algorithm(outcome.progress.state))
-        found = _judged(counted, outcome.progress.state["counts"], within)
-    spent = Composition.empty().add(plan.event(plan.primary.unit))
-    return Evaluation(
-        epsilon=spent.epsilon(plan.primary.delta)[1],
+        found = _evaluate_counts(counted, outcome.progress.state["counts"], within)
+    spent = Composition.create_empty().add(plan.compute_event(plan.primary.unit))
+    return EvaluationSummary(
+        epsilon=spent.compute_lowest_epsilon(plan.primary.delta)[1],
         delta=plan.primary.delta,
         law=plan.primary.mechanism.law,
-        scale=plan.primary.mechanism.scale / plan.primary.units(plan.encoding.scale),
+        scale=plan.primary.mechanism.scale / plan.primary.compute_unit_scale(plan.encoding.scale),
         within=within,
         confidence=CONFIDENCE,
         summed=summed,
@@ -127,31 +132,37 @@ def evaluation_facts(
     )
 
 
-def _judged(counted: HeldOutCounts, counts: NDArray[np.float64], within: float) -> dict[str, Any]:
+def _evaluate_counts(
+    counted: HeldOutCounts, counts: NDArray[np.float64], within: float
+) -> dict[str, Any]:
     """The release and what follows from it; labels by their number."""
-    table, edges = counts.reshape(-1, counted.classes), counted.edges_of_two
+    table, edges = counts.reshape(-1, counted.classes), counted.binary_edges
     labels = [str(label) for label in range(counted.classes)]
-    judgement = judged_counts(
-        table, labels=labels, edges=edges, within=within, proper=counted.proper
+    judgement = evaluate_counts(
+        table, labels=labels, edges=edges, within=within, proper=counted.has_probabilities
     )
     return {"counts": table.tolist(), "edges": edges, "judgement": judgement}
 
 
-def with_names(evaluation: Evaluation | None, labels: Sequence[str]) -> Evaluation | None:
+def with_label_names(
+    evaluation: EvaluationSummary | None, labels: Sequence[str]
+) -> EvaluationSummary | None:
     """With the names of the classes, where those are known; a server has numbers alone."""
     found = evaluation and evaluation.judgement
     if evaluation is None or not found or len(found.labels) != len(labels):
         return evaluation
-    by_label = [each.adding(label=name) for each, name in zip(found.by_label, labels, strict=False)]
-    named = found.adding(labels=tuple(labels), by_label=tuple(by_label))
-    return evaluation.adding(judgement=named)
+    by_label = [
+        each.with_fields(label=name) for each, name in zip(found.by_label, labels, strict=False)
+    ]
+    named = found.with_fields(labels=tuple(labels), by_label=tuple(by_label))
+    return evaluation.with_fields(judgement=named)
 
 
-def run_summary(
+def build_run_summary(
     *,
     job: Job,
     plan: ReleasePlan,
-    outcome: Outcome,
+    outcome: RunOutcome,
     secure_sum: dict[str, Any],
     folder: RunFolder,
     ledger_head: dict[str, Any],
@@ -162,8 +173,8 @@ def run_summary(
     components: dict[str, Any] | None = None,
     deployment: str | None = None,
     data_accounts: Sequence[DataAccount] = (),
-    evaluation: Evaluation | None = None,
-    beside: Sequence[Guarantee] = (),
+    evaluation: EvaluationSummary | None = None,
+    extra_guarantees: Sequence[Guarantee] = (),
     assumptions: Sequence[str] = (),
 ) -> RunSummary:
     """The summary of a run that ended, complete or not.
@@ -178,7 +189,7 @@ def run_summary(
     progress = outcome.progress
     seconds_by_round = [line.seconds for line in progress.lines]
     sums: dict[str, Any] = {
-        **facts_of_rounds(progress.lines),
+        **sum_traffic(progress.lines),
         "ring_bits": plan.encoding.ring_bits,
         "scale_bits": plan.encoding.scale_bits,
         "inflation": plan.inflation,
@@ -192,8 +203,8 @@ def run_summary(
             sums[way] += components.get(way, 0)
     facts: dict[str, Any] = {
         "format": 2,
-        **facts_of_job(job),
-        "algorithm_title": kind_of(job.algorithm.kind).title,
+        **build_job_fields(job),
+        "algorithm_title": get_algorithm_spec(job.algorithm.kind).title,
         "model_digest": getattr(model, "digest", None),
         "run_dir": str(folder.path),
         "run_id": folder.run_id,
@@ -206,15 +217,20 @@ def run_summary(
         "min_records": plan.min_records,
         "dimension": plan.parameters,
         "rounds_done": progress.done,
-        "guarantees": guarantee_summaries(
-            job, plan, progress, engine=engine, beside=beside, assumptions=assumptions
+        "guarantees": build_guarantee_summaries(
+            job,
+            plan,
+            progress,
+            engine=engine,
+            extra_guarantees=extra_guarantees,
+            assumptions=assumptions,
         ),
         "secure_aggregation": sums,
         "seconds": seconds,
         "seconds_per_round": float(np.median(seconds_by_round)) if seconds_by_round else None,
         "deployment": deployment,
-        "record_bounds": record_bounds(plan, rounds=progress.done),
-        "clipped_fraction": clipped_facts(plan, progress),
+        "record_bounds": compute_record_bounds(plan, rounds=progress.done),
+        "clipped_fraction": build_clipped_fraction(plan, progress),
         "components": ahead,
         "evaluation": evaluation,
         "data_accounts": tuple(data_accounts) or None,
@@ -222,24 +238,24 @@ def run_summary(
     return RunSummary.model_validate(facts)
 
 
-def facts_of_job(job: Job) -> dict[str, Any]:
+def build_job_fields(job: Job) -> dict[str, Any]:
     """What a summary has from the job as it is."""
-    known = job.is_settled
+    known = job.is_resolved
     return {
         "ledger": job.privacy.ledger,
-        "algorithm": public_name(job.algorithm.kind),
-        "model": public_name(job.model.kind),
+        "algorithm": get_public_name(job.algorithm.kind),
+        "model": get_public_name(job.model.kind),
         "metric": job.model.metric,
-        "class_weights": job.model.weights_of_classes or None,
+        "class_weights": job.model.label_weights or None,
         "data": job.data.source,
-        "features": features_statement(job.model.feature_map) or None if known else None,
+        "features": describe_feature_map(job.model.feature_map) or None if known else None,
         "parties": job.parties.count,
         "weights": job.parties.weights,
         "rounds": job.rounds if known else 0,
     }
 
 
-def facts_of_rounds(lines: Sequence[RoundLine]) -> dict[str, int]:
+def sum_traffic(lines: Sequence[RoundLine]) -> dict[str, int]:
     """The traffic of all rounds."""
     return {
         "bytes_up": sum(line.bytes_up for line in lines),

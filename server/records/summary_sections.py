@@ -3,7 +3,8 @@
 The list is made once, from the types; the terminal's tables, the report, a notebook and the model's
 statement show it.
 
-    >>> Section("noise", (Fact("scale", "0.05"), Fact("calibration", "exact", brief=False))).line
+    >>> SummarySection("noise",
+    ...     (Fact("scale", "0.05"), Fact("calibration", "exact", brief=False))).line
     'scale 0.05'
 """
 
@@ -15,19 +16,28 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from parley.server.records import guarantee_text, result_text
 from parley.server.records.guarantee_facts import GuaranteeSummary
-from parley.server.records.guarantee_text import Fact, join
-from parley.server.records.result_text import table_said
+from parley.server.records.guarantee_text import Fact, join_facts
+from parley.server.records.result_text import format_table
 
 if TYPE_CHECKING:
     from parley.server.records.run_summary import RunSummary
 
 NOISE, TRAINING, SUM = "noise", "DP-SGD", "secure sum"
 """Titles of the sections that the report explains in paragraphs."""
-GUARANTEE = {"promise", "spent", "charged", "protects", "against", "attacker", "assuming", ""}
+GUARANTEE_TITLES = {
+    "promise",
+    "spent",
+    "charged",
+    "protects",
+    "against",
+    "attacker",
+    "assuming",
+    "",
+}
 """Those of a guarantee, beside its noise."""
 
 
-class Section(NamedTuple):
+class SummarySection(NamedTuple):
     """Facts under a title; the title is empty where they go on with what is above."""
 
     title: str
@@ -36,70 +46,82 @@ class Section(NamedTuple):
     @property
     def line(self) -> str:
         """The brief facts in one line."""
-        return join(self.facts)
+        return join_facts(self.facts)
 
 
-def of_run(run: RunSummary) -> list[Section]:
+def build_run_sections(run: RunSummary) -> list[SummarySection]:
     """What a run came to."""
     sections, counted = [], run.clipped_fraction is not None
     for of in run.guarantees:
-        mark = guarantee_text.FIXED if of is run.primary else ""
-        sections += of_guarantee("spent", of, rounds=run.rounds, counted=counted, mark=mark)
+        mark = guarantee_text.FIXED_RELEASES_NOTE if of is run.primary else ""
+        sections += build_guarantee_sections(
+            "spent", of, rounds=run.rounds, counted=counted, mark=mark
+        )
     sections += [
-        said("data set", guarantee_text.data_set(each)) for each in run.data_accounts or ()
+        build_text_section("data set", guarantee_text.format_data_account(each))
+        for each in run.data_accounts or ()
     ]
     sections += [
-        said("bounds", guarantee_text.bounds(run.record_bounds, run.primary)),
-        Section(TRAINING, () if run.dp_sgd is None else guarantee_text.dp_sgd(run.dp_sgd)),
-        said("clipped", guarantee_text.clipped(run)),
-        said("components", guarantee_text.components(run)),
-        said("features", run.features or ""),
-        said("class weights", result_text.class_weights(run.class_weights)),
-        said("evaluation", result_text.evaluation(run)),
-        said("test set", result_text.public_test(run)),
-        said("synthetic", table_said(run)),
-        said("self-audit", result_text.self_audit(run)),
-        said("parties", result_text.parties(run)),
-        said("ledger", guarantee_text.ledger(run)),
-        Section(SUM, guarantee_text.secure_sum(run.secure_aggregation)),
+        build_text_section("bounds", guarantee_text.format_bounds(run.record_bounds, run.primary)),
+        SummarySection(
+            TRAINING, () if run.dp_sgd is None else guarantee_text.build_dp_sgd_facts(run.dp_sgd)
+        ),
+        build_text_section("clipped", guarantee_text.format_clipped_fraction(run)),
+        build_text_section("components", guarantee_text.format_components(run)),
+        build_text_section("features", run.features or ""),
+        build_text_section("class weights", result_text.format_class_weights(run.class_weights)),
+        build_text_section("evaluation", result_text.format_evaluation(run)),
+        build_text_section("test set", result_text.format_public_test(run)),
+        build_text_section("synthetic", format_table(run)),
+        build_text_section("self-audit", result_text.format_self_audit(run)),
+        build_text_section("parties", result_text.format_parties(run)),
+        build_text_section("ledger", guarantee_text.format_ledger(run)),
+        SummarySection(SUM, guarantee_text.build_secure_sum_facts(run.secure_aggregation)),
     ]
-    return present(sections)
+    return drop_empty(sections)
 
 
-def of_guarantee(
-    title: str, of: GuaranteeSummary, *, rounds: int, counted: bool, mark: str = ""
-) -> list[Section]:
+def build_guarantee_sections(
+    title: str, guarantee: GuaranteeSummary, *, rounds: int, counted: bool, mark: str = ""
+) -> list[SummarySection]:
     """What a guarantee comes to, against whom, and its noise (as `guarantee_text.noise` takes it).
 
     Args:
         mark: for which analysts the figure of what was spent holds.
     """
-    cost = f"{guarantee_text.spent(of)}{guarantee_text.charged_by(of)}"
+    cost = (
+        f"{guarantee_text.format_spent(guarantee)}"
+        f"{guarantee_text.format_charged_conversion(guarantee)}"
+    )
     return [
-        said("promise", guarantee_text.promise(of)),
-        said(title, f"{cost}, {mark}" if mark else cost),
-        said("protects", f"{of.unit.words}; {guarantee_text.relation(of)}"),
-        *(
-            said("" if at else "against", each)
-            for at, each in enumerate(guarantee_text.accounts(of))
+        build_text_section("promise", guarantee_text.format_promise(guarantee)),
+        build_text_section(title, f"{cost}, {mark}" if mark else cost),
+        build_text_section(
+            "protects", f"{guarantee.unit.words}; {guarantee_text.format_relation(guarantee)}"
         ),
-        said("attacker", guarantee_text.attacked(of)),
-        said("assuming", guarantee_text.assumed(of)),
-        Section(NOISE, guarantee_text.noise(of, rounds=rounds, counted=counted)),
+        *(
+            build_text_section("" if at else "against", each)
+            for at, each in enumerate(guarantee_text.format_accounts(guarantee))
+        ),
+        build_text_section("attacker", guarantee_text.format_attack(guarantee)),
+        build_text_section("assuming", guarantee_text.format_assumptions(guarantee)),
+        SummarySection(
+            NOISE, guarantee_text.build_noise_facts(guarantee, rounds=rounds, counted=counted)
+        ),
     ]
 
 
-def said(title: str, text: str) -> Section:
+def build_text_section(title: str, text: str) -> SummarySection:
     """A section of one sentence, or none."""
-    return Section(title, (Fact("", text),) if text else ())
+    return SummarySection(title, (Fact("", text),) if text else ())
 
 
-def present(sections: Iterable[Section]) -> list[Section]:
+def drop_empty(sections: Iterable[SummarySection]) -> list[SummarySection]:
     """Those that say anything."""
     return [each for each in sections if each.facts]
 
 
-def html_table(sections: Sequence[tuple[str, str]]) -> str:
+def format_html_table(sections: Sequence[tuple[str, str]]) -> str:
     """Titles and lines as the table that a notebook shows."""
     cells = "".join(
         f'<tr><th style="text-align: left">{escape(title)}</th>'

@@ -10,24 +10,30 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.party_protocol import WIRE_VERSION, Frame, Reason
-from parley.server.rounds.party_status import PartyBoard, PartyStatus
-from parley.server.rounds.transport import PASSING, Traffic, Transport, ask, reply_bound
+from parley.client.contract.party_protocol import WIRE_VERSION, MessageFrame, Reason
+from parley.server.rounds.party_status import PartyStates, PartyStatus
+from parley.server.rounds.transport import (
+    TRANSIENT_REASONS,
+    Traffic,
+    Transport,
+    compute_max_reply,
+    exchange_frames,
+)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Between two times that a party is asked: twice as long each time."""
 
 
-def not_approved(
+def wait_for_approvals(
     proposals: Sequence[Agreement],
-    asked: Collection[int],
+    parties: Collection[int],
     *,
     transport: Transport,
-    board: PartyBoard,
+    party_states: PartyStates,
     traffic: Traffic,
     timeout_s: float,
     wait_s: float,
-    most: int,
+    max_declined: int,
 ) -> dict[int, Reason]:
     """Which of the parties do not take part, and why: the others' owners said yes to everything.
 
@@ -35,13 +41,13 @@ def not_approved(
         timeout_s: for a party to answer one request; `wait_s`: for its owner to decide.
         most: of them that may be missing: once more are, nobody is waited for any longer.
     """
-    board.stage("approval", round_number=board.round)
+    party_states.set_stage("approval", round_number=party_states.round)
     until, pause = time.monotonic() + wait_s, FIRST_PAUSE_S
-    waiting, declined = set(asked), dict[int, Reason]()
+    waiting, declined = set(parties), dict[int, Reason]()
     frames = [
-        Frame(
+        MessageFrame(
             kind="propose",
-            head={"version": WIRE_VERSION, **each.head()},
+            head={"version": WIRE_VERSION, **each.build_head()},
             blobs=(each.components,),
         )
         for each in proposals
@@ -49,51 +55,53 @@ def not_approved(
     while True:
         there = waiting & set(transport.online())
         said: dict[int, list[Reason | None]] = {}
-        for party, reason in _answers(frames, there, transport, traffic, timeout_s):
+        for party, reason in _request_decisions(frames, there, transport, traffic, timeout_s):
             said.setdefault(party, []).append(reason)
         for party, reasons in said.items():
-            lasting = [each for each in reasons if each and each not in _AGAIN]
+            lasting = [each for each in reasons if each and each not in _RETRY_REASONS]
             if lasting:
                 declined[party] = lasting[0]
-                board.party(party, PartyStatus.DECLINED, str(lasting[0]))
+                party_states.set_party(party, PartyStatus.DECLINED, str(lasting[0]))
             elif reasons == [None] * len(frames):
-                board.party(party, PartyStatus.ONLINE)
+                party_states.set_party(party, PartyStatus.ONLINE)
             else:
-                board.party(party, PartyStatus.WAITING)
+                party_states.set_party(party, PartyStatus.WAITING)
                 continue
             waiting.remove(party)
         left = until - time.monotonic()
-        if not waiting or len(declined) > most or left <= 0:
+        if not waiting or len(declined) > max_declined or left <= 0:
             break
-        board.stage("approval", round_number=board.round)  # whole, for whoever looks meanwhile
+        party_states.set_stage(
+            "approval", round_number=party_states.round
+        )  # whole, for whoever looks meanwhile
         time.sleep(min(pause, left))
         pause = min(2 * pause, LONGEST_PAUSE_S)
-    if len(declined) <= most:
+    if len(declined) <= max_declined:
         for party in waiting:
             declined[party] = Reason.WAITING
-            board.party(party, PartyStatus.DECLINED, str(Reason.WAITING))
+            party_states.set_party(party, PartyStatus.DECLINED, str(Reason.WAITING))
     return declined
 
 
-_AGAIN = PASSING | {Reason.WAITING}
+_RETRY_REASONS = TRANSIENT_REASONS | {Reason.WAITING}
 
 
-def _answers(
-    frames: Sequence[Frame],
-    there: Collection[int],
+def _request_decisions(
+    frames: Sequence[MessageFrame],
+    online: Collection[int],
     transport: Transport,
     traffic: Traffic,
     timeout_s: float,
 ) -> Iterator[tuple[int, Reason | None]]:
     """What each of the parties says to each of the proposals; None is a yes."""
     for frame in frames:
-        for reply in ask(
+        for reply in exchange_frames(
             transport,
-            dict.fromkeys(there, frame),
-            needed=there,
+            dict.fromkeys(online, frame),
+            needed=online,
             timeout_s=timeout_s,
             traffic=traffic,
-            largest=reply_bound(parties=1, dimension=0),
+            largest=compute_max_reply(parties=1, dimension=0),
         ):
-            if reply.party in there:
+            if reply.party in online:
                 yield reply.party, reply.reason

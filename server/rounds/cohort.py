@@ -51,7 +51,7 @@ class RoundSum:
     absent: tuple[str, ...] | None = None
 
     @classmethod
-    def of_release(cls, sums: Sequence[RoundSum]) -> RoundSum:
+    def combine(cls, sums: Sequence[RoundSum]) -> RoundSum:
         """What the secure sums of one release come to: their traffic, and the parties of the one
         that fewest were in."""
         least = min(sums, key=lambda each: len(each.survivors))
@@ -63,7 +63,7 @@ class RoundSum:
             stage_seconds=tuple(second for each in sums for second in each.stage_seconds),
         )
 
-    def counts(self) -> dict[str, int]:
+    def count_parties(self) -> dict[str, int]:
         """Numbers of parties, as a release's record has them."""
         return {
             "asked": self.asked,

@@ -15,29 +15,29 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.feature_map import prepared_schema
-from parley.client.contract.model_state import State, components_in, save_state
+from parley.client.contract.feature_map import compute_prepared_schema
+from parley.client.contract.model_state import State, save_state, select_components
 from parley.client.contract.roster import Deployment
 from parley.client.data.schema import Schema
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.budget_check import budgets_of, check_affordable
-from parley.server.planning.job_planner import model_for
-from parley.server.planning.principal_components import public_components
-from parley.server.planning.run_stages import Stage, foreseen, rounds_of
+from parley.server.planning.budget_check import build_budgets, check_affordable
+from parley.server.planning.job_planner import build_model
+from parley.server.planning.principal_components import load_public_components
+from parley.server.planning.run_stages import RunStage, get_rounds_stage, simulate_stages
 from parley.server.planning.stage_planner import plan_stages
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_summary import RunSummary
 from parley.server.rounds.party_inspection import (
-    data_head,
-    dataset_name,
-    federation_of,
-    fewest_present,
+    build_data_head,
+    build_federation,
+    compute_min_present,
+    get_dataset_name,
 )
-from parley.server.rounds.party_status import PartyBoard
-from parley.server.rounds.remote_parties import Parties
-from parley.server.rounds.run_execution import execute, keep, summary_of
+from parley.server.rounds.party_status import PartyStates
+from parley.server.rounds.remote_parties import ConnectedParties
+from parley.server.rounds.run_execution import build_summary, execute_run, save_results
 from parley.server.rounds.run_observer import Observer
 from parley.server.rounds.transport import Traffic, Transport
 
@@ -58,7 +58,6 @@ def coordinate(
 
     Args:
         job: with as many parties as the roster.
-        folder: made already.
         fingerprint: names the data in the ledger; empty: this deployment's data of that name.
         components: `[p, k]` public principal components; None: those of `model.pca-file`.
         schema: digest that the parties' schema must have; empty: any, the same at all.
@@ -71,14 +70,14 @@ def coordinate(
         TooFewSurvivors: too few parties joined, or too few owners said yes; nothing was spent.
     """
     began = time.perf_counter()
-    _check(job, deployment)
+    _check_deployment(job, deployment)
     folder.check_roster(deployment.id)
-    job, parties = _looked_at(job, transport, deployment, folder, schema)
+    job, parties = _inspect_parties(job, transport, deployment, folder, schema)
     first = parties.first
     if components is None:
-        components = public_components(job, features=first.features)
-    federation = _federation(job, deployment, parties, folder)
-    model = model_for(job, features=first.features, classes=first.classes)
+        components = load_public_components(job, features=first.features)
+    federation = _build_federation(job, deployment, parties, folder)
+    model = build_model(job, features=first.features, classes=first.classes)
     _, stages = plan_stages(
         job,
         model,
@@ -87,19 +86,19 @@ def coordinate(
         components=components,
         run_id=folder.run_id,
     )
-    parties = _approved(parties, stages, job, folder)
-    data = fingerprint or f"deployment:{deployment.consortium}:{dataset_name(job)}"
-    budgets = budgets_of(job, rounds_of(stages).plan, data)
+    parties = _wait_for_approvals(parties, stages, job, folder)
+    data = fingerprint or f"deployment:{deployment.consortium}:{get_dataset_name(job)}"
+    budgets = build_budgets(job, get_rounds_stage(stages).plan, data)
     check_affordable(job, stages, budgets)
-    finished = execute(
+    finished = execute_run(
         stages,
         job=job,
-        cohort_of=lambda stage, algorithm, start: parties.joined(
+        build_cohort=lambda stage, algorithm, start: parties.join(
             stage.plan,
             algorithm,
             rounds=stage.rounds,
-            components=_components(start.state),
-            asked=start.done < stage.rounds,
+            components=_encode_components(start.state),
+            has_rounds=start.done < stage.rounds,
             corrupt=job.corrupt,
         ),
         budgets=budgets,
@@ -107,7 +106,7 @@ def coordinate(
         observer=observer,
         roster=deployment.id,
     )
-    summary = summary_of(
+    summary = build_summary(
         finished,
         stages,
         job=job,
@@ -117,68 +116,76 @@ def coordinate(
         engine="deployment" if job.run.in_process else job.run.engine,
         version=version,
         deployment=deployment.id,
-        labels=_label_names(job, folder, first.classes),
+        labels=_get_label_names(job, folder, first.classes),
     )
-    summary, _ = keep(finished, job=job, folder=folder, summary=summary, features=parties.features)
+    summary, _ = save_results(
+        finished, job=job, folder=folder, summary=summary, features=parties.features
+    )
     return summary
 
 
-def _approved(parties: Parties, stages: Sequence[Stage], job: Job, folder: RunFolder) -> Parties:
+def _wait_for_approvals(
+    parties: ConnectedParties, stages: Sequence[RunStage], job: Job, folder: RunFolder
+) -> ConnectedParties:
     """Those whose owners said yes to all stages, or do not have to; nothing is charged yet."""
-    if not parties.asking:
+    if not parties.requiring_approval:
         return parties
-    folder.keep_proposed()  # whoever goes on with it goes on with the yeses it has
-    return parties.approved(
+    folder.save_proposed_id()  # whoever goes on with it goes on with the yeses it has
+    return parties.wait_for_approvals(
         [
-            parties.agreed(
+            parties.build_agreement(
                 stage.plan,
                 algorithm,
                 rounds=stage.rounds,
-                components=_components(state),
+                components=_encode_components(state),
                 corrupt=job.corrupt,
             )
-            for stage, algorithm, state in foreseen(stages)
+            for stage, algorithm, state in simulate_stages(stages)
         ]
     )
 
 
-def _label_names(job: Job, folder: RunFolder, classes: int) -> tuple[str, ...]:
+def _get_label_names(job: Job, folder: RunFolder, classes: int) -> tuple[str, ...]:
     """Of the server's copy of the schema; without one it has numbers alone."""
     if not folder.schema:
         return ()
-    return Schema.from_toml(folder.schema).label.names(job.label_kind(classes))
+    return Schema.from_toml(folder.schema).label.list_names(job.label_kind(classes))
 
 
-def _looked_at(
+def _inspect_parties(
     job: Job, transport: Transport, deployment: Deployment, folder: RunFolder, schema: str
-) -> tuple[Job, Parties]:
+) -> tuple[Job, ConnectedParties]:
     """The job with the rule's choices, kept for a resumed run, and the parties that it is for.
 
     Where the rule chooses a map of features from what they say of themselves, they are asked what
     they hold through it.
     """
-    asked, plain = job.settled(), {"features": "none"}
-    if asked.model.features_open:
+    asked, plain = job.resolve_auto(), {"features": "none"}
+    if asked.model.is_feature_map_open:
         asked = asked.model_copy(update={"model": asked.model.model_copy(update=plain)})
     # One board: one that an earlier question left behind could still write its last words.
-    board = PartyBoard(folder.path / "parties.json", [party.name for party in deployment.parties])
-    parties = _found(asked, transport, deployment, folder, schema, board)
-    settled = job.settled(_federation(job, deployment, parties, folder), parties.first.classes)
+    board = PartyStates(folder.path / "parties.json", [party.name for party in deployment.parties])
+    parties = _find_parties(asked, transport, deployment, folder, schema, board)
+    settled = job.resolve_auto(
+        _build_federation(job, deployment, parties, folder), parties.first.classes
+    )
     if settled != job:
-        folder.keep_job(settled)
-    if data_head(settled) != data_head(asked):
-        parties = _found(settled, transport, deployment, folder, schema, board, parties.setup)
+        folder.save_job(settled)
+    if build_data_head(settled) != build_data_head(asked):
+        parties = _find_parties(
+            settled, transport, deployment, folder, schema, board, parties.setup
+        )
     return settled, parties
 
 
-def _federation(
-    job: Job, deployment: Deployment, parties: Parties, folder: RunFolder
+def _build_federation(
+    job: Job, deployment: Deployment, parties: ConnectedParties, folder: RunFolder
 ) -> Federation:
     """What is public of the parties."""
-    first, found = parties.first, federation_of(job, deployment, parties.facts)
-    prepared = first.schema == prepared_schema(first.features, first.classes)
+    first, found = parties.first, build_federation(job, deployment, parties.facts)
+    prepared = first.schema == compute_prepared_schema(first.features, first.classes)
     known = Schema.from_toml(folder.schema) if folder.schema else None
-    numbers = known.numbers if known else first.features
+    numbers = known.number_count if known else first.features
     return replace(
         found,
         schema=folder.schema,
@@ -187,32 +194,32 @@ def _federation(
     )
 
 
-def _found(
+def _find_parties(
     job: Job,
     transport: Transport,
     deployment: Deployment,
     folder: RunFolder,
     schema: str,
-    board: PartyBoard,
+    party_states: PartyStates,
     setup: Traffic | None = None,
-) -> Parties:
+) -> ConnectedParties:
     """The parties that a job is for, asked what they hold."""
     least = job.parties.min_records
-    parties = Parties.found(
+    parties = ConnectedParties.find(
         transport,
         deployment,
-        board,
+        party_states,
         run_id=folder.run_id,
-        named=data_head(job),
-        sizes=not job.privacy.private_sizes,
-        needed=fewest_present(
+        data_head=build_data_head(job),
+        sizes=not job.privacy.has_private_sizes,
+        needed=compute_min_present(
             len(deployment.parties),
             survivors=job.min_survivors,
             corrupt=job.corrupt,
         ),
         timeout_s=job.run.stage_timeout,
         approval_s=job.run.approval_timeout,
-        least=1 if least == "auto" else least,
+        min_records=1 if least == "auto" else least,
         setup=setup,
     )
     theirs = parties.first.schema
@@ -224,13 +231,13 @@ def _found(
     return parties
 
 
-def _components(state: State) -> bytes:
+def _encode_components(state: State) -> bytes:
     """What the parties project their rows on, as the server sends it; empty where they do not."""
-    kept = components_in(state)
+    kept = select_components(state)
     return save_state(kept) if kept else b""
 
 
-def _check(job: Job, deployment: Deployment) -> None:
+def _check_deployment(job: Job, deployment: Deployment) -> None:
     """What real parties cannot do, said before anything is asked of them."""
     count = len(deployment.parties)
     if job.parties.count != count:
@@ -245,7 +252,7 @@ def _check(job: Job, deployment: Deployment) -> None:
             f"Expected no run.faults with real parties (they are the fast engine's), got "
             f"{job.run.faults!r}."
         )
-    if job.privacy.private_sizes and job.parties.min_records == "auto":
+    if job.privacy.has_private_sizes and job.parties.min_records == "auto":
         raise JobError(
             "Expected parties.min-records, a public number that stands for every party's records, "
             f"with privacy.unit = {job.privacy.unit!r} and {job.privacy.neighbouring} neighbours, "

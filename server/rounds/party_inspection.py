@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from parley.client.contract.roster import Deployment
-from parley.secure_agg.protocol_parameters import derive
+from parley.secure_agg.protocol_parameters import derive_parameters
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
@@ -50,29 +50,29 @@ class PartyFacts:
             raise ValueError("Expected digests of schema and features in 64 hex digits.")
 
 
-def dataset_name(job: Job) -> str:
+def get_dataset_name(job: Job) -> str:
     """The data's name in the server's ledger."""
     return job.privacy.dataset or job.data.source
 
 
-def served_name(job: Job) -> str:
+def format_served_name(job: Job) -> str:
     """Return what the parties call the job's data: its name, or its source in a name's letters.
 
     Raises JobError if the job names neither.
     """
-    if not dataset_name(job):
+    if not get_dataset_name(job):
         raise JobError(
             "Expected data.source or privacy.dataset, the name that the parties serve the data "
             "under, got neither."
         )
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", dataset_name(job)).strip("-._")[-63:]
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", get_dataset_name(job)).strip("-._")[-63:]
     return plain.lstrip("-._") or "data"
 
 
-def data_head(job: Job) -> dict[str, Any]:
+def build_data_head(job: Job) -> dict[str, Any]:
     """Which data a request is about, and how they are read."""
     return {
-        "dataset": served_name(job),
+        "dataset": format_served_name(job),
         "label": job.model.label,
         "intercept": job.model.has_intercept,
         "features": job.model.feature_map,
@@ -80,24 +80,26 @@ def data_head(job: Job) -> dict[str, Any]:
     }
 
 
-def fewest_present(parties: int, *, survivors: int, corrupt: int) -> int:
+def compute_min_present(parties: int, *, survivors: int, corrupt: int) -> int:
     """With how many of m parties a round can begin: each needs t neighbours beside itself.
 
     Raises:
         JobError: no parameters of the protocol are safe for so many.
     """
     try:
-        found = derive(parties, corrupt=corrupt, dropped=parties // 10)
+        found = derive_parameters(parties, corrupt=corrupt, dropped=parties // 10)
     except ValueError as error:
         raise JobError(f"Secure aggregation: {error}") from error
     return min(parties, max(survivors, found.threshold + 1))
 
 
-def federation_of(job: Job, deployment: Deployment, facts: Mapping[int, PartyFacts]) -> Federation:
+def build_federation(
+    job: Job, deployment: Deployment, facts: Mapping[int, PartyFacts]
+) -> Federation:
     """The public facts that the plan is made of; absent parties set none of them."""
     least, parties = job.parties.min_records, len(deployment.parties)
     sizes = [own.records for own in facts.values() if own.records is not None]
-    if job.privacy.private_sizes and least != "auto":
+    if job.privacy.has_private_sizes and least != "auto":
         return Federation(
             parties=parties, min_records=least, total_records=least * parties, max_records=least
         )
@@ -117,7 +119,7 @@ def federation_of(job: Job, deployment: Deployment, facts: Mapping[int, PartyFac
                 f"Expected every party to hold at least parties.min-records = {least} records, got "
                 f"fewer of {', '.join(small)}."
             )
-    known = Federation.of_sizes(np.array(sizes), None if least == "auto" else least)
+    known = Federation.from_sizes(np.array(sizes), None if least == "auto" else least)
     # As if the absent ones were of mean size: n̄ only scales the weights.
     return replace(
         known, parties=parties, total_records=round(known.total_records * parties / len(sizes))

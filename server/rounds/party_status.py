@@ -16,7 +16,7 @@ from threading import Lock, Timer
 
 from parley.client.contract.roster import with_names
 from parley.safe_io.file_writing import write_file
-from parley.safe_io.json_writing import json_text
+from parley.safe_io.json_writing import format_json
 
 _EVERY_S = 0.5
 
@@ -34,7 +34,7 @@ class PartyStatus(StrEnum):
     DROPPED = "dropped"
 
 
-class PartyBoard:
+class PartyStates:
     """States of the parties of one run."""
 
     def __init__(self, path: Path, names: Iterable[str]) -> None:
@@ -52,11 +52,11 @@ class PartyBoard:
         self._later: Timer | None = None
         self._refused = dict[str, set[int]]()  # over all rounds: a state is of the last one
 
-    def names(self, indices: Iterable[int]) -> tuple[str, ...]:
+    def list_names(self, indices: Iterable[int]) -> tuple[str, ...]:
         """Names of parties."""
         return tuple(self._parties[index]["name"] for index in sorted(indices))
 
-    def in_names(self, text: str) -> str:
+    def replace_indices(self, text: str) -> str:
         """A message about parties by their index, with their names."""
         return with_names(text, [party["name"] for party in self._parties])
 
@@ -65,13 +65,13 @@ class PartyBoard:
         """The round that the board is about."""
         return self._round
 
-    def stage(self, name: str, *, round_number: int) -> None:
+    def set_stage(self, name: str, *, round_number: int) -> None:
         """A new stage begins."""
         with self._lock:
             self._stage, self._round = name, round_number
             self._write()
 
-    def party(self, index: int, state: PartyStatus, reason: str = "") -> None:
+    def set_party(self, index: int, state: PartyStatus, reason: str = "") -> None:
         """A party is in another state."""
         with self._lock:
             self._parties[index] |= {"state": str(state), "reason": reason}
@@ -79,7 +79,7 @@ class PartyBoard:
                 self._refused.setdefault(reason, set()).add(index)
             self._write(now=bool(reason))
 
-    def parties(self, indices: Iterable[int], state: PartyStatus) -> None:
+    def set_parties(self, indices: Iterable[int], state: PartyStatus) -> None:
         """Several parties are in another state."""
         with self._lock:
             for index in indices:
@@ -91,7 +91,7 @@ class PartyBoard:
         if not now and wait > 0:
             if self._later is None:
                 # What comes last before a long wait is what there is to see meanwhile.
-                self._later = Timer(wait, self._late)
+                self._later = Timer(wait, self._write_late)
                 self._later.daemon = True
                 self._later.start()
             return
@@ -101,9 +101,9 @@ class PartyBoard:
         refused = {reason: len(parties) for reason, parties in self._refused.items()}
         content = {"round": self._round, "stage": self._stage, "parties": self._parties}
         content |= {"refused": refused}
-        write_file(self._path, json_text(content))  # a reader sees a whole board, old or new
+        write_file(self._path, format_json(content))  # a reader sees a whole board, old or new
         self._written = time.monotonic()
 
-    def _late(self) -> None:
+    def _write_late(self) -> None:
         with self._lock, suppress(OSError):  # the run, and with it its folder, may be gone
             self._write()

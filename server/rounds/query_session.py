@@ -16,27 +16,27 @@ import numpy as np
 
 from parley.client.algorithms.query_release import QueryRelease
 from parley.client.contract.model_state import State
-from parley.client.contract.party_protocol import strict_json
+from parley.client.contract.party_protocol import parse_strict_json
 from parley.client.contract.release_plan import ACCOUNTANT_VERSION, ReleasePlan
 from parley.client.queries.base import Integers, QueryError
 from parley.privacy.accounting.privacy_events import Pure
-from parley.privacy.accounting.rounding import shown_up
+from parley.privacy.accounting.rounding import format_rounded_up
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt
 from parley.privacy.ledger.recorded_entries import EntryState, RecordedEntry
 from parley.privacy.sampling.random_stream import Randomness
-from parley.safe_io.json_writing import json_text
+from parley.safe_io.json_writing import format_json
 from parley.server.planning.query_planner import PlannedBatch
-from parley.server.planning.session_terms import Terms
+from parley.server.planning.session_terms import SessionTerms
 from parley.server.records.session_folder import SessionFolder
 from parley.server.rounds.cohort import Cohort, RoundSum
-from parley.server.rounds.round_release import committed, released, reserved
+from parley.server.rounds.round_release import commit_release, reserve_release, run_release
 
 
 @dataclass(frozen=True, kw_only=True)
-class Released:
+class ReleasedBatch:
     """One batch's release, as its line has it.
 
     Attributes:
@@ -63,13 +63,13 @@ class Released:
     by_party: bool = False
     present: list[int] = field(default_factory=list)
 
-    def vector(self) -> Integers:
+    def to_vector(self) -> Integers:
         """`[d]` the noisy integers."""
         return np.array(self.noisy[-1], dtype=np.int64)
 
     def to_line(self) -> str:
         """JSON, one line."""
-        return json_text(vars(self), compact=True)
+        return format_json(vars(self), compact=True)
 
 
 @dataclass
@@ -87,18 +87,18 @@ class QuerySession:
     folder: SessionFolder
     ledger: Ledger
     budget: DatasetBudget
-    cohort_of: Callable[[ReleasePlan, QueryRelease], Cohort]
-    terms: Terms
-    trusting: bool
+    build_cohort: Callable[[ReleasePlan, QueryRelease], Cohort]
+    terms: SessionTerms
+    is_server_trusted: bool
     randomness: Randomness
-    released: list[Released] = field(init=False)
-    again: list[Released] = field(init=False)
+    released: list[ReleasedBatch] = field(init=False)
+    repeatable: list[ReleasedBatch] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.released = self._released()
-        self.again = list(self.released)
+        self.released = self._load_released()
+        self.repeatable = list(self.released)
 
-    def _released(self) -> list[Released]:
+    def _load_released(self) -> list[ReleasedBatch]:
         """What was released before, by the folder and the ledger's checkpoint.
 
         Raises:
@@ -106,33 +106,33 @@ class QuerySession:
             LedgerCorrupt: the ledger committed more than both know.
         """
         own = (self.budget.name, f"{self.folder.run_id}/")
-        if any(not each.entry.dataset.startswith(own) for each in self.charged()):
+        if any(not each.entry.dataset.startswith(own) for each in self.list_charged()):
             raise QueryError(
                 f"Expected the records that the session began with, got others, which are "
                 f"{self.budget.name!r} in its ledger: begin another session."
             )
-        lines = self.folder.lines()
-        committed = [each.entry.index for each in self.charged()]
-        kept = self.ledger.checkpoint(self.folder.run_id)
+        lines = self.folder.load_answers()
+        committed = [each.entry.index for each in self.list_charged()]
+        kept = self.ledger.get_checkpoint(self.folder.run_id)
         if kept is not None and len(lines) == kept.release - 1:  # killed before it was written
-            lines.append(strict_json(kept.data.decode()))
-            self.folder.rewrite([json_text(line, compact=True) for line in lines])
+            lines.append(parse_strict_json(kept.data.decode()))
+            self.folder.rewrite([format_json(line, compact=True) for line in lines])
         if committed != list(range(1, len(lines) + 1)):
             raise LedgerCorrupt(
                 f"Expected the answers of releases {committed} in {self.folder.path}, got "
                 f"{len(lines)} lines: answers.jsonl was changed."
             )
         try:
-            return [Released(**line) for line in lines]
+            return [ReleasedBatch(**line) for line in lines]
         except TypeError as error:
             raise LedgerCorrupt(
                 f"Expected the answers of this version of Parley in {self.folder.path}, got lines "
                 "with other keys: begin another session with the same ledger."
             ) from error
 
-    def charged(self) -> tuple[RecordedEntry, ...]:
+    def list_charged(self) -> tuple[RecordedEntry, ...]:
         """What the ledger has of every release, in order."""
-        entries = self.ledger.entries(self.folder.run_id)
+        entries = self.ledger.list_entries(self.folder.run_id)
         return tuple(each for each in entries if each.state is EntryState.COMMITTED)
 
     @property
@@ -140,20 +140,20 @@ class QuerySession:
         """Of the next release."""
         return len(self.released) + 1
 
-    def asked_before(self, planned: PlannedBatch, *, epsilon: float) -> Released | None:
+    def find_earlier(self, planned: PlannedBatch, *, epsilon: float) -> ReleasedBatch | None:
         """The answer that a session which goes on gave to these queries, in its order."""
         asked = (planned.batch.to_json(), epsilon, planned.law, planned.by_party)
-        known = self.again[0] if self.again else None
+        known = self.repeatable[0] if self.repeatable else None
         if known is None or (known.batch, known.epsilon, known.law, known.by_party) != asked:
-            self.again = []
+            self.repeatable = []
             return None
-        return self.again.pop(0)
+        return self.repeatable.pop(0)
 
-    def left_of(self, budget: DatasetBudget) -> float:
+    def compute_remaining(self, budget: DatasetBudget) -> float:
         """ε of the data's budget, or of a part's, that is not spent."""
-        return self.ledger.remaining(budget.name, budget.unit).epsilon
+        return self.ledger.get_remaining(budget.name, budget.unit).epsilon
 
-    def set_aside(
+    def charge_partition(
         self, label: str, epsilon: float, cells: Mapping[str, float]
     ) -> dict[str, DatasetBudget]:
         """Charges `epsilon` for disjoint parts of the data, and opens a budget for each of them.
@@ -164,7 +164,7 @@ class QuerySession:
             BudgetExceeded: it does not fit what is left; nothing was charged.
         """
         run = f"{self.folder.run_id}/{label}"
-        entry = Entry(
+        entry = LedgerEntry(
             run_id=run,
             dataset=self.budget.name,
             party="server",
@@ -182,7 +182,9 @@ class QuerySession:
                 "accountant_version": ACCOUNTANT_VERSION,
             },
         )
-        known = [each for each in self.ledger.entries(run) if each.state is EntryState.COMMITTED]
+        known = [
+            each for each in self.ledger.list_entries(run) if each.state is EntryState.COMMITTED
+        ]
         if not known:
             held = self.ledger.reserve([entry])
             self.ledger.commit([each.id for each in held], outcome={"cells": len(cells)})
@@ -202,7 +204,7 @@ class QuerySession:
 
     def release(
         self, planned: PlannedBatch, *, epsilon: float, budget: DatasetBudget | None = None
-    ) -> Released:
+    ) -> ReleasedBatch:
         """One batch: charged, summed, noised, committed, written.
 
         Args:
@@ -216,8 +218,8 @@ class QuerySession:
         """
         plan, budget = planned.plan, budget or self.budget
         self.randomness.check(seeded=plan.seeded)
-        instead = planned.instead
-        if instead is not None and instead.trusted and not self.trusting:
+        instead = planned.replacement
+        if instead is not None and instead.trusted and not self.is_server_trusted:
             raise QueryError(
                 f"Expected noise of laplace or gaussian with real parties, got {planned.law}: "
                 f"{instead.refusal}."
@@ -230,46 +232,46 @@ class QuerySession:
         )
 
         def update(state: State, plan: ReleasePlan, total: RoundSum) -> State:
-            facts = replace(self.terms.facts, records=self._records(planned, total))
-            stream = self.randomness.server(plan.round_number, plan.step)
-            shown = planned.released(plan.encoding.decode(total.total), facts, stream)
+            facts = replace(self.terms.facts, records=self._count_records(planned, total))
+            stream = self.randomness.open_server_noise(plan.round_number, plan.step)
+            shown = planned.compute_release(plan.encoding.decode(total.total), facts, stream)
             return task.update(state, np.array(shown))
 
-        held = reserved(self.ledger, planned.entries(budget.name))
-        cohort = self.cohort_of(plan, task)
-        state, total = released(
-            plan, task.init(), update, cohort=cohort, ledger=self.ledger, held=held
+        held = reserve_release(self.ledger, planned.build_entries(budget.name))
+        cohort = self.build_cohort(plan, task)
+        state, total = run_release(
+            plan, task.init(), update, cohort=cohort, ledger=self.ledger, reservations=held
         )
         (account,) = [each.account for each in held]
         spent, survivors = account.epsilon, len(total.survivors)
-        made = Released(
+        made = ReleasedBatch(
             number=plan.round_number,
             batch=planned.batch.to_json(),
             noisy=[state["theta"].tolist()],
             survivors=survivors,
             parties=plan.parties,
-            records=self._records(planned, total),
+            records=self._count_records(planned, total),
             epsilon=epsilon,
             law=planned.law,
-            scale=planned.scale(survivors),
+            scale=planned.compute_scale(survivors),
             spent=spent,
-            left=budget.left(account.taken).epsilon,
+            left=budget.compute_remaining(account.spent_or_held).epsilon,
             by_party=planned.by_party,
             present=list(total.survivors) if planned.by_party else [],
         )
         line = made.to_line()
-        committed(
+        commit_release(
             self.ledger,
             held,
-            outcome={"survivors": survivors, "epsilon": shown_up(spent)},
+            outcome={"survivors": survivors, "epsilon": format_rounded_up(spent)},
             checkpoint=line.encode(),
         )
         self.folder.append(line)
         self.released.append(made)
         return made
 
-    def _records(self, planned: PlannedBatch, total: RoundSum) -> int | None:
+    def _count_records(self, planned: PlannedBatch, total: RoundSum) -> int | None:
         """N of the survivors, where sizes are public."""
-        if planned.private:
+        if planned.has_private_size:
             return None
         return sum(self.terms.sizes[party] for party in total.survivors)

@@ -22,18 +22,24 @@ from numpy.typing import NDArray
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.model_state import State, save_state
-from parley.client.contract.party_protocol import WIRE_VERSION, Frame, Reason
+from parley.client.contract.party_protocol import WIRE_VERSION, MessageFrame, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Complaint, Roster, decode, kind_of
-from parley.secure_agg.pairwise_server import Server
+from parley.secure_agg.messages import Complaint, Roster, decode, read_kind
+from parley.secure_agg.pairwise_server import MaskingServer
 from parley.server.rounds.cohort import RoundSum
-from parley.server.rounds.party_status import PartyBoard, PartyStatus
-from parley.server.rounds.transport import Attendance, Reply, Traffic, Transport, reply_bound
+from parley.server.rounds.party_status import PartyStates, PartyStatus
+from parley.server.rounds.transport import (
+    PartyResponses,
+    Reply,
+    Traffic,
+    Transport,
+    compute_max_reply,
+)
 
 _log = logging.getLogger("parley.server")
 
-_SETUPS = 4
+_MAX_SETUPS = 4
 """How often a set-up is repeated that one of the parties made void."""
 
 
@@ -47,8 +53,8 @@ class PartyCohort:
     """
 
     transport: Transport
-    server: Server
-    board: PartyBoard
+    server: MaskingServer
+    party_states: PartyStates
     timeout_s: float
     weights: Mapping[int, float]
     agreement: Agreement
@@ -56,12 +62,12 @@ class PartyCohort:
     setup: Traffic = field(default_factory=Traffic)
 
     def __post_init__(self) -> None:
-        self.agreement = self.agreement.as_sent()
-        self._there = Attendance(
+        self.agreement = self.agreement.to_received_form()
+        self._responses = PartyResponses(
             transport=self.transport,
-            board=self.board,
+            party_states=self.party_states,
             timeout_s=self.timeout_s,
-            largest=reply_bound(
+            largest=compute_max_reply(
                 parties=self.server.run.parties, dimension=self.agreement.plan.dimension
             ),
             declined=self.declined,
@@ -71,12 +77,12 @@ class PartyCohort:
         self._wire_round = 0
 
     @contextmanager
-    def _in_names(self) -> Iterator[None]:
+    def _name_parties(self) -> Iterator[None]:
         """What the protocol raises in this block names parties, where it has their indices."""
         try:
             yield
         except (ProtocolError, TooFewSurvivors) as error:
-            error.args = (self.board.in_names(str(error)),)
+            error.args = (self.party_states.replace_indices(str(error)),)
             raise
 
     @property
@@ -84,9 +90,9 @@ class PartyCohort:
         """What a request names the run's keys by."""
         return self.server.run.run_id.hex()
 
-    def _frame(self, kind: str, blobs: tuple[bytes, ...] = (), **head: Any) -> Frame:
+    def _build_frame(self, kind: str, blobs: tuple[bytes, ...] = (), **head: Any) -> MessageFrame:
         common = {"version": WIRE_VERSION, "session": self.session}
-        return Frame(kind=kind, head={**common, **head}, blobs=blobs)
+        return MessageFrame(kind=kind, head={**common, **head}, blobs=blobs)
 
     def join(self, parties: Collection[int]) -> None:
         """Set-up: signed keys, the roster, and shares of the first round.
@@ -94,51 +100,57 @@ class PartyCohort:
         Raises:
             TooFewSurvivors: fewer joined than a sum needs.
         """
-        with self._in_names():
+        with self._name_parties():
             self._join(set(parties))
 
     def _join(self, parties: set[int]) -> None:
-        self._there.begin()
-        self.board.stage("join", round_number=0)
-        self._advertised(parties)
-        rosters, nonces = self.server.roster(), self.server.adverts.nonces()
+        self._responses.begin()
+        self.party_states.set_stage("join", round_number=0)
+        self._request_adverts(parties)
+        rosters, nonces = self.server.build_rosters(), self.server.adverts.encode_nonces()
         present = decode(self.server.run, next(iter(rosters.values())), Roster).present
         self.agreement = replace(self.agreement, present=present)
-        self.board.stage("roster", round_number=0)
-        frames = {i: self._frame("roster", (r, nonces), prepare=1) for i, r in rosters.items()}
+        self.party_states.set_stage("roster", round_number=0)
+        frames = {
+            i: self._build_frame("roster", (r, nonces), prepare=1) for i, r in rosters.items()
+        }
         answered: set[int] = set()
-        for reply in self._there.ask(frames, self.setup):
-            if self._there.accept(reply, self.server.on_encapsulated, answered, blobs=2):
-                self._there.accept(reply, self._shares_of(1), self._ready(1), blob=1, blobs=2)
+        for reply in self._responses.request(frames, self.setup):
+            if self._responses.accept(reply, self.server.handle_encapsulated, answered, blobs=2):
+                self._responses.accept(
+                    reply, self._build_shares_handler(1), self._get_ready(1), blob=1, blobs=2
+                )
         # Who did not take the roster has no pair secrets: it cannot come back in this run.
         self._joined &= answered
-        self.board.parties(self._joined, PartyStatus.ONLINE)
+        self.party_states.set_parties(self._joined, PartyStatus.ONLINE)
 
-    def _advertised(self, asked: set[int]) -> None:
+    def _request_adverts(self, parties: set[int]) -> None:
         """Asks for signed keys. On a graph that is not complete, for commitments before.
 
         Who committed and does not advertise voids such a set-up: it is repeated without them.
         """
-        for _ in range(_SETUPS):
+        for _ in range(_MAX_SETUPS):
             if self.server.run.sparse:
-                asked = self._committed(asked)
+                parties = self._request_commitments(parties)
             self._joined = set()
-            head, blobs = self.agreement.head(), (self.agreement.components,)
-            frames = {index: self._frame("join", blobs, **head) for index in asked}
-            for reply in self._there.ask(frames, self.setup):
-                self._there.accept(reply, self.server.on_advertise, self._joined)
+            head, blobs = self.agreement.build_head(), (self.agreement.components,)
+            frames = {index: self._build_frame("join", blobs, **head) for index in parties}
+            for reply in self._responses.request(frames, self.setup):
+                self._responses.accept(reply, self.server.handle_advertise, self._joined)
             if not self.server.adverts.unrevealed:
                 return
-            asked = asked - set(self.server.adverts.unrevealed)
-        withheld = ", ".join(self.board.names(self.server.adverts.unrevealed))
+            parties = parties - set(self.server.adverts.unrevealed)
+        withheld = ", ".join(self.party_states.list_names(self.server.adverts.unrevealed))
         raise TooFewSurvivors(
             f"Expected every party that committed to a nonce to reveal it, got a set-up in which "
-            f"one did not, {_SETUPS} times: {withheld}."
+            f"one did not, {_MAX_SETUPS} times: {withheld}."
         )
 
-    def _committed(self, asked: set[int]) -> set[int]:
+    def _request_commitments(self, parties: set[int]) -> set[int]:
         given: dict[int, bytes] = {}
-        for reply in self._there.ask({i: self._frame("commit") for i in asked}, self.setup):
+        for reply in self._responses.request(
+            {i: self._build_frame("commit") for i in parties}, self.setup
+        ):
             if [len(blob) for blob in reply.frame.blobs] == [32]:
                 given[reply.party] = reply.frame.blobs[0]
         if len(given) < self.server.run.min_survivors:
@@ -150,11 +162,11 @@ class PartyCohort:
         self.agreement = replace(self.agreement, parameters=self.server.run)
         return set(given)
 
-    def _shares_of(self, number: int) -> Callable[[bytes], int]:
+    def _build_shares_handler(self, number: int) -> Callable[[bytes], int]:
         """Takes shares of the round that they were asked for, and of no other."""
-        return partial(self.server.on_shares, number=number)
+        return partial(self.server.handle_shares, number=number)
 
-    def _ready(self, number: int) -> set[int]:
+    def _get_ready(self, number: int) -> set[int]:
         """Parties whose shares of a round are here."""
         for past in [n for n in self._prepared if n < number - 1]:
             del self._prepared[past]
@@ -167,65 +179,71 @@ class PartyCohort:
             TooFewSurvivors: fewer contributions than the protocol or the plan needs.
         """
         del attempt  # every attempt asks everyone who is there
-        with self._in_names():
+        with self._name_parties():
             return self._aggregate(plan, state)
 
     def _aggregate(self, plan: ReleasePlan, state: State) -> RoundSum:
         traffic = Traffic()
-        self._there.begin()
+        self._responses.begin()
         self._wire_round += 1
         number = self._wire_round
         for index in sorted(self.server.blamed - set(self.declined)):
-            (name,) = self.board.names([index])
+            (name,) = self.party_states.list_names([index])
             _log.warning("%s takes no further part: it shared out what opens nothing.", name)
             self.declined[index] = Reason.PROTOCOL
         asked = (self._joined - set(self.declined)) & set(self.transport.online())
-        self.board.stage("vectors", round_number=plan.round_number)
+        self.party_states.set_stage("vectors", round_number=plan.round_number)
         for index in self._joined - asked - set(self.declined):
-            self._there.fall_silent(index)
+            self._responses.mark_silent(index)
         self._prepare_missing(asked, number, traffic)
-        summed = self._vectors(plan, state, number, asked, traffic)
-        return self._outcome(self._unmask(summed, traffic), summed, traffic)
+        summed = self._request_vectors(plan, state, number, asked, traffic)
+        return self._build_sum(self._unmask(summed, traffic), summed, traffic)
 
-    def _prepare_missing(self, asked: set[int], number: int, traffic: Traffic) -> None:
+    def _prepare_missing(self, parties: set[int], number: int, traffic: Traffic) -> None:
         """Its own exchange where too few hold shares of this round, as after a lost one."""
-        ready = self._ready(number) & asked
+        ready = self._get_ready(number) & parties
         if len(ready) >= self.server.run.min_survivors:
             return
-        frames = self._to_prepare(asked - ready, number)
-        for reply in self._there.ask(frames, traffic):
-            if not self._complained(reply):
-                self._there.accept(reply, self._shares_of(number), self._ready(number))
+        frames = self._build_prepare_frames(parties - ready, number)
+        for reply in self._responses.request(frames, traffic):
+            if not self._accept_complaint(reply):
+                self._responses.accept(
+                    reply, self._build_shares_handler(number), self._get_ready(number)
+                )
 
-    def _to_prepare(self, parties: Collection[int], number: int | None) -> dict[int, Frame]:
+    def _build_prepare_frames(
+        self, parties: Collection[int], number: int | None
+    ) -> dict[int, MessageFrame]:
         """Requests for shares; who lacks its neighbours' ciphertexts gets them with it."""
-        given = {i: self.server.ciphertexts(i) for i in parties}
-        return {i: self._frame("prepare", (given[i],), prepare=number) for i in parties}
+        given = {i: self.server.get_ciphertexts(i) for i in parties}
+        return {i: self._build_frame("prepare", (given[i],), prepare=number) for i in parties}
 
-    def _complained(self, reply: Reply) -> bool:
+    def _accept_complaint(self, reply: Reply) -> bool:
         """Whether an answer is a complaint about ciphertexts, which is taken."""
         blobs = reply.frame.blobs
-        if len(blobs) != 1 or kind_of(blobs[0]) != Complaint.kind:
+        if len(blobs) != 1 or read_kind(blobs[0]) != Complaint.kind:
             return False
-        self._there.accept(reply, self.server.on_complaint, set())
-        self._there.fall_silent(reply.party)
+        self._responses.accept(reply, self.server.handle_complaint, set())
+        self._responses.mark_silent(reply.party)
         return True
 
-    def _decide(self, traffic: Traffic) -> None:
+    def _resolve_dispute(self, traffic: Traffic) -> None:
         """Who lied about a ciphertext: an exchange more, in a dispute alone."""
         while self.server.to_prove:
             asked, heard = set(self.server.to_prove), set[int]()
-            frames = {i: self._frame("prove", self.server.delivery.certificate) for i in asked}
-            for reply in self._there.ask(frames, traffic, lasting=False):
-                self._there.accept(reply, self.server.on_evidence, heard)
+            frames = {
+                i: self._build_frame("prove", self.server.delivery.certificate) for i in asked
+            }
+            for reply in self._responses.request(frames, traffic, is_permanent=False):
+                self._responses.accept(reply, self.server.handle_evidence, heard)
             for silent in asked - heard:
-                self.server.delivery.unproven(silent)
+                self.server.delivery.mark_unproven(silent)
 
-    def _vectors(
-        self, plan: ReleasePlan, state: State, number: int, asked: set[int], traffic: Traffic
+    def _request_vectors(
+        self, plan: ReleasePlan, state: State, number: int, parties: set[int], traffic: Traffic
     ) -> tuple[int, ...]:
         blob = save_state({"theta": state["theta"]})
-        proposed = self.agreement.plan.at_round(plan.round_number).at_step(plan.step)
+        proposed = self.agreement.plan.with_round(plan.round_number).with_step(plan.step)
         if plan != proposed:
             raise ValueError(
                 f"Expected the plan that the parties joined for, {proposed}, got {plan}."
@@ -234,28 +252,32 @@ class PartyCohort:
         plans = self.server.plan(
             number,
             dimension=plan.dimension,
-            context=agreed.binding(),
-            participants=asked,
+            context=agreed.compute_binding(),
+            participants=parties,
         )
         following = number + 1
         # Who is not in this round can be in the next; waited for by nobody.
-        frames = self._to_prepare(asked - set(plans), following)
+        frames = self._build_prepare_frames(parties - set(plans), following)
         said = {"plan": proposed.to_json(), "prepare": following}
         frames |= {
-            i: self._frame("round", (message, blob, self.server.ciphertexts(i)), **said)
+            i: self._build_frame("round", (message, blob, self.server.get_ciphertexts(i)), **said)
             for i, message in plans.items()
         }
-        self.board.parties(plans, PartyStatus.COMPUTING)
+        self.party_states.set_parties(plans, PartyStatus.COMPUTING)
         arrived: set[int] = set()
-        for reply in self._there.ask(frames, traffic, needed=set(plans)):
-            if self._complained(reply):
+        for reply in self._responses.request(frames, traffic, needed=set(plans)):
+            if self._accept_complaint(reply):
                 continue
             if reply.party not in plans:
-                self._there.accept(reply, self._shares_of(following), self._ready(following))
-            elif self._there.accept(reply, self.server.on_vector, arrived, blobs=2):
-                self.board.party(reply.party, PartyStatus.MASKED)
-                ready = self._ready(following)
-                self._there.accept(reply, self._shares_of(following), ready, blob=1, blobs=2)
+                self._responses.accept(
+                    reply, self._build_shares_handler(following), self._get_ready(following)
+                )
+            elif self._responses.accept(reply, self.server.handle_vector, arrived, blobs=2):
+                self.party_states.set_party(reply.party, PartyStatus.MASKED)
+                ready = self._get_ready(following)
+                self._responses.accept(
+                    reply, self._build_shares_handler(following), ready, blob=1, blobs=2
+                )
         if plan.min_survivors > len(arrived):
             raise TooFewSurvivors(
                 f"Expected >= {plan.min_survivors} survivors, got {len(arrived)} of the "
@@ -263,29 +285,30 @@ class PartyCohort:
             )
         return self.server.survivors
 
-    def _unmask(self, summed: tuple[int, ...], traffic: Traffic) -> NDArray[Any]:
+    def _unmask(self, survivors: tuple[int, ...], traffic: Traffic) -> NDArray[Any]:
         listed = self.server.close()
-        self.board.stage("survivors", round_number=self.board.round)
-        frames = {i: self._frame("survivors", (listed,)) for i in summed}
+        self.party_states.set_stage("survivors", round_number=self.party_states.round)
+        frames = {i: self._build_frame("survivors", (listed,)) for i in survivors}
         heard = set[int]()
-        for reply in self._there.ask(frames, traffic, lasting=False):
-            self._there.accept(reply, self.server.on_confirm, heard)
+        for reply in self._responses.request(frames, traffic, is_permanent=False):
+            self._responses.accept(reply, self.server.handle_confirm, heard)
         self._check_one_sum(len(heard))
-        confirmations = self.server.confirmations()
-        self.board.stage("confirmations", round_number=self.board.round)
+        confirmations = self.server.build_confirmations()
+        self.party_states.set_stage("confirmations", round_number=self.party_states.round)
         frames = {
-            i: self._frame("confirmations", (message,)) for i, message in confirmations.items()
+            i: self._build_frame("confirmations", (message,))
+            for i, message in confirmations.items()
         }
         heard = set()
-        for reply in self._there.ask(frames, traffic, lasting=False):
-            self._there.accept(reply, self.server.on_reveal, heard)
-        self._decide(traffic)
-        self.board.parties(heard, PartyStatus.UNMASKED)
+        for reply in self._responses.request(frames, traffic, is_permanent=False):
+            self._responses.accept(reply, self.server.handle_reveal, heard)
+        self._resolve_dispute(traffic)
+        self.party_states.set_parties(heard, PartyStatus.UNMASKED)
         return self.server.finish()
 
     def _check_one_sum(self, heard: int) -> None:
         """Says why nobody goes on, where it is because the parties remember another sum."""
-        others = [i for i, why in self._there.refused.items() if why is Reason.OTHER_SURVIVORS]
+        others = [i for i, why in self._responses.refused.items() if why is Reason.OTHER_SURVIVORS]
         if others and heard < self.server.run.min_survivors:
             raise TooFewSurvivors(
                 f"Expected >= {self.server.run.min_survivors} parties to open the sum, got "
@@ -295,21 +318,23 @@ class PartyCohort:
                 "is another release, which every party charges by itself."
             )
 
-    def _outcome(self, total: NDArray[Any], summed: tuple[int, ...], traffic: Traffic) -> RoundSum:
+    def _build_sum(
+        self, total: NDArray[Any], survivors: tuple[int, ...], traffic: Traffic
+    ) -> RoundSum:
         parties = self.server.run.parties
-        declined = {**self.declined, **self._there.refused}
+        declined = {**self.declined, **self._responses.refused}
         # Dropped: silent at some stage, never joined, or without shares of this round.
-        answered = set(summed) - self._there.silent - set(declined)
+        answered = set(survivors) - self._responses.silent - set(declined)
         dropped = set(range(parties)) - answered - set(declined)
         return RoundSum(
             total=total,
-            survivors=summed,
-            weight=float(sum(self.weights[i] for i in summed)),
+            survivors=survivors,
+            weight=float(sum(self.weights[i] for i in survivors)),
             asked=parties,
             answered=len(answered),
             declined=len(declined),
             dropped=len(dropped),
-            absent=self.board.names(set(range(parties)) - set(summed)),
+            absent=self.party_states.list_names(set(range(parties)) - set(survivors)),
             reasons=dict(Counter(str(reason) for reason in declined.values())),
             bytes_up=traffic.up,
             bytes_down=traffic.down,
@@ -319,10 +344,10 @@ class PartyCohort:
 
     def finish(self) -> None:
         """Tells the parties that the run is over, so that they erase its secrets."""
-        self._there.begin()
-        self.board.stage("finished", round_number=self.board.round)
+        self._responses.begin()
+        self.party_states.set_stage("finished", round_number=self.party_states.round)
         online = set(self.transport.online())
-        frames = {i: self._frame("finish") for i in self._joined & online}
-        for _ in self._there.ask(frames, self.setup):
+        frames = {i: self._build_frame("finish") for i in self._joined & online}
+        for _ in self._responses.request(frames, self.setup):
             pass
-        self.board.stage("finished", round_number=self.board.round)
+        self.party_states.set_stage("finished", round_number=self.party_states.round)

@@ -14,31 +14,37 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.query_release import QueryRelease
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.canonical_encoding import canonical
+from parley.client.contract.canonical_encoding import encode_canonical
 from parley.client.contract.model_state import State
-from parley.client.contract.party_protocol import WIRE_VERSION, Frame, Reason, Status
+from parley.client.contract.party_protocol import WIRE_VERSION, MessageFrame, Reason, Status
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment
-from parley.client.contract.strict_decoding import DecodingError, facts_from
-from parley.secure_agg.pairwise_server import Server
+from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
+from parley.secure_agg.pairwise_server import MaskingServer
 from parley.secure_agg.protocol_parameters import RunParameters
 from parley.server.jobs.section_base import JobError
-from parley.server.rounds.approval_wait import not_approved
+from parley.server.rounds.approval_wait import wait_for_approvals
 from parley.server.rounds.cohort import RoundSum
 from parley.server.rounds.party_inspection import PartyFacts
-from parley.server.rounds.party_status import PartyBoard, PartyStatus
+from parley.server.rounds.party_status import PartyStates, PartyStatus
 from parley.server.rounds.remote_cohort import PartyCohort
-from parley.server.rounds.round_release import ATTEMPTS, NotApproved
-from parley.server.rounds.transport import Reply, Traffic, Transport, ask, reply_bound
+from parley.server.rounds.round_release import MAX_ATTEMPTS, NotApproved
+from parley.server.rounds.transport import (
+    Reply,
+    Traffic,
+    Transport,
+    compute_max_reply,
+    exchange_frames,
+)
 
 RAW_COLUMNS = "columns"
 """How a request says that no label is read."""
 
-_ASK_AGAIN_S = 1.0
+_POLL_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parties:
+class ConnectedParties:
     """The parties of a deployment that are there, and what they said of themselves.
 
     Attributes:
@@ -53,8 +59,8 @@ class Parties:
 
     transport: Transport
     deployment: Deployment
-    board: PartyBoard
-    named: Mapping[str, Any]
+    party_states: PartyStates
+    data_head: Mapping[str, Any]
     timeout_s: float
     needed: int
     approval_s: float
@@ -63,19 +69,19 @@ class Parties:
     declined: Mapping[int, Reason]
 
     @classmethod
-    def found(
+    def find(
         cls,
         transport: Transport,
         deployment: Deployment,
-        board: PartyBoard,
+        party_states: PartyStates,
         *,
         run_id: str,
-        named: Mapping[str, Any],
+        data_head: Mapping[str, Any],
         sizes: bool,
         needed: int,
         timeout_s: float,
         approval_s: float = 86_400.0,
-        least: int = 1,
+        min_records: int = 1,
         setup: Traffic | None = None,
     ) -> Self:
         """Those who are there: waits for everybody, then goes on with enough.
@@ -91,16 +97,18 @@ class Parties:
             JobError: too few of them, or their columns differ.
         """
         setup = setup or Traffic()
-        head = {"version": WIRE_VERSION, "run": run_id, **named, "sizes": sizes}
-        facts, declined = _asked(head, transport, deployment, board, setup, timeout_s)
+        head = {"version": WIRE_VERSION, "run": run_id, **data_head, "sizes": sizes}
+        facts, declined = _inspect_parties(
+            head, transport, deployment, party_states, setup, timeout_s
+        )
         for index, own in list(facts.items()):
-            if own.records is not None and own.records < least:
+            if own.records is not None and own.records < min_records:
                 del facts[index]
                 declined[index] = Reason.TOO_FEW_RECORDS
-                board.party(index, PartyStatus.DECLINED, str(Reason.TOO_FEW_RECORDS))
+                party_states.set_party(index, PartyStatus.DECLINED, str(Reason.TOO_FEW_RECORDS))
         if len(facts) < needed:
-            raise JobError(_too_few(deployment, facts, declined, needed))
-        for said, shown, expected in _ALIKE:
+            raise JobError(_format_too_few(deployment, facts, declined, needed))
+        for said, shown, expected in _EQUAL_FACTS:
             if len({said(own) for own in facts.values()}) > 1:
                 listed = [
                     f"{deployment.parties[i].name}: {said(own)[:shown]}"
@@ -110,8 +118,8 @@ class Parties:
         return cls(
             transport=transport,
             deployment=deployment,
-            board=board,
-            named=named,
+            party_states=party_states,
+            data_head=data_head,
             timeout_s=timeout_s,
             needed=needed,
             approval_s=approval_s,
@@ -128,7 +136,7 @@ class Parties:
     @property
     def features(self) -> dict[str, Any]:
         """The public map that is agreed on, with the digest that all gave; empty: none."""
-        named = self.named["features"]
+        named = self.data_head["features"]
         return {**named, "digest": self.first.map} if named else {}
 
     @property
@@ -143,14 +151,14 @@ class Parties:
         }
 
     @contextmanager
-    def joined(
+    def join(
         self,
         plan: ReleasePlan,
         algorithm: FederatedAlgorithm,
         *,
         rounds: int,
         components: bytes = b"",
-        asked: bool = True,
+        has_rounds: bool = True,
         corrupt: int,
     ) -> Iterator[PartyCohort]:
         """The parties, joined to releases under one plan; told of the end however the block ends.
@@ -160,31 +168,35 @@ class Parties:
             asked: there are rounds left, for which they join.
             corrupt: parties that may collude with the server.
         """
-        agreed = self.agreed(plan, algorithm, rounds=rounds, components=components, corrupt=corrupt)
-        there = self.approved([agreed]) if asked and self.asking else self
+        agreed = self.build_agreement(
+            plan, algorithm, rounds=rounds, components=components, corrupt=corrupt
+        )
+        there = (
+            self.wait_for_approvals([agreed]) if has_rounds and self.requiring_approval else self
+        )
         deployment = self.deployment
         cohort = PartyCohort(
             transport=self.transport,
-            server=Server(
+            server=MaskingServer(
                 run=agreed.parameters,
                 identities=deployment.identities,
                 deployment=bytes.fromhex(deployment.id),
             ),
-            board=self.board,
+            party_states=self.party_states,
             timeout_s=self.timeout_s,
-            weights=_weights(plan, there.facts),
+            weights=_compute_weights(plan, there.facts),
             agreement=agreed,
             declined=dict(there.declined),
             setup=self.setup,
         )
         try:
-            if asked:
+            if has_rounds:
                 cohort.join(sorted(there.facts))
             yield cohort
         finally:
             cohort.finish()
 
-    def agreed(
+    def build_agreement(
         self,
         plan: ReleasePlan,
         algorithm: FederatedAlgorithm,
@@ -200,7 +212,7 @@ class Parties:
                 min_survivors=plan.min_survivors,
                 run_id=secrets.token_bytes(16),
                 # The shares of one more travel with the last.
-                rounds=ATTEMPTS * rounds * plan.steps + 1,
+                rounds=MAX_ATTEMPTS * rounds * plan.steps + 1,
                 ring_bits=plan.encoding.ring_bits,
                 corrupt=corrupt,
             )
@@ -208,9 +220,9 @@ class Parties:
             raise JobError(f"Secure aggregation: {error}") from error
         return Agreement(
             run_id=plan.run_id,
-            dataset=self.named["dataset"],
-            label=self.named["label"],
-            intercept=self.named["intercept"],
+            dataset=self.data_head["dataset"],
+            label=self.data_head["label"],
+            intercept=self.data_head["intercept"],
             schema=self.first.schema,
             features=self.features,
             identities=self.deployment.identities,
@@ -222,35 +234,35 @@ class Parties:
         )
 
     @property
-    def asking(self) -> frozenset[int]:
+    def requiring_approval(self) -> frozenset[int]:
         """Parties whose owners may have to say yes."""
         return frozenset(index for index, own in self.facts.items() if own.asks)
 
-    def approved(self, proposals: Sequence[Agreement]) -> Self:
+    def wait_for_approvals(self, proposals: Sequence[Agreement]) -> Self:
         """Those of them whose owners said yes to all of it, or do not have to; waits for them.
 
         Raises:
             NotApproved: too few.
         """
-        lost = not_approved(
+        lost = wait_for_approvals(
             proposals,
-            self.asking,
+            self.requiring_approval,
             transport=self.transport,
-            board=self.board,
+            party_states=self.party_states,
             traffic=self.setup,
             timeout_s=self.timeout_s,
             wait_s=self.approval_s,
-            most=len(self.facts) - self.needed,
+            max_declined=len(self.facts) - self.needed,
         )
         facts = {index: own for index, own in self.facts.items() if index not in lost}
         declined = {**self.declined, **lost}
         if len(facts) < self.needed:
-            raise NotApproved(_too_few(self.deployment, facts, declined, self.needed))
+            raise NotApproved(_format_too_few(self.deployment, facts, declined, self.needed))
         return replace(self, facts=facts, declined=declined)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedParties:
+class QueryParties:
     """Real parties of one batch of queries: to them it is a run of one round, which they join.
 
     A party derives what the queries cost by its own schema, pays from its own ledger and forgets
@@ -259,7 +271,7 @@ class AskedParties:
     failed is another, and is paid for.
     """
 
-    parties: Parties
+    parties: ConnectedParties
     algorithm: QueryRelease
     corrupt: int
 
@@ -268,9 +280,9 @@ class AskedParties:
         attempt."""
         del attempt
         question = [self.algorithm.batch.to_json(), self.algorithm.counting.to_json()]
-        asked = hashlib.sha256(canonical(question)).hexdigest()[:16]
-        own = plan.for_run(f"{plan.run_id}/{plan.round_number}-{asked}").at_round(1)
-        with self.parties.joined(
+        asked = hashlib.sha256(encode_canonical(question)).hexdigest()[:16]
+        own = plan.with_run_id(f"{plan.run_id}/{plan.round_number}-{asked}").with_round(1)
+        with self.parties.join(
             own,
             self.algorithm,
             rounds=1,
@@ -279,7 +291,7 @@ class AskedParties:
             return cohort.aggregate(own, state, attempt=0)
 
 
-_ALIKE: tuple[tuple[Callable[[PartyFacts], str], int, str], ...] = (
+_EQUAL_FACTS: tuple[tuple[Callable[[PartyFacts], str], int, str], ...] = (
     (
         lambda own: f"{own.features} features, {own.classes} classes",
         50,
@@ -301,17 +313,17 @@ _ALIKE: tuple[tuple[Callable[[PartyFacts], str], int, str], ...] = (
 """What has to be alike at all parties, how much of it is shown, and what is expected."""
 
 
-def _asked(
+def _inspect_parties(
     head: Mapping[str, Any],
     transport: Transport,
     deployment: Deployment,
-    board: PartyBoard,
+    party_states: PartyStates,
     traffic: Traffic,
     timeout_s: float,
 ) -> tuple[dict[int, PartyFacts], dict[int, Reason]]:
     """What everybody says who comes in time, and who declines."""
     everyone = set(range(len(deployment.parties)))
-    board.stage("inspect", round_number=0)
+    party_states.set_stage("inspect", round_number=0)
     until = time.monotonic() + timeout_s
     facts: dict[int, PartyFacts] = {}
     declined: dict[int, Reason] = {}
@@ -319,26 +331,28 @@ def _asked(
     while (waiting := everyone - set(facts) - set(declined)) and time.monotonic() < until:
         there = waiting & set(transport.online())
         if not there:
-            time.sleep(_ASK_AGAIN_S)
+            time.sleep(_POLL_S)
             continue
-        for reply in ask(
+        for reply in exchange_frames(
             transport,
-            {index: Frame(kind="inspect", head=head) for index in there},
+            {index: MessageFrame(kind="inspect", head=head) for index in there},
             needed=there,
             timeout_s=max(until - time.monotonic(), 1.0),
             traffic=traffic,
-            largest=reply_bound(parties=len(everyone), dimension=0),
+            largest=compute_max_reply(parties=len(everyone), dimension=0),
         ):
             try:
-                facts[reply.party] = _facts(reply)
-                board.party(reply.party, PartyStatus.ONLINE)
+                facts[reply.party] = _decode_facts(reply)
+                party_states.set_party(reply.party, PartyStatus.ONLINE)
             except DecodingError:
                 declined[reply.party] = reply.reason or Reason.PROTOCOL
-                board.party(reply.party, PartyStatus.DECLINED, str(declined[reply.party]))
+                party_states.set_party(
+                    reply.party, PartyStatus.DECLINED, str(declined[reply.party])
+                )
     return facts, declined
 
 
-def _facts(reply: Reply) -> PartyFacts:
+def _decode_facts(reply: Reply) -> PartyFacts:
     """The facts of the party that an answer came from.
 
     Raises:
@@ -347,10 +361,12 @@ def _facts(reply: Reply) -> PartyFacts:
     head = reply.frame.head
     if reply.status is not Status.OK or head.get("party") != reply.party:
         raise DecodingError(f"Expected the facts of party {reply.party}, got none.")
-    return facts_from(PartyFacts, {each.name: head.get(each.name) for each in fields(PartyFacts)})
+    return decode_dataclass(
+        PartyFacts, {each.name: head.get(each.name) for each in fields(PartyFacts)}
+    )
 
 
-def _too_few(
+def _format_too_few(
     deployment: Deployment,
     facts: Mapping[int, PartyFacts],
     declined: Mapping[int, Reason],
@@ -367,7 +383,7 @@ def _too_few(
     )
 
 
-def _weights(plan: ReleasePlan, facts: Mapping[int, PartyFacts]) -> dict[int, float]:
+def _compute_weights(plan: ReleasePlan, facts: Mapping[int, PartyFacts]) -> dict[int, float]:
     if plan.weights == "size":
         return {index: (own.records or 0) / plan.mean_records for index, own in facts.items()}
     return dict.fromkeys(facts, 1.0)

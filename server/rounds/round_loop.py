@@ -10,48 +10,49 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.registry import takes_sum
+from parley.client.algorithms.registry import needs_sum
 from parley.client.contract.model_state import State, load_state, save_state
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import account
-from parley.server.planning.run_stages import Stage, spent_before
+from parley.server.planning.job_planner import compute_account
+from parley.server.planning.run_stages import RunStage, compute_spent_before
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.run_progress import Outcome, Progress
+from parley.server.records.run_progress import RunOutcome, RunProgress
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
-from parley.server.rounds.round_release import committed, released, reserved
+from parley.server.rounds.round_release import commit_release, reserve_release, run_release
 
 Evaluate = Callable[[NDArray[np.float64], int], dict[str, Any]]
 """A model and the round's number → figures that only a simulation may know; empty: none."""
 
 
 def run_stage(
-    stage: Stage,
+    stage: RunStage,
     *,
     algorithm: FederatedAlgorithm,
     dataset: str,
     cohort: Cohort,
     randomness: Randomness,
     ledger: Ledger,
-    start: Progress,
+    start: RunProgress,
     folder: RunFolder | None = None,
     evaluate: Evaluate,
-    hand_on: Callable[[State], State],
+    build_next_state: Callable[[State], State],
     observe: Callable[[RoundLine], None],
-) -> Outcome:
+) -> RunOutcome:
     """Makes the releases of a stage that are not made yet.
 
     Args:
@@ -69,41 +70,42 @@ def run_stage(
     randomness.check(seeded=stage.plan.seeded)
     progress, numbers = replace(start, lines=list(start.lines)), stage.numbers[start.done :]
     if not numbers:
-        return Outcome(status="complete", reason="", progress=progress)
-    entries = _entries(stage, dataset)
-    held = reserved(ledger, [replace(each, index=numbers[0]) for each in entries])
+        return RunOutcome(status="complete", reason="", progress=progress)
+    entries = _build_entries(stage, dataset)
+    held = reserve_release(ledger, [replace(each, index=numbers[0]) for each in entries])
 
     def update(state: State, plan: ReleasePlan, total: RoundSum) -> State:
         noisy = plan.encoding.decode(total.total)
         if plan.noises:  # an integer vector, added outside the ring, where it cannot wrap
-            noisy = noisy + plan.draw(randomness.server(plan.round_number, plan.step))
-        divisor = 1.0 if takes_sum(algorithm) else total.weight
+            noisy = noisy + plan.draw(randomness.open_server_noise(plan.round_number, plan.step))
+        divisor = 1.0 if needs_sum(algorithm) else total.weight
         return algorithm.update(state, plan.encoding.to_float(noisy) / divisor)
 
+    release = partial(run_release, cohort=cohort, ledger=ledger, folder=folder)
     for number in numbers:
-        began, plan = time.perf_counter(), stage.plan.at_round(number)
+        began, plan = time.perf_counter(), stage.plan.with_round(number)
         try:
-            state, total = released(
-                plan, progress.state, update, cohort=cohort, ledger=ledger, held=held, folder=folder
-            )
+            state, total = release(plan, progress.state, update, reservations=held)
         except TooFewSurvivors as error:
             if stage.name:
                 raise TooFewSurvivors(f"The release of {stage.name}: {error}") from error
-            return Outcome(status="too-few-survivors", reason=str(error), progress=progress)
+            return RunOutcome(status="too-few-survivors", reason=str(error), progress=progress)
         except PartyFailed as error:
             # The failure depends on its records and can be seen: the reservation stays charged.
             if stage.name:
                 raise
-            return Outcome(status="party-failed", reason=str(error), progress=progress)
-        spent = {unit: each.add(plan.event(unit)) for unit, each in progress.spent.items()}
-        line = None if stage.name else _line(evaluate, algorithm, plan, spent, state, total, began)
-        outcome = _logged(line, total)
+            return RunOutcome(status="party-failed", reason=str(error), progress=progress)
+        spent = {unit: each.add(plan.compute_event(unit)) for unit, each in progress.spent.items()}
+        line = None
+        if not stage.name:
+            line = _build_line(evaluate, algorithm, plan, spent, state, total, began)
+        outcome = _build_outcome(line, total)
         if stage.name:
             progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
         last = number == numbers[-1]
         following = [] if last else [replace(each, index=number + 1) for each in entries]
-        state = state if following else hand_on(state)
-        held, exhausted = committed(
+        state = state if following else build_next_state(state)
+        held, exhausted = commit_release(
             ledger, held, outcome=outcome, checkpoint=save_state(state), following=following
         )
         if exhausted and stage.name:
@@ -113,11 +115,11 @@ def run_stage(
             progress.lines.append(line)
             observe(line)
         if exhausted is not None:  # The run ends here with its model kept.
-            return Outcome(status="budget-exhausted", reason=str(exhausted), progress=progress)
-    return Outcome(status="complete", reason="", progress=progress)
+            return RunOutcome(status="budget-exhausted", reason=str(exhausted), progress=progress)
+    return RunOutcome(status="complete", reason="", progress=progress)
 
 
-def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Progress:
+def find_resume_point(ledger: Ledger, *, stages: Sequence[RunStage], dataset: str) -> RunProgress:
     """Where a run stands according to its ledger; a new one before its first stage.
 
     Raises:
@@ -129,9 +131,9 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
     def stage_of(number: int) -> int:
         return next((at for at, each in enumerate(stages) if number < each.numbers.stop), -1)
 
-    planned = [_entries(each, dataset) for each in stages]
+    planned = [_build_entries(each, dataset) for each in stages]
     lines, ahead = [], {}
-    for recorded in ledger.entries(run_id):
+    for recorded in ledger.list_entries(run_id):
         if recorded.outcome is None:
             continue
         at = stage_of(recorded.entry.index)
@@ -149,40 +151,42 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
             ahead[stage.name] = dict(recorded.outcome)
         else:
             lines.append(RoundLine.model_validate(recorded.outcome["line"]))
-    stored = ledger.checkpoint(run_id)
+    stored = ledger.get_checkpoint(run_id)
     if stored is None:
-        return Progress(done=0, state={}, spent=spent_before(stages, 0), lines=[])
+        return RunProgress(done=0, state={}, spent=compute_spent_before(stages, 0), lines=[])
     at = stage_of(stored.release) % len(stages)
     done = stored.release - stages[at].numbers.start + 1
     if done == stages[at].rounds and at + 1 < len(stages):
         at, done = at + 1, 0  # The checkpoint is what the next stage begins with.
     plan = stages[at].plan
-    spent = spent_before(stages, at)
-    return Progress(
+    spent = compute_spent_before(stages, at)
+    return RunProgress(
         stage=at,
         done=done,
         state=load_state(stored.data),
-        spent={unit: each.add(plan.event(unit), count=done) for unit, each in spent.items()},
+        spent={
+            unit: each.add(plan.compute_event(unit), count=done) for unit, each in spent.items()
+        },
         lines=lines,
         ahead=ahead,
     )
 
 
-def _entries(stage: Stage, dataset: str) -> tuple[Entry, ...]:
+def _build_entries(stage: RunStage, dataset: str) -> tuple[LedgerEntry, ...]:
     """Of any release of the stage: their index alone says which."""
-    return stage.plan.entries(dataset, party="server", assumed=stage.assumptions)
+    return stage.plan.build_entries(dataset, party="server", assumptions=stage.assumptions)
 
 
-def _logged(line: RoundLine | None, total: RoundSum) -> dict[str, Any]:
+def _build_outcome(line: RoundLine | None, total: RoundSum) -> dict[str, Any]:
     """What the ledger keeps of a release: nothing that only a simulation may know."""
     if line is None:
-        return {"survivors": len(total.survivors), **_traffic(total)}
+        return {"survivors": len(total.survivors), **_build_traffic(total)}
     return {"survivors": len(total.survivors), "line": {**line.to_json(), "simulation_only": {}}}
 
 
-def _traffic(total: RoundSum) -> dict[str, Any]:
+def _build_traffic(total: RoundSum) -> dict[str, Any]:
     return {
-        "parties": total.counts(),
+        "parties": total.count_parties(),
         "reasons": total.reasons,
         "bytes_up": total.bytes_up,
         "bytes_down": total.bytes_down,
@@ -190,7 +194,7 @@ def _traffic(total: RoundSum) -> dict[str, Any]:
     }
 
 
-def _line(
+def _build_line(
     evaluate: Evaluate,
     algorithm: FederatedAlgorithm,
     plan: ReleasePlan,
@@ -203,11 +207,11 @@ def _line(
     return RoundLine(
         format=2,
         round=plan.round_number,
-        **_traffic(total),
+        **_build_traffic(total),
         absent=total.absent,
         stage_seconds=total.stage_seconds,
         seconds=time.perf_counter() - began,
-        guarantees=[account(spent[each.unit], each.delta) for each in plan.guarantees],
+        guarantees=[compute_account(spent[each.unit], each.delta) for each in plan.guarantees],
         **algorithm.released(state),
         simulation_only=evaluate(algorithm.model_of(state), plan.round_number),
     )

@@ -16,15 +16,15 @@ from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.models.own_code import OwnCodeError
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerCorrupt
 from parley.privacy.ledger.recorded_entries import EntryState
-from parley.privacy.ledger.release_permit import Reservation
+from parley.privacy.ledger.release_permit import ReleasePermit
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, RoundSum
 
-ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """How often a sum is asked for again when too few parties survive it."""
 
 Update = Callable[[State, ReleasePlan, RoundSum], State]
@@ -35,7 +35,7 @@ class NotApproved(TooFewSurvivors):
     """Too few parties take part, of some of which the owner did not say yes."""
 
 
-def reserved(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
+def reserve_release(ledger: Ledger, entries: Sequence[LedgerEntry]) -> tuple[ReleasePermit, ...]:
     """Charges a release before anybody is asked.
 
     Raises:
@@ -53,14 +53,14 @@ def reserved(ledger: Ledger, entries: Sequence[Entry]) -> tuple[Reservation, ...
     return held
 
 
-def released(
+def run_release(
     plan: ReleasePlan,
     state: State,
     update: Update,
     *,
     cohort: Cohort,
     ledger: Ledger,
-    held: Sequence[Reservation],
+    reservations: Sequence[ReleasePermit],
     folder: RunFolder | None = None,
 ) -> tuple[State, RoundSum]:
     """The state after one release, of one secure sum or of several.
@@ -77,48 +77,48 @@ def released(
     sums = list[RoundSum]()
     opened, number = 0, plan.round_number
     if folder is not None and plan.steps > 1:
-        opened, kept = folder.kept_step(number)
+        opened, kept = folder.load_step(number)
         state = kept or state
     try:
         for step in range(opened + 1, plan.steps + 1):
-            at = plan.at_step(step)
-            sums.append(_summed(cohort, at, state))
+            at = plan.with_step(step)
+            sums.append(_sum_with_retries(cohort, at, state))
             opened = step
             state = update(state, at, sums[-1])
             if folder is not None and step < plan.steps:
-                folder.keep_step(number, step, state)
+                folder.save_step(number, step, state)
     except (TooFewSurvivors, OwnCodeError) as error:
         if not opened:
-            ledger.void([each.id for each in held], str(error))
+            ledger.void([each.id for each in reservations], str(error))
         raise
-    return state, RoundSum.of_release(sums)
+    return state, RoundSum.combine(sums)
 
 
-def _summed(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
+def _sum_with_retries(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
     """A sum, asked for again where too few survive."""
-    for attempt in range(ATTEMPTS):
+    for attempt in range(MAX_ATTEMPTS):
         try:
             return cohort.aggregate(plan, state, attempt=attempt)
         except TooFewSurvivors as error:
-            if attempt == ATTEMPTS - 1 or isinstance(error, NotApproved):
+            if attempt == MAX_ATTEMPTS - 1 or isinstance(error, NotApproved):
                 raise
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def committed(
+def commit_release(
     ledger: Ledger,
-    held: Sequence[Reservation],
+    reservations: Sequence[ReleasePermit],
     *,
     outcome: Mapping[str, Any],
     checkpoint: bytes,
-    following: Sequence[Entry] = (),
-) -> tuple[tuple[Reservation, ...], BudgetExceeded | None]:
+    following: Sequence[LedgerEntry] = (),
+) -> tuple[tuple[ReleasePermit, ...], BudgetExceeded | None]:
     """Commits a release with what came of it, and reserves the `following` one, in one transaction.
 
     Returns:
         What is reserved, and why the next release is not: the commit stands.
     """
-    ids = [each.id for each in held]
+    ids = [each.id for each in reservations]
     if not following:
         ledger.commit(ids, outcome=outcome, checkpoint=checkpoint)
         return (), None

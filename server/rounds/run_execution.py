@@ -19,37 +19,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.held_out_counts import learner_of
+from parley.client.algorithms.held_out_counts import get_learner
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.model_state import State
-from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.privacy.ledger.hash_chain import Head
+from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job import Job
-from parley.server.planning.budget_check import holding, registered
-from parley.server.planning.run_stages import COMPONENTS, Stage, assumed, made_beside, rounds_of
-from parley.server.records.data_budgets import data_accounts
-from parley.server.records.model_metadata import model_description, model_tensors, privacy_statement
+from parley.server.planning.budget_check import register_budgets, reserve_budget
+from parley.server.planning.run_stages import (
+    COMPONENTS,
+    RunStage,
+    get_rounds_stage,
+    list_assumptions,
+    list_extra_guarantees,
+)
+from parley.server.records.data_budgets import build_data_accounts
+from parley.server.records.model_metadata import (
+    build_model_description,
+    build_model_tensors,
+    build_privacy_statement,
+)
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.run_progress import Outcome, Progress
+from parley.server.records.run_progress import RunOutcome, RunProgress
 from parley.server.records.run_summary import RunSummary
-from parley.server.records.summary_builder import evaluation_facts, run_summary, with_names
+from parley.server.records.summary_builder import (
+    build_evaluation,
+    build_run_summary,
+    with_label_names,
+)
 from parley.server.rounds.cohort import Cohort, PartyFailed
-from parley.server.rounds.party_inspection import data_head
-from parley.server.rounds.round_loop import Evaluate, resume_point, run_stage
+from parley.server.rounds.party_inspection import build_data_head
+from parley.server.rounds.round_loop import Evaluate, find_resume_point, run_stage
 from parley.server.rounds.run_observer import Observer
-from parley.server.synthetic.generation import Tensors, generated
+from parley.server.synthetic.generation import Tensors, generate_synthetic
 
-CohortOf = Callable[[Stage, FederatedAlgorithm, Progress], AbstractContextManager[Cohort]]
+BuildCohort = Callable[[RunStage, FederatedAlgorithm, RunProgress], AbstractContextManager[Cohort]]
 """A stage, what it computes and where it begins → its parties, for as long as it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
+class FinishedRun:
     """A run that ended.
 
     Attributes:
@@ -57,25 +71,25 @@ class Finished:
         totals: of the data's budgets, where runs share the ledger.
     """
 
-    outcome: Outcome
+    outcome: RunOutcome
     algorithm: FederatedAlgorithm
     theta: NDArray[np.float64]
-    unmeasured: str
-    head: Head
-    totals: tuple[Account, ...]
+    evaluation_failure: str
+    head: ChainHead
+    totals: tuple[BudgetAccount, ...]
 
 
-def execute(
-    stages: Sequence[Stage],
+def execute_run(
+    stages: Sequence[RunStage],
     *,
     job: Job,
-    cohort_of: CohortOf,
+    build_cohort: BuildCohort,
     budgets: Sequence[DatasetBudget],
     folder: RunFolder,
     observer: Observer | None = None,
     evaluate: Evaluate = lambda theta, number: {},
     roster: str = "",
-) -> Finished:
+) -> FinishedRun:
     """Runs the stages that are not done yet, of a run that is new or goes on.
 
     Args:
@@ -86,57 +100,57 @@ def execute(
         LedgerError, RunFolderError, JobError: the run cannot begin, or go on.
         TooFewSurvivors, PartyFailed: of a stage ahead of the rounds; see `run_stage`.
     """
-    with folder.locked():
-        new, place = not folder.commissioned, job.privacy.ledger or folder.ledger_path
-        with folder.unless_refused(new=new), Ledger.open(place, create=new) as ledger:
-            dataset = registered(ledger, budgets)[0].name
+    with folder.hold_lock():
+        new, place = not folder.is_begun, job.privacy.ledger or folder.ledger_path
+        with folder.discard_if_refused(new=new), Ledger.open(place, create=new) as ledger:
+            dataset = register_budgets(ledger, budgets)[0].name
             if new:
-                folder.commission()
+                folder.mark_begun()
                 if roster:
-                    folder.keep_roster(roster)
-            known = ledger.entries(folder.run_id)
+                    folder.save_roster_id(roster)
+            known = ledger.list_entries(folder.run_id)
             folder.check_ledger([each.entry.index for each in known if each.outcome is not None])
-            with holding(ledger, stages, dataset=dataset, partial=job.run.partial):
-                start = resume_point(ledger, stages=stages, dataset=dataset)
+            with reserve_budget(ledger, stages, dataset=dataset, partial=job.run.partial):
+                start = find_resume_point(ledger, stages=stages, dataset=dataset)
                 start = replace(start, lines=folder.rewrite_rounds(start.lines))
-                outcome, algorithm, unmeasured = _through(
+                outcome, algorithm, unmeasured = _run_stages(
                     stages,
                     start,
                     job=job,
-                    cohort_of=cohort_of,
+                    build_cohort=build_cohort,
                     dataset=dataset,
                     ledger=ledger,
                     folder=folder,
                     observer=observer,
                     evaluate=evaluate,
-                    steps_kept=bool(roster),
+                    keep_steps=bool(roster),
                 )
-                head = ledger.head()
-            totals = ledger.totals() if job.privacy.ledger else ()
+                head = ledger.get_head()
+            totals = ledger.list_accounts() if job.privacy.ledger else ()
     totals = tuple(each for each in totals if each.budget.name == dataset)
-    return Finished(
+    return FinishedRun(
         outcome=outcome,
-        algorithm=learner_of(algorithm),
+        algorithm=get_learner(algorithm),
         theta=algorithm.model_of(outcome.progress.state),
-        unmeasured=unmeasured,
+        evaluation_failure=unmeasured,
         head=head,
         totals=totals,
     )
 
 
-def _through(
-    stages: Sequence[Stage],
-    progress: Progress,
+def _run_stages(
+    stages: Sequence[RunStage],
+    progress: RunProgress,
     *,
     job: Job,
-    cohort_of: CohortOf,
+    build_cohort: BuildCohort,
     dataset: str,
     ledger: Ledger,
     folder: RunFolder,
     observer: Observer | None,
     evaluate: Evaluate,
-    steps_kept: bool,
-) -> tuple[Outcome, FederatedAlgorithm, str]:
+    keep_steps: bool,
+) -> tuple[RunOutcome, FederatedAlgorithm, str]:
     """How the stages end, the last algorithm, and why the model was not measured, if it was not."""
 
     def observe(line: RoundLine) -> None:
@@ -144,15 +158,15 @@ def _through(
         if observer:
             observer.round_done(line)
 
-    rounds, unmeasured = rounds_of(stages), ""
+    rounds, unmeasured = get_rounds_stage(stages), ""
     after = stages.index(rounds) + 1
-    outcome = Outcome(status="complete", reason="", progress=progress)
+    outcome = RunOutcome(status="complete", reason="", progress=progress)
     while True:
         stage, following = stages[progress.stage], stages[progress.stage + 1 :]
         algorithm = stage.algorithm(progress.state)
         progress = replace(progress, state=progress.state or algorithm.init())
         try:
-            with cohort_of(stage, algorithm, progress) as cohort:
+            with build_cohort(stage, algorithm, progress) as cohort:
                 if observer and stage is rounds:
                     observer.started(job, stage.plan, folder.path, progress.done)
                 outcome = run_stage(
@@ -163,9 +177,9 @@ def _through(
                     randomness=Randomness(seed=job.seed, party=None),
                     ledger=ledger,
                     start=progress,
-                    folder=folder if steps_kept else None,
+                    folder=folder if keep_steps else None,
                     evaluate=evaluate,
-                    hand_on=_start_of(stage, following),
+                    build_next_state=_build_state_handler(stage, following),
                     observe=observe,
                 )
         except (TooFewSurvivors, PartyFailed) as error:
@@ -181,7 +195,9 @@ def _through(
     return outcome, algorithm, unmeasured
 
 
-def _start_of(stage: Stage, following: Sequence[Stage]) -> Callable[[State], State]:
+def _build_state_handler(
+    stage: RunStage, following: Sequence[RunStage]
+) -> Callable[[State], State]:
     """The state after a stage → what is kept: the start of the next stage, if there is one."""
     if not following:
         return lambda state: state
@@ -193,9 +209,9 @@ def _start_of(stage: Stage, following: Sequence[Stage]) -> Callable[[State], Sta
     return start
 
 
-def summary_of(
-    finished: Finished,
-    stages: Sequence[Stage],
+def build_summary(
+    finished: FinishedRun,
+    stages: Sequence[RunStage],
     *,
     job: Job,
     folder: RunFolder,
@@ -213,10 +229,10 @@ def summary_of(
         began: when, by `time.perf_counter`.
     """
     outcome = finished.outcome
-    evaluation = evaluation_facts(stages, outcome, unmeasured=finished.unmeasured)
-    return run_summary(
+    evaluation = build_evaluation(stages, outcome, reason=finished.evaluation_failure)
+    return build_run_summary(
         job=job,
-        plan=rounds_of(stages).plan,
+        plan=get_rounds_stage(stages).plan,
         outcome=outcome,
         secure_sum=secure_sum,
         folder=folder,
@@ -226,16 +242,16 @@ def summary_of(
         model=finished.algorithm.model,
         engine=engine,
         components=outcome.progress.ahead.get(COMPONENTS),
-        beside=made_beside(stages, outcome.progress.ahead),
-        assumptions=assumed(stages, outcome.progress.ahead),
-        data_accounts=data_accounts(finished.totals, stages),
+        extra_guarantees=list_extra_guarantees(stages, outcome.progress.ahead),
+        assumptions=list_assumptions(stages, outcome.progress.ahead),
+        data_accounts=build_data_accounts(finished.totals, stages),
         deployment=deployment,
-        evaluation=with_names(evaluation, labels),
+        evaluation=with_label_names(evaluation, labels),
     )
 
 
-def keep(
-    finished: Finished,
+def save_results(
+    finished: FinishedRun,
     *,
     job: Job,
     folder: RunFolder,
@@ -252,8 +268,8 @@ def keep(
     Raises:
         NoTable: a release that no rows can be made of.
     """
-    tensors = model_tensors(finished.theta, finished.outcome.progress.state)
-    more, table = generated(
+    tensors = build_model_tensors(finished.theta, finished.outcome.progress.state)
+    more, table = generate_synthetic(
         finished.algorithm,
         job.algorithm,
         finished.theta,
@@ -261,15 +277,15 @@ def keep(
         folder=folder.path,
     )
     if table is not None:
-        summary = summary.adding(synthetic=table)
-    named = data_head(job)
-    described = model_description(
+        summary = summary.with_fields(synthetic=table)
+    named = build_data_head(job)
+    described = build_model_description(
         describe_task(finished.algorithm),
         label=named["label"],
         intercept=named["intercept"],
         schema=folder.schema,
         features=features,
     )
-    folder.write_model(tensors | more, {**described, **privacy_statement(summary)})
+    folder.write_model(tensors | more, {**described, **build_privacy_statement(summary)})
     folder.write_summary(summary)
     return summary, more

@@ -10,34 +10,34 @@ from typing import Protocol
 
 from parley.client.contract.party_protocol import (
     WIRE_VERSION,
-    Frame,
+    MessageFrame,
     Reason,
     Status,
     WireError,
     decode_frame,
     encode_frame,
 )
-from parley.client.contract.strict_decoding import as_came
+from parley.client.contract.strict_decoding import format_received
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.messages import sender_of
-from parley.server.rounds.party_status import PartyBoard, PartyStatus
+from parley.secure_agg.messages import read_sender
+from parley.server.rounds.party_status import PartyStates, PartyStatus
 
 LARGEST_REPLY = 1 << 30
 """Bytes of a reply where nobody knows better."""
 
-_HEAD, _A_PARTY, _A_COORDINATE = 1 << 17, 1 << 10, 8
+_HEAD_BYTES, _PARTY_BYTES, _COORDINATE_BYTES = 1 << 17, 1 << 10, 8
 
 
-def reply_bound(*, parties: int, dimension: int) -> int:
+def compute_max_reply(*, parties: int, dimension: int) -> int:
     """Bytes that no honest reply exceeds.
 
     A masked vector has at most 8 bytes a coordinate, shares and what opens them some hundred bytes
     for each other party.
 
-    >>> reply_bound(parties=3, dimension=31)
+    >>> compute_max_reply(parties=3, dimension=31)
     134392
     """
-    return _HEAD + _A_PARTY * parties + _A_COORDINATE * dimension
+    return _HEAD_BYTES + _PARTY_BYTES * parties + _COORDINATE_BYTES * dimension
 
 
 class Transport(Protocol):
@@ -73,12 +73,12 @@ class Reply:
     party: int
     status: Status
     reason: Reason | None
-    frame: Frame
+    frame: MessageFrame
 
 
-def ask(
+def exchange_frames(
     transport: Transport,
-    frames: Mapping[int, Frame],
+    frames: Mapping[int, MessageFrame],
     *,
     needed: Collection[int],
     timeout_s: float,
@@ -101,21 +101,21 @@ def ask(
         if index not in frames:
             continue
         traffic.up += len(data)
-        yield _reply(index, data)
+        yield _decode_reply(index, data)
         waiting.discard(index)
         if not waiting:
             break
     traffic.seconds.append(time.perf_counter() - began)
 
 
-def _reply(index: int, data: bytes) -> Reply:
-    empty = Frame(kind="answer", head={})
+def _decode_reply(index: int, data: bytes) -> Reply:
+    empty = MessageFrame(kind="answer", head={})
     try:
         frame = decode_frame(data)
         if frame.kind != "answer" or frame.head.get("version") != WIRE_VERSION:
             raise WireError(
                 f"Expected an answer of version {WIRE_VERSION}, got {frame.kind} of version "
-                f"{as_came(frame.head.get('version'))}."
+                f"{format_received(frame.head.get('version'))}."
             )
         status = Status(str(frame.head.get("status")))
         reason = None if status is Status.OK else Reason(str(frame.head.get("reason")))
@@ -126,12 +126,12 @@ def _reply(index: int, data: bytes) -> Reply:
 
 _log = logging.getLogger("parley.server")
 
-PASSING = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})
+TRANSIENT_REASONS = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})
 """Reasons after which a party is asked again in the next round; any other stands for the run."""
 
 
 @dataclass(kw_only=True)
-class Attendance:
+class PartyResponses:
     """How the parties of a run answer.
 
     Attributes:
@@ -142,7 +142,7 @@ class Attendance:
     """
 
     transport: Transport
-    board: PartyBoard
+    party_states: PartyStates
     timeout_s: float
     largest: int
     declined: dict[int, Reason]
@@ -153,13 +153,13 @@ class Attendance:
         """A new round, or a new set-up: only who declined the run is remembered."""
         self.refused, self.silent = {}, set()
 
-    def ask(
+    def request(
         self,
-        frames: Mapping[int, Frame],
+        frames: Mapping[int, MessageFrame],
         traffic: Traffic,
         needed: Collection[int] | None = None,
         *,
-        lasting: bool = True,
+        is_permanent: bool = True,
     ) -> Iterator[Reply]:
         """Ok answers; who declines or falls silent is noted.
 
@@ -169,7 +169,7 @@ class Attendance:
         """
         expected = set(frames) if needed is None else set(needed)
         heard = set()
-        for reply in ask(
+        for reply in exchange_frames(
             self.transport,
             frames,
             needed=expected,
@@ -181,23 +181,23 @@ class Attendance:
             if reply.status is Status.OK:
                 yield reply
             elif reply.reason is not None:
-                self.board.party(reply.party, PartyStatus.DECLINED, str(reply.reason))
+                self.party_states.set_party(reply.party, PartyStatus.DECLINED, str(reply.reason))
                 self.refused[reply.party] = reply.reason
-                if lasting and reply.reason not in PASSING:
+                if is_permanent and reply.reason not in TRANSIENT_REASONS:
                     self.declined[reply.party] = reply.reason
         for index in expected - heard:
-            self.fall_silent(index)
+            self.mark_silent(index)
 
-    def fall_silent(self, index: int) -> None:
+    def mark_silent(self, index: int) -> None:
         """A party did not answer, or not as it has to."""
         self.silent.add(index)
-        self.board.party(index, PartyStatus.DROPPED)
+        self.party_states.set_party(index, PartyStatus.DROPPED)
 
     def accept(
         self,
         reply: Reply,
         take: Callable[[bytes], int],
-        into: set[int],
+        accepted: set[int],
         *,
         blob: int = 0,
         blobs: int = 1,
@@ -210,13 +210,18 @@ class Attendance:
         """
         try:
             # The sender first: a message in another's name must not be taken at all.
-            if len(reply.frame.blobs) != blobs or sender_of(reply.frame.blobs[blob]) != reply.party:
+            if (
+                len(reply.frame.blobs) != blobs
+                or read_sender(reply.frame.blobs[blob]) != reply.party
+            ):
                 raise RemoteProtocolError("Expected a message of the party that answered.")
             take(reply.frame.blobs[blob])
         except RemoteProtocolError as error:
-            (name,) = self.board.names([reply.party])
-            _log.warning("%s broke the protocol: %s", name, self.board.in_names(str(error)))
-            self.fall_silent(reply.party)
+            (name,) = self.party_states.list_names([reply.party])
+            _log.warning(
+                "%s broke the protocol: %s", name, self.party_states.replace_indices(str(error))
+            )
+            self.mark_silent(reply.party)
             return False
-        into.add(reply.party)
+        accepted.add(reply.party)
         return True

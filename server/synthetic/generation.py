@@ -14,24 +14,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.record_codes import array_of, coded_columns
+from parley.client.data.record_codes import build_coded_columns, find_array_column
 from parley.client.data.schema import Schema
-from parley.server.records.run_summary import GRID, Synthetic
+from parley.server.records.run_summary import IMAGE_GRID, SyntheticSummary
 from parley.server.synthetic import mixture_generator
-from parley.server.synthetic.synthetic_rows import file_name, first_rows, write_rows
+from parley.server.synthetic.synthetic_rows import get_file_name, take_rows, write_rows
 
-_SHOWN = 8
+_GRID_IMAGES = 8
 """Images of a class in the grid."""
 
 Tensors = dict[str, NDArray[Any]]
 
 
-class NoTable(ValueError):
+class GenerationError(ValueError):
     """A release that no rows can be made of; what it cost stays charged."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generator:
+class SyntheticGenerator:
     """From a release to rows.
 
     Attributes:
@@ -44,101 +44,107 @@ class Generator:
     """
 
     fit: Callable[[Any, Schema, Any, NDArray[np.float64]], tuple[Tensors, float]]
-    rows: Callable[[Any, Schema, Mapping[str, NDArray[Any]], int, int], Iterator[NDArray[Any]]]
-    released: Callable[[Any], dict[str, int]]
+    draw: Callable[[Any, Schema, Mapping[str, NDArray[Any]], int, int], Iterator[NDArray[Any]]]
+    count_released: Callable[[Any], dict[str, int]]
 
 
-def _fit_network(
+def _fit_kernel(
     summed: Any, schema: Schema, settings: Any, released: NDArray[np.float64]
 ) -> tuple[Tensors, float]:
     from parley.server.synthetic import kernel_generator  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
 
-    tensors, total = kernel_generator.fitted(summed, schema, settings, released)
+    tensors, total = kernel_generator.fit_generator(summed, schema, settings, released)
     shown = []
     for number in range(summed.classes):
         one = {**tensors, "shares": np.eye(summed.classes, dtype=np.float32)[number]}
-        shown.append(first_rows(_network_rows(summed, schema, one, _SHOWN, 0), _SHOWN)[:, :-1])
-    return tensors | _as_grid(np.stack(shown), schema), total
+        shown.append(
+            take_rows(_draw_kernel_rows(summed, schema, one, _GRID_IMAGES, 0), _GRID_IMAGES)[:, :-1]
+        )
+    return tensors | _build_grid(np.stack(shown), schema), total
 
 
-def _as_grid(cells: NDArray[Any], schema: Schema) -> Tensors:
+def _build_grid(cells: NDArray[Any], schema: Schema) -> Tensors:
     """`[K, n, p]` numbers from 0 to 1 as images, where records are images."""
-    array = array_of(schema)
+    array = find_array_column(schema)
     if array is None or len(array[1].shape) != 2:
         return {}
-    return {GRID: np.rint(cells * 255).astype(np.uint8).reshape(*cells.shape[:2], *array[1].shape)}
+    return {
+        IMAGE_GRID: np.rint(cells * 255).astype(np.uint8).reshape(*cells.shape[:2], *array[1].shape)
+    }
 
 
-def _draws(trained: Any) -> bool:
+def _can_draw(trained: Any) -> bool:
     """Whether it is a network whose module draws records
     (`parley.server.synthetic.network_generator`)."""
     return callable(getattr(getattr(trained.model, "module", None), "drawn", None))
 
 
-def _drawn(
+def _draw_network(
     network: Any, schema: Schema, theta: NDArray[Any], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
-    from parley.server.synthetic.network_generator import drawn_rows  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
+    from parley.server.synthetic.network_generator import draw_network_rows  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
 
-    return drawn_rows(network, schema, theta, rows, seed)
+    return draw_network_rows(network, schema, theta, rows, seed)
 
 
-def _pictures(trained: Any, theta: NDArray[np.float64], schema: str) -> Tensors:
+def _draw_images(trained: Any, theta: NDArray[np.float64], schema: str) -> Tensors:
     """Images of every class that a network draws; none where its own code fails."""
     network, parsed = trained.model, Schema.from_toml(schema)
-    count = _SHOWN * network.classes
+    count = _GRID_IMAGES * network.classes
     try:
-        rows = first_rows(_drawn(network, parsed, theta, count, 0), count)[:, :-1]
+        rows = take_rows(_draw_network(network, parsed, theta, count, 0), count)[:, :-1]
     except Exception:  # one's own code: the model is kept all the same, `parley sample` says why
         return {}
-    return _as_grid(rows.reshape(_SHOWN, network.classes, -1).swapaxes(0, 1), parsed)
+    return _build_grid(rows.reshape(_GRID_IMAGES, network.classes, -1).swapaxes(0, 1), parsed)
 
 
-def rows_of(
-    made: Any, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
+def draw_rows(
+    algorithm: Any, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
     """Rows by what a model file holds: a generator, or a network that draws.
 
     Raises:
         ValueError: it holds neither, or a damaged one.
     """
-    row = GENERATORS.get(made.kind)
+    row = GENERATORS.get(algorithm.kind)
     if row is not None:
-        if made.columns and made.columns != tuple(each.size for each in coded_columns(schema)):
+        if algorithm.columns and algorithm.columns != tuple(
+            each.size for each in build_coded_columns(schema)
+        ):
             raise ValueError("Expected a schema of the columns that were summed, got others.")
-        return row.rows(made, schema, tensors, rows, seed)
-    if not _draws(made):
+        return row.draw(algorithm, schema, tensors, rows, seed)
+    if not _can_draw(algorithm):
         raise ValueError(
             f"Expected a run of {', '.join(GENERATORS)}, or a network whose module has the method "
-            f"drawn(labels, generator), which make rows, got {made.kind}."
+            f"drawn(labels, generator), which make rows, got {algorithm.kind}."
         )
-    return _drawn(made.model, schema, tensors["theta"], rows, seed)
+    return _draw_network(algorithm.model, schema, tensors["theta"], rows, seed)
 
 
-def _network_rows(
+def _draw_kernel_rows(
     summed: Any, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
     from parley.server.synthetic import kernel_generator  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
 
-    return kernel_generator.drawn(summed, schema, tensors, rows, seed)
+    return kernel_generator.draw_rows(summed, schema, tensors, rows, seed)
 
 
-GENERATORS: dict[str, Generator] = {
-    "marginals": Generator(
-        fit=mixture_generator.fitted,
-        rows=mixture_generator.drawn,
-        released=lambda of: {"tables": len(of.pairs)},
+GENERATORS: dict[str, SyntheticGenerator] = {
+    "marginals": SyntheticGenerator(
+        fit=mixture_generator.fit_generator,
+        draw=mixture_generator.draw_rows,
+        count_released=lambda of: {"tables": len(of.pairs)},
     ),
-    "random-features": Generator(
-        fit=_fit_network, rows=_network_rows, released=lambda of: {"classes": of.classes}
+    "random-features": SyntheticGenerator(
+        fit=_fit_kernel, draw=_draw_kernel_rows, count_released=lambda of: {"classes": of.classes}
     ),
 }
 """`algorithm.kind` → how rows are made of what it releases."""
 
 
-def generated(
+def generate_synthetic(
     counted: Any, settings: Any, released: NDArray[np.float64], *, schema: str, folder: Path
-) -> tuple[Tensors, Synthetic | None]:
+) -> tuple[Tensors, SyntheticSummary | None]:
     """Fits, and writes the records; tensors to keep, and what the summary says.
 
     Args:
@@ -151,19 +157,21 @@ def generated(
     """
     row = GENERATORS.get(counted.kind)
     if row is None:
-        return _pictures(counted, released, schema) if _draws(counted) and schema else {}, None
+        return _draw_images(counted, released, schema) if _can_draw(
+            counted
+        ) and schema else {}, None
     parsed = Schema.from_toml(schema)
     try:
         tensors, total = row.fit(counted, parsed, settings, released)
     except ValueError as error:
-        raise NoTable(
+        raise GenerationError(
             f"No synthetic table: {error} What the release cost stays charged."
         ) from error
     rows = max(round(total), 1) if settings.rows == "auto" else settings.rows
-    name = file_name(parsed)
-    drawn = row.rows(counted, parsed, tensors, rows, settings.seed)
+    name = get_file_name(parsed)
+    drawn = row.draw(counted, parsed, tensors, rows, settings.seed)
     write_rows(drawn, parsed, folder / name, rows=rows, seed=settings.seed)
-    facts = Synthetic(
-        path=name, rows=rows, seed=settings.seed, records=total, **row.released(counted)
+    facts = SyntheticSummary(
+        path=name, rows=rows, seed=settings.seed, records=total, **row.count_released(counted)
     )
     return tensors, facts

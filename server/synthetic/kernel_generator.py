@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from parley.client.algorithms.kernel_mean_embedding import RandomFeatures
-from parley.client.data.record_codes import array_of
+from parley.client.data.record_codes import find_array_column
 from parley.client.data.schema import Schema
-from parley.server.synthetic.synthetic_rows import pieces
+from parley.server.synthetic.synthetic_rows import split_rows
 
 _NOISE = 32
 """Coordinates of z."""
@@ -39,7 +39,7 @@ Tensors = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class RecordShape:
     """What a record is.
 
     Attributes:
@@ -51,9 +51,9 @@ class Shape:
     span: tuple[float, float] = (0.0, 1.0)
 
     @classmethod
-    def of(cls, summed: RandomFeatures, schema: Schema) -> Shape:
+    def from_schema(cls, summed: RandomFeatures, schema: Schema) -> RecordShape:
         """That of the records that were summed; raises ValueError where the schema has another."""
-        array = array_of(schema)
+        array = find_array_column(schema)
         if array is None:
             return cls(sizes=summed.sizes)
         low, high = array[1].encode(np.array(array[1].range, np.float64)).tolist()
@@ -103,35 +103,40 @@ class _Image(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """`[b, side²]`, before the sigmoid."""
         x = self.dense(z).view(-1, 16, self.low, self.low)
-        x = self.first(_doubled(x)).relu()
-        x = self.second(_doubled(x))[:, 0, : self.side, : self.side]
+        x = self.first(_scale_up(x)).relu()
+        x = self.second(_scale_up(x))[:, 0, : self.side, : self.side]
         flat: Tensor = x.reshape(len(z), -1)
         return flat
 
 
-def _doubled(x: Tensor) -> Tensor:
+def _scale_up(x: Tensor) -> Tensor:
     doubled: Tensor = nn.functional.interpolate(
         x, scale_factor=2, mode="bilinear", align_corners=True
     )
     return doubled
 
 
-def _network(of: RandomFeatures, shape: Shape) -> nn.Module:
+def _build_network(embedding: RandomFeatures, shape: RecordShape) -> nn.Module:
     if len(shape.axes) == 2:
-        return _Image(of.classes, shape.axes[0])
-    return _Dense(of.classes, of.features)
+        return _Image(embedding.classes, shape.axes[0])
+    return _Dense(embedding.classes, embedding.features)
 
 
-def fitted(
-    of: RandomFeatures, schema: Schema, settings: Any, released: NDArray[np.float64]
+def fit_generator(
+    embedding: RandomFeatures, schema: Schema, settings: Any, released: NDArray[np.float64]
 ) -> tuple[Tensors, float]:
     """The generator of a release, as a model file keeps it, and N̂ (`generation.Generator`)."""
-    shape = Shape.of(of, schema)
-    return fit(of, shape, released, steps=settings.steps, seed=settings.seed)
+    shape = RecordShape.from_schema(embedding, schema)
+    return fit(embedding, shape, released, steps=settings.steps, seed=settings.seed)
 
 
 def fit(
-    of: RandomFeatures, shape: Shape, released: NDArray[np.float64], *, steps: int, seed: int
+    embedding: RandomFeatures,
+    shape: RecordShape,
+    released: NDArray[np.float64],
+    *,
+    steps: int,
+    seed: int,
 ) -> tuple[Tensors, float]:
     """The generator's tensors, and N̂.
 
@@ -141,7 +146,7 @@ def fit(
     Raises:
         ValueError: a release of no records, or a fit that went astray.
     """
-    counts = released[-of.classes :]
+    counts = released[-embedding.classes :]
     total = float(counts.sum())
     if not total > 0:
         raise ValueError(
@@ -149,12 +154,13 @@ def fit(
             "too few records for this noise."
         )
     shares = np.maximum(counts, 0) / np.maximum(counts, 0).sum()
-    target = released[: -of.classes].reshape(of.classes, -1) / total
+    target = released[: -embedding.classes].reshape(embedding.classes, -1) / total
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**63)
-        network = _trained(of, shape, target, shares, steps)
+        network = _train(embedding, shape, target, shares, steps)
     tensors = {
-        _PREFIX + name: value.numpy().astype(np.float32) for name, value in _kept(network).items()
+        _PREFIX + name: value.numpy().astype(np.float32)
+        for name, value in _list_saved_tensors(network).items()
     }
     if not all(np.isfinite(each).all() for each in tensors.values()):
         raise ValueError("Expected a finite generator, got one that diverged.")
@@ -162,18 +168,18 @@ def fit(
     return tensors, total
 
 
-def _trained(
-    of: RandomFeatures,
-    shape: Shape,
+def _train(
+    embedding: RandomFeatures,
+    shape: RecordShape,
     target: NDArray[np.float64],
     shares: NDArray[np.float64],
     steps: int,
 ) -> nn.Module:
-    network, made = _network(of, shape), _records(shape)
-    waves = torch.from_numpy(of.weights().astype(np.float32))
-    wanted, weight = _float(target), _float(shares)[:, None]
-    each = max((_TABLE_BATCH if shape.sizes else _ARRAY_BATCH) // of.classes, 2)
-    classes = nn.functional.one_hot(torch.arange(of.classes).repeat_interleave(each)).float()
+    network, made = _build_network(embedding, shape), _build_record_map(shape)
+    waves = torch.from_numpy(embedding.compute_weights().astype(np.float32))
+    wanted, weight = _to_tensor(target), _to_tensor(shares)[:, None]
+    each = max((_TABLE_BATCH if shape.sizes else _ARRAY_BATCH) // embedding.classes, 2)
+    classes = nn.functional.one_hot(torch.arange(embedding.classes).repeat_interleave(each)).float()
     first, last = (3e-3, 0.0) if shape.sizes else (1e-2, 1e-3)
     optimiser = torch.optim.Adam(network.parameters(), lr=first)
     for step in range(steps):
@@ -182,8 +188,8 @@ def _trained(
         optimiser.param_groups[0]["lr"] = rate
         z = torch.cat([torch.randn(len(classes), _NOISE), classes], dim=1)
         turns = made(network(z)) @ waves
-        features = torch.cat([turns.cos(), turns.sin()], dim=1) / math.sqrt(of.frequencies)
-        means = features.view(of.classes, each, -1).mean(dim=1)
+        features = torch.cat([turns.cos(), turns.sin()], dim=1) / math.sqrt(embedding.frequencies)
+        means = features.view(embedding.classes, each, -1).mean(dim=1)
         loss = (weight * means - wanted).square().sum()
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -191,7 +197,7 @@ def _trained(
     return network
 
 
-def _records(shape: Shape) -> Callable[[Tensor], Tensor]:
+def _build_record_map(shape: RecordShape) -> Callable[[Tensor], Tensor]:
     """From what the network gives to rows as they were summed, with a gradient."""
     if shape.sizes:
         return lambda out: (
@@ -208,37 +214,41 @@ def _records(shape: Shape) -> Callable[[Tensor], Tensor]:
     return lambda out: low + (high - low) * out.sigmoid()
 
 
-def drawn(
-    of: RandomFeatures, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
+def draw_rows(
+    embedding: RandomFeatures,
+    schema: Schema,
+    tensors: Mapping[str, NDArray[Any]],
+    rows: int,
+    seed: int,
 ) -> Iterator[NDArray[Any]]:
     """Pieces of `[n, columns + 1]`: codes and classes of a table; of arrays, shares of their range.
 
     Raises:
         ValueError: tensors that are no such generator.
     """
-    shape = Shape.of(of, schema)
-    network, shares = _loaded(of, shape, tensors)
+    shape = RecordShape.from_schema(embedding, schema)
+    network, shares = _load_network(embedding, shape, tensors)
     rng = np.random.default_rng([seed, 0])
     most = _PIECE_OF_TABLE if shape.sizes else _PIECE_OF_ARRAYS
 
     def piece(count: int) -> NDArray[Any]:
-        classes = rng.choice(of.classes, size=count, p=shares)
+        classes = rng.choice(embedding.classes, size=count, p=shares)
         with torch.no_grad():
-            out = network(_inputs(classes, of.classes, rng))
+            out = network(_build_inputs(classes, embedding.classes, rng))
         if not bool(torch.isfinite(out).all()):
             raise ValueError("Expected a generator of finite numbers, got others.")
-        return _values(out, shape, classes, rng)
+        return _decode_values(out, shape, classes, rng)
 
-    return map(piece, pieces(rows, most))
+    return map(piece, split_rows(rows, most))
 
 
-def _inputs(classes: NDArray[np.int64], count: int, rng: np.random.Generator) -> Tensor:
+def _build_inputs(classes: NDArray[np.int64], count: int, rng: np.random.Generator) -> Tensor:
     z = rng.standard_normal((len(classes), _NOISE), np.float32)
     return torch.from_numpy(np.concatenate([z, np.eye(count, dtype=np.float32)[classes]], axis=1))
 
 
-def _values(
-    out: Tensor, shape: Shape, classes: NDArray[np.int64], rng: np.random.Generator
+def _decode_values(
+    out: Tensor, shape: RecordShape, classes: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[Any]:
     if not shape.sizes:
         cells = out.sigmoid().numpy()
@@ -251,12 +261,12 @@ def _values(
     return codes
 
 
-def _loaded(
-    of: RandomFeatures, shape: Shape, tensors: Mapping[str, NDArray[Any]]
+def _load_network(
+    embedding: RandomFeatures, shape: RecordShape, tensors: Mapping[str, NDArray[Any]]
 ) -> tuple[nn.Module, NDArray[np.float64]]:
     """The network for drawing, and `[K]` the shares of the classes."""
-    network = _network(of, shape)
-    wanted = _kept(network)
+    network = _build_network(embedding, shape)
+    wanted = _list_saved_tensors(network)
     for name, value in wanted.items():
         found = tensors.get(_PREFIX + name)
         if found is None or found.dtype != np.float32 or found.shape != tuple(value.shape):
@@ -265,19 +275,21 @@ def _loaded(
             raise ValueError(f"Expected a generator of finite numbers, got others in {name}.")
         value.copy_(torch.from_numpy(np.array(found)))
     shares = tensors.get("shares")
-    if shares is None or shares.shape != (of.classes,) or not (shares >= 0).all():  # NaN is not
-        raise ValueError(f"Expected shares of {of.classes} classes, got others.")
+    if (
+        shares is None or shares.shape != (embedding.classes,) or not (shares >= 0).all()
+    ):  # NaN is not
+        raise ValueError(f"Expected shares of {embedding.classes} classes, got others.")
     whole = shares.astype(np.float64)
     if not 0.99 < whole.sum() < 1.01:
         raise ValueError("Expected shares of the classes that add up to 1, got others.")
     return network.eval(), whole / whole.sum()
 
 
-def _kept(network: nn.Module) -> dict[str, Tensor]:
+def _list_saved_tensors(network: nn.Module) -> dict[str, Tensor]:
     """Views of what decides its answers."""
     state = network.state_dict()
     return {name: each for name, each in state.items() if each.is_floating_point()}
 
 
-def _float(values: NDArray[np.float64]) -> Tensor:
+def _to_tensor(values: NDArray[np.float64]) -> Tensor:
     return torch.from_numpy(values.astype(np.float32))

@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.pair_tables import PairTables
 from parley.client.data.schema import Schema
-from parley.privacy.estimation.marginals import simplex
-from parley.server.jobs.synthetic_algorithms import Marginals
-from parley.server.synthetic.synthetic_rows import pieces
+from parley.privacy.estimation.marginals import project_onto_simplex
+from parley.server.jobs.synthetic_algorithms import MarginalsSection
+from parley.server.synthetic.synthetic_rows import split_rows
 
 _RATE, _LAST_RATE = 0.1, 0.005
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # Adam's (Kingma & Ba 2015)
-_LEAST = 1e-6
+_MIN_SHARE = 1e-6
 """Below it a category's first logit stays: logarithms of zero are no start."""
 
 _SLACK = 1e-3
 """By which float32 shares may miss 1."""
 
-_PIECE = 1 << 18
+_CHUNK_ROWS = 1 << 18
 """Rows drawn at a time."""
 
 Array = NDArray[np.float64]
@@ -39,7 +39,7 @@ _Tensors = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tables:
+class ReleasedTables:
     """Two-way tables of columns that are numbers 0 to s_i − 1, one after another.
 
     Attributes:
@@ -53,7 +53,7 @@ class Tables:
     values: Array
 
     @property
-    def each(self) -> list[Array]:
+    def tables(self) -> list[Array]:
         """`[s_i, s_j]` by pair."""
         cells = [self.sizes[i] * self.sizes[j] for i, j in self.pairs]
         ends = np.cumsum(cells)
@@ -66,20 +66,20 @@ class Tables:
     def total(self) -> float:
         """N̂: the tables' totals, each weighted by the inverse of its noise's variance."""
         weights = np.array([1 / (self.sizes[i] * self.sizes[j]) for i, j in self.pairs])
-        totals = np.array([table.sum() for table in self.each])
+        totals = np.array([table.sum() for table in self.tables])
         return float(weights @ totals / weights.sum())
 
-    def margin(self, column: int, *, total: float) -> Array:
+    def compute_margin(self, column: int, *, total: float) -> Array:
         """`[s]` shares of a column's values: the tables' margins so weighted, on the simplex."""
         counts, weight = np.zeros(self.sizes[column]), 0.0
-        for (i, j), table in zip(self.pairs, self.each, strict=True):
+        for (i, j), table in zip(self.pairs, self.tables, strict=True):
             for own, other, axis in ((i, j, 1), (j, i, 0)):
                 if own == column:
                     counts += table.sum(axis=axis) / self.sizes[other]
                     weight += 1 / self.sizes[other]
         if not weight:  # in no table: nothing is known of it
             return np.full(self.sizes[column], 1 / self.sizes[column])
-        return simplex(counts / weight / total, total=1.0)
+        return project_onto_simplex(counts / weight / total, total=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class Mixture:
     shares: NDArray[np.float32]
 
     @classmethod
-    def of(cls, sizes: tuple[int, ...], shares: NDArray[np.generic] | None) -> Mixture:
+    def from_shares(cls, sizes: tuple[int, ...], shares: NDArray[np.generic] | None) -> Mixture:
         """The mixture that a file holds.
 
         Raises:
@@ -106,7 +106,7 @@ class Mixture:
         found = np.asarray(shares, np.float32)
         if found.shape[1] != sum(sizes) or not len(found):
             raise ValueError(f"Expected shares of {sum(sizes)} values, got {found.shape}.")
-        sums = np.add.reduceat(found, _starts(sizes), axis=1)
+        sums = np.add.reduceat(found, _list_starts(sizes), axis=1)
         if not ((found >= 0).all() and (np.abs(sums - 1) < _SLACK).all()):  # NaN is not
             raise ValueError("Expected shares that add up to 1 in every column, got others.")
         return cls(sizes=sizes, shares=found)
@@ -116,12 +116,12 @@ class Mixture:
         starts = np.cumsum([0, *self.sizes]).tolist()
         return [slice(begin, end) for begin, end in pairwise(starts)]
 
-    def table(self, i: int, j: int) -> Array:
+    def compute_table(self, i: int, j: int) -> Array:
         """`[s_i, s_j]` shares of both columns' values together."""
         ranges, shares = self._ranges, self.shares.astype(np.float64)
         return np.asarray(shares[:, ranges[i]].T @ shares[:, ranges[j]] / len(shares))
 
-    def margin(self, column: int) -> Array:
+    def compute_margin(self, column: int) -> Array:
         """`[s]` shares of one column's values."""
         shares = self.shares[:, self._ranges[column]]
         return np.asarray(shares.mean(axis=0, dtype=np.float64))
@@ -140,7 +140,7 @@ class Mixture:
         return drawn
 
 
-def fit(tables: Tables, *, components: int, steps: int, seed: int) -> Mixture:
+def fit(tables: ReleasedTables, *, components: int, steps: int, seed: int) -> Mixture:
     """The mixture whose tables are nearest to the released ones, by Adam from its margins.
 
     Args:
@@ -156,17 +156,17 @@ def fit(tables: Tables, *, components: int, steps: int, seed: int) -> Mixture:
             f"Expected released tables of a positive number of records, got {total:.0f}: there are "
             "too few records for this noise."
         )
-    released = [(table / total).astype(np.float32) for table in tables.each]
-    margins = [tables.margin(i, total=total) for i in range(len(tables.sizes))]
-    start = np.log(np.maximum(np.concatenate(margins), _LEAST))
+    released = [(table / total).astype(np.float32) for table in tables.tables]
+    margins = [tables.compute_margin(i, total=total) for i in range(len(tables.sizes))]
+    start = np.log(np.maximum(np.concatenate(margins), _MIN_SHARE))
     rng = np.random.default_rng(seed)
     shape = (components, len(start))
     logits = (start + rng.standard_normal(shape)).astype(np.float32)
     first, second = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    shares = _softmax(logits, tables.sizes)
-    starts = _starts(tables.sizes)
+    shares = _apply_softmax(logits, tables.sizes)
+    starts = _list_starts(tables.sizes)
     for step in range(steps):
-        pull = _pull(tables, released, shares)
+        pull = _compute_gradient(tables, released, shares)
         inner = np.add.reduceat(shares * pull, starts, axis=1)
         slope = shares * (pull - np.repeat(inner, tables.sizes, axis=1)) * (2 / components)
         first += (1 - _FIRST) * (slope - first)
@@ -175,7 +175,7 @@ def fit(tables: Tables, *, components: int, steps: int, seed: int) -> Mixture:
         cosine = (1 + math.cos(math.pi * step / steps)) / 2
         rate = _LAST_RATE + (_RATE - _LAST_RATE) * cosine
         logits -= np.float32(rate * lift) * first / (np.sqrt(second) + np.float32(_TINY))
-        shares = _softmax(logits, tables.sizes)
+        shares = _apply_softmax(logits, tables.sizes)
     if not np.isfinite(shares).all():
         raise ValueError(
             f"Expected a finite generator, got one that diverged, of released tables of {total:.3g}"
@@ -184,8 +184,8 @@ def fit(tables: Tables, *, components: int, steps: int, seed: int) -> Mixture:
     return Mixture(sizes=tables.sizes, shares=shares)
 
 
-def _pull(
-    tables: Tables, released: list[NDArray[np.float32]], shares: NDArray[np.float32]
+def _compute_gradient(
+    tables: ReleasedTables, released: list[NDArray[np.float32]], shares: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """`[R, S]` Σ_j P_j (model − released)ᵀ of every column, from its shares."""
     ends = np.cumsum([0, *tables.sizes])
@@ -199,34 +199,34 @@ def _pull(
 
 
 @functools.lru_cache(maxsize=4)
-def _starts(sizes: tuple[int, ...]) -> NDArray[np.int64]:
+def _list_starts(sizes: tuple[int, ...]) -> NDArray[np.int64]:
     return np.cumsum([0, *sizes[:-1]])
 
 
-def _softmax(logits: NDArray[np.float32], sizes: tuple[int, ...]) -> NDArray[np.float32]:
+def _apply_softmax(logits: NDArray[np.float32], sizes: tuple[int, ...]) -> NDArray[np.float32]:
     """`[R, S]` column by column."""
-    starts = _starts(sizes)
+    starts = _list_starts(sizes)
     highest = np.maximum.reduceat(logits, starts, axis=1)
     raised = np.exp(logits - np.repeat(highest, sizes, axis=1))
     sums = np.add.reduceat(raised, starts, axis=1)
     return np.asarray(raised / np.repeat(sums, sizes, axis=1), np.float32)
 
 
-def fitted(
-    counted: PairTables, schema: Schema, settings: Marginals, released: Array
+def fit_generator(
+    counted: PairTables, schema: Schema, settings: MarginalsSection, released: Array
 ) -> tuple[_Tensors, float]:
     """The mixture of a release, as a model file keeps it, and N̂ (`generation.Generator`)."""
     del schema
-    tables = Tables(sizes=counted.sizes, pairs=counted.pairs, values=released)
+    tables = ReleasedTables(sizes=counted.sizes, pairs=counted.pairs, values=released)
     mixture = fit(tables, components=settings.components, steps=settings.steps, seed=settings.seed)
     return {"shares": mixture.shares}, tables.total
 
 
-def drawn(
+def draw_rows(
     counted: PairTables, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
     """Codes by what `fitted` gave, in pieces."""
     del schema
-    mixture = Mixture.of(counted.sizes, tensors.get("shares"))
+    mixture = Mixture.from_shares(counted.sizes, tensors.get("shares"))
     rng = np.random.default_rng([seed, 0])
-    return (mixture.sample(count, rng) for count in pieces(rows, _PIECE))
+    return (mixture.sample(count, rng) for count in split_rows(rows, _CHUNK_ROWS))

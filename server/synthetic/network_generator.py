@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from parley.client.data.record_codes import array_of
+from parley.client.data.record_codes import find_array_column
 from parley.client.data.schema import Schema
 
-_PIECE = 1 << 12
+_CHUNK_ROWS = 1 << 12
 
 
-def drawn_rows(
+def draw_network_rows(
     network: Any, schema: Schema, theta: NDArray[Any], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
     """Pieces of `[n, p + 1]`: where in its range every entry lies, and the class.
@@ -32,19 +32,19 @@ def drawn_rows(
     Raises:
         ValueError: other records, other parameters, or a module that gives something else.
     """
-    array = array_of(schema)
+    array = find_array_column(schema)
     if array is None or array[1].width != network.features:
         raise ValueError("Expected records that are one array of the network's width, got others.")
     if theta.shape != (network.dimension,) or not np.isfinite(theta).all():
         raise ValueError(f"Expected {network.dimension} finite parameters, got others.")
-    network.use(network.rows(theta).clone())
+    network.set_parameters(network.to_tensor(theta).clone())
     generator = torch.Generator().manual_seed(seed % 2**63)
-    return _pieces(network, rows, generator)
+    return _draw_chunks(network, rows, generator)
 
 
-def _pieces(network: Any, rows: int, generator: torch.Generator) -> Iterator[NDArray[Any]]:
-    for begin in range(0, rows, _PIECE):
-        labels = torch.arange(begin, min(begin + _PIECE, rows)) % network.classes
+def _draw_chunks(network: Any, rows: int, generator: torch.Generator) -> Iterator[NDArray[Any]]:
+    for begin in range(0, rows, _CHUNK_ROWS):
+        labels = torch.arange(begin, min(begin + _CHUNK_ROWS, rows)) % network.classes
         with torch.no_grad():
             made = network.module.drawn(labels, generator)
         shape = (len(labels), network.features)

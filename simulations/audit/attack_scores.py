@@ -43,10 +43,10 @@ class Hypotheses:
     inside: NDArray[np.float64]
     outside: NDArray[np.float64]
     base: NDArray[np.float64]
-    towards: NDArray[np.float64]
+    difference: NDArray[np.float64]
     scale: float
     mechanism: Mechanism
-    taken: float
+    sampling_rate: float
     weights: NDArray[np.float64]
 
     @property
@@ -66,65 +66,69 @@ class Hypotheses:
         return float(np.abs(self.inside - self.outside).sum(axis=1).max())
 
 
-def sampling_rate(mechanism: Mechanism) -> float:
+def get_sampling_rate(mechanism: Mechanism) -> float:
     """q that a mechanism is charged at; 1 where it takes all records."""
     own = mechanism.training or mechanism.sampled
     return 1.0 if own is None else own.sampling_rate
 
 
-def score(released: NDArray[np.float64], hypotheses: Hypotheses) -> Scores:
+def score_releases(released: NDArray[np.float64], hypotheses: Hypotheses) -> Scores:
     """`[W]` of releases `[W, T, d]`: larger means more likely with the canary."""
     mechanism = hypotheses.mechanism
-    rate, steps = sampling_rate(mechanism), mechanism.training
+    rate, steps = get_sampling_rate(mechanism), mechanism.training
     # Of several steps inside a party its one contribution is seen.
     if rate < 1 and not (steps is not None and steps.steps > 1):
-        by_round = _sampled(released, hypotheses, rate)
+        by_round = _score_sampled(released, hypotheses, rate)
     else:
-        by_round = law_of(mechanism).ratio(released, hypotheses)
+        by_round = get_noise_scoring(mechanism).ratio(released, hypotheses)
     if steps is not None and steps.attendance < 1:
         by_round = np.where(released.any(axis=-1), by_round, 0.0)
     return np.asarray(by_round @ hypotheses.weights)
 
 
-def _gaussian(y: NDArray[np.float64], given: Hypotheses) -> Scores:
-    return np.asarray(np.vecdot(y - given.middle, given.towards) / given.scale**2)
+def _score_gaussian(y: NDArray[np.float64], hypotheses: Hypotheses) -> Scores:
+    return np.asarray(np.vecdot(y - hypotheses.middle, hypotheses.difference) / hypotheses.scale**2)
 
 
-def _l2_laplace(y: NDArray[np.float64], given: Hypotheses) -> Scores:
-    far, near = _residuals(y, given)
+def _score_l2_laplace(y: NDArray[np.float64], hypotheses: Hypotheses) -> Scores:
+    far, near = _compute_residuals(y, hypotheses)
     lengths = np.sqrt(np.vecdot(far, far)) - np.sqrt(np.vecdot(near, near))
-    return np.asarray(lengths / given.scale)
+    return np.asarray(lengths / hypotheses.scale)
 
 
-def _laplace(y: NDArray[np.float64], given: Hypotheses) -> Scores:
-    far, near = _residuals(y, given)
-    return np.asarray((np.abs(far) - np.abs(near)).sum(axis=-1) / given.scale)
+def _score_laplace(y: NDArray[np.float64], hypotheses: Hypotheses) -> Scores:
+    far, near = _compute_residuals(y, hypotheses)
+    return np.asarray((np.abs(far) - np.abs(near)).sum(axis=-1) / hypotheses.scale)
 
 
-def _residuals(
-    y: NDArray[np.float64], given: Hypotheses
+def _compute_residuals(
+    y: NDArray[np.float64], hypotheses: Hypotheses
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """From f₀ and from f₁."""
-    centred = y - given.middle
-    return centred + given.towards / 2, centred - given.towards / 2
+    centred = y - hypotheses.middle
+    return centred + hypotheses.difference / 2, centred - hypotheses.difference / 2
 
 
-def _sampled(y: NDArray[np.float64], given: Hypotheses, rate: float) -> Scores:
+def _score_sampled(y: NDArray[np.float64], hypotheses: Hypotheses, rate: float) -> Scores:
     """Mixtures: in either world the canary is in a sum's batch with probability q."""
-    length = np.sqrt(np.vecdot(given.towards, given.towards))[:, None]
-    direction = given.towards / np.maximum(length, 1e-300)
-    along = np.vecdot(y - given.base, direction) / given.scale
+    length = np.sqrt(np.vecdot(hypotheses.difference, hypotheses.difference))[:, None]
+    direction = hypotheses.difference / np.maximum(length, 1e-300)
+    along = np.vecdot(y - hypotheses.base, direction) / hypotheses.scale
 
     def likelihood(world: NDArray[np.float64]) -> Scores:
-        shift = np.vecdot(world - given.base, direction) * given.taken / given.scale
+        shift = (
+            np.vecdot(world - hypotheses.base, direction)
+            * hypotheses.sampling_rate
+            / hypotheses.scale
+        )
         taken = np.log(rate) + along * shift - shift**2 / 2
         return np.asarray(np.logaddexp(np.log1p(-rate), taken))
 
-    return likelihood(given.inside) - likelihood(given.outside)
+    return likelihood(hypotheses.inside) - likelihood(hypotheses.outside)
 
 
 @dataclass(frozen=True)
-class Law:
+class NoiseScoring:
     """How an attacker looks at noise: the log-ratio, the norm in which two sums are as far apart as
     they are easy to tell, and the continuous law whose shape it has.
     """
@@ -134,15 +138,16 @@ class Law:
     shape: FactorLaw
 
 
-_GAUSSIAN = Law(_gaussian, 2, "gaussian")
-_LAWS = {
-    "l2-laplace": Law(_l2_laplace, 2, "l2-laplace"),
+_GAUSSIAN = NoiseScoring(_score_gaussian, 2, "gaussian")
+_SCORINGS = {
+    "l2-laplace": NoiseScoring(_score_l2_laplace, 2, "l2-laplace"),
     **dict.fromkeys(
-        ("laplace", "laplace-l1", "laplace-as-printed"), Law(_laplace, 1, "laplace-l1")
+        ("laplace", "laplace-l1", "laplace-as-printed"),
+        NoiseScoring(_score_laplace, 1, "laplace-l1"),
     ),
 }
 
 
-def law_of(mechanism: Mechanism) -> Law:
+def get_noise_scoring(mechanism: Mechanism) -> NoiseScoring:
     """The row of a mechanism's law; others than Laplace's are Gaussians."""
-    return _LAWS.get(mechanism.law, _GAUSSIAN)
+    return _SCORINGS.get(mechanism.law, _GAUSSIAN)

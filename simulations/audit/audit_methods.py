@@ -22,15 +22,24 @@ from typing import Any
 import numpy as np
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.privacy_events import Event as Charge
-from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_event, profile_ratio
-from parley.privacy.audit.event_counts import Event, Hits, best_event, middle_threshold
+from parley.privacy.accounting.privacy_events import PrivacyEvent as Charge
+from parley.privacy.audit.claimed_curve import ClaimedCurve, find_profile_event, profile_ratio
+from parley.privacy.audit.event_counts import (
+    Hits,
+    ScoreEvent,
+    compute_middle_threshold,
+    find_best_event,
+)
 from parley.privacy.audit.noise_scale import repeated_lag, shape_p
-from parley.privacy.audit.one_run import surest_guesses
-from parley.privacy.audit.world_pair import gaussian_epsilon_lower, mu_ceiling, mu_lower
-from parley.simulations.audit.audit_results import Finding, pair_finding
-from parley.simulations.audit.audit_target import Audited
-from parley.simulations.audit.observed_worlds import Observed, bare_noise
+from parley.privacy.audit.one_run import find_surest_guesses
+from parley.privacy.audit.world_pair import (
+    compute_gaussian_lower,
+    compute_mu_ceiling,
+    compute_mu_lower,
+)
+from parley.simulations.audit.audit_results import Finding, build_pair_finding
+from parley.simulations.audit.audit_target import AuditTarget
+from parley.simulations.audit.observed_worlds import ObservedWorlds, has_bare_noise
 
 _SHAPE_ALPHA = 1e-6
 _NONE = 1e-6
@@ -40,7 +49,7 @@ _PARTS = tuple((part, 1 / 3) for part in (1, 4, 16))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class MethodInput:
     """What a method is given.
 
     Attributes:
@@ -49,21 +58,21 @@ class Seen:
         reach: of the sensitivity, by the canaries; None: noise is not added to it.
     """
 
-    audited: Audited
+    target: AuditTarget
     event: Any
-    inside: Observed
-    outside: Observed
+    inside: ObservedWorlds
+    outside: ObservedWorlds
     reach: float | None
     alpha: float
 
-    def hits(self) -> tuple[Hits, Hits]:
+    def count_hits(self) -> tuple[Hits, Hits]:
         """Of the event, in worlds with the canary and without."""
         found: tuple[Hits, Hits] = self.event.count(self.inside.scores, self.outside.scores)
         return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class AuditMethod:
     """One way to a bound.
 
     Attributes:
@@ -72,70 +81,74 @@ class Method:
     """
 
     assumption: str
-    fits: Callable[[Audited], bool]
-    find: Callable[[Seen], Finding]
-    event: Callable[[Seen, int], Event] | None = None
+    is_applicable: Callable[[AuditTarget], bool]
+    find_bound: Callable[[MethodInput], Finding]
+    choose_event: Callable[[MethodInput, int], ScoreEvent] | None = None
 
 
-def _pair(seen: Seen) -> Finding:
-    audited = seen.audited
+def _find_pair_bound(inputs: MethodInput) -> Finding:
+    audited = inputs.target
     of_model = audited.records is not None
-    return pair_finding(
-        seen.hits(),
-        alpha=seen.alpha,
+    return build_pair_finding(
+        inputs.count_hits(),
+        alpha=inputs.alpha,
         delta=audited.delta,
         claimed=audited.epsilon,
-        threshold=seen.event.threshold,
-        note=_told_apart(seen) if of_model else "",
+        threshold=inputs.event.threshold,
+        note=_format_error_rates(inputs) if of_model else "",
     )
 
 
-def _mu(seen: Seen) -> Finding:
-    audited, hits = seen.audited, seen.hits()
-    mu = mu_lower(hits[1], hits[0].misses, alpha=seen.alpha)
+def _find_mu_bound(inputs: MethodInput) -> Finding:
+    audited, hits = inputs.target, inputs.count_hits()
+    mu = compute_mu_lower(hits[1], hits[0].misses, alpha=inputs.alpha)
     claimed = math.inf if audited.mu is None else audited.mu
-    most = mu_ceiling(hits[0].trials, alpha=seen.alpha)
+    most = compute_mu_ceiling(hits[0].trials, alpha=inputs.alpha)
     return Finding(
-        epsilon_lower=gaussian_epsilon_lower(mu, audited.delta),
+        epsilon_lower=compute_gaussian_lower(mu, audited.delta),
         mu_lower=mu,
         refuted=mu > claimed,
-        ceiling=gaussian_epsilon_lower(most, audited.delta),
+        ceiling=compute_gaussian_lower(most, audited.delta),
         hits_in=hits[0].hits,
         hits_out=hits[1].hits,
-        threshold=seen.event.threshold,
+        threshold=inputs.event.threshold,
         fraction_of_claim=mu / claimed if claimed else None,
     )
 
 
-def _profile(seen: Seen) -> Finding:
-    audited, (hits_in, hits_out) = seen.audited, seen.hits()
+def _find_profile_bound(inputs: MethodInput) -> Finding:
+    audited, (hits_in, hits_out) = inputs.target, inputs.count_hits()
     counts: dict[str, Hits] = {"hits_in": hits_in, "hits_out": hits_out}
     claim = ClaimedCurve.of(audited.spent, delta=audited.delta)
-    ratio = profile_ratio(_curve(audited), **counts, alpha=seen.alpha)
-    epsilon = _scaled(audited, ratio).epsilon(audited.delta)[1]
+    ratio = profile_ratio(_build_scaled_curve(audited), **counts, alpha=inputs.alpha)
+    epsilon = _compute_scaled_spending(audited, ratio).compute_lowest_epsilon(audited.delta)[1]
     return Finding(
         epsilon_lower=epsilon,
-        refuted=claim.refuted_by(**counts, alpha=seen.alpha),
+        refuted=claim.refuted_by(**counts, alpha=inputs.alpha),
         hits_in=hits_in.hits,
         hits_out=hits_out.hits,
-        threshold=seen.event.threshold,
-        fraction_of_claim=audited.part_of_claim(epsilon),
+        threshold=inputs.event.threshold,
+        fraction_of_claim=audited.compute_claim_fraction(epsilon),
         note=f"noise at most {ratio:.4f} of the claimed",
     )
 
 
-def _factor(seen: Seen) -> Finding:
-    audited: Any = seen.audited
-    noise: Any = seen.inside.residuals
-    noise += seen.outside.residuals
-    high, low = noise.scale_upper(seen.alpha / 2), noise.scale_lower(seen.alpha / 2)
-    kept = np.concatenate([seen.inside.kept, seen.outside.kept])
+def _find_factor_bound(inputs: MethodInput) -> Finding:
+    audited: Any = inputs.target
+    noise: Any = inputs.inside.residuals
+    noise += inputs.outside.residuals
+    high, low = noise.scale_upper(inputs.alpha / 2), noise.scale_lower(inputs.alpha / 2)
+    kept = np.concatenate([inputs.inside.residual_vectors, inputs.outside.residual_vectors])
     # At its own size: a wrong scale is the factor's to find, a wrong shape this test's.
     typical = (noise.total / (noise.vectors * noise.dimension)) ** (1 / noise.power)
     own = shape_p(noise.law, kept / typical, 1.0)
-    reach = min(seen.reach or 0.0, 1.0)
+    reach = min(inputs.reach or 0.0, 1.0)
     # Canaries that another clip hides show nothing of the sensitivity.
-    epsilon = _scaled(audited, high / reach).epsilon(audited.delta)[1] if reach > _NONE else 0.0
+    epsilon = (
+        _compute_scaled_spending(audited, high / reach).compute_lowest_epsilon(audited.delta)[1]
+        if reach > _NONE
+        else 0.0
+    )
     note = f"shape p = {shape_p(noise.law, kept, 1.0):.2g}"
     if own < _SHAPE_ALPHA:
         note += "; the residuals have not the law's shape"
@@ -144,38 +157,40 @@ def _factor(seen: Seen) -> Finding:
         # Whatever part of the sensitivity the canaries reach: there is less noise than claimed.
         refuted=high < 1.0,
         noise_scale=(low, high),
-        fraction_of_claim=reach / high if audited.mu else audited.part_of_claim(epsilon),
+        fraction_of_claim=reach / high if audited.mu else audited.compute_claim_fraction(epsilon),
         note=note,
     )
 
 
-def _white(seen: Seen) -> Finding:
-    found = repeated_lag(seen.inside.kept) or repeated_lag(seen.outside.kept)
+def _check_whiteness(inputs: MethodInput) -> Finding:
+    found = repeated_lag(inputs.inside.residual_vectors) or repeated_lag(
+        inputs.outside.residual_vectors
+    )
     note = "" if found is None else f"noise repeats at lag {found.lag}: z = {found.z:.3g}"
     return Finding(epsilon_lower=None, refuted=found is not None, note=note)
 
 
-def _one_run(seen: Seen, *, curve: bool) -> Finding:
-    audited = seen.audited
-    scores = np.concatenate([seen.inside.scores, seen.outside.scores])
-    right = np.concatenate([seen.inside.scores > 0, seen.outside.scores <= 0])
-    best = surest_guesses(scores, right, _PARTS, alpha=seen.alpha, delta=audited.delta)
+def _find_one_run_bound(inputs: MethodInput, *, curve: bool) -> Finding:
+    audited = inputs.target
+    scores = np.concatenate([inputs.inside.scores, inputs.outside.scores])
+    right = np.concatenate([inputs.inside.scores > 0, inputs.outside.scores <= 0])
+    best = find_surest_guesses(scores, right, _PARTS, alpha=inputs.alpha, delta=audited.delta)
     bound, guesses, hits = best["one-run-fdp" if curve else "one-run"]
     claimed = audited.mu if curve and audited.mu is not None else audited.epsilon
     return Finding(
         hits_in=hits,
         hits_out=guesses - hits,
-        epsilon_lower=gaussian_epsilon_lower(bound, audited.delta) if curve else bound,
+        epsilon_lower=compute_gaussian_lower(bound, audited.delta) if curve else bound,
         mu_lower=bound if curve else None,
         fraction_of_claim=bound / claimed if claimed else None,
         refuted=bound > claimed,
-        note=f"{hits} of {guesses} guesses right; {_told_apart(seen, 0.01, 0.001)}",
+        note=f"{hits} of {guesses} guesses right; {_format_error_rates(inputs, 0.01, 0.001)}",
     )
 
 
-def _told_apart(seen: Seen, *rates: float) -> str:
+def _format_error_rates(inputs: MethodInput, *rates: float) -> str:
     """The chance that a score with the canary is above one without, and what is found at rates."""
-    inside, ordered = seen.inside.scores, np.sort(seen.outside.scores)
+    inside, ordered = inputs.inside.scores, np.sort(inputs.outside.scores)
     # Ties count half.
     below = np.searchsorted(ordered, inside, "left") + np.searchsorted(ordered, inside, "right")
     parts = [f"AUC {below.mean() / (2 * ordered.size):.3f}"]
@@ -185,14 +200,14 @@ def _told_apart(seen: Seen, *rates: float) -> str:
     return "; ".join(parts)
 
 
-def _scaled(audited: Audited, ratio: float) -> Composition:
+def _compute_scaled_spending(target: AuditTarget, ratio: float) -> Composition:
     """What all releases would be charged, were the noise `ratio` times the claimed."""
-    return Composition.empty().add(_event(audited, ratio), count=audited.rounds)
+    return Composition.create_empty().add(_scale_charge(target, ratio), count=target.rounds)
 
 
-def _event(audited: Audited, ratio: float) -> Charge:
+def _scale_charge(target: AuditTarget, ratio: float) -> Charge:
     """What one release would be charged, were the noise `ratio` times the claimed."""
-    mechanism: Any = audited.charged.mechanism
+    mechanism: Any = target.charged.mechanism
     # The number that the noise of a law is proportional to, or inversely.
     if hasattr(mechanism, "noise_multiplier"):
         less = replace(mechanism, noise_multiplier=mechanism.noise_multiplier * ratio)
@@ -200,40 +215,40 @@ def _event(audited: Audited, ratio: float) -> Charge:
         less = replace(mechanism, sigma=mechanism.sigma * ratio)
     else:
         less = replace(mechanism, epsilon=mechanism.epsilon / ratio)
-    shares = audited.charged.shares
-    return less.event() if shares is None else shares.event(less)
+    shares = target.charged.shares
+    return less.event() if shares is None else shares.build_event(less)
 
 
-def _curve(audited: Audited) -> Callable[[float], ClaimedCurve]:
+def _build_scaled_curve(target: AuditTarget) -> Callable[[float], ClaimedCurve]:
     """Noise over the claimed → the curve that it would be charged by."""
-    by = audited.accountant
-    return lambda ratio: _curve_of(_event(audited, ratio), audited.rounds, by)
+    by = target.accountant
+    return lambda ratio: _compute_curve(_scale_charge(target, ratio), target.rounds, by)
 
 
 @lru_cache(maxsize=256)
-def _curve_of(event: Charge, rounds: int, by: str) -> ClaimedCurve:
+def _compute_curve(event: Charge, rounds: int, by: str) -> ClaimedCurve:
     """Kept: every attack on one claim asks for the same."""
-    return ClaimedCurve.of(Composition.empty().add(event, count=rounds), points=24, by=by)
+    return ClaimedCurve.of(Composition.create_empty().add(event, count=rounds), points=24, by=by)
 
 
-def _pair_event(pilot: Seen, trials: int) -> Event:
-    return best_event(
+def _choose_pair_event(pilot: MethodInput, trials: int) -> ScoreEvent:
+    return find_best_event(
         pilot.inside.scores,
         pilot.outside.scores,
         trials=trials,
         alpha=pilot.alpha,
-        delta=pilot.audited.delta,
+        delta=pilot.target.delta,
     )
 
 
-def _middle_event(pilot: Seen, trials: int) -> Event:
+def _choose_middle_event(pilot: MethodInput, trials: int) -> ScoreEvent:
     del trials
-    return Event(threshold=middle_threshold(pilot.inside.scores, pilot.outside.scores))
+    return ScoreEvent(threshold=compute_middle_threshold(pilot.inside.scores, pilot.outside.scores))
 
 
-def _profile_event(pilot: Seen, trials: int) -> Event:
-    return profile_event(
-        _curve(pilot.audited),
+def _choose_profile_event(pilot: MethodInput, trials: int) -> ScoreEvent:
+    return find_profile_event(
+        _build_scaled_curve(pilot.target),
         pilot.inside.scores,
         pilot.outside.scores,
         # As sure as the pilot itself: nothing seen of an event says little, and would win else.
@@ -242,35 +257,39 @@ def _profile_event(pilot: Seen, trials: int) -> Event:
     )
 
 
-METHODS: dict[str, Method] = {
-    "pair": Method(
+METHODS: dict[str, AuditMethod] = {
+    "pair": AuditMethod(
         assumption="none",
-        fits=lambda audited: not audited.by_halves,
-        find=_pair,
-        event=_pair_event,
+        is_applicable=lambda audited: not audited.by_halves,
+        find_bound=_find_pair_bound,
+        choose_event=_choose_pair_event,
     ),
-    "mu": Method(
+    "mu": AuditMethod(
         assumption="Gaussian curve",
-        fits=lambda audited: audited.mu is not None and audited.records is None,
-        find=_mu,
-        event=_middle_event,
+        is_applicable=lambda audited: audited.mu is not None and audited.records is None,
+        find_bound=_find_mu_bound,
+        choose_event=_choose_middle_event,
     ),
-    "profile": Method(
+    "profile": AuditMethod(
         assumption="none; its number: Gaussian steps",
-        fits=lambda audited: audited.by_coins and audited.records is None,
-        find=_profile,
-        event=_profile_event,
+        is_applicable=lambda audited: audited.by_coins and audited.records is None,
+        find_bound=_find_profile_bound,
+        choose_event=_choose_profile_event,
     ),
-    "factor": Method(assumption="shape of the law", fits=bare_noise, find=_factor),
-    "white": Method(assumption="none", fits=bare_noise, find=_white),
-    "one-run": Method(
+    "factor": AuditMethod(
+        assumption="shape of the law", is_applicable=has_bare_noise, find_bound=_find_factor_bound
+    ),
+    "white": AuditMethod(
+        assumption="none", is_applicable=has_bare_noise, find_bound=_check_whiteness
+    ),
+    "one-run": AuditMethod(
         assumption="none",
-        fits=lambda audited: audited.by_halves,
-        find=partial(_one_run, curve=False),
+        is_applicable=lambda audited: audited.by_halves,
+        find_bound=partial(_find_one_run_bound, curve=False),
     ),
-    "one-run-fdp": Method(
+    "one-run-fdp": AuditMethod(
         assumption="Gaussian curve",
-        fits=lambda audited: audited.by_halves and audited.mu is not None,
-        find=partial(_one_run, curve=True),
+        is_applicable=lambda audited: audited.by_halves and audited.mu is not None,
+        find_bound=partial(_find_one_run_bound, curve=True),
     ),
 }

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from parley.privacy.audit.event_counts import Hits
-from parley.privacy.audit.world_pair import pair_ceiling, pair_epsilon
+from parley.privacy.audit.world_pair import compute_pair_ceiling, compute_pair_epsilon
 
 Verdict = Literal["not-refuted", "refuted", "loose"]
 
@@ -20,7 +20,7 @@ LOOSE = 1.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class AuditClaim:
     """What is audited, in plain values.
 
     Attributes:
@@ -69,15 +69,15 @@ class Finding:
     note: str = ""
 
 
-def pair_finding(
+def build_pair_finding(
     hits: tuple[Hits, Hits], *, alpha: float, delta: float, claimed: float, **more: Any
 ) -> Finding:
     """The bound of one event's hits in worlds with the canary and without, beside the claimed ε."""
-    epsilon = pair_epsilon(*hits, alpha=alpha, delta=delta)
+    epsilon = compute_pair_epsilon(*hits, alpha=alpha, delta=delta)
     return Finding(
         epsilon_lower=epsilon,
         refuted=epsilon > claimed,
-        ceiling=pair_ceiling(hits[0].trials, alpha=alpha, delta=delta),
+        ceiling=compute_pair_ceiling(hits[0].trials, alpha=alpha, delta=delta),
         hits_in=hits[0].hits,
         hits_out=hits[1].hits,
         # Where δ alone covers what is claimed, there is no part of it.
@@ -86,13 +86,15 @@ def pair_finding(
     )
 
 
-def looked_again(
-    found: dict[str, Finding], again: Callable[[list[str]], dict[str, Finding]]
+def confirm_refutations(
+    findings: dict[str, Finding], repeat: Callable[[list[str]], dict[str, Finding]]
 ) -> dict[str, Finding]:
     """Findings by method, with a second look at those that refute: at α = `CONFIRMED`."""
-    doubtful = [name for name, each in found.items() if each.refuted]
-    sure = again(doubtful) if doubtful else {}
-    return found | {name: replace(found[name], confirmed=sure[name].refuted) for name in doubtful}
+    doubtful = [name for name, each in findings.items() if each.refuted]
+    sure = repeat(doubtful) if doubtful else {}
+    return findings | {
+        name: replace(findings[name], confirmed=sure[name].refuted) for name in doubtful
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +144,7 @@ class AuditReport:
         claimed_curve: (false positives, least false negatives) of the claim.
     """
 
-    claim: Claim
+    claim: AuditClaim
     results: tuple[AuditResult, ...]
     environment: dict[str, Any]
     confidence: float
@@ -167,7 +169,7 @@ class AuditReport:
         }
 
 
-def combined(verdicts: Iterable[Verdict]) -> Verdict:
+def combine_verdicts(verdicts: Iterable[Verdict]) -> Verdict:
     """Of several audits: the worst."""
     found = set(verdicts)
     return next((worst for worst in ("refuted", "loose") if worst in found), "not-refuted")

@@ -20,7 +20,7 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts, Query
+from parley.client.queries.base import Query, QueryFacts
 from parley.client.queries.query_batch import Counting
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import (
@@ -32,22 +32,22 @@ from parley.privacy.accounting.threat_model import (
 )
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
-from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
+from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 from parley.server.planning.query_planner import plan_batch
-from parley.server.planning.run_stages import COMPONENTS, EVALUATION, stages_of
-from parley.server.planning.session_terms import Terms
+from parley.server.planning.run_stages import COMPONENTS, EVALUATION, build_stages
+from parley.server.planning.session_terms import SessionTerms
 from parley.simulations.audit.federation_templates import (
     LEARNERS,
     MOMENTS,
-    Answer,
     AuditError,
+    FederationShape,
     Learner,
-    Shape,
-    answer_of,
-    enough_features,
-    least_parties,
-    least_records,
-    smaller,
+    ResponseTraits,
+    compute_min_features,
+    compute_min_parties,
+    compute_min_records,
+    get_response_traits,
+    shrink_job,
 )
 from parley.simulations.data.simulated_world import Experiment
 
@@ -56,7 +56,7 @@ ROUNDS = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audited:
+class AuditTarget:
     """One guarantee of one job or batch of queries, as it is audited.
 
     Attributes:
@@ -70,7 +70,7 @@ class Audited:
     """
 
     job: Job | None
-    shape: Shape
+    shape: FederationShape
     algorithm: FederatedAlgorithm
     plan: ReleasePlan
     guarantee: Guarantee
@@ -84,9 +84,9 @@ class Audited:
     by_halves: bool = False
 
     @classmethod
-    def of_plan(cls, plan: ReleasePlan, unit: Unit, **own: Any) -> Audited:
+    def from_plan(cls, plan: ReleasePlan, unit: Unit, **own: Any) -> AuditTarget:
         """What a plan says of one of its units."""
-        guarantee, charged = plan.of(unit), plan.charged_by(unit)
+        guarantee, charged = plan.get_guarantee(unit), plan.get_charging_guarantee(unit)
         if guarantee is None:
             raise AuditError(f"Expected a guarantee for a {unit}, got none.")
         of_unit: dict[str, Any] = {
@@ -97,9 +97,9 @@ class Audited:
         return cls(plan=plan, **of_unit | own)
 
     @property
-    def answer(self) -> Answer:
+    def response(self) -> ResponseTraits:
         """What its parties answer."""
-        return answer_of(self.algorithm.kind)
+        return get_response_traits(self.algorithm.kind)
 
     @property
     def unit(self) -> Unit:
@@ -111,10 +111,10 @@ class Audited:
         """Secure sums of all releases."""
         return self.rounds * self.plan.steps
 
-    def plan_of(self, number: int) -> ReleasePlan:
+    def get_plan(self, number: int) -> ReleasePlan:
         """The plan of one of the sums, from 1."""
         release, step = divmod(number - 1, self.plan.steps)
-        return self.plan.at_round(self.plan.round_number + release).at_step(step + 1)
+        return self.plan.with_round(self.plan.round_number + release).with_step(step + 1)
 
     @property
     def by_coins(self) -> bool:
@@ -122,7 +122,7 @@ class Audited:
         own = self.charged.mechanism.training or self.charged.mechanism.sampled
         return own is not None and min(own.sampling_rate, own.attendance) < 1
 
-    def part_of_claim(self, epsilon: float) -> float | None:
+    def compute_claim_fraction(self, epsilon: float) -> float | None:
         """ε as a fraction of what is claimed; None where δ alone covers what is claimed."""
         return epsilon / self.epsilon if self.epsilon else None
 
@@ -134,10 +134,10 @@ class Audited:
     @cached_property
     def spent(self) -> Composition:
         """All that the unit is charged against this adversary; it keeps what it was asked for."""
-        event = self.charged.event_against(self.against)
+        event = self.charged.compute_event_against(self.against)
         if event is None:
             raise AuditError(f"Expected a claim against {self.charged.against}, got none.")
-        return Composition.empty().add(event, count=self.rounds)
+        return Composition.create_empty().add(event, count=self.rounds)
 
     @property
     def summed(self) -> int:
@@ -156,12 +156,12 @@ class Audited:
     @property
     def epsilon(self) -> float:
         """The claim: ε at δ that all releases are charged."""
-        return self.spent.epsilon(self.delta)[1]
+        return self.spent.compute_lowest_epsilon(self.delta)[1]
 
     @property
     def accountant(self) -> str:
         """By whose account."""
-        return self.spent.epsilon(self.delta)[0]
+        return self.spent.compute_lowest_epsilon(self.delta)[0]
 
     @property
     def mu(self) -> float | None:
@@ -177,19 +177,19 @@ class Audited:
     def trains_with_draws(self) -> bool:
         """Whether a party's training draws batches or noise, or the party if it is in a sum."""
         own: Any = getattr(self.algorithm, "attendance", None)
-        return self.draws_in_training or not (own is None or own.whole)
+        return self.draws_in_training or not (own is None or own.includes_everyone)
 
     @property
     def draws_in_training(self) -> bool:
         """Whether a party's training draws batches or noise."""
         training: Any = getattr(self.algorithm, "training", None)
         if training is None:
-            return self.answer.noisy
-        noisy = self.answer.noisy and training.clip_norm is not None
+            return self.response.noisy
+        noisy = self.response.noisy and training.clip_norm is not None
         return noisy or training.sampling_rate < 1
 
 
-def audited(
+def build_target(
     job: Job,
     unit: Unit | None = None,
     *,
@@ -198,7 +198,7 @@ def audited(
     records: int | None = None,
     features: int | None = None,
     seed: int | None = None,
-) -> Audited:
+) -> AuditTarget:
     """The job as it is audited, for one of its units (the one that it names first).
 
     Args:
@@ -207,21 +207,21 @@ def audited(
         seed: of the worlds, for a plan that says that they are seeded; None for entropy.
     """
     wanted = job.budgets[0].unit if unit is None else unit
-    _check_asked(job, wanted, stage)
+    _check_request(job, wanted, stage)
     learner = MOMENTS if stage == COMPONENTS else LEARNERS[job.model.learns]
-    own = answer_of(job.algorithm.kind)
+    own = get_response_traits(job.algorithm.kind)
     alone = stage == ROUNDS and own.noisy and job.privacy.unit == "record"
     usual = 5 if job.privacy.point.in_contributions else 2
-    shape = Shape(
-        parties=least_parties(job)
+    shape = FederationShape(
+        parties=compute_min_parties(job)
         if alone
-        else min(parties or max(usual, least_parties(job)), job.parties.count),
-        records=records or least_records(job),
+        else min(parties or max(usual, compute_min_parties(job)), job.parties.count),
+        records=records or compute_min_records(job),
         features=features
-        or (own.features or enough_features(job) if stage == ROUNDS else 0)
+        or (own.features or compute_min_features(job) if stage == ROUNDS else 0)
         or learner.features,
     )
-    changed, plain = smaller(job, wanted, shape, seed)
+    changed, plain = shrink_job(job, wanted, shape, seed)
     federation = Federation(
         parties=shape.parties,
         min_records=shape.records,
@@ -229,21 +229,21 @@ def audited(
         max_records=shape.records,
         schema=learner.schema(shape.features),
     )
-    plain = plain.settled(federation, 2)
+    plain = plain.resolve_auto(federation, 2)
     width = shape.features * learner.width
-    model = model_for(plain, features=width, classes=2)
+    model = build_model(plain, features=width, classes=2)
     # Rows of an audit are as they are after projection.
-    components = np.eye(width) if plain.model.projected else None
-    stages = stages_of(
+    components = np.eye(width) if plain.model.component_count else None
+    stages = build_stages(
         plain,
-        algorithm=algorithm_for(plain, model, federation),
+        algorithm=build_algorithm(plain, model, federation),
         federation=federation,
         features=width,
         components=None if plain.model.components_share else components,
         run_id="audit",
     )
     release = next(each for each in stages if each.name == stage)
-    return Audited.of_plan(
+    return AuditTarget.from_plan(
         release.plan,
         wanted,
         job=plain,
@@ -256,7 +256,7 @@ def audited(
     )
 
 
-def _check_asked(job: Job, unit: Unit, stage: str) -> None:
+def _check_request(job: Job, unit: Unit, stage: str) -> None:
     """Raises AuditError for a unit or a stage that the job does not have, or a deployment."""
     if not job.run.in_process:
         raise AuditError(
@@ -266,14 +266,16 @@ def _check_asked(job: Job, unit: Unit, stage: str) -> None:
     units = [each.unit for each in job.budgets]
     if unit not in units:
         raise AuditError(f"Expected a unit of {', '.join(units)}, got {unit}.")
-    if stage not in stage_names(job):
+    if stage not in list_stages(job):
         raise AuditError(
-            f"Expected a release of {', '.join(name or 'rounds' for name in stage_names(job))}, "
+            f"Expected a release of {', '.join(name or 'rounds' for name in list_stages(job))}, "
             f"got {stage!r}."
         )
 
 
-def as_it_runs(job: Job, world: Experiment, *, by_halves: bool, seed: int | None) -> Audited:
+def build_unchanged_target(
+    job: Job, world: Experiment, *, by_halves: bool, seed: int | None
+) -> AuditTarget:
     """The rounds of a job with nothing changed, seen by whoever reads the model at last.
 
     Args:
@@ -283,7 +285,7 @@ def as_it_runs(job: Job, world: Experiment, *, by_halves: bool, seed: int | None
         AuditError: a job without a linear model or a network on the records themselves, or whose
             budget is a party's alone.
     """
-    if job.model.learns not in LEARNERS or job.model.projected:
+    if job.model.learns not in LEARNERS or job.model.component_count:
         raise AuditError(
             "Expected a linear model, or a network on the records themselves, for an attack on "
             f"the released model, got {job.model.kind!r}."
@@ -297,19 +299,21 @@ def as_it_runs(job: Job, world: Experiment, *, by_halves: bool, seed: int | None
         labels=np.asarray(world.block.labels),
         offsets=world.block.offsets,
     )
-    federation = Federation.of_sizes(records.sizes // 2) if by_halves else world.federation
-    values = job.values()
+    federation = Federation.from_sizes(records.sizes // 2) if by_halves else world.federation
+    values = job.to_values()
     values["run"]["seed"] = "none" if seed is None else seed
     values["parties"]["min-records"] = federation.min_records
     plain = Job.model_validate(values)
-    algorithm = algorithm_for(plain, world.model, federation)
+    algorithm = build_algorithm(plain, world.model, federation)
     plan = plan_release(plain, algorithm=algorithm, federation=federation, run_id="audit")
     features = records.features.shape[1]
-    return Audited.of_plan(
+    return AuditTarget.from_plan(
         plan,
         Unit.RECORD,
         job=plain,
-        shape=Shape(parties=federation.parties, records=federation.min_records, features=features),
+        shape=FederationShape(
+            parties=federation.parties, records=federation.min_records, features=features
+        ),
         algorithm=algorithm,
         against=Adversary.READERS,
         learner=LEARNERS[job.model.learns],
@@ -320,14 +324,14 @@ def as_it_runs(job: Job, world: Experiment, *, by_halves: bool, seed: int | None
     )
 
 
-def stage_names(job: Job) -> tuple[str, ...]:
+def list_stages(job: Job) -> tuple[str, ...]:
     """What a job releases: ahead of its rounds, these, and after them."""
     ahead = (COMPONENTS,) if job.model.components_share else ()
-    after = (EVALUATION,) if job.evaluation.asked else ()
+    after = (EVALUATION,) if job.evaluation.is_requested else ()
     return (*ahead, ROUNDS, *after)
 
 
-def asked(
+def build_query_target(
     queries: Sequence[Query],
     schema: Schema,
     *,
@@ -340,7 +344,7 @@ def asked(
     records: int = 2,
     counting: Counting | None = None,
     seed: int | None = None,
-) -> Audited:
+) -> AuditTarget:
     """One batch of queries, by the planner of sessions: the release of few public records.
 
     Raises:
@@ -349,11 +353,11 @@ def asked(
     split = noise_point.in_contributions
     parties = 5 if split else 2
     how = counting or Counting()
-    private = how.private(neighbouring)
-    terms = Terms(
-        facts=Facts(
+    private = how.is_size_private(neighbouring)
+    terms = SessionTerms(
+        facts=QueryFacts(
             schema=schema,
-            neighbouring=how.relation(neighbouring),
+            neighbouring=how.get_relation(neighbouring),
             records=None if private else parties * records,
         ),
         parties=parties,
@@ -370,11 +374,11 @@ def asked(
     planned = plan_batch(
         queries, terms, epsilon=epsilon, run_id="audit", number=1, law=law, shares=shares
     )
-    return Audited.of_plan(
+    return AuditTarget.from_plan(
         planned.plan,
         planned.plan.primary.unit,
         job=None,
-        shape=Shape(parties=parties, records=records, features=1),
+        shape=FederationShape(parties=parties, records=records, features=1),
         algorithm=QueryRelease(
             batch=planned.batch,
             neighbouring=neighbouring,

@@ -15,98 +15,100 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.raw_party_block import TableBlock, Texts, fields_of
+from parley.client.data.raw_party_block import CategoryField, RawPartyBlock, list_fields
 from parley.client.data.schema import Schema
 
-Block = PartyBlock | TableBlock
+Block = PartyBlock | RawPartyBlock
 
-MOST = 256
+MAX_COMBINATIONS = 256
 """Records of a pool."""
 
 _COLUMNS = 8
 """Of a row that are tried by themselves."""
 
 
-def table_schema(columns: int) -> str:
+def build_table_schema(columns: int) -> str:
     """The public schema of an audited table: columns of two categories, and a label."""
     lines = [f'c{k} = {{ kind = "categorical", categories = ["a", "b"] }}' for k in range(columns)]
     return "\n".join(["[columns]", *lines, 'y = { kind = "label", positive = 1, negative = 0 }'])
 
 
-def rows_pool(algorithm: Any) -> PartyBlock:
+def build_row_pool(algorithm: Any) -> PartyBlock:
     """Rows of norm at most 1 with every label: nothing, a column alone, all of them alike."""
     model = algorithm.model
     width, classes = model.features, int(getattr(model, "classes", 0))
     few = np.eye(width)[:_COLUMNS]
     rows = np.concatenate([np.zeros((1, width)), few, -few, np.full((1, width), width**-0.5)])
     labels = np.arange(classes) if classes else np.array([-1.0, 1.0])
-    return _alone(np.repeat(rows, len(labels), axis=0), np.tile(labels, len(rows)))
+    return _build_one_row_parties(np.repeat(rows, len(labels), axis=0), np.tile(labels, len(rows)))
 
 
-def codes_pool(algorithm: Any) -> PartyBlock:
+def build_code_pool(algorithm: Any) -> PartyBlock:
     """Rows with one indicator a column: every combination of codes, or some of them."""
     sizes = algorithm.columns
-    codes = np.array(_combinations([range(size) for size in sizes]))
+    codes = np.array(_list_combinations([range(size) for size in sizes]))
     starts = np.cumsum([0, *sizes[:-1]])
     rows = np.zeros((len(codes), starts[-1]))
     np.put_along_axis(rows, codes[:, :-1] + starts[:-1], 1.0, axis=1)
-    return _alone(rows, codes[:, -1])
+    return _build_one_row_parties(rows, codes[:, -1])
 
 
-def columns_pool(algorithm: Any) -> TableBlock:
+def build_column_pool(algorithm: Any) -> RawPartyBlock:
     """Raw columns: every combination of categories and of ends, middle and quarter of a range."""
     schema: Schema = algorithm.schema
-    fields = fields_of(schema)
+    fields = list_fields(schema)
     # Where none is read one column says how many records there are.
     names = sorted(algorithm.batch.columns) or [next(iter(fields))]
     wanted = {name: fields[name] for name in names}
     choices = [
         range(len(field.texts))
-        if isinstance(field, Texts)
+        if isinstance(field, CategoryField)
         else [field.low + part * (field.high - field.low) for part in (0, 0.25, 0.5, 1)]
         for field in wanted.values()
     ]
-    values = list(zip(*_combinations(choices), strict=True))
-    return TableBlock(
+    values = list(zip(*_list_combinations(choices), strict=True))
+    return RawPartyBlock(
         schema=schema,
         columns={
-            name: np.array(own, dtype=np.intp if isinstance(field, Texts) else np.float64)
+            name: np.array(own, dtype=np.intp if isinstance(field, CategoryField) else np.float64)
             for (name, field), own in zip(wanted.items(), values, strict=True)
         },
         offsets=np.arange(len(values[0]) + 1),
     )
 
 
-def _combinations(choices: list[Any]) -> list[tuple[Any, ...]]:
+def _list_combinations(choices: list[Any]) -> list[tuple[Any, ...]]:
     """All, or `MOST` of them, drawn from a fixed seed."""
     count = np.prod([float(len(each)) for each in choices])
-    if count <= MOST:
+    if count <= MAX_COMBINATIONS:
         return list(product(*choices))
     rng = np.random.default_rng(0)
-    return [tuple(each[rng.integers(len(each))] for each in choices) for _ in range(MOST)]
+    return [
+        tuple(each[rng.integers(len(each))] for each in choices) for _ in range(MAX_COMBINATIONS)
+    ]
 
 
-def _alone(rows: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> PartyBlock:
+def _build_one_row_parties(rows: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> PartyBlock:
     return PartyBlock(features=rows, labels=labels, offsets=np.arange(len(rows) + 1))
 
 
-def laid_out(block: Block, rows: NDArray[np.intp], offsets: NDArray[np.int64]) -> Block:
+def reorder_records(block: Block, rows: NDArray[np.intp], offsets: NDArray[np.int64]) -> Block:
     """The records `rows` of a block, party after party as `offsets` says."""
-    if isinstance(block, TableBlock):
+    if isinstance(block, RawPartyBlock):
         columns = {name: values[rows] for name, values in block.columns.items()}
         return replace(block, columns=columns, offsets=offsets)
     return PartyBlock(features=block.features[rows], labels=block.labels[rows], offsets=offsets)
 
 
-def repeated(world: Block, count: int) -> Block:
+def repeat_world(world: Block, count: int) -> Block:
     """`count` worlds like this one, after each other."""
     rows = np.tile(np.arange(world.offsets[-1]), count)
     offsets = np.concatenate([[0], np.cumsum(np.tile(world.sizes, count))])
-    return laid_out(world, rows, offsets)
+    return reorder_records(world, rows, offsets)
 
 
-def bytes_of(world: Block) -> int:
+def compute_bytes(world: Block) -> int:
     """Of one world's records."""
-    if isinstance(world, TableBlock):
+    if isinstance(world, RawPartyBlock):
         return sum(values.nbytes for values in world.columns.values())
     return int(world.features.nbytes)

@@ -14,15 +14,15 @@ from typing import Any
 
 from parley.client.algorithms.party_sampling import EVERYONE
 from parley.privacy.accounting.threat_model import Unit
-from parley.safe_io.path_names import is_own
+from parley.safe_io.path_names import is_own_code
 from parley.server.jobs.job import Job
-from parley.server.jobs.section_base import JobError, unless_auto
+from parley.server.jobs.section_base import JobError, replace_auto
 from parley.simulations.audit.canary_pool import (
     Block,
-    codes_pool,
-    columns_pool,
-    rows_pool,
-    table_schema,
+    build_code_pool,
+    build_column_pool,
+    build_row_pool,
+    build_table_schema,
 )
 
 ANGLE = 1e-3
@@ -31,10 +31,10 @@ ANGLE = 1e-3
 HIDDEN = 3
 """Units of a hidden layer: one for the state, one for the canary, one more."""
 
-_LARGEST_PARTY = 1000
+_MAX_PARTY_RECORDS = 1000
 """Records: more than this are not laid out for every world."""
 
-_MOST_FEATURES = 256
+_MAX_FEATURES = 256
 """Likewise of a record."""
 
 
@@ -70,15 +70,15 @@ class Learner:
     schema: Callable[[int], str] = lambda _: ""
 
 
-def _linear(own: Any, features: int) -> dict[str, object]:
-    del own, features
+def _build_linear_settings(model: Any, features: int) -> dict[str, object]:
+    del model, features
     return {"intercept": False, "features": "none", "feature-settings": {}}
 
 
-def _network(own: Any, features: int) -> dict[str, object]:
+def _build_network_settings(model: Any, features: int) -> dict[str, object]:
     """As deep as the job's, up to two hidden layers; on components where the job's is."""
-    kind = {"kind": "pca-mlp", "components": features} if own.projected else {"kind": "mlp"}
-    return {**kind, "hidden": [HIDDEN] * min(len(getattr(own, "hidden", ())), 2)}
+    kind = {"kind": "pca-mlp", "components": features} if model.component_count else {"kind": "mlp"}
+    return {**kind, "hidden": [HIDDEN] * min(len(getattr(model, "hidden", ())), 2)}
 
 
 LEARNERS: dict[str, Learner] = {
@@ -89,7 +89,7 @@ LEARNERS: dict[str, Learner] = {
         diagonal=True,
         classes=False,
         cheap=True,
-        model=_linear,
+        model=_build_linear_settings,
         # Keeps θ where the canary's gradient is full: the step is post-processing of what is
         # released.
         algorithm={"learning-rate": 1e-9},
@@ -101,7 +101,7 @@ LEARNERS: dict[str, Learner] = {
         diagonal=False,
         classes=True,
         cheap=False,
-        model=_network,
+        model=_build_network_settings,
     ),
     "nothing": Learner(
         records=2,
@@ -113,7 +113,7 @@ LEARNERS: dict[str, Learner] = {
         model=lambda own, features: {},
         algorithm={"pairs": "all"},
         width=2,
-        schema=table_schema,
+        schema=build_table_schema,
     ),
 }
 
@@ -124,13 +124,13 @@ MOMENTS = Learner(
     diagonal=False,
     classes=True,
     cheap=True,
-    model=_network,
+    model=_build_network_settings,
 )
 """Of the release ahead of the rounds: the canaries' outer products are orthogonal."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ResponseTraits:
     """What an algorithm's parties answer.
 
     Attributes:
@@ -149,51 +149,51 @@ class Answer:
     noisy: bool = False
     slow: bool = False
     features: int = 0
-    quiet: Callable[[Any], Any] = lambda algorithm: algorithm
-    pool: Callable[[Any], Block] | None = None
+    remove_noise: Callable[[Any], Any] = lambda algorithm: algorithm
+    build_pool: Callable[[Any], Block] | None = None
 
 
-def _quiet_averaging(algorithm: Any) -> Any:
+def _remove_averaging_noise(algorithm: Any) -> Any:
     quiet = {"noise_multiplier": 0.0, "clipped_share": 0.0, "sampling_rate": 1.0}
     training = replace(algorithm.training, **quiet)
     return replace(algorithm, training=training, clipped_reach=0.0, attendance=EVERYONE)
 
 
-def _quiet_sums(algorithm: Any) -> Any:
+def _remove_sampling(algorithm: Any) -> Any:
     training = replace(algorithm.training, sampling_rate=1.0)
     return replace(algorithm, training=training, attendance=EVERYONE)
 
 
-def _quiet_objectives(algorithm: Any) -> Any:
+def _remove_objective_noise(algorithm: Any) -> Any:
     """With next to no noise in the objective: about where its optimum is pulled from."""
     return replace(algorithm, objective_epsilon=1e6)
 
 
-ANSWERS: dict[str, Answer] = {
-    "fedavg": Answer(trains=True, noisy=True, quiet=_quiet_averaging),
-    "distributed-dp-sgd": Answer(trains=True, slow=True, quiet=_quiet_sums),
-    "output-perturbation": Answer(optimum=True),
-    "pathak": Answer(optimum=True),
-    "objective-perturbation": Answer(
-        optimum=True, noisy=True, slow=True, features=1, quiet=_quiet_objectives
+RESPONSE_TRAITS: dict[str, ResponseTraits] = {
+    "fedavg": ResponseTraits(trains=True, noisy=True, remove_noise=_remove_averaging_noise),
+    "distributed-dp-sgd": ResponseTraits(trains=True, slow=True, remove_noise=_remove_sampling),
+    "output-perturbation": ResponseTraits(optimum=True),
+    "pathak": ResponseTraits(optimum=True),
+    "objective-perturbation": ResponseTraits(
+        optimum=True, noisy=True, slow=True, features=1, remove_noise=_remove_objective_noise
     ),
-    "second-moments": Answer(),
-    "marginals": Answer(pool=codes_pool),
-    "random-features": Answer(pool=codes_pool),
-    "query": Answer(pool=columns_pool),
-    "held-out-counts": Answer(pool=rows_pool),
+    "second-moments": ResponseTraits(),
+    "marginals": ResponseTraits(build_pool=build_code_pool),
+    "random-features": ResponseTraits(build_pool=build_code_pool),
+    "query": ResponseTraits(build_pool=build_column_pool),
+    "held-out-counts": ResponseTraits(build_pool=build_row_pool),
 }
 
-_OWN = Answer(pool=rows_pool)
+_OWN = ResponseTraits(build_pool=build_row_pool)
 
 
-def answer_of(algorithm: str) -> Answer:
+def get_response_traits(algorithm: str) -> ResponseTraits:
     """The row of an algorithm; without one, an answer at the state that is sent."""
-    return _OWN if is_own(algorithm) else ANSWERS.get(algorithm, Answer())
+    return _OWN if is_own_code(algorithm) else RESPONSE_TRAITS.get(algorithm, ResponseTraits())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class FederationShape:
     """The federation of one world: m parties, n records of the smallest, p features."""
 
     parties: int
@@ -201,50 +201,56 @@ class Shape:
     features: int
 
 
-def least_records(job: Job) -> int:
+def compute_min_records(job: Job) -> int:
     """Records of a party of a world, as many as the attacks need."""
-    if answer_of(job.algorithm.kind).optimum:
+    if get_response_traits(job.algorithm.kind).optimum:
         # A canary moves the optimum by 1/(nλ), within which its slope has to stay full.
-        return min(max(2, math.ceil(2 / job.model.regularisation)), _LARGEST_PARTY)
+        return min(max(2, math.ceil(2 / job.model.regularisation)), _MAX_PARTY_RECORDS)
     # With their own rate, batches are of few records in any case.
     return LEARNERS[job.model.learns].records
 
 
-def least_parties(job: Job) -> int:
+def compute_min_parties(job: Job) -> int:
     """Parties of a world, of whom one is in a sum on average."""
-    return math.ceil(1 / _own_coin(job))
+    return math.ceil(1 / _get_participation_rate(job))
 
 
-def _own_coin(job: Job) -> float:
+def _get_participation_rate(job: Job) -> float:
     """p with which a party is in a sum of a world; 1 where it is in each of them."""
     asked, unit = job.parties.per_round, job.privacy.unit
-    hidden = unit == "party" and job.parties.hidden
+    hidden = unit == "party" and job.parties.hides_presence
     # With noise inside, an absent party's contribution is all zeros: its coin is seen.
-    seen = unit == "record" and answer_of(job.algorithm.kind).noisy
+    seen = unit == "record" and get_response_traits(job.algorithm.kind).noisy
     return asked if isinstance(asked, float) and (hidden or seen) else 1.0
 
 
-def smaller(job: Job, unit: Unit, shape: Shape, seed: int | None) -> tuple[tuple[str, ...], Job]:
+def shrink_job(
+    job: Job, unit: Unit, shape: FederationShape, seed: int | None
+) -> tuple[tuple[str, ...], Job]:
     """The job of so small a federation, and what was changed."""
     changes: dict[str, dict[str, Any]] = {
-        "parties": {"count": shape.parties, "min-records": shape.records, **_always_in(job)},
+        "parties": {
+            "count": shape.parties,
+            "min-records": shape.records,
+            **_include_all_parties(job),
+        },
         "secure-aggregation": {"min-survivors": "auto", "corrupt": "auto"},
         "data": {"source": "synthetic", "schema": "", "partition": "iid", "test-source": ""},
         "run": {"faults": "", "seed": "none" if seed is None else seed},
     }
     learner = LEARNERS[job.model.learns]
     changes["model"] = learner.model(job.model, shape.features)
-    asked = job.values()["algorithm"]
+    asked = job.to_values()["algorithm"]
     changes["algorithm"] = {key: own for key, own in learner.algorithm.items() if key in asked}
     if not learner.cheap:
         changes["run"]["device"] = "cpu"
         changes["dp-sgd"] = {
             "momentum": 0.0,
             "optimiser": "sgd",
-            "learning-rate": _network_rate(job, unit),
-            **_same_sampling(job),
+            "learning-rate": _compute_network_rate(job, unit),
+            **_keep_sampling(job),
         }
-    plain = job.values()
+    plain = job.to_values()
     words = []
     for section, keys in changes.items():
         for key, value in keys.items():
@@ -257,7 +263,7 @@ def smaller(job: Job, unit: Unit, shape: Shape, seed: int | None) -> tuple[tuple
         raise JobError(str(error)) from error
 
 
-def enough_features(job: Job) -> int:
+def compute_min_features(job: Job) -> int:
     """p at which a network without hidden layers has gradients as long as the clip; 0: any.
 
     Its inputs are √p long, and w·(softmax − e_y) is up to w√2, w the least weight of a class.
@@ -265,17 +271,17 @@ def enough_features(job: Job) -> int:
     learner = LEARNERS[job.model.learns]
     if learner is not LEARNERS["network"] or getattr(job.model, "hidden", None):
         return 0
-    least = min(job.model.weights_of_classes, default=1.0)
-    wanted = math.ceil(0.6 * (unless_auto(job.dp_sgd.clip_norm, 1.0) / least) ** 2)
-    return min(max(wanted, learner.features), _MOST_FEATURES)
+    least = min(job.model.label_weights, default=1.0)
+    wanted = math.ceil(0.6 * (replace_auto(job.dp_sgd.clip_norm, 1.0) / least) ** 2)
+    return min(max(wanted, learner.features), _MAX_FEATURES)
 
 
-def _always_in(job: Job) -> dict[str, Any]:
+def _include_all_parties(job: Job) -> dict[str, Any]:
     """Every party in every sum, where no attack has a use for its coins."""
-    return {} if _own_coin(job) < 1 else {"per-round": "all", "presence": "auto"}
+    return {} if _get_participation_rate(job) < 1 else {"per-round": "all", "presence": "auto"}
 
 
-def _same_sampling(job: Job) -> dict[str, Any]:
+def _keep_sampling(job: Job) -> dict[str, Any]:
     """The job's rate and steps, whatever the number of records."""
     if job.privacy.unit == "party":
         # Of no effect on ε, and a party that takes all its records computes the same every time.
@@ -295,9 +301,9 @@ def _same_sampling(job: Job) -> dict[str, Any]:
     return {"sampling-rate": rate, "batch-size": "auto", "local-steps": steps}
 
 
-def _network_rate(job: Job, unit: Unit) -> float:
+def _compute_network_rate(job: Job, unit: Unit) -> float:
     if unit is Unit.PARTY:
         return 1e3  # An update far beyond S: the clip is what is tested.
     # Where an update is clipped too, well within S: that clip would only hide the record.
     clip = job.dp_sgd.party_clip_norm if job.privacy.unit == "both" else 1.0
-    return 1e-2 * unless_auto(clip, 1.0)
+    return 1e-2 * replace_auto(clip, 1.0)

@@ -23,28 +23,39 @@ from numpy.typing import NDArray
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Adversary, Unit
 from parley.privacy.audit.claimed_curve import ClaimedCurve
-from parley.privacy.audit.event_counts import Event, alpha_of, pilot_size
-from parley.privacy.audit.world_pair import pair_ceiling
+from parley.privacy.audit.event_counts import ScoreEvent, compute_alpha, compute_pilot_size
+from parley.privacy.audit.world_pair import compute_pair_ceiling
 from parley.server.jobs.job import Job
-from parley.simulations.audit.audit_methods import METHODS, Seen
+from parley.simulations.audit.audit_methods import METHODS, MethodInput
 from parley.simulations.audit.audit_results import (
     CONFIRMED,
+    AuditClaim,
     AuditReport,
     AuditResult,
-    Claim,
     Finding,
-    looked_again,
+    confirm_refutations,
 )
-from parley.simulations.audit.audit_target import Audited, as_it_runs, audited, stage_names
+from parley.simulations.audit.audit_target import (
+    AuditTarget,
+    build_target,
+    build_unchanged_target,
+    list_stages,
+)
 from parley.simulations.audit.federation_templates import LEARNERS, AuditError
 from parley.simulations.audit.model_attacks import TRAININGS
-from parley.simulations.audit.neighbouring_worlds import ATTACKS, neighbours
-from parley.simulations.audit.observed_worlds import Observed, Pair, hypotheses, observe, reach
-from parley.simulations.audit.world_batch import Source
+from parley.simulations.audit.neighbouring_worlds import ATTACKS, build_neighbours
+from parley.simulations.audit.observed_worlds import (
+    ObservedWorlds,
+    Pair,
+    build_hypotheses,
+    compute_reach,
+    run_worlds,
+)
+from parley.simulations.audit.world_batch import WorldRandomness
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.data.row_cache import held_mib, peak_mib
+from parley.simulations.data.row_cache import get_current_mib, get_peak_mib
 
-_LEAST_TRIALS = 20
+_MIN_TRIALS = 20
 
 Rates = tuple[tuple[float, float], ...]
 
@@ -67,11 +78,11 @@ class Effort:
 
     def __post_init__(self) -> None:
         try:
-            alpha_of(self.confidence)
+            compute_alpha(self.confidence)
         except ValueError as error:
             raise AuditError(str(error)) from error
-        if self.trials is not None and self.trials < _LEAST_TRIALS:
-            raise AuditError(f"Expected trials >= {_LEAST_TRIALS}, got {self.trials}.")
+        if self.trials is not None and self.trials < _MIN_TRIALS:
+            raise AuditError(f"Expected trials >= {_MIN_TRIALS}, got {self.trials}.")
         for kind, asked, known in (
             ("attacks", self.attacks, {**ATTACKS, **TRAININGS}),
             ("methods", self.methods, METHODS),
@@ -83,27 +94,31 @@ class Effort:
 
 def audit(job: Job, effort: Effort, **shape: Any) -> list[AuditReport]:
     """Every guarantee of a job, each by its own audit, in worlds of a shape (`audited`)."""
-    return [audit_guarantee(each, effort) for each in views_of(job, seed=effort.seed, **shape)]
+    return [
+        audit_guarantee(each, effort) for each in list_job_targets(job, seed=effort.seed, **shape)
+    ]
 
 
-def views_of(job: Job, *, seed: int | None, **shape: Any) -> Iterator[Audited]:
+def list_job_targets(job: Job, *, seed: int | None, **shape: Any) -> Iterator[AuditTarget]:
     """All that a job claims: of every unit, each of its releases, against each who looks."""
     for budget in job.budgets:
-        for stage in stage_names(job):
-            yield from views(audited(job, Unit(budget.unit), stage=stage, seed=seed, **shape))
+        for stage in list_stages(job):
+            yield from list_views(
+                build_target(job, Unit(budget.unit), stage=stage, seed=seed, **shape)
+            )
 
 
-def views(own: Audited) -> Iterator[Audited]:
+def list_views(target: AuditTarget) -> Iterator[AuditTarget]:
     """One claim, and what readers of the whole sum learn where noise is in shares."""
-    yield own
-    if own.charged.shares is not None:
-        yield replace(own, against=Adversary.READERS)
+    yield target
+    if target.charged.shares is not None:
+        yield replace(target, against=Adversary.READERS)
 
 
-def trials_of(given: Audited, *, short: bool = False) -> int:
+def choose_trials(target: AuditTarget, *, short: bool = False) -> int:
     """As many worlds as are cheap, many or few: networks cost more, ways without a batch most."""
-    job, slow = given.job, given.answer.slow
-    split = given.charged.shares is not None
+    job, slow = target.job, target.response.slow
+    split = target.charged.shares is not None
     shared = split if job is None else job.privacy.point.in_contributions
     if job is None or (LEARNERS[job.model.learns].cheap and not slow):
         return (500 if shared else 5_000) if short else 100_000
@@ -120,27 +135,29 @@ def trials_of(given: Audited, *, short: bool = False) -> int:
     return few if short else many
 
 
-def audit_guarantee(given: Audited, effort: Effort) -> AuditReport:
+def audit_guarantee(target: AuditTarget, effort: Effort) -> AuditReport:
     """One guarantee, by all attacks and methods that are asked for and fit."""
-    names = effort.attacks or [name for name, each in ATTACKS.items() if each.fits(given)]
-    effort = replace(effort, trials=effort.trials or trials_of(given))
-    return audit_by(dict.fromkeys(names, given), effort)
+    names = effort.attacks or [name for name, each in ATTACKS.items() if each.is_applicable(target)]
+    effort = replace(effort, trials=effort.trials or choose_trials(target))
+    return audit_by_attacks(dict.fromkeys(names, target), effort)
 
 
-def audit_by(targets: Mapping[str, Audited], effort: Effort, **environment: Any) -> AuditReport:
+def audit_by_attacks(
+    targets: Mapping[str, AuditTarget], effort: Effort, **environment: Any
+) -> AuditReport:
     """One claim by several attacks, each on its own of what is audited for it."""
-    by_attack = {name: _methods_of(given, effort) for name, given in targets.items()}
+    by_attack = {name: _choose_methods(given, effort) for name, given in targets.items()}
     comparisons = sum(map(len, by_attack.values()))
     results: list[AuditResult] = []
     roc: dict[str, Rates] = {}
     for name, given in targets.items():
-        found, roc[name] = _attacked(given, name, by_attack[name], effort, comparisons)
+        found, roc[name] = _run_attack(given, name, by_attack[name], effort, comparisons)
         results += found
-    return report_of(given, effort, results, roc, **environment)
+    return build_report(given, effort, results, roc, **environment)
 
 
-def _methods_of(given: Audited, effort: Effort) -> list[str]:
-    fitting = [name for name, method in METHODS.items() if method.fits(given)]
+def _choose_methods(target: AuditTarget, effort: Effort) -> list[str]:
+    fitting = [name for name, method in METHODS.items() if method.is_applicable(target)]
     wrong = [name for name in effort.methods if name not in fitting]
     if wrong:
         raise AuditError(
@@ -149,73 +166,73 @@ def _methods_of(given: Audited, effort: Effort) -> list[str]:
     return list(effort.methods) or fitting
 
 
-def report_of(
-    given: Audited,
+def build_report(
+    target: AuditTarget,
     effort: Effort,
     results: Sequence[AuditResult],
     roc: dict[str, Rates],
     **environment: Any,
 ) -> AuditReport:
     """What was found of one guarantee, beside its claim, and how the audited job differs."""
-    claim = Claim(
-        epsilon=given.epsilon,
-        delta=given.delta,
-        unit=str(given.unit),
-        neighbouring=str(given.guarantee.neighbouring),
-        against=str(given.against),
-        law=given.charged.mechanism.law,
-        curve="gaussian" if given.mu is not None else given.accountant,
-        accountant=given.accountant,
-        release=given.release,
-        rounds=given.rounds,
-        mu=given.mu,
+    claim = AuditClaim(
+        epsilon=target.epsilon,
+        delta=target.delta,
+        unit=str(target.unit),
+        neighbouring=str(target.guarantee.neighbouring),
+        against=str(target.against),
+        law=target.charged.mechanism.law,
+        curve="gaussian" if target.mu is not None else target.accountant,
+        accountant=target.accountant,
+        release=target.release,
+        rounds=target.rounds,
+        mu=target.mu,
     )
     return AuditReport(
         claim=claim,
         results=tuple(results),
         environment={
-            "changed": list(given.changed),
-            **asdict(given.shape),
-            "dimension": given.plan.dimension,
-            "algorithm": given.algorithm.kind,
-            **environment_of(effort, delta=given.delta),
+            "changed": list(target.changed),
+            **asdict(target.shape),
+            "dimension": target.plan.dimension,
+            "algorithm": target.algorithm.kind,
+            **describe_environment(effort, delta=target.delta),
             **environment,
         },
         confidence=effort.confidence,
         roc=roc,
-        claimed_curve=rates_of(given.spent, given.delta),
+        claimed_curve=compute_claimed_rates(target.spent, target.delta),
     )
 
 
-def environment_of(effort: Effort, *, delta: float) -> dict[str, Any]:
+def describe_environment(effort: Effort, *, delta: float) -> dict[str, Any]:
     """How much was asked for, and versions."""
     alpha = 1 - effort.confidence
     return {
         "seed": effort.seed,
         "trials": effort.trials,
-        "ceiling_of_trials": pair_ceiling(effort.trials or 1, alpha=alpha, delta=delta),
+        "ceiling_of_trials": compute_pair_ceiling(effort.trials or 1, alpha=alpha, delta=delta),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "machine": platform.machine(),
     }
 
 
-def _attacked(
-    given: Audited, name: str, methods: list[str], effort: Effort, comparisons: int
+def _run_attack(
+    target: AuditTarget, name: str, methods: list[str], effort: Effort, comparisons: int
 ) -> tuple[list[AuditResult], Rates]:
     """What every method found of one attack, and the empirical error rates."""
-    began, held = time.perf_counter(), held_mib()
-    look, reached = _target(given, name)
-    source = Source(
+    began, held = time.perf_counter(), get_current_mib()
+    look, reached = _prepare_attack(target, name)
+    source = WorldRandomness(
         seed=effort.seed,
-        names=("audit", given.algorithm.kind, str(given.unit), str(given.against), name),
+        names=("audit", target.algorithm.kind, str(target.unit), str(target.against), name),
     )
-    trials = effort.trials or _LEAST_TRIALS
+    trials = effort.trials or _MIN_TRIALS
     alpha = (1 - effort.confidence) / comparisons
 
-    def seen_by(method: str, pair: Pair, at: float) -> Seen:
-        return Seen(
-            audited=given,
+    def seen_by(method: str, pair: Pair, at: float) -> MethodInput:
+        return MethodInput(
+            target=target,
             event=events.get(method),
             inside=pair[0],
             outside=pair[1],
@@ -224,22 +241,22 @@ def _attacked(
         )
 
     def found(names: list[str], pair: Pair, at: float) -> dict[str, Finding]:
-        return {name: METHODS[name].find(seen_by(name, pair, at)) for name in names}
+        return {name: METHODS[name].find_bound(seen_by(name, pair, at)) for name in names}
 
-    events: dict[str, Event] = {}
-    choosing = {method: choose for method in methods if (choose := METHODS[method].event)}
-    first = pilot_size(trials) if choosing else 0
+    events: dict[str, ScoreEvent] = {}
+    choosing = {method: choose for method in methods if (choose := METHODS[method].choose_event)}
+    first = compute_pilot_size(trials) if choosing else 0
     if choosing:
-        pilot = look(first, source.of("pilot"))
+        pilot = look(first, source.with_names("pilot"))
         for method, choose in choosing.items():
             events[method] = choose(seen_by(method, pilot, alpha), trials - first)
-    counted = look(trials - first, source.of("count"))
+    counted = look(trials - first, source.with_names("count"))
     seconds = time.perf_counter() - began
-    findings = looked_again(
+    findings = confirm_refutations(
         found(methods, counted, alpha),
-        lambda doubtful: found(doubtful, look(4 * trials, source.of("confirm")), CONFIRMED),
+        lambda doubtful: found(doubtful, look(4 * trials, source.with_names("confirm")), CONFIRMED),
     )
-    training: Any = getattr(given.algorithm, "training", None)
+    training: Any = getattr(target.algorithm, "training", None)
     clips = training is not None and training.clip_norm is not None
     results = [
         AuditResult(
@@ -255,32 +272,34 @@ def _attacked(
             reach=reached,
             seconds=seconds,
             trials_per_second=2 * trials / max(seconds, 1e-9),
-            peak_mib=peak_mib(),
-            worlds_mib=max(peak_mib() - held, 0.0),
+            peak_mib=get_peak_mib(),
+            worlds_mib=max(get_peak_mib() - held, 0.0),
         )
         for method, finding in findings.items()
     ]
-    return results, error_rates(counted[0].scores, counted[1].scores)
+    return results, compute_error_rates(counted[0].scores, counted[1].scores)
 
 
-def _target(given: Audited, name: str) -> tuple[Callable[[int, Source], Pair], float | None]:
+def _prepare_attack(
+    target: AuditTarget, name: str
+) -> tuple[Callable[[int, WorldRandomness], Pair], float | None]:
     """How many worlds, and their randomness → what is seen of them; and how far apart they are."""
-    if given.records is not None:
-        return partial(TRAININGS[name], given), None
-    worlds = neighbours(given, name)
-    expected = hypotheses(given, worlds)
+    if target.records is not None:
+        return partial(TRAININGS[name], target), None
+    worlds = build_neighbours(target, name)
+    expected = build_hypotheses(target, worlds)
 
-    def look(count: int, source: Source) -> Pair:
-        def seen(inside: bool) -> Observed:
-            own = source.of("in" if inside else "out")
-            return observe(given, worlds, expected, inside=inside, count=count, source=own)
+    def look(count: int, source: WorldRandomness) -> Pair:
+        def seen(inside: bool) -> ObservedWorlds:
+            own = source.with_names("in" if inside else "out")
+            return run_worlds(target, worlds, expected, inside=inside, count=count, source=own)
 
         return seen(True), seen(False)
 
-    return look, reach(given, expected)
+    return look, compute_reach(target, expected)
 
 
-def error_rates(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> Rates:
+def compute_error_rates(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> Rates:
     """(false positives, false negatives) at 60 thresholds, from 10⁻⁴ of either on."""
     quantiles = 1 / (1 + np.exp(-np.linspace(-9, 9, 60)))
     pooled = np.concatenate([inside, outside])
@@ -292,7 +311,7 @@ def error_rates(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> Ra
     return tuple((float(a), float(b)) for a, b in pairs)
 
 
-def rates_of(spent: Composition, delta_of_claim: float) -> Rates:
+def compute_claimed_rates(spent: Composition, delta_of_claim: float) -> Rates:
     """(false positives, least false negatives) of all that is charged: max of its points' lines."""
     epsilon, delta = np.array(ClaimedCurve.of(spent, delta=delta_of_claim, points=40).points).T
     # Denser at both ends, for axes of logarithms.
@@ -339,14 +358,14 @@ def audit_released(job: Job, effort: Effort, *, own_records: bool = False) -> Au
             "deployment."
         )
     if not own_records:
-        plain = job.values()
+        plain = job.to_values()
         plain["data"] |= _SYNTHETIC
         job = Job.model_validate(plain)
     world = load_experiment(job)
-    job = job.settled(world.federation, world.data.classes)
+    job = job.resolve_auto(world.federation, world.data.classes)
     targets = {
-        name: as_it_runs(job, world, by_halves=name == "membership", seed=effort.seed)
+        name: build_unchanged_target(job, world, by_halves=name == "membership", seed=effort.seed)
         for name in effort.attacks
     }
     effort = replace(effort, trials=effort.trials or _TRIALS)
-    return audit_by(targets, effort, own_records=own_records)
+    return audit_by_attacks(targets, effort, own_records=own_records)

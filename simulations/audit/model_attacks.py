@@ -31,54 +31,57 @@ from scipy.special import logsumexp
 
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.simulations.audit.audit_target import Audited
+from parley.simulations.audit.audit_target import AuditTarget
 from parley.simulations.audit.federation_templates import AuditError
-from parley.simulations.audit.observed_worlds import Observed, Pair
-from parley.simulations.audit.world_batch import Source, models
+from parley.simulations.audit.observed_worlds import ObservedWorlds, Pair
+from parley.simulations.audit.world_batch import WorldRandomness, train_models
 
 Values = NDArray[np.float64]
 
 
-def _clipbkd(records: PartyBlock) -> tuple[Values, Any]:
+def _build_clipbkd_canary(records: PartyBlock) -> tuple[Values, Any]:
     rows = np.asarray(records.features, dtype=np.float64)
     least = np.linalg.eigh(rows.T @ rows)[1][:, 0]
     values, counts = np.unique(records.labels, return_counts=True)
     return least * np.linalg.norm(rows, axis=1).mean(), values[counts.argmin()]
 
 
-def _label_flip(records: PartyBlock) -> tuple[Values, Any]:
+def _build_flipped_canary(records: PartyBlock) -> tuple[Values, Any]:
     values = np.unique(records.labels)
     return records.features[0], values[values != records.labels[0]][0]
 
 
-def _canary(
-    make: Callable[[PartyBlock], tuple[Values, Any]], given: Audited, count: int, source: Source
+def _run_canary_attack(
+    make: Callable[[PartyBlock], tuple[Values, Any]],
+    target: AuditTarget,
+    count: int,
+    source: WorldRandomness,
 ) -> Pair:
     """With the canary in place of the first record; without it: that record, or none."""
-    records = _records(given)
+    records = _require_records(target)
     row, label = make(records)
     features, labels = records.features.copy(), records.labels.copy()
     features[0], labels[0] = row, label
     inside = PartyBlock(features=features, labels=labels, offsets=records.offsets)
     outside = records
-    if given.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
+    if target.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
         offsets = np.maximum(records.offsets - 1, 0)
         outside = PartyBlock(features=features[1:], labels=labels[1:], offsets=offsets)
     both, its = np.stack([row, np.zeros_like(row)]), np.array([label, label])
 
-    def seen(world: PartyBlock, name: str) -> Observed:
-        thetas = models(given, lambda _: world, count, source.of(name))
-        logits = _logits(given.algorithm.model, thetas, both, its)
-        return Observed(scores=np.asarray(logits[:, 0] - logits[:, 1]))
+    def seen(world: PartyBlock, name: str) -> ObservedWorlds:
+        thetas = train_models(target, lambda _: world, count, source.with_names(name))
+        logits = _compute_logits(target.algorithm.model, thetas, both, its)
+        return ObservedWorlds(scores=np.asarray(logits[:, 0] - logits[:, 1]))
 
     return seen(inside, "in"), seen(outside, "out")
 
 
-def _membership(given: Audited, count: int, source: Source) -> Pair:
+def _run_membership_attack(target: AuditTarget, count: int, source: WorldRandomness) -> Pair:
     """Scores of every coin of `count` worlds, of those that fell in and of those that fell out."""
-    block = _records(given)
-    one_of_two = given.guarantee.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE
-    rng = np.random.default_rng(source.of("coins").chunk(0).seed)
+    block = _require_records(target)
+    one_of_two = target.guarantee.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE
+    rng = np.random.default_rng(source.with_names("coins").get_chunk(0).seed)
     # Every party's records in pairs, in the order that the job split them in: it drew that.
     first = np.concatenate(
         [at + 2 * np.arange(n // 2) for at, n in zip(block.offsets, block.sizes, strict=False)]
@@ -99,58 +102,63 @@ def _membership(given: Audited, count: int, source: Source) -> Pair:
             offsets=counted[bounds].astype(np.int64),
         )
 
-    thetas, flat = models(given, world, 2 * count, source.of("worlds")), records.ravel()
-    logits = _logits(given.algorithm.model, thetas, block.features[flat], block.labels[flat])
-    scores = _likelihoods(logits.reshape(2 * count, *records.shape), coins, count)
+    thetas, flat = (
+        train_models(target, world, 2 * count, source.with_names("worlds")),
+        records.ravel(),
+    )
+    logits = _compute_logits(
+        target.algorithm.model, thetas, block.features[flat], block.labels[flat]
+    )
+    scores = _compute_likelihoods(logits.reshape(2 * count, *records.shape), coins, count)
     there = coins[count:]
     if one_of_two:
         scores, there = scores[:, :, 0] - scores[:, :, 1], there[:, :, 0]
-    return Observed(scores=scores[there]), Observed(scores=scores[~there])
+    return ObservedWorlds(scores=scores[there]), ObservedWorlds(scores=scores[~there])
 
 
-def _likelihoods(
-    seen: NDArray[np.float64], coins: NDArray[np.bool_], shadows: int
+def _compute_likelihoods(
+    scores: NDArray[np.float64], coins: NDArray[np.bool_], shadows: int
 ) -> NDArray[np.float64]:
     """Log-ratios of the worlds that are guessed, by Gaussians of the others; one variance."""
-    own, there = seen[:shadows], coins[:shadows]
+    own, there = scores[:shadows], coins[:shadows]
     counts = np.maximum(there.sum(0), 1), np.maximum((~there).sum(0), 1)
     means = (own * there).sum(0) / counts[0], (own * ~there).sum(0) / counts[1]
     spread = np.where(there, own - means[0], own - means[1])
     variance = max(float(np.square(spread).mean()), 1e-300)
     return np.asarray(
-        (np.square(seen[shadows:] - means[1]) - np.square(seen[shadows:] - means[0]))
+        (np.square(scores[shadows:] - means[1]) - np.square(scores[shadows:] - means[0]))
         / (2 * variance)
     )
 
 
-def _records(given: Audited) -> PartyBlock:
-    if given.records is None:
+def _require_records(target: AuditTarget) -> PartyBlock:
+    if target.records is None:
         raise AuditError("Expected records for an attack on the released model, got none.")
-    if given.algorithm.model.metric_name != "accuracy":
+    if target.algorithm.model.metric_name != "accuracy":
         raise AuditError("Expected a model of classes, got one of targets: it has no logits.")
-    return given.records
+    return target.records
 
 
-TRAININGS: dict[str, Callable[[Audited, int, Source], Pair]] = {
-    "clipbkd": partial(_canary, _clipbkd),
-    "label-flip": partial(_canary, _label_flip),
-    "membership": _membership,
+TRAININGS: dict[str, Callable[[AuditTarget, int, WorldRandomness], Pair]] = {
+    "clipbkd": partial(_run_canary_attack, _build_clipbkd_canary),
+    "label-flip": partial(_run_canary_attack, _build_flipped_canary),
+    "membership": _run_membership_attack,
 }
 """By name: how many worlds of each kind are looked at, and whence their randomness → what of."""
 
 
-def _logits(model: Any, thetas: Values, rows: NDArray[np.floating], labels: Any) -> Values:
+def _compute_logits(model: Any, thetas: Values, rows: NDArray[np.floating], labels: Any) -> Values:
     """`[W, N]` of every record's own class, under every model."""
 
     def scores(theta: Values) -> Values:
         if hasattr(model, "scores"):
-            return np.asarray(model.scores(theta, rows).detach().cpu(), dtype=np.float64)
-        return np.asarray(model.margins(theta, rows), dtype=np.float64)
+            return np.asarray(model.compute_scores(theta, rows).detach().cpu(), dtype=np.float64)
+        return np.asarray(model.compute_margins(theta, rows), dtype=np.float64)
 
-    return np.stack([_logit(scores(theta), labels) for theta in thetas])
+    return np.stack([_compute_logit(scores(theta), labels) for theta in thetas])
 
 
-def _logit(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.float64]:
+def _compute_logit(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.float64]:
     if scores.ndim == 1:
         return np.asarray(np.nan_to_num(scores * labels))
     at = np.arange(len(labels)), labels.astype(np.int64)

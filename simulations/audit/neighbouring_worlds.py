@@ -29,9 +29,9 @@ from parley.client.contract.model_state import State
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
-from parley.simulations.audit.attack_scores import law_of
-from parley.simulations.audit.audit_target import Audited
-from parley.simulations.audit.canary_pool import Block, laid_out, rows_pool
+from parley.simulations.audit.attack_scores import get_noise_scoring
+from parley.simulations.audit.audit_target import AuditTarget
+from parley.simulations.audit.canary_pool import Block, build_row_pool, reorder_records
 from parley.simulations.audit.federation_templates import (
     ANGLE,
     HIDDEN,
@@ -52,7 +52,7 @@ _OTHERS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neighbours:
+class NeighbouringWorlds:
     """Two data sets that differ by one unit, and what the server sends.
 
     Attributes:
@@ -64,70 +64,70 @@ class Neighbours:
     inside: Block
     outside: Block
     start: State
-    sent: Callable[[int], State] | None
+    get_sent_state: Callable[[int], State] | None
     weights: NDArray[np.float64]
 
 
-def neighbours(audited: Audited, attack: str) -> Neighbours:
+def build_neighbours(target: AuditTarget, attack: str) -> NeighbouringWorlds:
     """The neighbours of an attack."""
-    fitting = [name for name, each in ATTACKS.items() if each.fits(audited)]
+    fitting = [name for name, each in ATTACKS.items() if each.is_applicable(target)]
     if attack not in fitting:
         raise AuditError(
             f"Expected an attack that fits this job ({', '.join(fitting)}), got {attack!r}."
         )
-    return ATTACKS[attack].build(audited)
+    return ATTACKS[attack].build(target)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Attack:
-    fits: Callable[[Audited], bool]
-    build: Callable[[Audited], Neighbours]
+    is_applicable: Callable[[AuditTarget], bool]
+    build: Callable[[AuditTarget], NeighbouringWorlds]
 
 
-def _on_off(audited: Audited) -> Neighbours:
+def _build_on_off(target: AuditTarget) -> NeighbouringWorlds:
     """Sums alternate between a state that shows the canary and one that hides it."""
-    showing, hiding = (_state(audited, shows=shows) for shows in (True, False))
+    showing, hiding = (_build_state(target, shows=shows) for shows in (True, False))
     return replace(
-        _record(audited),
+        _build_record(target),
         start=showing,
-        sent=lambda number: showing if number % 2 else hiding,
-        weights=np.array([1.0 if number % 2 else -1.0 for number in range(1, audited.sums + 1)]),
+        get_sent_state=lambda number: showing if number % 2 else hiding,
+        weights=np.array([1.0 if number % 2 else -1.0 for number in range(1, target.sums + 1)]),
     )
 
 
-def _party(audited: Audited) -> Neighbours:
+def _build_party(target: AuditTarget) -> NeighbouringWorlds:
     """All that the first party holds pulls one way, or the other; the others hold nothing of it.
 
     Or it is not there: it then contributes zero, as a party does whose update is not finite.
     """
-    shape = audited.shape
+    shape = target.shape
     ours = np.zeros((shape.parties * shape.records, shape.features))
     # Features nobody else has, and an update that the clip cuts.
     ours[: shape.records, 0] = 1.0
     ours[shape.records :, 2] = 1.0
     labels = np.zeros(len(ours), dtype=np.int64)
-    inside = _block(audited, ours, labels)
+    inside = _build_block(target, ours, labels)
     turned = labels.copy()
     turned[: shape.records] = 1
     others = ours.copy()
-    if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
+    if target.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
         others[: shape.records] = np.nan
-    start = _with_theta(audited, np.zeros(audited.plan.parameters))
-    return _seen_alike(audited, inside, _block(audited, others, turned), start)
+    start = _with_theta(target, np.zeros(target.plan.parameters))
+    return _build_always_shown(target, inside, _build_block(target, others, turned), start)
 
 
-def _corners(audited: Audited) -> Neighbours:
+def _build_corners(target: AuditTarget) -> NeighbouringWorlds:
     """Of many records the two that move the release most, or the one that adds most to it.
 
     Beside others of several kinds: a release whose records move each other is further apart there.
     Of a person or a party all records are that one.
     """
-    pool = (audited.answer.pool or rows_pool)(audited.algorithm)
-    start, (m, n) = audited.algorithm.init(), (audited.shape.parties, audited.shape.records)
+    pool = (target.response.build_pool or build_row_pool)(target.algorithm)
+    start, (m, n) = target.algorithm.init(), (target.shape.parties, target.shape.records)
     among = np.unique(np.linspace(0, len(pool.sizes) - 1, _OTHERS).astype(np.intp)).tolist()
-    tried = [(*_furthest(audited, pool, start, other), other) for other in among]
+    tried = [(*_find_furthest(target, pool, start, other), other) for other in among]
     _, first, second, other = max(tried, key=lambda each: each[0])
-    own = _of_unit(audited)
+    own = _count_unit_records(target)
     others = np.full(m * n - own, other, dtype=np.intp)
     offsets = np.arange(m + 1) * n
 
@@ -135,107 +135,107 @@ def _corners(audited: Audited) -> Neighbours:
         if canary is None:
             without = np.maximum(offsets - own, 0)
             # Nobody is there, or a party of fewer records.
-            return laid_out(pool, others, without[1:] if own == n else without)
-        return laid_out(pool, np.append([canary] * own, others), offsets)
+            return reorder_records(pool, others, without[1:] if own == n else without)
+        return reorder_records(pool, np.append([canary] * own, others), offsets)
 
-    return _seen_alike(audited, world(first), world(second), start)
+    return _build_always_shown(target, world(first), world(second), start)
 
 
-def _seen_alike(
-    audited: Audited, inside: Block, outside: Block, start: State, *, again: bool = True
-) -> Neighbours:
+def _build_always_shown(
+    target: AuditTarget, inside: Block, outside: Block, start: State, *, again: bool = True
+) -> NeighbouringWorlds:
     """Every sum shows the canary: at the state that the server sends again, or the run's own."""
-    return Neighbours(
+    return NeighbouringWorlds(
         inside=inside,
         outside=outside,
         start=start,
-        sent=(lambda _: start) if again else None,
-        weights=np.ones(audited.sums),
+        get_sent_state=(lambda _: start) if again else None,
+        weights=np.ones(target.sums),
     )
 
 
-def _of_unit(audited: Audited) -> int:
+def _count_unit_records(target: AuditTarget) -> int:
     """Records that the unit has in a world."""
-    if audited.unit is Unit.RECORD:
+    if target.unit is Unit.RECORD:
         return 1
-    if audited.unit is Unit.PARTY:
-        return audited.shape.records
-    counting: Any = getattr(audited.algorithm, "counting", None)
-    return min(audited.shape.records, int(counting.most))
+    if target.unit is Unit.PARTY:
+        return target.shape.records
+    counting: Any = getattr(target.algorithm, "counting", None)
+    return min(target.shape.records, int(counting.most))
 
 
-def _furthest(
-    audited: Audited, pool: Block, start: State, other: int
+def _find_furthest(
+    target: AuditTarget, pool: Block, start: State, other: int
 ) -> tuple[float, int, int | None]:
     """How far two of the pool are apart beside others like `other`, and which; None: nobody."""
-    count, n, own = len(pool.sizes), audited.shape.records, _of_unit(audited)
+    count, n, own = len(pool.sizes), target.shape.records, _count_unit_records(target)
     # Each beside the same others, then nobody beside those.
     rows = np.full((count + 1, n), other, dtype=np.intp)
     rows[:count, :own] = np.arange(count)[:, None]
     sizes = [*[n] * count, n - own][: count + (n > own)]
-    tried: Any = laid_out(pool, rows.ravel()[: sum(sizes)], np.cumsum([0, *sizes]))
-    local = audited.algorithm.local(start, tried, audited.plan, Randomness.from_entropy())
+    tried: Any = reorder_records(pool, rows.ravel()[: sum(sizes)], np.cumsum([0, *sizes]))
+    local = target.algorithm.local(start, tried, target.plan, Randomness.from_entropy())
     values, without = local.values[:count], local.values[count:]
-    if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
-        _check_removed(audited, own)
-        lengths = _lengths(audited, values - without if len(without) else values)
+    if target.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
+        _check_removed(target, own)
+        lengths = _compute_lengths(target, values - without if len(without) else values)
         return float(lengths.max()), int(lengths.argmax()), None
-    lengths = np.stack([_lengths(audited, values - each) for each in values])
+    lengths = np.stack([_compute_lengths(target, values - each) for each in values])
     first, second = divmod(int(lengths.argmax()), count)
     return float(lengths.max()), first, second
 
 
-def _check_removed(audited: Audited, own: int) -> None:
+def _check_removed(target: AuditTarget, own: int) -> None:
     """Raises AuditError where no world without the unit is one that a session could have."""
-    if audited.unit is Unit.PARTY:
-        if audited.plan.shared is not None:
+    if target.unit is Unit.PARTY:
+        if target.plan.shared_guarantee is not None:
             raise AuditError(
                 "Expected noise on the sum where a party is removed, got noise in shares: who is "
                 "absent adds no share, and how many are there is known."
             )
-    elif own >= audited.shape.records:
+    elif own >= target.shape.records:
         raise AuditError(
-            f"Expected more than {own} records of a party, of which those of one {audited.unit} "
+            f"Expected more than {own} records of a party, of which those of one {target.unit} "
             "are removed."
         )
 
 
-def _lengths(audited: Audited, moved: NDArray[np.floating]) -> NDArray[np.floating]:
-    norm = law_of(audited.charged.mechanism).norm
+def _compute_lengths(target: AuditTarget, moved: NDArray[np.floating]) -> NDArray[np.floating]:
+    norm = get_noise_scoring(target.charged.mechanism).norm
     return np.asarray(np.linalg.norm(moved, ord=norm, axis=1))
 
 
-def _by_gradient(audited: Audited) -> bool:
+def _is_gradient_canary(target: AuditTarget) -> bool:
     """Whether a canary is made for the gradients of one record."""
-    return audited.unit is Unit.RECORD and audited.answer.pool is None
+    return target.unit is Unit.RECORD and target.response.build_pool is None
 
 
-def _record(audited: Audited, *, crowd: bool = False) -> Neighbours:
+def _build_record(target: AuditTarget, *, crowd: bool = False) -> NeighbouringWorlds:
     """One record's gradient pulls one way or the other; in a crowd all others pull the other."""
-    shape, learner = audited.shape, audited.learner
-    upright = shape.features == 1 or audited.answer.optimum or hidden_layers(audited)
+    shape, learner = target.shape, target.learner
+    upright = shape.features == 1 or target.response.optimum or count_hidden_layers(target)
     tilt = 0.0 if upright else learner.angle
-    u, s = _directions(audited)
+    u, s = _choose_directions(target)
     one, two = (
         math.cos(tilt) * u + math.sin(tilt) * s,
         math.cos(tilt) * u - math.sin(tilt) * s,
     )
     rows = np.zeros((shape.parties * shape.records, shape.features))
-    labels = _labels(audited, np.ones(len(rows)))
+    labels = _to_labels(target, np.ones(len(rows)))
     if crowd:
-        rows[:], labels[:] = two, _labels(audited, -np.ones(1))[0]
+        rows[:], labels[:] = two, _to_labels(target, -np.ones(1))[0]
     elif learner.classes:
         # On the side of their label: no gradient, not even of a bias.
         rows[:], labels[:] = s, 0
-    first, second = _labels(audited, np.array([1.0, -1.0]))
+    first, second = _to_labels(target, np.array([1.0, -1.0]))
 
     def world(row: NDArray[np.float64], label: Any) -> PartyBlock:
         own_rows, own_labels = rows.copy(), labels.copy()
         own_rows[0], own_labels[0] = row, label
-        return _block(audited, own_rows, own_labels)
+        return _build_block(target, own_rows, own_labels)
 
     inside = world(one, first)
-    if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
+    if target.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
         if shape.records < 2:
             raise AuditError("Expected 2 records of a party or more, of which one is removed.")
         outside = PartyBlock(
@@ -245,89 +245,91 @@ def _record(audited: Audited, *, crowd: bool = False) -> Neighbours:
         )
     else:
         outside = world(two, second)
-    start = _state(audited, shows=True)
-    return _seen_alike(audited, inside, outside, start, again=audited.answer.trains)
+    start = _build_state(target, shows=True)
+    return _build_always_shown(target, inside, outside, start, again=target.response.trains)
 
 
-def _directions(audited: Audited) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _choose_directions(target: AuditTarget) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """`u` and `s`; for a linear model u is the diagonal, the worst of a coordinatewise law."""
-    p = audited.shape.features
+    p = target.shape.features
     first, second = np.eye(p)[0], np.eye(p)[1 % p]
-    if not audited.learner.diagonal or p == 1:
+    if not target.learner.diagonal or p == 1:
         return first, second
     return np.full(p, 1 / math.sqrt(p)), (first - second) / math.sqrt(2)
 
 
-def _labels(audited: Audited, signs: NDArray[np.float64]) -> NDArray[Any]:
+def _to_labels(target: AuditTarget, signs: NDArray[np.float64]) -> NDArray[Any]:
     """±1 as the model wants them: signs, targets, or classes 1 and 0."""
-    model: Any = audited.algorithm.model
-    return (signs > 0).astype(np.int64) if audited.learner.classes else model.loss.of_signs(signs)
+    model: Any = target.algorithm.model
+    return (signs > 0).astype(np.int64) if target.learner.classes else model.loss.from_signs(signs)
 
 
-def _block(audited: Audited, rows: NDArray[np.float64], labels: NDArray[Any]) -> PartyBlock:
-    offsets = np.arange(audited.shape.parties + 1) * audited.shape.records
+def _build_block(
+    target: AuditTarget, rows: NDArray[np.float64], labels: NDArray[Any]
+) -> PartyBlock:
+    offsets = np.arange(target.shape.parties + 1) * target.shape.records
     return PartyBlock(features=rows, labels=labels, offsets=offsets)
 
 
-def _state(audited: Audited, *, shows: bool) -> State:
+def _build_state(target: AuditTarget, *, shows: bool) -> State:
     """A public state at which the canaries' gradients are full, or none.
 
     x₁ has label +1 and is on the side of `s`, x₂ label −1 on the other: scores against `s` are
     wrong for both.
     """
-    if audited.learner is MOMENTS:
-        return audited.algorithm.init()
+    if target.learner is MOMENTS:
+        return target.algorithm.init()
     sign = -1.0 if shows else 1.0
-    theta = network_theta if audited.learner is LEARNERS["network"] else _linear_theta
-    return _with_theta(audited, theta(audited, sign))
+    theta = build_network_theta if target.learner is LEARNERS["network"] else _build_linear_theta
+    return _with_theta(target, theta(target, sign))
 
 
-def _linear_theta(audited: Audited, sign: float) -> NDArray[np.float64]:
-    model: Any = audited.algorithm.model
+def _build_linear_theta(target: AuditTarget, sign: float) -> NDArray[np.float64]:
+    model: Any = target.algorithm.model
     loss = model.loss
-    _, s = _directions(audited)
-    if audited.answer.optimum or audited.shape.features == 1:
+    _, s = _choose_directions(target)
+    if target.response.optimum or target.shape.features == 1:
         return np.zeros(model.dimension)
     far = min(_SURE / math.sin(ANGLE), loss.theta_radius)
-    if sign < 0 and loss.full_at_zero:
+    if sign < 0 and loss.has_full_slope_at_zero:
         far = 0.0
-    return np.asarray(loss.theta_of(sign * far * s))
+    return np.asarray(loss.build_theta(sign * far * s))
 
 
-def _with_theta(audited: Audited, theta: NDArray[np.float64]) -> State:
-    return {**audited.algorithm.init(), "theta": theta}
+def _with_theta(target: AuditTarget, theta: NDArray[np.float64]) -> State:
+    return {**target.algorithm.init(), "theta": theta}
 
 
-def hidden_layers(audited: Audited) -> int:
+def count_hidden_layers(target: AuditTarget) -> int:
     """How many the audited network has."""
-    if audited.learner is not LEARNERS["network"]:
+    if target.learner is not LEARNERS["network"]:
         return 0
-    job: Any = audited.job
+    job: Any = target.job
     return len(job.model.hidden)
 
 
-def network_theta(audited: Audited, sign: float) -> NDArray[np.float64]:
+def build_network_theta(target: AuditTarget, sign: float) -> NDArray[np.float64]:
     """`[d]` parameters: with sign −1 the canaries' gradients are full."""
-    p, depth = audited.shape.features, hidden_layers(audited)
-    theta = _deep(audited, p, depth) if depth else _flat(p, sign)
-    if theta.size != audited.algorithm.model.dimension:
+    p, depth = target.shape.features, count_hidden_layers(target)
+    theta = _build_deep_theta(target, p, depth) if depth else _build_flat_theta(p, sign)
+    if theta.size != target.algorithm.model.dimension:
         raise AuditError(
             f"Expected a network of {theta.size} parameters for {p} features, got "
-            f"{audited.algorithm.model.dimension}."
+            f"{target.algorithm.model.dimension}."
         )
     return theta
 
 
-def _flat(p: int, sign: float) -> NDArray[np.float64]:
+def _build_flat_theta(p: int, sign: float) -> NDArray[np.float64]:
     s = np.eye(p)[1 % p]
     weights = np.stack([-s, s]) * sign * _FAR
     return np.concatenate([weights.ravel(), np.zeros(2)])
 
 
-def _deep(audited: Audited, p: int, depth: int) -> NDArray[np.float64]:
+def _build_deep_theta(target: AuditTarget, p: int, depth: int) -> NDArray[np.float64]:
     """Units 0 and 1 of every layer carry `s` and `u`; the scores are steep, for full gradients."""
-    training: Any = getattr(audited.algorithm, "training")  # noqa: B009 - a network's alone
-    least = min(audited.algorithm.model.losses.weights, default=1.0)
+    training: Any = getattr(target.algorithm, "training")  # noqa: B009 - a network's alone
+    least = min(target.algorithm.model.losses.weights, default=1.0)
     steep = 2.0 ** math.ceil(math.log2(max(8.0, 4 * (training.clip_norm or 1.0) / least)))
     first = np.zeros((HIDDEN, p))
     first[0, 1 % p] = first[1, 0] = 1.0
@@ -344,24 +346,28 @@ def _deep(audited: Audited, p: int, depth: int) -> NDArray[np.float64]:
 
 
 ATTACKS: dict[str, _Attack] = {
-    "dirac": _Attack(fits=_by_gradient, build=_record),
+    "dirac": _Attack(is_applicable=_is_gradient_canary, build=_build_record),
     "crowd": _Attack(
-        fits=lambda audited: _by_gradient(audited) and audited.answer.trains,
-        build=partial(_record, crowd=True),
+        is_applicable=lambda audited: _is_gradient_canary(audited) and audited.response.trains,
+        build=partial(_build_record, crowd=True),
     ),
     "on-off": _Attack(
-        fits=lambda audited: (
-            _by_gradient(audited)
+        is_applicable=lambda audited: (
+            _is_gradient_canary(audited)
             and audited.sums > 1
             and audited.shape.features > 1
-            and not audited.answer.optimum
-            and not hidden_layers(audited)
+            and not audited.response.optimum
+            and not count_hidden_layers(audited)
         ),
-        build=_on_off,
+        build=_build_on_off,
     ),
     "party": _Attack(
-        fits=lambda audited: audited.unit is Unit.PARTY and audited.answer.pool is None,
-        build=_party,
+        is_applicable=lambda audited: (
+            audited.unit is Unit.PARTY and audited.response.build_pool is None
+        ),
+        build=_build_party,
     ),
-    "corners": _Attack(fits=lambda audited: audited.answer.pool is not None, build=_corners),
+    "corners": _Attack(
+        is_applicable=lambda audited: audited.response.build_pool is not None, build=_build_corners
+    ),
 }

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.party_block import PartyBlock
-from parley.privacy.audit.one_run import surest_guesses
-from parley.privacy.audit.world_pair import gaussian_epsilon_lower
+from parley.privacy.audit.one_run import find_surest_guesses
+from parley.privacy.audit.world_pair import compute_gaussian_lower
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_summary import SelfAudit
@@ -34,7 +34,7 @@ _PARTS = ((4, 0.8), (1, 0.2))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Canaries:
+class InsertedCanaries:
     """What the auditor knows, and the coins.
 
     Attributes:
@@ -46,14 +46,14 @@ class Canaries:
     coins: NDArray[np.bool_]
     kind: Literal["in-out", "one-of-two"]
 
-    def bounds(self, model: Any, theta: NDArray[np.float64], *, delta: float) -> SelfAudit:
+    def compute_bounds(self, model: Any, theta: NDArray[np.float64], *, delta: float) -> SelfAudit:
         """What the coins' right guesses bound, from a run's last iterate alone."""
-        scores = _answers(model, theta, self.rows)
+        scores = _compute_margins(model, theta, self.rows)
         centred = scores - np.median(scores)
         right = ((centred if self.kind == "in-out" else scores) > 0) == self.coins
         terms: dict[str, float] = {"alpha": 1 - CONFIDENCE, "delta": delta}
-        found = surest_guesses(centred, right, _PARTS, **terms)
-        most = surest_guesses(centred, np.ones_like(right), _PARTS, **terms)
+        found = find_surest_guesses(centred, right, _PARTS, **terms)
+        most = find_surest_guesses(centred, np.ones_like(right), _PARTS, **terms)
         epsilon, made, hits = found["one-run"]
         return SelfAudit(
             canaries=len(scores),
@@ -62,15 +62,15 @@ class Canaries:
             right=hits,
             confidence=CONFIDENCE,
             epsilon_lower=epsilon,
-            epsilon_lower_on_gaussian_curve=gaussian_epsilon_lower(found["one-run-fdp"][0], delta),
+            epsilon_lower_on_gaussian_curve=compute_gaussian_lower(found["one-run-fdp"][0], delta),
             ceiling=most["one-run"][0],
             method="one-run",
         )
 
 
-def planted(
+def insert_canaries(
     job: Job, experiment: Experiment, count: int, *, seed: int
-) -> tuple[Experiment, Canaries]:
+) -> tuple[Experiment, InsertedCanaries]:
     """The experiment with canaries among its records.
 
     Args:
@@ -79,10 +79,10 @@ def planted(
     Raises:
         JobError: a job whose canaries would not be covered, or more of them than records.
     """
-    _check(job, experiment, count)
+    _check_canaries(job, experiment, count)
     block = experiment.block
     rng = np.random.default_rng([seed, _STREAM])
-    rows = _directions(block.features, count, rng)
+    rows = _choose_directions(block.features, count, rng)
     coins = rng.random(count) < 0.5
     in_out = job.privacy.neighbouring == "add-or-remove-one"
     kept = np.flatnonzero(coins) if in_out else np.arange(count)
@@ -94,7 +94,7 @@ def planted(
         parts.append(
             (
                 np.concatenate([block.features[first:last], rows[own]]),
-                np.concatenate([block.labels[first:last], _labels(job, experiment, signs[own])]),
+                np.concatenate([block.labels[first:last], _to_labels(job, experiment, signs[own])]),
             )
         )
     sizes = [len(labels) for _, labels in parts]
@@ -103,13 +103,13 @@ def planted(
         labels=np.concatenate([labels for _, labels in parts]),
         offsets=np.concatenate([[0], np.cumsum(sizes)]),
     )
-    canaries = Canaries(rows=rows, coins=coins, kind="in-out" if in_out else "one-of-two")
+    canaries = InsertedCanaries(rows=rows, coins=coins, kind="in-out" if in_out else "one-of-two")
     # What the noise is made for counts no canary; only the bound on rounding does.
     federation = replace(experiment.federation, max_records=max(sizes))
     return replace(experiment, block=with_canaries, federation=federation), canaries
 
 
-def _directions(
+def _choose_directions(
     features: NDArray[np.floating], count: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """`[K, p]` of norm 1: the right singular vectors that records use least, or random ones."""
@@ -122,7 +122,7 @@ def _directions(
     return rows
 
 
-def _check(job: Job, experiment: Experiment, count: int) -> None:
+def _check_canaries(job: Job, experiment: Experiment, count: int) -> None:
     most = experiment.federation.min_records * experiment.federation.parties
     if not 2 <= count <= most:
         raise JobError(
@@ -136,26 +136,26 @@ def _check(job: Job, experiment: Experiment, count: int) -> None:
     ):
         if asked != fits:
             raise JobError(f"Expected {key} = {fits!r} with canaries, got {asked!r}.")
-    if job.model.learns not in LEARNERS or job.model.projected:
+    if job.model.learns not in LEARNERS or job.model.component_count:
         raise JobError(
             "Expected a linear model, or a network on the records themselves, with canaries, got "
             f"{job.model.kind!r}."
         )
 
 
-def _labels(job: Job, experiment: Experiment, signs: NDArray[np.float64]) -> NDArray[Any]:
+def _to_labels(job: Job, experiment: Experiment, signs: NDArray[np.float64]) -> NDArray[Any]:
     """±1 as the model wants them: class 1 and class 0 of a classifier."""
     if LEARNERS[job.model.learns].classes:
         return (signs > 0).astype(experiment.block.labels.dtype)
-    labels: NDArray[Any] = experiment.model.loss.of_signs(signs)
+    labels: NDArray[Any] = experiment.model.loss.from_signs(signs)
     return labels.astype(experiment.block.labels.dtype)
 
 
-def _answers(model: Any, theta: NDArray[np.float64], rows: NDArray[np.float64]) -> Any:
+def _compute_margins(model: Any, theta: NDArray[np.float64], rows: NDArray[np.float64]) -> Any:
     """`[K]` the model's margin for the first record's label, less that of a row of zeros."""
-    if hasattr(model, "scores"):
+    if hasattr(model, "compute_scores"):
         both = np.concatenate([rows, np.zeros((1, rows.shape[1]))])
-        scores = model.margins(theta, both)
+        scores = model.compute_margins(theta, both)
         margins = scores[:, 1] - scores[:, 0]
         return np.nan_to_num(margins[:-1] - margins[-1])
-    return rows @ model.loss.direction_of(theta.reshape(-1, rows.shape[1]))
+    return rows @ model.loss.get_direction(theta.reshape(-1, rows.shape[1]))

@@ -20,34 +20,34 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Contribution
 from parley.client.algorithms.party_sampling import EVERYONE
-from parley.client.algorithms.registry import takes_sum
+from parley.client.algorithms.registry import needs_sum
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
+from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
-from parley.simulations.audit.audit_target import Audited
-from parley.simulations.audit.canary_pool import Block, bytes_of, laid_out, repeated
+from parley.simulations.audit.audit_target import AuditTarget
+from parley.simulations.audit.canary_pool import Block, compute_bytes, reorder_records, repeat_world
 from parley.simulations.audit.federation_templates import AuditError
-from parley.simulations.audit.neighbouring_worlds import Neighbours
+from parley.simulations.audit.neighbouring_worlds import NeighbouringWorlds
 
 _CHUNK_BYTES = 16 << 20
 """Of a chunk's worlds; four times as many for up to `_ENOUGH` of them: a call costs many worlds."""
 
 _ENOUGH, _LARGEST_CHUNK = 1_000, 20_000
 
-_ALIKE = 3
+_COMPARED_WORLDS = 3
 """Worlds that are computed, and compared to the bit."""
 
-_POLICY = PartyPolicy(
+_POLICY = RefusalRules(
     budgets=dict.fromkeys(Unit, (math.inf, 0.5)), neighbouring=frozenset(Neighbouring)
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class WorldRandomness:
     """Randomness of every chunk of worlds: the operating system's, or a seed's with its names.
 
     Attributes:
@@ -57,11 +57,11 @@ class Source:
     seed: int | None
     names: tuple[str | int, ...] = ()
 
-    def of(self, *names: str | int) -> Source:
+    def with_names(self, *names: str | int) -> WorldRandomness:
         """With more names."""
         return replace(self, names=(*self.names, *names))
 
-    def chunk(self, number: int) -> Randomness:
+    def get_chunk(self, number: int) -> Randomness:
         """That of one chunk; no two chunks share a stream."""
         if self.seed is None:
             return Randomness.from_entropy()
@@ -69,8 +69,13 @@ class Source:
         return Randomness.from_seed(int.from_bytes(hashlib.sha256(named).digest()[:8], "big"))
 
 
-def releases(
-    audited: Audited, worlds: Neighbours, *, inside: bool, count: int, source: Source
+def simulate_releases(
+    target: AuditTarget,
+    worlds: NeighbouringWorlds,
+    *,
+    inside: bool,
+    count: int,
+    source: WorldRandomness,
 ) -> Iterator[NDArray[np.float64]]:
     """Chunks `[W, T, d]` of what `count` worlds release: noisy sums, in the contribution's unit.
 
@@ -78,14 +83,14 @@ def releases(
     holds against the server.
     """
     world = worlds.inside if inside else worlds.outside
-    size = _chunk_size(audited, world)
+    size = _compute_chunk_size(target, world)
     for number, first in enumerate(range(0, count, size)):
-        block: Any = repeated(world, min(size, count - first))
-        yield _rounds(audited, block, world.parties, source.chunk(number), worlds)[0]
+        block: Any = repeat_world(world, min(size, count - first))
+        yield _run_rounds(target, block, world.parties, source.get_chunk(number), worlds)[0]
 
 
-def models(
-    audited: Audited, world: Callable[[int], PartyBlock], count: int, source: Source
+def train_models(
+    target: AuditTarget, world: Callable[[int], PartyBlock], count: int, source: WorldRandomness
 ) -> NDArray[np.float64]:
     """`[count, d]` the models that so many federations release, each trained to the end.
 
@@ -93,16 +98,18 @@ def models(
         world: number of a world → its parties.
     """
     # Parties of a network share the state that they train from: a world at a time.
-    size = _chunk_size(audited, world(0)) if audited.learner.cheap else 1
+    size = _compute_chunk_size(target, world(0)) if target.learner.cheap else 1
     found = []
     for number, first in enumerate(range(0, count, size)):
         own = [world(at) for at in range(first, min(first + size, count))]
-        _, state = _rounds(audited, _joined(own), own[0].parties, source.chunk(number), None)
-        found.append(np.atleast_2d(audited.algorithm.model_of(state)))
+        _, state = _run_rounds(
+            target, _concatenate_worlds(own), own[0].parties, source.get_chunk(number), None
+        )
+        found.append(np.atleast_2d(target.algorithm.model_of(state)))
     return np.concatenate(found)
 
 
-def _joined(worlds: list[PartyBlock]) -> PartyBlock:
+def _concatenate_worlds(worlds: list[PartyBlock]) -> PartyBlock:
     sizes = np.concatenate([each.sizes for each in worlds])
     return PartyBlock(
         features=np.concatenate([each.features for each in worlds]),
@@ -111,19 +118,19 @@ def _joined(worlds: list[PartyBlock]) -> PartyBlock:
     )
 
 
-def _chunk_size(audited: Audited, world: Block) -> int:
-    own = bytes_of(world) + 64 * audited.plan.dimension * world.parties
-    own += 8 * audited.plan.dimension * (audited.sums + 8)
+def _compute_chunk_size(target: AuditTarget, world: Block) -> int:
+    own = compute_bytes(world) + 64 * target.plan.dimension * world.parties
+    own += 8 * target.plan.dimension * (target.sums + 8)
     size = max(_CHUNK_BYTES // own, min(4 * _CHUNK_BYTES // own, _ENOUGH))
     return max(1, min(size, _LARGEST_CHUNK))
 
 
-def _rounds(
-    audited: Audited,
+def _run_rounds(
+    target: AuditTarget,
     block: PartyBlock,
     parties: int,
     randomness: Randomness,
-    worlds: Neighbours | None,
+    worlds: NeighbouringWorlds | None,
 ) -> tuple[NDArray[np.float64], State]:
     """What a chunk of worlds releases, `[W, T, d]`, and the state that it leads to.
 
@@ -131,30 +138,34 @@ def _rounds(
         worlds: whose every world is alike, and what is sent to them; None: each is another, and
             trains on.
     """
-    algorithm, encoding = audited.algorithm, audited.plan.encoding
+    algorithm, encoding = target.algorithm, target.plan.encoding
     own: Any = algorithm
-    if worlds is not None and not audited.draws_in_training:
-        own = Alike(algorithm, parties)
-    session = PartySession(block=block, algorithm=own, policy=_POLICY, randomness=randomness)
-    count, sent = block.parties // parties, None if worlds is None else worlds.sent
-    released = np.empty((count, audited.sums, audited.plan.dimension))
+    if worlds is not None and not target.draws_in_training:
+        own = IdenticalParties(algorithm, parties)
+    session = PartySession(block=block, algorithm=own, rules=_POLICY, randomness=randomness)
+    count, sent = block.parties // parties, None if worlds is None else worlds.get_sent_state
+    released = np.empty((count, target.sums, target.plan.dimension))
     state = algorithm.init() if worlds is None else worlds.start
-    for number in range(1, audited.sums + 1):
-        plan = audited.plan_of(number)
-        encoded, weights = _answers(session, plan, sent(number) if sent else state, parties)
-        summed = np.add.reduce(encoded[:, : audited.summed], axis=1, dtype=encoding.dtype)
+    for number in range(1, target.sums + 1):
+        plan = target.get_plan(number)
+        encoded, weights = _collect_responses(
+            session, plan, sent(number) if sent else state, parties
+        )
+        summed = np.add.reduce(encoded[:, : target.summed], axis=1, dtype=encoding.dtype)
         total = encoding.decode(summed)
-        if not audited.before_server:
-            total = total + plan.draw_many(count, randomness.server(plan.round_number, plan.step))
+        if not target.before_server:
+            total = total + plan.draw_many(
+                count, randomness.open_server_noise(plan.round_number, plan.step)
+            )
         released[:, number - 1] = seen = encoding.to_float(total)
         if sent is None:
-            if not takes_sum(algorithm):
+            if not needs_sum(algorithm):
                 seen = seen / weights.reshape(count, parties).sum(axis=1)[:, None]
-            state = algorithm.update(state, seen if audited.learner.cheap else seen[0])
+            state = algorithm.update(state, seen if target.learner.cheap else seen[0])
     return released, state
 
 
-def _answers(
+def _collect_responses(
     session: PartySession, plan: ReleasePlan, state: State, parties: int
 ) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.float64]]:
     """Ring elements `[W, m, d]` of all worlds' parties, and the parties' weights `[W·m]`."""
@@ -168,7 +179,7 @@ def _answers(
 
 
 @dataclass(frozen=True)
-class Alike:
+class IdenticalParties:
     """The product's algorithm, for a block of worlds of so many parties that are all the same.
 
     For answers that are a function of the public state and of the records alone: they are computed
@@ -188,18 +199,18 @@ class Alike:
         """What `algorithm` gives; where states or a few worlds' answers differ, by itself."""
         worlds = block.parties // self.parties
         attendance = getattr(self.algorithm, "attendance", None) or EVERYONE
-        if state["theta"].ndim == 1 and worlds > _ALIKE:
-            offsets = block.offsets[: _ALIKE * self.parties + 1]
-            few: Any = laid_out(block, np.arange(offsets[-1]), offsets)
+        if state["theta"].ndim == 1 and worlds > _COMPARED_WORLDS:
+            offsets = block.offsets[: _COMPARED_WORLDS * self.parties + 1]
+            few: Any = reorder_records(block, np.arange(offsets[-1]), offsets)
             everyone = self.algorithm
-            if not attendance.whole:
+            if not attendance.includes_everyone:
                 everyone = replace(everyone, attendance=EVERYONE)
             own: Contribution = everyone.local(state, few, plan, randomness)
-            values = own.values.reshape(_ALIKE, self.parties, -1)
+            values = own.values.reshape(_COMPARED_WORLDS, self.parties, -1)
             if not own.failed and (values == values[0]).all():
                 all_of_them = np.tile(values[0], (worlds, 1))
-                if not attendance.whole:
-                    all_of_them[~attendance.present(block, plan, randomness)] = 0.0
+                if not attendance.includes_everyone:
+                    all_of_them[~attendance.sample_parties(block, plan, randomness)] = 0.0
                 return replace(own, values=all_of_them)
         given: Contribution = self.algorithm.local(state, block, plan, randomness)
         return given

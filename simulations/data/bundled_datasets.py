@@ -26,7 +26,7 @@ from parley.client.data.schema import Schema
 
 Columns = dict[str, NDArray[Any]]
 
-PIECE = 2**16
+CHUNK_ROWS = 2**16
 """Records drawn and read at a time."""
 
 _COLUMNS = 20
@@ -47,47 +47,47 @@ y = { kind = "label", positive = [1], negative = [-1], classes = [0, 1, 2], rang
 """
 
 
-def bundled_schema(name: str) -> Schema:
+def get_bundled_schema(name: str) -> Schema:
     """The schema of a bundled data set, without loading the data."""
     if name not in BUNDLED:
         raise ValueError(f"Expected a data set of {', '.join(BUNDLED)}, got {name!r}.")
     return Schema.from_toml(BUNDLED[name].schema(), source=name)
 
 
-def _breast_cancer_schema() -> str:
+def _read_breast_cancer_schema() -> str:
     file = resources.files("parley.simulations.data") / "breast-cancer.schema.toml"
     return file.read_text(encoding="utf-8")
 
 
-def _breast_cancer(model_kind: str, records: int, seed: int) -> Columns:
-    table = _of_scikit_learn("breast_cancer.csv", header=1)
-    names = bundled_schema("breast-cancer").features
+def _load_breast_cancer(model_kind: str, records: int, seed: int) -> Columns:
+    table = _load_from_scikit_learn("breast_cancer.csv", header=1)
+    names = get_bundled_schema("breast-cancer").features
     columns: Columns = {name: table[:, at] for at, name in enumerate(names)}
     columns["diagnosis"] = np.array(["malignant", "benign"])[table[:, -1].astype(np.intp)]
     return columns
 
 
-def _digits(model_kind: str, records: int, seed: int) -> Columns:
-    table = _of_scikit_learn("digits.csv.gz")
+def _load_digits(model_kind: str, records: int, seed: int) -> Columns:
+    table = _load_from_scikit_learn("digits.csv.gz")
     return {"image": table[:, :-1].reshape(-1, 8, 8), "digit": table[:, -1].astype(np.int64)}
 
 
-def _of_scikit_learn(name: str, *, header: int = 0) -> NDArray[np.float64]:
+def _load_from_scikit_learn(name: str, *, header: int = 0) -> NDArray[np.float64]:
     """A table among scikit-learn's files; importing scikit-learn itself takes two seconds."""
     package = find_spec("sklearn")
     places = (package and package.submodule_search_locations) or [""]
     return np.loadtxt(Path(places[0], "datasets", "data", name), delimiter=",", skiprows=header)
 
 
-def _synthetic(model_kind: str, records: int, seed: int) -> Columns:
+def _generate_synthetic(model_kind: str, records: int, seed: int) -> Columns:
     """x ~ N(0, I/p) clamped; y by a fixed model with signal ‖θ‖ = 8 and the kind's own noise."""
     rng = np.random.default_rng([0x5EED, seed])
     # With a free column behind: `Records.room`.
     x = np.empty((records, _COLUMNS + 1))[:, :_COLUMNS]
-    for begin in range(0, records, PIECE):
-        piece = x[begin : begin + PIECE]
+    for begin in range(0, records, CHUNK_ROWS):
+        piece = x[begin : begin + CHUNK_ROWS]
         piece[:] = np.clip(rng.standard_normal(piece.shape) / math.sqrt(_COLUMNS), -1, 1)
-    outputs, labels = _LABELS.get(model_kind, (1, _signs))
+    outputs, labels = _LABELS.get(model_kind, (1, _sample_signs))
     theta = rng.standard_normal((_COLUMNS, outputs))
     theta *= 8 / np.linalg.norm(theta, axis=0)
     return {"x": x, "y": labels(x @ theta, rng)}
@@ -96,26 +96,26 @@ def _synthetic(model_kind: str, records: int, seed: int) -> Columns:
 Scores = NDArray[np.float64]
 
 
-def _signs(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
+def _sample_signs(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
     chance = 1 / (1 + np.exp(-scores[:, 0]))
     return np.where(rng.random(len(scores)) < chance, 1, -1)
 
 
-def _targets(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
+def _sample_targets(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
     return np.asarray(np.clip(scores[:, 0] / 24 + 0.05 * rng.standard_normal(len(scores)), -1, 1))
 
 
-def _classes(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
+def _sample_classes(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
     # argmax of scores plus Gumbel noise is a draw from softmax(scores).
     return np.asarray(np.argmax(scores + rng.gumbel(size=scores.shape), axis=1))
 
 
-_LABELS = {"ridge": (1, _targets), "softmax": (3, _classes)}
+_LABELS = {"ridge": (1, _sample_targets), "softmax": (3, _sample_classes)}
 """Kind of model → margins a record has, and labels drawn from them; of others two, −1 and +1."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bundled:
+class BundledDataset:
     """A data set that needs no file.
 
     Attributes:
@@ -127,8 +127,12 @@ class Bundled:
     records: int
 
 
-BUNDLED: dict[str, Bundled] = {
-    "breast-cancer": Bundled(schema=_breast_cancer_schema, columns=_breast_cancer, records=569),
-    "digits": Bundled(schema=lambda: _DIGITS, columns=_digits, records=1797),
-    "synthetic": Bundled(schema=lambda: _SYNTHETIC, columns=_synthetic, records=5000),
+BUNDLED: dict[str, BundledDataset] = {
+    "breast-cancer": BundledDataset(
+        schema=_read_breast_cancer_schema, columns=_load_breast_cancer, records=569
+    ),
+    "digits": BundledDataset(schema=lambda: _DIGITS, columns=_load_digits, records=1797),
+    "synthetic": BundledDataset(
+        schema=lambda: _SYNTHETIC, columns=_generate_synthetic, records=5000
+    ),
 }

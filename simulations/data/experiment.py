@@ -12,27 +12,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.content_digest import row_digests
-from parley.client.data.records import Records, as_classes, find_party_files
+from parley.client.data.content_digest import get_row_digests
+from parley.client.data.records import Records, find_party_files, to_classes
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
-from parley.client.features.row_preparation import mapped, prepared_rows
+from parley.client.features.row_preparation import build_prepared_rows, compute_features
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import model_for
-from parley.simulations.data.bundled_datasets import BUNDLED, bundled_schema
+from parley.server.planning.job_planner import build_model
+from parley.simulations.data.bundled_datasets import BUNDLED, get_bundled_schema
 from parley.simulations.data.partitions import (
-    by_column,
-    by_sizes,
-    dirichlet,
-    iid,
+    split_by_column,
+    split_by_sizes,
+    split_dirichlet,
+    split_iid,
     split_test,
 )
-from parley.simulations.data.prepared_data import PreparedData, file_digest
-from parley.simulations.data.public_shape import feature_map
-from parley.simulations.data.record_reading import Given, read_sources, read_test
-from parley.simulations.data.row_cache import kept_data
+from parley.simulations.data.prepared_data import PreparedData, compute_file_digest
+from parley.simulations.data.public_shape import build_feature_map
+from parley.simulations.data.record_reading import InMemoryData, read_sources, read_test
+from parley.simulations.data.row_cache import load_cached_data
 from parley.simulations.data.simulated_world import Experiment, StatisticExperiment
 
 FEATURE_CACHE = "PARLEY_FEATURE_CACHE"
@@ -42,7 +42,7 @@ _SPLIT_STREAM = 1
 """Keeps the draw and split apart from any other use of the same seed."""
 
 
-def load_experiment(job: Job, given: Given | None = None) -> Experiment:
+def load_experiment(job: Job, given: InMemoryData | None = None) -> Experiment:
     """The world of a job: its data, read, drawn, held out, split and prepared.
 
     Args:
@@ -52,39 +52,41 @@ def load_experiment(job: Job, given: Given | None = None) -> Experiment:
         DataError, SchemaError, PartitionError, JobError: what is wrong, with file, row, column.
     """
     # Features have a cache by their map's digest.
-    early = job.settled().model
-    if given is not None or job.data.query or (not early.features_open and early.feature_map):
-        return experiment_of(job, prepared_data(job, given))
-    return experiment_of(job, kept_data(job, lambda: prepared_data(job)))
+    early = job.resolve_auto().model
+    if given is not None or job.data.query or (not early.is_feature_map_open and early.feature_map):
+        return build_experiment(job, prepare_data(job, given))
+    return build_experiment(job, load_cached_data(job, lambda: prepare_data(job)))
 
 
-def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
+def prepare_data(job: Job, given: InMemoryData | None = None) -> PreparedData:
     """Reads, draws, holds out, splits and prepares the job's data; raises as `load_experiment`."""
     # The split is never private and never touches the noise: its own seed, always.
     rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
-    job = asked = job.settled()
+    job = asked = job.resolve_auto()
     records, classes, files = read_sources(job, rng, given)
-    schema = _schema_of(job) if given is None else given.schema
+    schema = _load_job_schema(job) if given is None else given.schema
     contents = "" if records.contents is None else str(records.contents)
-    fingerprint = contents if given is not None or job.data.query else _fingerprint(job)
+    fingerprint = contents if given is not None or job.data.query else _compute_fingerprint(job)
     parties, test = _split(job, records, files, rng)
     sizes = np.array([len(own) for own in parties])
-    job = job.settled(_federation(job, sizes, (), schema), classes)
-    features = feature_map(job)
-    raw = _raw(
+    job = job.resolve_auto(_build_federation(job, sizes, (), schema), classes)
+    features = build_feature_map(job)
+    raw = _compute_rows(
         asked, features, records, schema, f"{fingerprint} {job.data.records} {job.data.blocks}"
     )
     held = read_test(job, classes) if job.data.test_source else None
     intercept = job.model.has_intercept
     if held is None:
-        test_rows = prepared_rows(raw, intercept=intercept, order=test)
+        test_rows = build_prepared_rows(raw, intercept=intercept, order=test)
     else:
-        test_rows = prepared_rows(_raw_test(asked, features, held), intercept=intercept)
+        test_rows = build_prepared_rows(
+            _compute_test_rows(asked, features, held), intercept=intercept
+        )
     order = np.concatenate(parties)
     del parties  # of a million parties some hundred MiB
-    room = None if features else records.room
+    room = None if features else records.buffer
     return PreparedData(
-        rows=prepared_rows(raw, intercept=intercept, order=order, room=room),
+        rows=build_prepared_rows(raw, intercept=intercept, order=order, buffer=room),
         labels=records.labels[order],
         test_rows=test_rows,
         test_labels=records.labels[test] if held is None else held.labels,
@@ -92,17 +94,17 @@ def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
         classes=classes,
         fingerprint=fingerprint,
         contents=contents,
-        row_digests=row_digests(records.contents),
+        row_digests=get_row_digests(records.contents),
         schema=schema.to_toml(),
-        label_names=schema.label.names(job.label_kind(classes)),
-        party_names=_party_names(job, records, in_memory=given is not None),
+        label_names=schema.label.list_names(job.label_kind(classes)),
+        party_names=_find_party_names(job, records, in_memory=given is not None),
         features={**job.model.feature_map, "digest": features.digest} if features else {},
     )
 
 
-def _party_names(job: Job, records: Records, *, in_memory: bool) -> tuple[str, ...]:
+def _find_party_names(job: Job, records: Records, *, in_memory: bool) -> tuple[str, ...]:
     """What the data call their parties, in the parties' order; empty where they don't."""
-    if job.data.several:
+    if job.data.has_several_files:
         return () if in_memory else tuple(path.name for path in find_party_files(job.data.source))
     if job.data.partition != "column" or records.groups is None:
         return ()
@@ -110,15 +112,15 @@ def _party_names(job: Job, records: Records, *, in_memory: bool) -> tuple[str, .
     return names if len(names) == job.parties.count else ()
 
 
-def experiment_of(job: Job, data: PreparedData) -> Experiment:
+def build_experiment(job: Job, data: PreparedData) -> Experiment:
     """The world of a job on data that were prepared for it.
 
     Raises:
         JobError, NetworkError: a model that can't be built for these data.
     """
     schema = Schema.from_toml(data.schema)
-    federation = _federation(job, data.sizes, data.party_names, schema)
-    job = job.settled(federation, data.classes)
+    federation = _build_federation(job, data.sizes, data.party_names, schema)
+    job = job.resolve_auto(federation, data.classes)
     shared = {
         "data": data,
         "test_features": data.test_rows,
@@ -126,69 +128,69 @@ def experiment_of(job: Job, data: PreparedData) -> Experiment:
         "federation": federation,
         "size_weights": job.parties.weights == "size",
     }
-    return _WORLDS[job.model.learns](job, data, shared)
+    return _EXPERIMENT_BUILDERS[job.model.learns](job, data, shared)
 
 
-def _federation(
+def _build_federation(
     job: Job, sizes: NDArray[np.int64], names: tuple[str, ...], schema: Schema
 ) -> Federation:
     """What is public of parties of these sizes."""
     least = job.parties.min_records
-    if job.privacy.private_sizes and least != "auto":
+    if job.privacy.has_private_sizes and least != "auto":
         # Sizes are private: a smaller party takes part like any other.
-        found = replace(Federation.of_sizes(sizes), min_records=least)
+        found = replace(Federation.from_sizes(sizes), min_records=least)
     else:
-        found = Federation.of_sizes(sizes, None if least == "auto" else least, names)
+        found = Federation.from_sizes(sizes, None if least == "auto" else least, names)
     columns = len(schema.features)
-    return replace(found, schema=schema.to_toml(), numbers=schema.numbers, columns=columns)
+    return replace(found, schema=schema.to_toml(), numbers=schema.number_count, columns=columns)
 
 
 Shared = dict[str, Any]
 
 
-def _of_linear_model(job: Job, data: PreparedData, shared: Shared) -> Experiment:
+def _build_linear_experiment(job: Job, data: PreparedData, shared: Shared) -> Experiment:
     width = data.rows.shape[1] - job.model.has_intercept
-    model = model_for(job, features=width, classes=data.classes)
+    model = build_model(job, features=width, classes=data.classes)
     return Experiment(
-        block=data.block(model.loss.nearest(data.labels)),
-        test_labels=model.loss.nearest(data.test_labels),
+        block=data.build_block(model.loss.to_nearest_labels(data.labels)),
+        test_labels=model.loss.to_nearest_labels(data.test_labels),
         model=model,
         **shared,
     )
 
 
-def _of_statistic(job: Job, data: PreparedData, shared: Shared) -> Experiment:
-    labels, classes = as_classes(data.labels, data.classes)
+def _build_statistic_experiment(job: Job, data: PreparedData, shared: Shared) -> Experiment:
+    labels, classes = to_classes(data.labels, data.classes)
     return StatisticExperiment(
-        block=data.block(labels),
+        block=data.build_block(labels),
         test_labels=data.test_labels,
-        model=model_for(job, features=data.rows.shape[1], classes=classes),
+        model=build_model(job, features=data.rows.shape[1], classes=classes),
         **shared,
     )
 
 
-def _of_network(job: Job, data: PreparedData, shared: Shared) -> Experiment:
-    from parley.simulations.data.network_experiment import network_experiment  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
+def _build_network_experiment(job: Job, data: PreparedData, shared: Shared) -> Experiment:
+    from parley.simulations.data.network_experiment import build_network_experiment  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
-    return network_experiment(job, data, shared)
+    return build_network_experiment(job, data, shared)
 
 
-_WORLDS: dict[str, Callable[[Job, PreparedData, Shared], Experiment]] = {
-    "linear": _of_linear_model,
-    "network": _of_network,
-    "nothing": _of_statistic,
+_EXPERIMENT_BUILDERS: dict[str, Callable[[Job, PreparedData, Shared], Experiment]] = {
+    "linear": _build_linear_experiment,
+    "network": _build_network_experiment,
+    "nothing": _build_statistic_experiment,
 }
 """What a job's model learns → the world of its simulation; all have some fields the same."""
 
 
-def _schema_of(job: Job) -> Schema:
+def _load_job_schema(job: Job) -> Schema:
     """What the columns of the job's data are."""
     if job.data.source in BUNDLED:
-        return bundled_schema(job.data.source)
+        return get_bundled_schema(job.data.source)
     return load_schema(job.data.data_schema)
 
 
-def _fingerprint(job: Job) -> str:
+def _compute_fingerprint(job: Job) -> str:
     """Names the source: a bundled set by its name, files by the digest of their bytes.
 
     Any use of the same files is the same data to the ledger: another model, schema, draw or
@@ -200,31 +202,35 @@ def _fingerprint(job: Job) -> str:
         return f"bundled:{source}:{job.data.seed}"
     if source in BUNDLED:
         return f"bundled:{source}"
-    paths = find_party_files(source) if job.data.several else [Path(source)]
-    digests = "".join(sorted(map(file_digest, paths)))
+    paths = find_party_files(source) if job.data.has_several_files else [Path(source)]
+    digests = "".join(sorted(map(compute_file_digest, paths)))
     return "sha256:" + hashlib.sha256(digests.encode()).hexdigest()
 
 
-def _raw(
+def _compute_rows(
     job: Job, features: FeatureMap | None, records: Records, schema: Schema, fingerprint: str
 ) -> NDArray[np.floating[Any]]:
     """`[N, p]` what rows are made of: cells, or features of the map that was chosen."""
     if features is None:
         # Where a rule might have chosen a map, rows are scaled only now.
         read = records.features
-        return schema.scale_rows(read) if job.model.features_open else read
+        return schema.scale_rows(read) if job.model.is_feature_map_open else read
     place = os.environ.get(FEATURE_CACHE)
     # A draw of some records is of no use to another.
     folder = Path(place) if place and not job.data.records else None
     try:
-        return mapped(features, schema, records.features, fingerprint=fingerprint, folder=folder)
+        return compute_features(
+            features, schema, records.features, fingerprint=fingerprint, folder=folder
+        )
     except FeatureError as error:
         raise JobError(str(error)) from error
 
 
-def _raw_test(job: Job, features: FeatureMap | None, held: Records) -> NDArray[np.floating[Any]]:
+def _compute_test_rows(
+    job: Job, features: FeatureMap | None, held_out: Records
+) -> NDArray[np.floating[Any]]:
     schema = load_schema(job.data.test_schema or job.data.data_schema)
-    return _raw(job, features, held, schema, file_digest(job.data.test_source))
+    return _compute_rows(job, features, held_out, schema, compute_file_digest(job.data.test_source))
 
 
 def _split(
@@ -241,7 +247,7 @@ def _split(
         )
     rows, test = split_test(len(records), data.test_fraction, rng)
     least = 1 if job.parties.min_records == "auto" else job.parties.min_records
-    if job.privacy.private_sizes:
+    if job.privacy.has_private_sizes:
         least = 1  # the public number bounds no party's size
     if data.partition == "column":
         if records.groups is None:
@@ -249,12 +255,12 @@ def _split(
                 f"Expected a file with a column {data.partition_column!r} for partition = "
                 f"'column', got the bundled source {data.source!r}."
             )
-        parties = by_column(records.groups[rows], count, rng, min_records=least)
+        parties = split_by_column(records.groups[rows], count, rng, min_records=least)
     elif data.partition == "dirichlet":
         labels = records.labels[rows]
-        parties = dirichlet(labels, count, rng, alpha=data.dirichlet_alpha, min_records=least)
+        parties = split_dirichlet(labels, count, rng, alpha=data.dirichlet_alpha, min_records=least)
     elif data.partition == "sizes":
-        parties = by_sizes(rows, count, rng, sizes=data.sizes, min_records=least)
+        parties = split_by_sizes(rows, count, rng, sizes=data.sizes, min_records=least)
     else:
-        parties = iid(rows, count, rng, min_records=least)
+        parties = split_iid(rows, count, rng, min_records=least)
     return [rows[own] for own in parties], test

@@ -3,9 +3,9 @@
 Known to a simulation alone: every figure here is computed from all parties' records, without
 noise. With up to 30 parties every one is shown, with more the quantiles over the parties.
 
-    >>> found = spread(np.array([0, 0, 0, 1, 1, 1]), np.array([0, 3, 6]))
+    >>> found = compute_label_distribution(np.array([0, 0, 0, 1, 1, 1]), np.array([0, 3, 6]))
     >>> found.labels, found.counts, found.skew
-    (('0', '1'), ((3, 0), (0, 3)), Skew(mean=0.5, largest=0.5))
+    (('0', '1'), ((3, 0), (0, 3)), LabelSkew(mean=0.5, largest=0.5))
 """
 
 from __future__ import annotations
@@ -16,27 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.server.jobs.job import Job
-from parley.server.records.run_summary import OTHERS, Partition, Skew
+from parley.server.records.run_summary import OTHER_LABELS, LabelSkew, PartitionSummary
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-_MOST_PARTIES = 30
-_MOST_LABELS = 12
+_MAX_PARTIES = 30
+_MAX_LABELS = 12
 _BINS = 5
 
 
-def partition_of(
+def describe_partition(
     job: Job,
     labels: NDArray[np.generic],
     offsets: NDArray[np.int64],
     *,
     label_names: Sequence[str] = (),
     party_names: Sequence[str] = (),
-) -> Partition:
+) -> PartitionSummary:
     """`spread`, and the rule that the job split its data by: `partition` of `summary.json`."""
     data = job.data
-    kind = "files" if data.several else data.partition
-    found = spread(labels, offsets, numeric=job.model.metric == "r2", names=label_names)
-    return found.adding(
+    kind = "files" if data.has_several_files else data.partition
+    found = compute_label_distribution(
+        labels, offsets, numeric=job.model.metric == "r2", names=label_names
+    )
+    return found.with_fields(
         parties=tuple(party_names) if found.counts and party_names else None,
         kind=kind,
         alpha=data.dirichlet_alpha if kind == "dirichlet" else None,
@@ -44,13 +46,13 @@ def partition_of(
     )
 
 
-def spread(
+def compute_label_distribution(
     labels: NDArray[np.generic],
     offsets: NDArray[np.int64],
     *,
     numeric: bool = False,
     names: Sequence[str] = (),
-) -> Partition:
+) -> PartitionSummary:
     """What parties hold of each label.
 
     Args:
@@ -61,7 +63,7 @@ def spread(
     Returns:
         the spread, without the rule that made it: every party's counts for few parties, quantiles
     """
-    shown, at = _binned(labels) if numeric else _named(labels, names)
+    shown, at = _group_numbers(labels) if numeric else _group_labels(labels, names)
     sizes = np.diff(offsets)
     parties, kinds = len(sizes), len(shown)
     owner = np.repeat(np.arange(parties), sizes)
@@ -69,13 +71,13 @@ def spread(
     overall = counts.sum(axis=0) / counts.sum()
     shares = counts / np.maximum(sizes, 1)[:, None]
     distance = np.abs(shares - overall).sum(axis=1) / 2
-    few = parties <= _MOST_PARTIES
-    named = shares[:, :-1] if shown[-1] == OTHERS else shares
-    return Partition(
+    few = parties <= _MAX_PARTIES
+    named = shares[:, :-1] if shown[-1] == OTHER_LABELS else shares
+    return PartitionSummary(
         labels=shown,
         numeric=numeric,
         overall=overall.tolist(),
-        skew=Skew(mean=float(distance.mean()), largest=float(distance.max())),
+        skew=LabelSkew(mean=float(distance.mean()), largest=float(distance.max())),
         quantiles=QUANTILES,
         commonest=np.quantile(named.max(axis=1), QUANTILES).tolist(),
         sizes=np.quantile(sizes, QUANTILES).tolist(),
@@ -84,24 +86,24 @@ def spread(
     )
 
 
-def _named(
-    labels: NDArray[np.generic], called: Sequence[str]
+def _group_labels(
+    labels: NDArray[np.generic], label_names: Sequence[str]
 ) -> tuple[list[str], NDArray[np.int64]]:
     """Names and positions of labels; beyond the commonest they are one."""
     values, at, counts = np.unique(labels, return_inverse=True, return_counts=True)
     names = [
-        called[max(int(value), 0)] if called else f"{value:g}".replace("-", "−")
+        label_names[max(int(value), 0)] if label_names else f"{value:g}".replace("-", "−")
         for value in values.astype(np.float64)
     ]
-    if len(values) <= _MOST_LABELS + 1:
+    if len(values) <= _MAX_LABELS + 1:
         return names, at.astype(np.int64)
-    kept = np.sort(np.argsort(-counts, kind="stable")[:_MOST_LABELS])
-    place = np.full(len(values), _MOST_LABELS)
-    place[kept] = np.arange(_MOST_LABELS)
-    return [*(names[i] for i in kept), OTHERS], place[at]
+    kept = np.sort(np.argsort(-counts, kind="stable")[:_MAX_LABELS])
+    place = np.full(len(values), _MAX_LABELS)
+    place[kept] = np.arange(_MAX_LABELS)
+    return [*(names[i] for i in kept), OTHER_LABELS], place[at]
 
 
-def _binned(labels: NDArray[np.generic]) -> tuple[list[str], NDArray[np.int64]]:
+def _group_numbers(labels: NDArray[np.generic]) -> tuple[list[str], NDArray[np.int64]]:
     """Fifths of numbers, each named by its upper end."""
     values = labels.astype(np.float64)
     edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:]))

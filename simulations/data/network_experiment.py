@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
 from parley.client.algorithms.federated_averaging import FederatedAveraging
-from parley.client.algorithms.registry import kind_of
-from parley.client.algorithms.second_moments import projected
-from parley.client.data.records import as_classes
+from parley.client.algorithms.registry import get_algorithm_spec
+from parley.client.algorithms.second_moments import project_rows
+from parley.client.data.records import to_classes
 from parley.client.dp_sgd.local_training import train_party
 from parley.client.dp_sgd.training_data import PartyData
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.jobs.job import Job
-from parley.server.jobs.network_algorithms import model_width, network_for
+from parley.server.jobs.network_algorithms import build_network, compute_model_width
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.principal_components import leading, public_components
+from parley.server.planning.principal_components import compute_components, load_public_components
 from parley.simulations.data.prepared_data import PreparedData
 from parley.simulations.data.simulated_world import Experiment, Predictions
 
@@ -49,27 +49,29 @@ class NetworkExperiment(Experiment):
 
     model: Any
     algorithm: FederatedAveraging | DistributedDPSGD | None = None
-    _kept: dict[str, NDArray[np.float64]] = field(default_factory=dict, compare=False)
+    _cache: dict[str, NDArray[np.float64]] = field(default_factory=dict, compare=False)
 
-    def loss(self, theta: NDArray[np.float64]) -> float:
+    def compute_loss(self, theta: NDArray[np.float64]) -> float:
         """Mean cross-entropy on training records of all parties (on 10,000 of them at most)."""
         rows = np.linspace(0, len(self.block.labels) - 1, _SAMPLE).astype(np.int64)
         if len(self.block.labels) <= _SAMPLE:
             rows = np.arange(len(self.block.labels))
-        return float(self.model.loss(theta, self.block.features[rows], self.block.labels[rows]))
+        return float(
+            self.model.compute_loss(theta, self.block.features[rows], self.block.labels[rows])
+        )
 
-    def aggregated(self) -> None:
+    def compute_aggregated(self) -> None:
         """None: networks are not averaged."""
 
-    def baseline(self) -> NDArray[np.float64]:
+    def compute_baseline(self) -> NDArray[np.float64]:
         """The same network, trained without noise."""
-        return self.optimum()
+        return self.compute_optimum()
 
-    def optimum(self) -> NDArray[np.float64]:
+    def compute_optimum(self) -> NDArray[np.float64]:
         """The baseline's parameters: trained once, on all records in one place."""
         if self.algorithm is None:
             raise ValueError("Expected the algorithm before the baseline, got none.")
-        if "theta" not in self._kept:
+        if "theta" not in self._cache:
             own = self.algorithm.training
             training = replace(
                 own,
@@ -83,7 +85,7 @@ class NetworkExperiment(Experiment):
             )
             count = len(self.block.labels)
             data = PartyData(
-                features=self.model.rows(self.block.features),
+                features=self.model.to_tensor(self.block.features),
                 labels=torch.as_tensor(
                     np.asarray(self.block.labels, dtype=np.int64), device=self.model.device
                 ),
@@ -94,26 +96,26 @@ class NetworkExperiment(Experiment):
             theta = self.algorithm.init()["theta"]
             trained = train_party(self.model, theta, data, training).theta[0]
             # Where it cannot be trained, the start is all there is to compare with.
-            self._kept["theta"] = trained if np.isfinite(trained).all() else theta
-        return self._kept["theta"]
+            self._cache["theta"] = trained if np.isfinite(trained).all() else theta
+        return self._cache["theta"]
 
-    def predictions(self, theta: NDArray[np.float64]) -> Predictions | None:
+    def predict_held_out(self, theta: NDArray[np.float64]) -> Predictions | None:
         """What a network says of the held-out records; None where it says nothing finite."""
         if not len(self.test_labels):
             return None
-        scores = self.model.margins(theta, self.test_features)
+        scores = self.model.compute_margins(theta, self.test_features)
         if not np.isfinite(scores).all():
             return None
         return Predictions(
-            values=self.model.chances(scores),
+            values=self.model.compute_probabilities(scores),
             truth=np.asarray(self.test_labels, np.int64),
             names=self.data.label_names,
             probabilities=True,
         )
 
-    def under(self, algorithm: FederatedAlgorithm) -> Self:
+    def bind_algorithm(self, algorithm: FederatedAlgorithm) -> Self:
         """With the baseline of this training, and every row on its components."""
-        if kind_of(algorithm.kind).ahead:
+        if get_algorithm_spec(algorithm.kind).before_rounds:
             return self
         training: Any = algorithm
         world, components = replace(self, algorithm=training), training.components
@@ -122,7 +124,7 @@ class NetworkExperiment(Experiment):
         block = self.block
         return replace(
             world,
-            block=replace(block, features=projected(block.features, components)),
+            block=replace(block, features=project_rows(block.features, components)),
             test_features=self.test_features @ components,
             components=components,
         )
@@ -132,7 +134,7 @@ class NetworkExperiment(Experiment):
         return 1 if setting == "auto" else int(setting)
 
 
-def network_experiment(
+def build_network_experiment(
     job: Job, data: PreparedData, shared: Mapping[str, Any]
 ) -> NetworkExperiment:
     """The experiment of a network; rows are those of party after party, of norm at most 1.
@@ -148,26 +150,26 @@ def network_experiment(
         JobError, NetworkError: no such components, a model that cannot be built.
     """
     try:
-        labels, count = as_classes(data.labels, data.classes)
-        test_labels, _ = as_classes(data.test_labels, data.classes)
+        labels, count = to_classes(data.labels, data.classes)
+        test_labels, _ = to_classes(data.test_labels, data.classes)
     except ValueError as error:
         raise JobError(str(error)) from error
     features, test_rows = data.rows.shape[1], data.test_rows
-    width = model_width(job, features)
+    width = compute_model_width(job, features)
     experiment = NetworkExperiment(
-        block=data.block(labels),
+        block=data.build_block(labels),
         test_labels=test_labels,
-        model=network_for(job, features=width, classes=count),
+        model=build_network(job, features=width, classes=count),
         **shared,
     )
-    if job.model.projected is None or job.model.components_share:
+    if job.model.component_count is None or job.model.components_share:
         return experiment
     if job.model.components_file:
-        return replace(experiment, components=public_components(job, features=features))
+        return replace(experiment, components=load_public_components(job, features=features))
     if len(test_rows) < width:
         raise JobError(
             f"Expected at least {width} held-out records to take {width} public components from, "
             f"got {len(test_rows)}."
         )
     held = test_rows.astype(np.float64)
-    return replace(experiment, components=leading(held.T @ held, width))
+    return replace(experiment, components=compute_components(held.T @ held, width))

@@ -6,7 +6,7 @@ most. Every party holds at least `min_records` (the public lower bound n₍₁�
 there is a `PartitionError`; none is padded, dropped or merged silently.
 
     >>> rng = np.random.default_rng(1)
-    >>> [len(rows) for rows in iid(np.zeros(10), 3, rng)]
+    >>> [len(rows) for rows in split_iid(np.zeros(10), 3, rng)]
     [4, 3, 3]
 
 The split into training and test records comes first: `split_test`, then a partition.
@@ -42,7 +42,7 @@ def split_test(records: int, test_fraction: float, rng: np.random.Generator) -> 
     return np.sort(order[tests:]), np.sort(order[:tests])
 
 
-def iid(
+def split_iid(
     values: NDArray[Any],
     parties: int,
     rng: np.random.Generator,
@@ -50,11 +50,11 @@ def iid(
     min_records: int = 1,
 ) -> list[Rows]:
     """At random, all records, in sizes that differ by at most one."""
-    sizes = _equal_sizes(len(values), parties, min_records)
-    return _cut(rng.permutation(len(values)), sizes)
+    sizes = _compute_equal_sizes(len(values), parties, min_records)
+    return _cut_rows(rng.permutation(len(values)), sizes)
 
 
-def by_sizes(
+def split_by_sizes(
     values: NDArray[Any],
     parties: int,
     rng: np.random.Generator,
@@ -72,10 +72,10 @@ def by_sizes(
             f"Expected sizes that sum to at most {len(values)} records, got {sum(sizes)}:"
             " lower the sizes or test-fraction."
         )
-    return _checked(_cut(rng.permutation(len(values)), list(sizes)), min_records)
+    return _check_sizes(_cut_rows(rng.permutation(len(values)), list(sizes)), min_records)
 
 
-def by_column(
+def split_by_column(
     values: NDArray[Any],
     parties: int,
     rng: np.random.Generator,
@@ -90,11 +90,11 @@ def by_column(
             f" Use `--set parties.count={len(names)}`."
         )
     order = np.argsort(owner, kind="stable")
-    parts = _cut(order, np.bincount(owner, minlength=len(names)).tolist())
-    return _checked(parts, min_records, [str(name) for name in names])
+    parts = _cut_rows(order, np.bincount(owner, minlength=len(names)).tolist())
+    return _check_sizes(parts, min_records, [str(name) for name in names])
 
 
-def dirichlet(
+def split_dirichlet(
     values: NDArray[Any],
     parties: int,
     rng: np.random.Generator,
@@ -117,7 +117,7 @@ def dirichlet(
             f"Expected at most 1000 distinct labels to skew, got {len(labels)}: use iid for"
             " targets that are numbers."
         )
-    sizes = _equal_sizes(len(values), parties, min_records)
+    sizes = _compute_equal_sizes(len(values), parties, min_records)
     pools = [rng.permutation(np.flatnonzero(label_of == k)) for k in range(len(labels))]
     left = np.array([len(pool) for pool in pools])
     mixtures = rng.dirichlet(alpha * len(labels) * left / left.sum(), size=parties)
@@ -147,7 +147,7 @@ def _draw_counts(
     return counts
 
 
-def _equal_sizes(records: int, parties: int, min_records: int) -> list[int]:
+def _compute_equal_sizes(records: int, parties: int, min_records: int) -> list[int]:
     if parties < 1:
         raise PartitionError(f"Expected at least 1 party, got {parties}.")
     least = max(1, min_records)
@@ -157,19 +157,20 @@ def _equal_sizes(records: int, parties: int, min_records: int) -> list[int]:
         helps += [f"`--set parties.min-records={each}`"] if each else []
         typed = f" Use {', or '.join(helps)}." if helps else ""
         raise PartitionError(
-            f"Expected at least {_counted(least)} a party, got {_counted(records)} for {parties}"
+            f"Expected at least {_format_count(least)} a party, got {_format_count(records)} for "
+            f"{parties}"
             f" parties, {each} each. A lower data.test-fraction leaves more.{typed}"
         )
     quotient, remainder = divmod(records, parties)
     return [quotient + (party < remainder) for party in range(parties)]
 
 
-def _cut(order: Rows, sizes: Sequence[int]) -> list[Rows]:
+def _cut_rows(order: Rows, sizes: Sequence[int]) -> list[Rows]:
     ends = np.cumsum([0, *sizes])
     return [order[begin:end] for begin, end in pairwise(ends)]
 
 
-def _checked(parts: list[Rows], min_records: int, names: list[str] | None = None) -> list[Rows]:
+def _check_sizes(parts: list[Rows], min_records: int, names: list[str] | None = None) -> list[Rows]:
     held = [len(rows) for rows in parts]
     short = [party for party, size in enumerate(held) if size < min_records]
     if short:
@@ -178,16 +179,16 @@ def _checked(parts: list[Rows], min_records: int, names: list[str] | None = None
         raise PartitionError(
             f"Expected at least min-records = {min_records} records in every party, got"
             f" {held[least]} in {name}; {len(short)} of {len(parts)} parties hold too few:"
-            f" {_remedies(held[least])}."
+            f" {_format_remedies(held[least])}."
         )
     return parts
 
 
-def _remedies(least: int) -> str:
+def _format_remedies(least: int) -> str:
     """Return what helps parties that hold too few records, the smallest of them `least`."""
     leave = "leave those parties' records out"
     return f"use `--set parties.min-records={least}`, or {leave}" if least else leave
 
 
-def _counted(records: int) -> str:
+def _format_count(records: int) -> str:
     return f"{records} record{'' if records == 1 else 's'}"

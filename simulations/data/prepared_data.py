@@ -26,8 +26,8 @@ from numpy.lib import format
 from numpy.typing import NDArray
 
 from parley.client.data.party_block import PartyBlock
-from parley.safe_io.file_writing import replaced_file, write_file
-from parley.safe_io.json_writing import json_text
+from parley.safe_io.file_writing import replace_file, write_file
+from parley.safe_io.json_writing import format_json
 from parley.server.jobs.job import Job
 
 _ARRAYS = ("rows", "labels", "test_rows", "test_labels", "sizes", "row_digests")
@@ -64,7 +64,7 @@ class PreparedData:
     features: Mapping[str, Any]
     party_names: tuple[str, ...] = ()
 
-    def block(self, labels: NDArray[np.generic]) -> PartyBlock:
+    def build_block(self, labels: NDArray[np.generic]) -> PartyBlock:
         """The parties' records, labels as a model takes them."""
         offsets = np.concatenate([[0], np.cumsum(self.sizes)])
         return PartyBlock(features=self.rows, labels=labels, offsets=offsets)
@@ -83,14 +83,14 @@ class PreparedData:
             if key not in _ARRAYS
         }
         for each in _ARRAYS:
-            with replaced_file(folder / f"{each}.npy", mode=0o600) as file:
+            with replace_file(folder / f"{each}.npy", mode=0o600) as file:
                 np.save(file, getattr(self, each), allow_pickle=False)
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            facts |= {"place": name or folder.name, "digests": _digests(opened)}
+            facts |= {"place": name or folder.name, "digests": _compute_digests(opened)}
         finally:
             os.close(opened)
-        write_file(folder / "facts.json", json_text(facts), mode=0o600)
+        write_file(folder / "facts.json", format_json(facts), mode=0o600)
 
     @classmethod
     def load(cls, folder: Path, *, whole: bool = False) -> Self:
@@ -107,7 +107,7 @@ class PreparedData:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             _check_own(opened)
-            return cls._of(opened, folder.name, whole=whole)
+            return cls._load_from(opened, folder.name, whole=whole)
         except OSError as error:
             if error.filename:
                 error.filename = str(folder / Path(error.filename).name)
@@ -116,16 +116,16 @@ class PreparedData:
             os.close(opened)
 
     @classmethod
-    def _of(cls, folder: int, name: str, *, whole: bool) -> Self:
-        with _inside(folder, "facts.json") as file:
+    def _load_from(cls, folder: int, name: str, *, whole: bool) -> Self:
+        with _open_inside(folder, "facts.json") as file:
             facts = json.load(file)
         if (place := facts.pop("place")) != name:
             raise ValueError(f"they were kept as {place}, for other data")
         digests = facts.pop("digests")
-        if whole and digests != (found := _digests(folder)):
+        if whole and digests != (found := _compute_digests(folder)):
             changed = [f"{each}.npy" for each in _ARRAYS if digests.get(each) != found[each]]
             raise ValueError(f"{', '.join(changed)} changed since")
-        arrays: dict[str, Any] = {each: _mapped(folder, each) for each in _ARRAYS}
+        arrays: dict[str, Any] = {each: _map_array(folder, each) for each in _ARRAYS}
         named = {each: tuple(facts[each]) for each in ("label_names", "party_names")}
         data = cls(**arrays, **{**facts, **named})
         counts = {len(data.rows), len(data.labels), int(data.sizes.sum())}
@@ -133,7 +133,7 @@ class PreparedData:
             raise ValueError("expected as many rows as labels, and as parties hold; got others")
         return data
 
-    def digest(self, first: int, last: int) -> str:
+    def compute_digest(self, first: int, last: int) -> str:
         """Names the records of parties `first` to `last` − 1."""
         rows = slice(int(self.sizes[:first].sum()), int(self.sizes[:last].sum()))
         digest = hashlib.sha256()
@@ -143,7 +143,7 @@ class PreparedData:
         return digest.hexdigest()
 
 
-def _inside(folder: int, name: str) -> BufferedReader:
+def _open_inside(folder: int, name: str) -> BufferedReader:
     """A file of an open folder, to read."""
 
     def opener(name: str, flags: int) -> int:
@@ -152,9 +152,9 @@ def _inside(folder: int, name: str) -> BufferedReader:
     return open(name, "rb", opener=opener)
 
 
-def _mapped(folder: int, name: str) -> NDArray[Any]:
+def _map_array(folder: int, name: str) -> NDArray[Any]:
     """An array of an open folder, mapped; ValueError where it is cut or of another form."""
-    with _inside(folder, f"{name}.npy") as file:
+    with _open_inside(folder, f"{name}.npy") as file:
         if format.read_magic(file) != (1, 0):
             raise ValueError(f"expected {name}.npy as it was written, got another version")
         shape, fortran, dtype = format.read_array_header_1_0(file)
@@ -166,11 +166,11 @@ def _mapped(folder: int, name: str) -> NDArray[Any]:
         return np.asarray(np.memmap(file, dtype, mode="r", offset=file.tell(), shape=shape))
 
 
-def _digests(folder: int) -> dict[str, str]:
+def _compute_digests(folder: int) -> dict[str, str]:
     """SHA-256 of every array's file."""
 
     def digest(name: str) -> str:
-        with _inside(folder, f"{name}.npy") as file:
+        with _open_inside(folder, f"{name}.npy") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     with ThreadPoolExecutor(2) as pool:
@@ -189,7 +189,7 @@ def _check_own(folder: int) -> None:
             raise ValueError(f"others may write to {name}")
 
 
-def data_key(job: Job, *, contents: bool = False) -> str:
+def compute_data_key(job: Job, *, contents: bool = False) -> str:
     """What decides the prepared rows of a job, as text: equal texts, equal rows.
 
     Args:
@@ -198,36 +198,36 @@ def data_key(job: Job, *, contents: bool = False) -> str:
     """
     named = (job.data.source, job.data.data_schema, job.data.test_source, job.data.test_schema)
     paths = sorted(path for name in named if name for path in glob.glob(name, recursive=True))
-    return json_text(
+    return format_json(
         [
-            [[path, *_identity(path, contents=contents)] for path in paths],
+            [[path, *_identify_file(path, contents=contents)] for path in paths],
             job.data.model_dump(mode="json"),
             job.parties.model_dump(mode="json"),
             str(job.privacy.neighbouring),
             job.model.learns,
             [job.label_kind(0), job.label_kind(3)],
             job.model.has_intercept,
-            _map_key(job),
+            _get_map_key(job),
         ]
     )
 
 
-def _map_key(job: Job) -> Any:
+def _get_map_key(job: Job) -> Any:
     """What decides the features: the map, or all that its rule looks at beside the records."""
-    model = job.settled().model
-    if not model.features_open:
+    model = job.resolve_auto().model
+    if not model.is_feature_map_open:
         return model.feature_map
     return [job.noise, job.privacy.model_dump(mode="json"), job.min_survivors, job.corrupt]
 
 
-def _identity(path: str, *, contents: bool) -> list[int | str]:
+def _identify_file(path: str, *, contents: bool) -> list[int | str]:
     if contents:
-        return [file_digest(path)]
+        return [compute_file_digest(path)]
     found = os.stat(path)
     return [found.st_size, found.st_mtime_ns]
 
 
-def file_digest(path: str | Path) -> str:
+def compute_file_digest(path: str | Path) -> str:
     """SHA-256 of a file, in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,7 +10,7 @@ from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.registry import build_map
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.simulations.data.bundled_datasets import BUNDLED, bundled_schema
+from parley.simulations.data.bundled_datasets import BUNDLED, get_bundled_schema
 
 MIB = 1 << 20
 
@@ -29,7 +29,7 @@ class PublicShape:
     schema: Schema
 
 
-def public_shape(job: Job) -> PublicShape:
+def get_public_shape(job: Job) -> PublicShape:
     """Columns from the schema, party size from the job or from a bundled source's known size.
 
     Raises:
@@ -38,7 +38,7 @@ def public_shape(job: Job) -> PublicShape:
     source = job.data.source
     check_own_schema(job)
     if source in BUNDLED:
-        schema = bundled_schema(source)
+        schema = get_bundled_schema(source)
     elif job.data.data_schema:
         schema = load_schema(job.data.data_schema)
     else:
@@ -47,7 +47,7 @@ def public_shape(job: Job) -> PublicShape:
             "there are), got none."
         )
     check_label(schema, job.label_kind(schema.classes))
-    least, origin = _least_records(job)
+    least, origin = _find_min_records(job)
     return PublicShape(
         classes=schema.classes,
         min_records=least,
@@ -67,7 +67,7 @@ def check_own_schema(job: Job) -> None:
         )
 
 
-def _least_records(job: Job) -> tuple[int, str]:
+def _find_min_records(job: Job) -> tuple[int, str]:
     """n₍₁₎, and where it comes from."""
     source, least = job.data.source, job.parties.min_records
     if least != "auto":
@@ -91,18 +91,18 @@ def _least_records(job: Job) -> tuple[int, str]:
     return smallest, origin
 
 
-def width_of(job: Job, schema: Schema) -> int:
+def compute_width(job: Job, schema: Schema) -> int:
     """p of the rows that a settled job learns from."""
-    features = feature_map(job)
+    features = build_feature_map(job)
     if features is None:
         return schema.dimension
     try:
-        return features.on(schema).width
+        return features.bind(schema).width
     except FeatureError as error:
         raise JobError(str(error)) from error
 
 
-def feature_map(job: Job) -> FeatureMap | None:
+def build_feature_map(job: Job) -> FeatureMap | None:
     """The public map that the job's records are learned from through; None: there is none.
 
     Raises:
@@ -113,12 +113,12 @@ def feature_map(job: Job) -> FeatureMap | None:
         return None
     place = getattr(job.model, "features", "")
     try:
-        return build_map(named["name"], named["settings"], own={named["name"]: place})
+        return build_map(named["name"], named["settings"], own_maps={named["name"]: place})
     except FeatureError as error:
         raise JobError(str(error)) from error
 
 
-def memory_mib(job: Job) -> int:
+def get_memory_limit_mib(job: Job) -> int:
     """MiB that a run's records may take: what the job says, or half of this machine's memory."""
     if job.run.memory != "auto":
         return job.run.memory

@@ -15,24 +15,35 @@ from typing import Any
 import numpy as np
 
 from parley.client.data.budget_blocks import Division
-from parley.client.data.content_digest import sum_of
-from parley.client.data.data_sources import Frame, Source, SqlQuery, frame_of, has_names
-from parley.client.data.memory_limit import room_for
+from parley.client.data.content_digest import sum_contents
+from parley.client.data.data_sources import (
+    MemoryTable,
+    Source,
+    SqlQuery,
+    build_memory_table,
+    has_names,
+)
+from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.raw_table import DataError
 from parley.client.data.records import (
     Records,
+    build_records,
     find_party_files,
     read_records,
-    records_from_columns,
 )
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.schema_inference.draft import infer_schema
 from parley.server.jobs.job import Job
-from parley.server.jobs.job_file import READ_FROM, load_job
-from parley.server.jobs.parties_and_data import Data
+from parley.server.jobs.job_file import MODEL_BY_LABEL_KEY, load_job
+from parley.server.jobs.parties_and_data import DataSection
 from parley.server.jobs.section_base import JobError
 from parley.server.jobs.unused_keys import check_unused_keys
-from parley.simulations.data.bundled_datasets import BUNDLED, PIECE, Columns, bundled_schema
+from parley.simulations.data.bundled_datasets import (
+    BUNDLED,
+    CHUNK_ROWS,
+    Columns,
+    get_bundled_schema,
+)
 from parley.simulations.data.public_shape import check_own_schema
 
 MEMORY = ("memory", "memory-*")
@@ -40,7 +51,7 @@ MEMORY = ("memory", "memory-*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class InMemoryData:
     """Data in memory.
 
     Attributes:
@@ -48,12 +59,12 @@ class Given:
         one_a_party: which of both.
     """
 
-    frames: tuple[Frame, ...]
-    one_a_party: bool
+    frames: tuple[MemoryTable, ...]
+    is_one_per_party: bool
     schema: Schema
 
 
-def of_memory(job: Job, given: Given) -> Job:
+def adapt_job_to_memory(job: Job, given: InMemoryData) -> Job:
     """The job, naming no file as its source; where it names no model, the label's."""
     if not job.run.in_process:
         raise JobError(
@@ -61,31 +72,32 @@ def of_memory(job: Job, given: Given) -> Job:
             "parties read their own files."
         )
     named = job.data.source
-    if job.data.query or named not in ("", Data.model_fields["source"].default, *MEMORY):
+    if job.data.query or named not in ("", DataSection.model_fields["source"].default, *MEMORY):
         raise JobError(
             f"Expected data= or data.source, got both: the job reads {named!r}. Leave out data=, "
             'or give the job data.source = "".'
         )
-    section = job.data.model_copy(update={"source": MEMORY[given.one_a_party]})
+    section = job.data.model_copy(update={"source": MEMORY[given.is_one_per_party]})
     job = job.model_copy(update={"data": section})
     try:
         check_unused_keys(job)
     except ValueError as error:
         raise JobError(str(error)) from None
     label = given.schema.label
-    kind = next(kind for key, kind in READ_FROM.items() if getattr(label, key) is not None)
+    kind = next(kind for key, kind in MODEL_BY_LABEL_KEY.items() if getattr(label, key) is not None)
     if kind == job.model.kind or "kind" in job.model.model_fields_set:
         return job
-    return load_job(values=job.values(), overrides=[f"model.kind={kind}"])
+    return load_job(values=job.to_values(), overrides=[f"model.kind={kind}"])
 
 
-def given_data(
+def build_in_memory_data(
     job: Job, data: Any, *, schema: Schema | str | Path | None = None, label: str | None = None
-) -> Given:
+) -> InMemoryData:
     """What the caller hands over, with its schema.
 
     Args:
-        data: of a kind that `parley.client.data.data_sources.frame_of` takes, or a list of one a
+        data: of a kind that `parley.client.data.data_sources.build_memory_table` takes, or a list
+        of one a
             party.
         label: then the label's column; default the last one.
 
@@ -102,7 +114,8 @@ def given_data(
     parts = list(data) if several else [data]
     names = [f"in memory, party {at + 1}" if several else "in memory" for at in range(len(parts))]
     frames = tuple(
-        frame_of(part, schema=known, name=name) for part, name in zip(parts, names, strict=True)
+        build_memory_table(part, schema=known, name=name)
+        for part, name in zip(parts, names, strict=True)
     )
     if several and len(frames) != job.parties.count:
         raise JobError(
@@ -112,11 +125,13 @@ def given_data(
     if known is None:
         # A network has a place for each column of an array, also for one that never changes.
         kept = job.model.learns == "network" and not any(map(has_names, parts))
-        known = _drafted(frames, label, keep_numbers=kept)
-    return Given(frames=frames, one_a_party=several, schema=known)
+        known = _infer_frame_schema(frames, label, keep_numbers=kept)
+    return InMemoryData(frames=frames, is_one_per_party=several, schema=known)
 
 
-def _drafted(frames: tuple[Frame, ...], label: str | None, *, keep_numbers: bool) -> Schema:
+def _infer_frame_schema(
+    frames: tuple[MemoryTable, ...], label: str | None, *, keep_numbers: bool
+) -> Schema:
     """Return the schema that is read off all parties' rows; warn of the columns that it ignores."""
     own = {frame.label for frame in frames}
     if label is not None and own - {"", label}:
@@ -135,12 +150,12 @@ def _drafted(frames: tuple[Frame, ...], label: str | None, *, keep_numbers: bool
     return Schema.from_toml(draft.text)
 
 
-def _cells_of(job: Job, schema: Schema) -> Schema:
+def _get_cell_schema(job: Job, schema: Schema) -> Schema:
     """How cells are read: a map takes them before rows are scaled."""
     return schema.unscaled if job.model.is_mapped else schema
 
 
-def _division(job: Job) -> Division | None:
+def _build_division(job: Job) -> Division | None:
     """How the records are divided, and which of them the job reads. Raises JobError."""
     data = job.data
     if not data.block_column:
@@ -153,26 +168,26 @@ def _division(job: Job) -> Division | None:
 
 
 def read_sources(
-    job: Job, rng: np.random.Generator, given: Given | None
+    job: Job, rng: np.random.Generator, given: InMemoryData | None
 ) -> tuple[Records, int, list[int] | None]:
     """The records, K, and every party's number of records where there is one file for each."""
     data = job.data
-    _division(job)
+    _build_division(job)
     if given is not None:
-        schema = _cells_of(job, given.schema)
-        if given.one_a_party:
-            return _joined_parties(job, schema, given.frames)
-        return (*_drawn(job, given.frames, schema, "the schema", rng), None)
+        schema = _get_cell_schema(job, given.schema)
+        if given.is_one_per_party:
+            return _join_parties(job, schema, given.frames)
+        return (*_sample_records(job, given.frames, schema, "the schema", rng), None)
     check_source_named(job)
     if data.source in BUNDLED:
-        return (*_bundled(job, rng), None)
+        return (*_load_bundled_records(job, rng), None)
     if data.source in MEMORY:
         raise JobError(
             f"Expected the data of a job with data.source = {data.source!r}: parley.run(job, "
             "data=…) hands them over, also with resume."
         )
     if not data.data_schema:
-        if not (data.query or data.several or Path(data.source).is_file()):
+        if not (data.query or data.has_several_files or Path(data.source).is_file()):
             raise DataError("a file", "nothing there (check data.source)", path=data.source)
         asked = " --query …" if data.query else ""
         raise JobError(
@@ -180,26 +195,26 @@ def read_sources(
             f"`parley schema infer {data.source}{asked}` writes a first one to review. "
             f"Bundled sources, which need none: {', '.join(BUNDLED)}."
         )
-    schema = _cells_of(job, load_schema(data.data_schema))
-    if data.several:
-        return _joined_parties(job, schema, find_party_files(data.source))
+    schema = _get_cell_schema(job, load_schema(data.data_schema))
+    if data.has_several_files:
+        return _join_parties(job, schema, find_party_files(data.source))
     source = query_of(data) if data.query else data.source
-    return (*_drawn(job, (source,), schema, data.data_schema, rng), None)
+    return (*_sample_records(job, (source,), schema, data.data_schema, rng), None)
 
 
-def query_of(data: Data) -> SqlQuery:
+def query_of(data: DataSection) -> SqlQuery:
     """Return the query of a job's records."""
     return SqlQuery(database=data.source, query=data.query, timeout_s=data.query_timeout)
 
 
-def _joined_parties(
-    job: Job, schema: Schema, sources: Sequence[Path | Frame]
+def _join_parties(
+    job: Job, schema: Schema, sources: Sequence[Path | MemoryTable]
 ) -> tuple[Records, int, list[int]]:
     """The records of one file a party."""
     if job.data.records:
         raise JobError("Expected data.records = 0 with one file a party, got a number.")
     kind = job.label_kind(schema.classes)
-    divided = _division(job)
+    divided = _build_division(job)
     parts = [read_records(source, schema, kind, division=divided) for source in sources]
     if len(parts) != job.parties.count:
         raise JobError(
@@ -210,23 +225,23 @@ def _joined_parties(
         features=np.concatenate([part.features for part in parts]),
         labels=np.concatenate([part.labels for part in parts]),
         feature_names=parts[0].feature_names,
-        contents=sum_of([part.contents for part in parts if part.contents]),
+        contents=sum_contents([part.contents for part in parts if part.contents]),
     )
     return joined, schema.classes, [len(part) for part in parts]
 
 
-def _drawn(
+def _sample_records(
     job: Job,
     sources: Sequence[Source],
     schema: Schema,
-    where: str,
+    source_name: str,
     rng: np.random.Generator,
 ) -> tuple[Records, int]:
     """The records of one table, or as many of them as the job draws."""
     column = job.data.partition_column if job.data.partition == "column" else None
     if column is not None and column not in schema.columns:
         raise JobError(
-            f"Expected data.partition-column to be a column of {where} "
+            f"Expected data.partition-column to be a column of {source_name} "
             f"({', '.join(schema.columns)}), got {column!r}."
         )
     kind = job.label_kind(schema.classes)
@@ -239,7 +254,7 @@ def _drawn(
             group_column=column,
             sample=sample,
             rng=rng,
-            division=_division(job),
+            division=_build_division(job),
         )
     except (DataError, SchemaError):
         raise
@@ -270,13 +285,13 @@ def read_test(job: Job, classes: int) -> Records:
         raise JobError(
             f"Expected {classes} classes in {path}, as in the training data, got {schema.classes}."
         )
-    own = _cells_of(job, schema)
+    own = _get_cell_schema(job, schema)
     return read_records(job.data.test_source, own, job.label_kind(schema.classes))
 
 
-def _bundled(job: Job, rng: np.random.Generator) -> tuple[Records, int]:
+def _load_bundled_records(job: Job, rng: np.random.Generator) -> tuple[Records, int]:
     source, wanted, scaled = job.data.source, job.data.records, not job.model.is_mapped
-    kind = job.label_kind(bundled_schema(source).classes)
+    kind = job.label_kind(get_bundled_schema(source).classes)
     drawn = wanted if source == "synthetic" and wanted else BUNDLED[source].records
     records, schema = load_bundled(source, kind, records=drawn, seed=job.data.seed, scaled=scaled)
     if wanted > len(records):
@@ -311,27 +326,27 @@ def load_bundled(
         DataError: more records than there is memory for.
         SchemaError: the data set has no label for `model_kind`.
     """
-    schema = bundled_schema(name)
+    schema = get_bundled_schema(name)
     if records < 1:
         raise ValueError(f"Expected records ≥ 1, got {records}.")
     if name == "synthetic":
-        room_for(math.inf).check_records(records, features=schema.dimension, path=name)
+        compute_memory_limit(math.inf).check_records(records, features=schema.dimension, path=name)
     columns = BUNDLED[name].columns(model_kind, records, seed)
     read = schema if scaled else schema.unscaled
     if name == "synthetic":
         return _read_in_place(columns, read, model_kind), schema
-    return records_from_columns(columns, read, model_kind, source=name), schema
+    return build_records(columns, read, model_kind, source=name), schema
 
 
 def _read_in_place(columns: Columns, schema: Schema, model_kind: str) -> Records:
     """The records of columns x and y, in the memory of x: any number of them is held once."""
     x, labels = columns["x"], []
-    for begin in range(0, len(x), PIECE):
-        rows = slice(begin, begin + PIECE)
+    for begin in range(0, len(x), CHUNK_ROWS):
+        rows = slice(begin, begin + CHUNK_ROWS)
         piece = {name: values[rows] for name, values in columns.items()}
-        read = records_from_columns(piece, schema, model_kind, source="synthetic")
+        read = build_records(piece, schema, model_kind, source="synthetic")
         x[rows] = read.features
         labels.append(read.labels)
     return Records(
-        features=x, labels=np.concatenate(labels), feature_names=read.feature_names, room=x.base
+        features=x, labels=np.concatenate(labels), feature_names=read.feature_names, buffer=x.base
     )

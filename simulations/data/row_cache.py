@@ -25,8 +25,8 @@ from parley.safe_io.file_writing import is_draft
 from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.simulations.data.prepared_data import FILES, PreparedData, data_key
-from parley.simulations.data.public_shape import MIB, memory_mib
+from parley.simulations.data.prepared_data import FILES, PreparedData, compute_data_key
+from parley.simulations.data.public_shape import MIB, get_memory_limit_mib
 from parley.simulations.data.record_reading import MEMORY
 
 _ROWS = 5
@@ -36,25 +36,25 @@ _BEGUN = ".parley-rows-"
 """Begins the name of a folder that is not kept: no other folder's, for those are removed."""
 
 
-def data_mib(block: PartyBlock) -> float:
+def compute_data_mib(block: PartyBlock) -> float:
     """MiB of the parties' records."""
     return (block.features.nbytes + block.labels.nbytes) / MIB
 
 
-def peak_mib() -> float:
+def get_peak_mib() -> float:
     """MiB that this process held at most, mapped files among them.
 
     Linux counts into `ru_maxrss` what the process held that started this one; VmHWM is our own.
     """
-    return _status_mib("VmHWM:")
+    return _read_status_mib("VmHWM:")
 
 
-def held_mib() -> float:
+def get_current_mib() -> float:
     """MiB that this process holds now; at most, where the machine says no more."""
-    return _status_mib("VmRSS:")
+    return _read_status_mib("VmRSS:")
 
 
-def _status_mib(key: str) -> float:
+def _read_status_mib(key: str) -> float:
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text(encoding="ascii", errors="replace").splitlines():
@@ -63,34 +63,36 @@ def _status_mib(key: str) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def place_of(job: Job) -> Path:
+def get_cache_path(job: Job) -> Path:
     """Where the job's rows are kept, if they are."""
-    key = f"{_ROWS} {data_key(job, contents=True)}"
-    return _folder(job) / hashlib.sha256(key.encode()).hexdigest()[:24]
+    key = f"{_ROWS} {compute_data_key(job, contents=True)}"
+    return _get_cache_folder(job) / hashlib.sha256(key.encode()).hexdigest()[:24]
 
 
-def _folder(job: Job) -> Path:
+def _get_cache_folder(job: Job) -> Path:
     return Path(job.run.prepared or Path(job.run.out) / "prepared")
 
 
-def kept_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedData:
+def load_cached_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedData:
     """The job's rows, from a file where they are kept.
 
     Raises:
         JobError: there is no room to keep them.
     """
-    before = data_key(job)
-    place = place_of(job) if _folder(job).is_dir() else None
+    before = compute_data_key(job)
+    place = get_cache_path(job) if _get_cache_folder(job).is_dir() else None
     if place is not None and os.path.lexists(place):
-        return _opened(place)
+        return _load_cached(place)
     data = prepare()
-    if not job.run.prepared and data.rows.nbytes <= memory_mib(job) * MIB:
+    if not job.run.prepared and data.rows.nbytes <= get_memory_limit_mib(job) * MIB:
         return data
-    return keep_at(place or place_of(job), lambda: data, lambda: data_key(job) == before)
+    return cache_rows_at(
+        place or get_cache_path(job), lambda: data, lambda: compute_data_key(job) == before
+    )
 
 
-def keep_at(
-    place: Path, prepare: Callable[[], PreparedData], unchanged: Callable[[], bool] | None = None
+def cache_rows_at(
+    path: Path, prepare: Callable[[], PreparedData], is_unchanged: Callable[[], bool] | None = None
 ) -> PreparedData:
     """The rows that are kept in a place, prepared first where nobody did.
 
@@ -100,80 +102,82 @@ def keep_at(
     Raises:
         JobError: no room, a place of somebody else's, or one that is damaged.
     """
-    if not os.path.lexists(place):
+    if not os.path.lexists(path):
         data = prepare()
-        if unchanged is not None and not unchanged():  # the rows would have others' name
+        if is_unchanged is not None and not is_unchanged():  # the rows would have others' name
             raise JobError(
                 "Expected the files of the data to stay as they are while they are read, got "
                 "others at the end. Nothing was kept: run it again."
             )
         try:
-            with _begun(place.parent) as begun:
-                data.save(begun, name=place.name)
+            with _create_temporary_folder(path.parent) as begun:
+                data.save(begun, name=path.name)
                 try:
-                    begun.replace(place)
+                    begun.replace(path)
                 except OSError:  # who comes first wins
-                    if not (place / "facts.json").exists():
+                    if not (path / "facts.json").exists():
                         raise
         except OSError as error:
             raise JobError(
-                f"Expected room to keep the rows in {place}: {describe_cause(error)}"
+                f"Expected room to keep the rows in {path}: {describe_cause(error)}"
             ) from error
-    return _opened(place)
+    return _load_cached(path)
 
 
-def shared_place(job: Job) -> Path | None:
+def find_shared_path(job: Job) -> Path | None:
     """Where runs and sweeps share the job's rows; None where `run.prepared` names no folder.
 
     Nor do they share rows that their files and the job's text do not tell.
     """
-    return place_of(job) if job.run.prepared and _follows_from_files(job) else None
+    return get_cache_path(job) if job.run.prepared and _is_determined_by_files(job) else None
 
 
-def _follows_from_files(job: Job) -> bool:
+def _is_determined_by_files(job: Job) -> bool:
     """Whether files and text tell the rows: no data in memory or a database, no code of yours."""
-    named = "" if job.model.features_open else str(job.model.feature_map.get("name", ""))
+    named = "" if job.model.is_feature_map_open else str(job.model.feature_map.get("name", ""))
     return job.data.source not in MEMORY and not job.data.query and ":" not in named
 
 
-def _opened(place: Path) -> PreparedData:
+def _load_cached(path: Path) -> PreparedData:
     """What an earlier run kept."""
     try:
-        return PreparedData.load(place, whole=True)
+        return PreparedData.load(path, whole=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise JobError(
-            f"Expected the rows that an earlier run of yours kept in {place}: "
+            f"Expected the rows that an earlier run of yours kept in {path}: "
             f"{describe_cause(error)}. Remove that folder, or name another in "
             "run.prepared, and they are prepared again."
         ) from error
 
 
 @contextmanager
-def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Iterator[tuple[Path, PreparedData]]:
+def cache_data(
+    job: Job, prepare: Callable[[], PreparedData]
+) -> Iterator[tuple[Path, PreparedData]]:
     """The job's rows and where they are kept: for processes that map them, each its own.
 
     Rows that their files and the job's text do not tell (data in memory or a database, code of your
     own, which may change under its name) are in a place of their own, which ends with the block.
     """
     with ExitStack() as stack:
-        before, place = data_key(job), place_of(job)
-        if not _follows_from_files(job):
-            place = stack.enter_context(_begun(_folder(job))) / "rows"
-        yield place, keep_at(place, prepare, lambda: data_key(job) == before)
+        before, place = compute_data_key(job), get_cache_path(job)
+        if not _is_determined_by_files(job):
+            place = stack.enter_context(_create_temporary_folder(_get_cache_folder(job))) / "rows"
+        yield place, cache_rows_at(place, prepare, lambda: compute_data_key(job) == before)
 
 
 @contextmanager
-def _begun(parent: Path) -> Iterator[Path]:
+def _create_temporary_folder(parent: Path) -> Iterator[Path]:
     """A folder that ends with the block; those of processes that were killed are removed."""
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(f"{_BEGUN}*"):
-        with _held(left) as ours:
+        with _lock_folder(left) as ours:
             # Nothing else is removed, whoever gave it such a name.
             if ours and all(map(_is_of_rows, left.rglob("*"))):
                 shutil.rmtree(left, ignore_errors=True)
     while True:
         own = Path(tempfile.mkdtemp(prefix=_BEGUN, dir=parent))
-        with _held(own, wait=True):
+        with _lock_folder(own, wait=True):
             if not own.is_dir():  # before it was held, another process took it for one that is left
                 continue
             try:
@@ -184,7 +188,7 @@ def _begun(parent: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _held(folder: Path, *, wait: bool = False) -> Iterator[bool]:
+def _lock_folder(folder: Path, *, wait: bool = False) -> Iterator[bool]:
     """Whether no other process holds the folder; this one does within the block.
 
     A lock ends with its process, however that ends. Where a file system has none, it is never ours.
@@ -208,10 +212,11 @@ def check_memory(job: Job, block: PartyBlock) -> None:
     record = block.features.itemsize * block.features.shape[1]
     least = max(int(block.sizes.max()) * record, min(CHUNK_BYTES, block.features.nbytes))
     needed = -(-least // MIB)
-    if needed > memory_mib(job):
+    if needed > get_memory_limit_mib(job):
         raise JobError(
             f"Expected run.memory of at least {needed} MiB, for the records that are worked on at "
-            f"once (the largest party holds {block.sizes.max()}), got {memory_mib(job)} MiB."
+            f"once (the largest party holds {block.sizes.max()}), got {get_memory_limit_mib(job)} "
+            "MiB."
         )
 
 

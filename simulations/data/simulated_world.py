@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.linear_models import LinearModel
-from parley.client.solvers.local_optima import local_optima, optimum
+from parley.client.solvers.local_optima import solve_local_optima, solve_pooled_optimum
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.prepared_data import PreparedData
 
-_CHEAP = 500_000
+_MAX_CHEAP_ENTRIES = 500_000
 """Entries of the data matrix up to which every round is evaluated."""
 
 
 _CLOSE = 1e-6
 """Gradient norm of the optima that are averaged without privacy."""
 
-_SOLVABLE = 10**9
+_MAX_SOLVABLE_ENTRIES = 10**9
 """Entries of the data matrix, times outputs, up to which the optimum is worth its minutes."""
 
 
@@ -100,19 +100,19 @@ class Experiment:
         weights = sizes if self.size_weights else np.ones_like(sizes)
         return np.asarray(weights / weights.sum())
 
-    def loss(self, theta: NDArray[np.float64]) -> float:
+    def compute_loss(self, theta: NDArray[np.float64]) -> float:
         """The objective F(θ) = Σ w_j J_j(θ) on the training records, λ term included."""
         losses = self.model.losses(theta, self.block)
         return float(self.party_weights @ losses + self.lambda_ / 2 * theta @ theta)
 
-    def accuracy(self, theta: NDArray[np.float64]) -> float | None:
+    def compute_accuracy(self, theta: NDArray[np.float64]) -> float | None:
         """Accuracy (R² of ridge) on the held-out records; None where it has none.
 
         There is none without held-out records, nor an R² of targets that are all the same.
         """
         if not len(self.test_labels):
             return None
-        measured = self.model.metric(theta, self.test_features, self.test_labels)
+        measured = self.model.compute_metric(theta, self.test_features, self.test_labels)
         return measured if math.isfinite(measured) else None
 
     @cached_property
@@ -123,13 +123,13 @@ class Experiment:
         _, counts = np.unique(self.test_labels, return_counts=True)
         return float(counts.max() / counts.sum())
 
-    def optimum(self) -> NDArray[np.float64]:
+    def compute_optimum(self) -> NDArray[np.float64]:
         """The non-private optimum θ* of the federated objective, computed once."""
         return self._optimum
 
     @cached_property
     def _optimum(self) -> NDArray[np.float64]:
-        return optimum(
+        return solve_pooled_optimum(
             self.model,
             self.block.features,
             self.block.labels,
@@ -137,20 +137,20 @@ class Experiment:
             weights=np.repeat(self.party_weights / self.block.sizes, self.block.sizes),
         ).theta
 
-    def aggregated(self) -> NDArray[np.float64] | None:
+    def compute_aggregated(self) -> NDArray[np.float64] | None:
         """The non-private mean of the parties' own optima; None where there are none."""
-        optima = local_optima(self.model, self.block, self.lambda_, _CLOSE)
+        optima = solve_local_optima(self.model, self.block, self.lambda_, _CLOSE)
         return np.asarray(self.party_weights @ optima.theta)
 
-    def predictions(self, theta: NDArray[np.float64]) -> Predictions | None:
+    def predict_held_out(self, theta: NDArray[np.float64]) -> Predictions | None:
         """What a model says of the held-out records; None where it says nothing finite."""
-        margins = np.asarray(self.model.margins(theta, self.test_features), np.float64)
+        margins = np.asarray(self.model.compute_margins(theta, self.test_features), np.float64)
         if not len(margins) or not np.isfinite(margins).all():
             return None
         loss = self.model.loss
         if loss.metric_name != "accuracy":
             return Predictions(values=margins, truth=np.asarray(self.test_labels, np.float64))
-        chances = loss.chances(margins)
+        chances = loss.compute_probabilities(margins)
         ranking = np.arctan(margins) / np.pi + 0.5 if chances is None else chances
         truth = np.asarray(self.test_labels, np.float64)
         return Predictions(
@@ -160,39 +160,39 @@ class Experiment:
             probabilities=chances is not None,
         )
 
-    def under(self, algorithm: FederatedAlgorithm) -> Self:
+    def bind_algorithm(self, algorithm: FederatedAlgorithm) -> Self:
         """The same data as an algorithm sees them."""
         del algorithm
         return self
 
-    def baseline(self) -> NDArray[np.float64] | None:
+    def compute_baseline(self) -> NDArray[np.float64] | None:
         """The non-private model to compare with; None where its data are too large to solve."""
         entries = self.block.features.size * self.model.loss.outputs
-        return self.optimum() if entries <= _SOLVABLE else None
+        return self.compute_optimum() if entries <= _MAX_SOLVABLE_ENTRIES else None
 
-    def figures(
+    def compute_metrics(
         self, theta: NDArray[np.float64], best: NDArray[np.float64]
     ) -> dict[str, float | None]:
         """What a summary says of a model, beside the non-private one."""
-        loss, baseline_loss = self.loss(theta), self.loss(best)
+        loss, baseline_loss = self.compute_loss(theta), self.compute_loss(best)
         return {
             "loss": loss,
             "baseline_loss": baseline_loss,
             "excess_loss": loss - baseline_loss,
-            "accuracy": self.accuracy(theta),
-            "baseline_accuracy": self.accuracy(best),
+            "accuracy": self.compute_accuracy(theta),
+            "baseline_accuracy": self.compute_accuracy(best),
             "majority_accuracy": self.majority_accuracy,
         }
 
     def evaluate(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
         """What a round's line says of a model."""
-        return {"loss": self.loss(theta), "accuracy": self.accuracy(theta)}
+        return {"loss": self.compute_loss(theta), "accuracy": self.compute_accuracy(theta)}
 
     def evaluate_every(self, setting: int | str) -> int:
         """Rounds between evaluations; 0 for never before the end."""
         if setting != "auto":
             return int(setting)
-        return 1 if self.block.features.size <= _CHEAP else 10
+        return 1 if self.block.features.size <= _MAX_CHEAP_ENTRIES else 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,13 +201,13 @@ class StatisticExperiment(Experiment):
 
     model: Any
 
-    def predictions(self, theta: NDArray[np.float64]) -> None:
+    def predict_held_out(self, theta: NDArray[np.float64]) -> None:
         """None."""
 
-    def baseline(self) -> None:
+    def compute_baseline(self) -> None:
         """None."""
 
-    def aggregated(self) -> None:
+    def compute_aggregated(self) -> None:
         """None."""
 
     def evaluate(self, theta: NDArray[np.float64]) -> dict[str, float | None]:

@@ -22,40 +22,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.held_out_counts import learner_of
+from parley.client.algorithms.held_out_counts import get_learner
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
+from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.sampling.random_stream import Randomness
-from parley.secure_agg.ideal_sum import IdealSum, simulated_parameters
+from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters
 from parley.secure_agg.in_process import MaskedSum
 from parley.secure_agg.interface import SecureSum
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.budget_check import budgets_of, check_affordable
-from parley.server.planning.run_stages import Stage, rounds_of, spent_before
+from parley.server.planning.budget_check import build_budgets, check_affordable
+from parley.server.planning.run_stages import RunStage, compute_spent_before, get_rounds_stage
 from parley.server.planning.stage_planner import plan_stages
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.run_progress import Progress
-from parley.server.records.run_result import Run
-from parley.server.rounds.run_execution import Finished, execute, keep, summary_of
+from parley.server.records.run_progress import RunProgress
+from parley.server.records.run_result import RunResult
+from parley.server.rounds.run_execution import FinishedRun, build_summary, execute_run, save_results
 from parley.server.rounds.run_observer import Observer, tell_stage
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.data.row_cache import check_memory, data_mib, peak_mib
+from parley.simulations.data.row_cache import check_memory, compute_data_mib, get_peak_mib
 from parley.simulations.data.simulated_world import Experiment
 from parley.simulations.engine.fault_script import FaultScript, parse_faults
-from parley.simulations.engine.in_process_cohort import BlockCohort, MaskedCheck, checked_parties
-from parley.simulations.engine.streamed_sum import Adding, summed
-from parley.simulations.metrics.local_summary import dp_sgd_facts, with_simulated_figures
-from parley.simulations.metrics.synthetic_quality import with_table_figures
+from parley.simulations.engine.in_process_cohort import (
+    BlockCohort,
+    MaskedCheck,
+    count_checked_parties,
+)
+from parley.simulations.engine.streamed_sum import SumFunction, sum_parties
+from parley.simulations.metrics.local_summary import add_simulated_metrics, build_dp_sgd_facts
+from parley.simulations.metrics.synthetic_quality import add_table_metrics
 
 if TYPE_CHECKING:
-    from parley.simulations.audit.self_audit import Canaries
+    from parley.simulations.audit.self_audit import InsertedCanaries
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parties:
+class InProcessParties:
     """All parties of a job, as one block, and what is planned for them.
 
     Attributes:
@@ -65,16 +69,20 @@ class Parties:
     job: Job
     experiment: Experiment
     faults: FaultScript
-    stages: tuple[Stage, ...]
+    stages: tuple[RunStage, ...]
     budgets: tuple[DatasetBudget, ...]
     sums: tuple[SecureSum, ...]
     check: MaskedCheck | None
-    adding: Adding = summed
-    _made: list[tuple[BlockCohort, Experiment]] = field(default_factory=list, init=False)
+    sum_function: SumFunction = sum_parties
+    _cohorts: list[tuple[BlockCohort, Experiment]] = field(default_factory=list, init=False)
 
     @classmethod
-    def planned(
-        cls, job: Job, experiment: Experiment, faults: FaultScript, adding: Adding = summed
+    def from_job(
+        cls,
+        job: Job,
+        experiment: Experiment,
+        faults: FaultScript,
+        adding: SumFunction = sum_parties,
     ) -> Self:
         """What the job releases of these data.
 
@@ -82,7 +90,7 @@ class Parties:
             JobError, CalibrationError, RingTooSmall: the job does not fit them.
         """
         check_memory(job, experiment.block)
-        _check_adding(job, apart=adding is not summed)
+        _check_adding(job, by_workers=adding is not sum_parties)
         _, stages = plan_stages(
             job,
             experiment.model,
@@ -90,9 +98,9 @@ class Parties:
             features=experiment.block.features.shape[1],
             components=experiment.components,
         )
-        plan = rounds_of(stages).plan
+        plan = get_rounds_stage(stages).plan
         data = experiment.data
-        budgets = budgets_of(job, plan, data.fingerprint, data.contents, data.row_digests)
+        budgets = build_budgets(job, plan, data.fingerprint, data.contents, data.row_digests)
         check_affordable(job, stages, budgets)
         masked = job.secure_aggregation.backend == "masked"
         return cls(
@@ -101,48 +109,52 @@ class Parties:
             faults=faults,
             stages=stages,
             budgets=budgets,
-            sums=tuple(_secure_sum(job, each.plan, faults, masked=masked) for each in stages),
-            check=_masked_check(job, plan, faults),
-            adding=adding,
+            sums=tuple(_build_secure_sum(job, each.plan, faults, masked=masked) for each in stages),
+            check=_build_masked_check(job, plan, faults),
+            sum_function=adding,
         )
 
-    def for_run(self, run_id: str) -> Self:
+    def bind_run(self, run_id: str) -> Self:
         """The same under a run's name."""
-        return replace(self, stages=tuple(stage.for_run(run_id) for stage in self.stages))
+        return replace(self, stages=tuple(stage.with_run_id(run_id) for stage in self.stages))
 
-    def cohort(
-        self, stage: Stage, algorithm: FederatedAlgorithm, start: Progress
+    def open_cohort(
+        self, stage: RunStage, algorithm: FederatedAlgorithm, start: RunProgress
     ) -> AbstractContextManager[BlockCohort]:
-        """The parties of a stage (`parley.server.rounds.run_execution.CohortOf`)."""
-        job, learner = self.job, learner_of(algorithm)
-        world, rounds = self.experiment.under(learner), stage is rounds_of(self.stages)
+        """The parties of a stage (`parley.server.rounds.run_execution.BuildCohort`)."""
+        job, learner = self.job, get_learner(algorithm)
+        world, rounds = (
+            self.experiment.bind_algorithm(learner),
+            stage is get_rounds_stage(self.stages),
+        )
         primary = self.budgets[0]
         cohort = BlockCohort(
             session=PartySession(
                 block=world.block if learner is algorithm else world.held_out,
                 algorithm=algorithm,
-                policy=PartyPolicy(
+                rules=RefusalRules(
                     budgets={each.unit: (each.epsilon, each.delta) for each in self.budgets},
                     neighbouring=frozenset({primary.neighbouring}),
                 ),
                 randomness=Randomness(seed=job.seed, party=None),
-                before=spent_before(self.stages, start.stage)[primary.unit],
+                spent_before=compute_spent_before(self.stages, start.stage)[primary.unit],
             ),
             secure_sum=self.sums[start.stage],
             faults=self.faults,
-            dealing=job.run.deals and job.secure_aggregation.backend != "masked",
+            central_noise=job.run.draws_central_noise
+            and job.secure_aggregation.backend != "masked",
             unchecked=not job.secure_aggregation.masked_check,
             check=self.check if rounds else None,
-            adding=self.adding,
+            sum_function=self.sum_function,
         )
-        cohort.session.answered += start.done
+        cohort.session.answered_releases += start.done
         if rounds:
-            self._made.append((cohort, world))
+            self._cohorts.append((cohort, world))
         return nullcontext(cohort)
 
     def evaluate(self, theta: NDArray[np.float64], number: int) -> dict[str, Any]:
         """A round's figures, where it is one that is looked at."""
-        job, (_, world) = self.job, self._made[-1]
+        job, (_, world) = self.job, self._cohorts[-1]
         every = world.evaluate_every(job.run.evaluate_every)
         if number != job.rounds and (every == 0 or number % every):
             return {}
@@ -152,25 +164,25 @@ class Parties:
             for name, value in world.evaluate(theta).items()
         }
 
-    def of_rounds(self, finished: Finished) -> tuple[BlockCohort, Experiment]:
+    def get_round_cohort(self, finished: FinishedRun) -> tuple[BlockCohort, Experiment]:
         """The parties that made the rounds, and their data."""
-        if not self._made:  # the rounds were all made before the run was resumed
-            rounds = rounds_of(self.stages)
+        if not self._cohorts:  # the rounds were all made before the run was resumed
+            rounds = get_rounds_stage(self.stages)
             at = replace(finished.outcome.progress, stage=self.stages.index(rounds))
-            self.cohort(rounds, finished.algorithm, at)
-        return self._made[-1]
+            self.open_cohort(rounds, finished.algorithm, at)
+        return self._cohorts[-1]
 
 
-def _check_adding(job: Job, *, apart: bool) -> None:
+def _check_adding(job: Job, *, by_workers: bool) -> None:
     """Refuses to add parties up apart from each other where their bits depend on all of them."""
-    if apart and job.secure_aggregation.backend != "ideal":
+    if by_workers and job.secure_aggregation.backend != "ideal":
         raise JobError(
             f"Expected secure-aggregation.backend = 'ideal' with run.engine = {job.run.engine!r}, "
             f"got {job.secure_aggregation.backend!r}."
         )
 
 
-def _secure_sum(
+def _build_secure_sum(
     job: Job,
     plan: ReleasePlan,
     faults: FaultScript,
@@ -186,11 +198,11 @@ def _secure_sum(
         "ring_bits": plan.encoding.ring_bits,
         "corrupt": job.corrupt * count // plan.parties,
     }
-    lost = math.ceil(faults.most * count)
+    lost = math.ceil(faults.max_fraction * count)
     if count > 100 and lost > count // 10:  # up to 100 the graph is complete
         settings["dropped"] = lost  # The graph's degree must bear what the script takes away.
     try:
-        parameters = simulated_parameters(**settings)
+        parameters = build_simulated_parameters(**settings)
         if not masked:
             return IdealSum(parameters)
         return MaskedSum(parameters)
@@ -198,15 +210,16 @@ def _secure_sum(
         raise JobError(f"Secure aggregation: {error}") from error
 
 
-def _masked_check(job: Job, plan: ReleasePlan, faults: FaultScript) -> MaskedCheck | None:
+def _build_masked_check(job: Job, plan: ReleasePlan, faults: FaultScript) -> MaskedCheck | None:
     settings = job.secure_aggregation
     if settings.backend == "masked" or not settings.masked_check or plan.parties == 1:
         return None
-    count = checked_parties(parties=plan.parties, dimension=plan.dimension)
+    count = count_checked_parties(parties=plan.parties, dimension=plan.dimension)
     # Which parties has no bearing on what is released, only on what is looked at.
     chosen = np.sort(np.random.default_rng().choice(plan.parties, count, replace=False))
     masked, ideal = (
-        _secure_sum(job, plan, faults, masked=masked, parties=count) for masked in (True, False)
+        _build_secure_sum(job, plan, faults, masked=masked, parties=count)
+        for masked in (True, False)
     )
     return MaskedCheck(chosen=chosen, masked=masked, ideal=ideal)
 
@@ -220,8 +233,8 @@ def simulate(
     version: str = "",
     canaries: int = 0,
     load: Callable[[Job], Experiment] = load_experiment,
-    adding: Adding = summed,
-) -> Run:
+    adding: SumFunction = sum_parties,
+) -> RunResult:
     """Runs a job, or continues the run in `resume`, with its canaries if it had any.
 
     Raises:
@@ -238,12 +251,12 @@ def simulate(
         folder, job = RunFolder.open(resume)
     if job is None:
         raise JobError("Expected a job or a run to resume, got neither.")
-    coins = _coins(job, canaries) if folder is None else folder.coins
+    coins = _choose_canary_settings(job, canaries) if folder is None else folder.coins
     faults = parse_faults(job.run.faults, seed=job.seed or 0)
     tell_stage(observer, "reading")
     experiment = load(job)
     tell_stage(observer, "preparing")
-    job = job.settled(experiment.federation, experiment.data.classes)
+    job = job.resolve_auto(experiment.federation, experiment.data.classes)
     if folder is not None and folder.schema not in {"", experiment.data.schema}:
         raise JobError(
             f"Expected the schema that {folder.path.name} was begun with (its schema.toml), got "
@@ -251,43 +264,43 @@ def simulate(
         )
     hidden = None
     if coins:
-        from parley.simulations.audit.self_audit import planted  # noqa: PLC0415 - start-up: `run` without a planted fault (scipy.stats takes .5 s)
+        from parley.simulations.audit.self_audit import insert_canaries  # noqa: PLC0415 - start-up: `run` without a planted fault (scipy.stats takes .5 s)
 
-        experiment, hidden = planted(job, experiment, coins["canaries"], seed=coins["seed"])
+        experiment, hidden = insert_canaries(job, experiment, coins["canaries"], seed=coins["seed"])
     # Planned before the folder is made: a job that cannot run leaves nothing behind.
-    planned = Parties.planned(job, experiment, faults, adding)
+    planned = InProcessParties.from_job(job, experiment, faults, adding)
     folder = folder or RunFolder.create(job, out)
-    folder.keep_schema(experiment.data.schema)
-    folder.keep_coins(coins)
-    parties = planned.for_run(folder.run_id)
-    finished = execute(
+    folder.save_schema(experiment.data.schema)
+    folder.save_coins(coins)
+    parties = planned.bind_run(folder.run_id)
+    finished = execute_run(
         parties.stages,
         job=job,
-        cohort_of=parties.cohort,
+        build_cohort=parties.open_cohort,
         budgets=parties.budgets,
         folder=folder,
         observer=observer,
         evaluate=parties.evaluate,
     )
-    return _kept(
+    return _save_run(
         finished, parties, hidden, folder=folder, began=began, version=version, observer=observer
     )
 
 
-def _kept(
-    finished: Finished,
-    parties: Parties,
-    hidden: Canaries | None,
+def _save_run(
+    finished: FinishedRun,
+    parties: InProcessParties,
+    hidden: InsertedCanaries | None,
     *,
     folder: RunFolder,
     began: float,
     version: str,
     observer: Observer | None,
-) -> Run:
+) -> RunResult:
     """The files of a run that ended, with what only a simulation may know."""
     job, theta = parties.job, finished.theta
-    cohort, world = parties.of_rounds(finished)
-    summary = summary_of(
+    cohort, world = parties.get_round_cohort(finished)
+    summary = build_summary(
         finished,
         parties.stages,
         job=job,
@@ -298,36 +311,38 @@ def _kept(
         version=version,
         labels=world.data.label_names,
     )
-    dp_sgd = dp_sgd_facts(
-        rounds_of(parties.stages).plan,
-        answered=cohort.session.answered,
+    dp_sgd = build_dp_sgd_facts(
+        get_rounds_stage(parties.stages).plan,
+        answered=cohort.session.answered_releases,
         records=world.block.sizes,
-        before=cohort.session.before,
+        before=cohort.session.spent_before,
         precision=job.dp_sgd.precision,
         device=str(getattr(world.model, "device", "cpu")),
     )
-    summary = summary.adding(peak_mib=peak_mib(), data_mib=data_mib(world.block), dp_sgd=dp_sgd)
-    summary, tensors = keep(
+    summary = summary.with_fields(
+        peak_mib=get_peak_mib(), data_mib=compute_data_mib(world.block), dp_sgd=dp_sgd
+    )
+    summary, tensors = save_results(
         finished, job=job, folder=folder, summary=summary, features=world.data.features
     )
     # The model is on disk. What follows is optional: a stop in it loses nothing.
     tell_stage(observer, "baseline")
-    summary = with_simulated_figures(summary, job=job, experiment=world, theta=theta, dp_sgd=dp_sgd)
+    summary = add_simulated_metrics(summary, job=job, experiment=world, theta=theta, dp_sgd=dp_sgd)
     if hidden is not None:
         # Rounds count alike in the last iterate, not in a mean of them. Either is covered: every
         # round's noisy sum is what is charged.
         last = finished.outcome.progress.state.get("theta", theta)
-        found = hidden.bounds(world.model, last, delta=summary.primary.delta)
-        summary = summary.adding(self_audit=found)
+        found = hidden.compute_bounds(world.model, last, delta=summary.primary.delta)
+        summary = summary.with_fields(self_audit=found)
     if summary.synthetic is not None:
-        summary = with_table_figures(
+        summary = add_table_metrics(
             summary, summary.synthetic, finished.algorithm, job.algorithm, tensors, world
         )
     folder.write_summary(summary)
-    return Run(summary=summary, folder=folder.path, theta=theta)
+    return RunResult(summary=summary, folder=folder.path, theta=theta)
 
 
-def _coins(job: Job, canaries: int) -> dict[str, int]:
+def _choose_canary_settings(job: Job, canaries: int) -> dict[str, int]:
     """How many canaries, and the seed of their directions and coins: nothing of the noise's."""
     if not canaries:
         return {}

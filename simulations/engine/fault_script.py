@@ -1,9 +1,9 @@
 """Parties that drop out or decline, by a seeded script.
 
     >>> faults = parse_faults("drop:0.2, decline:0.1@3-5")
-    >>> faults.at(round_number=1, attempt=0, parties=10).declined.tolist()
+    >>> faults.sample_faults(round_number=1, attempt=0, parties=10).declined.tolist()
     []
-    >>> len(faults.at(round_number=3, attempt=0, parties=10).declined)
+    >>> len(faults.sample_faults(round_number=3, attempt=0, parties=10).declined)
     1
 
 A script is a comma-separated list of `kind:fraction[@stage][@rounds]`. Kinds: `drop` (a party goes
@@ -70,11 +70,11 @@ class FaultScript:
     seed: int = 0
 
     @property
-    def most(self) -> float:
+    def max_fraction(self) -> float:
         """Largest fraction of the parties that any round can lose."""
         return min(1.0, sum(rule.fraction for rule in self.rules))
 
-    def at(self, *, round_number: int, attempt: int, parties: int) -> Faults:
+    def sample_faults(self, *, round_number: int, attempt: int, parties: int) -> Faults:
         """The faults of one attempt at one round among `parties` parties."""
         if not self.rules:
             return Faults(declined=_NOBODY, dropped={})

@@ -21,11 +21,11 @@ from parley.client.party.party_session import PartySession
 from parley.secure_agg.ideal_sum import IdealSum
 from parley.secure_agg.interface import DropStage, SecureSum, SumResult, TooFewSurvivors
 from parley.server.rounds.cohort import PartyFailed, RoundSum
-from parley.server.rounds.round_release import ATTEMPTS
+from parley.server.rounds.round_release import MAX_ATTEMPTS
 from parley.simulations.engine.fault_script import FaultScript
-from parley.simulations.engine.streamed_sum import Adding, Asked, Ring, summed
+from parley.simulations.engine.streamed_sum import Ring, SumFunction, SumRequest, sum_parties
 
-MOST_PARTIES = 64
+MAX_CHECKED_PARTIES = 64
 _LEAST_PARTIES = 8
 _MOST_WORDS = 2**28
 """Words of mask, parties² · d of them: a second or so."""
@@ -35,10 +35,10 @@ class MaskedCheckFailed(Exception):
     """The masked protocol gave another sum than the ideal one: a bug, and the run stops."""
 
 
-def checked_parties(*, parties: int, dimension: int) -> int:
+def count_checked_parties(*, parties: int, dimension: int) -> int:
     """How many of the parties a check takes."""
     affordable = max(math.isqrt(_MOST_WORDS // dimension), _LEAST_PARTIES)
-    return min(parties, MOST_PARTIES, affordable)
+    return min(parties, MAX_CHECKED_PARTIES, affordable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class MaskedCheck:
 
     def run(
         self,
-        own: NDArray[np.unsignedinteger[Any]],
+        contributions: NDArray[np.unsignedinteger[Any]],
         *,
         parties: int,
         round_number: int,
@@ -75,10 +75,10 @@ class MaskedCheck:
         """
         lost = {at: dropped[int(p)] for at, p in enumerate(self.chosen) if int(p) in dropped}
         try:
-            ideal = self.ideal.sum(own, round_number=serial, dropped=lost)
+            ideal = self.ideal.sum(contributions, round_number=serial, dropped=lost)
         except TooFewSurvivors:
             return None
-        masked = self.masked.sum(own, round_number=serial, dropped=lost)
+        masked = self.masked.sum(contributions, round_number=serial, dropped=lost)
         if not np.array_equal(masked.total, ideal.total) or masked.survivors != ideal.survivors:
             raise MaskedCheckFailed(
                 f"The masked protocol's sum of round {round_number} differs from the ideal one, "
@@ -111,10 +111,10 @@ class BlockCohort:
     session: PartySession
     secure_sum: SecureSum
     faults: FaultScript
-    dealing: bool = False
+    central_noise: bool = False
     unchecked: bool = False
     check: MaskedCheck | None = None
-    adding: Adding = summed
+    sum_function: SumFunction = sum_parties
     checked: str = field(default="", init=False)
 
     def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
@@ -125,23 +125,30 @@ class BlockCohort:
         """
         parties = self.session.block.parties
         # Of every sum by itself: a release may have several.
-        tried = (plan.step - 1) * ATTEMPTS + attempt
-        faults = self.faults.at(round_number=plan.round_number, attempt=tried, parties=parties)
-        dealer = self._dealer(plan)
+        tried = (plan.step - 1) * MAX_ATTEMPTS + attempt
+        faults = self.faults.sample_faults(
+            round_number=plan.round_number, attempt=tried, parties=parties
+        )
+        dealer = self._find_central_plan(plan)
         given_by, dealt = dealer or plan, dealer is not None
         # Masks are bound to this serial number: no two attempts ever share a key.
-        serial = plan.sum_number * ATTEMPTS + attempt + 1
-        if self.adding is summed and dealt and not faults.dropped and not len(faults.declined):
-            whole = self.session.whole(given_by, state)
+        serial = plan.sum_number * MAX_ATTEMPTS + attempt + 1
+        if (
+            self.sum_function is sum_parties
+            and dealt
+            and not faults.dropped
+            and not len(faults.declined)
+        ):
+            whole = self.session.compute_sum(given_by, state)
             if whole is not None and isinstance(self.secure_sum, IdealSum):
-                result = self.secure_sum.of_all(whole, round_number=serial)
-                return self._outcome(plan, result, dealt=True)
-        refused = self.session.refusals(plan, faults.declined)
+                result = self.secure_sum.build_full_result(whole, round_number=serial)
+                return self._build_round_sum(plan, result, central_noise=True)
+        refused = self.session.find_refusals(plan, faults.declined)
         absent = dict.fromkeys(refused, DropStage.BEFORE_VECTOR)
         dropped = {p: stage for p, stage in faults.dropped.items() if p not in absent}
         lost = absent | dropped
         if isinstance(self.secure_sum, IdealSum):
-            asked = Asked(
+            asked = SumRequest(
                 plan=given_by,
                 state=state,
                 refused=refused,
@@ -149,16 +156,22 @@ class BlockCohort:
                 dealt=dealt,
                 kept=_NOBODY if self.check is None else self.check.chosen,
             )
-            given = self.adding(self.session, asked)
+            given = self.sum_function(self.session, asked)
             _check_none(given.failed)
-            result = self.secure_sum.settled(plan.dimension, round_number=serial, dropped=lost)
+            result = self.secure_sum.simulate_round(
+                plan.dimension, round_number=serial, dropped=lost
+            )
             result = replace(result, total=given.total)
             self._compare(plan, given.kept.astype(plan.encoding.dtype), serial, lost)
         else:
-            answer = self.session.answer(given_by, state, declining=faults.declined, dealt=dealt)
+            answer = self.session.answer(
+                given_by, state, declining=faults.declined, without_noise=dealt
+            )
             _check_none(answer.failed)
             result = self.secure_sum.sum(answer.encoded, round_number=serial, dropped=lost)
-        return self._outcome(plan, result, dealt=dealt, refused=refused, dropped=len(dropped))
+        return self._build_round_sum(
+            plan, result, central_noise=dealt, refused=refused, dropped=len(dropped)
+        )
 
     def _compare(
         self, plan: ReleasePlan, kept: Ring, serial: int, lost: Mapping[int, DropStage]
@@ -172,25 +185,25 @@ class BlockCohort:
         if said is not None:
             self.checked, self.check = said, None
 
-    def _outcome(
+    def _build_round_sum(
         self,
         plan: ReleasePlan,
         result: SumResult,
         *,
-        dealt: bool,
+        central_noise: bool,
         refused: Mapping[int, str] = MappingProxyType({}),
         dropped: int = 0,
     ) -> RoundSum:
         """The sum with the noise that is dealt, and what became of the parties."""
         total = result.total
-        if dealt:
-            stream = self.session.randomness.dealt(plan.round_number, plan.step)
-            total = plan.deal(len(result.survivors), stream, total)
+        if central_noise:
+            stream = self.session.randomness.open_summed_shares(plan.round_number, plan.step)
+            total = plan.add_central_noise(len(result.survivors), stream, total)
         parties = self.session.block.parties
         return RoundSum(
             total=total,
             survivors=result.survivors,
-            weight=float(self.session.weights(plan)[list(result.survivors)].sum()),
+            weight=float(self.session.compute_weights(plan)[list(result.survivors)].sum()),
             asked=parties,
             answered=parties - len(refused) - dropped,
             declined=len(refused),
@@ -201,10 +214,10 @@ class BlockCohort:
             stages=result.stages,
         )
 
-    def _dealer(self, plan: ReleasePlan) -> ReleasePlan | None:
+    def _find_central_plan(self, plan: ReleasePlan) -> ReleasePlan | None:
         """By whose grid it is added up, if dealt: a sum that is checked is drawn in full."""
         due = self.unchecked or plan.sum_number > 1
-        return plan.of_dealer if self.dealing and due else None
+        return plan.central_noise_plan if self.central_noise and due else None
 
 
 def _check_none(failed: Collection[int]) -> None:

@@ -16,17 +16,17 @@ from safetensors.numpy import save
 
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
 from parley.client.data.party_block import PartyBlock
-from parley.client.party.dataset_config import DataSet
-from parley.client.party.owner_policy import Consent, render_consent
-from parley.safe_io.file_writing import replaced_file, write_file
-from parley.secure_agg.primitives import KEY_BYTES, signing_public
+from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.owner_policy import OwnerPolicy, format_policy
+from parley.safe_io.file_writing import replace_file, write_file
+from parley.secure_agg.primitives import KEY_BYTES, derive_signing_public_key
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.budget_check import budgets_of
-from parley.server.planning.job_planner import algorithm_for
-from parley.server.planning.run_stages import beside, rounds_of, stages_of
-from parley.server.records.run_folder import anchored
-from parley.server.rounds.party_inspection import served_name
+from parley.server.planning.budget_check import build_budgets
+from parley.server.planning.job_planner import build_algorithm
+from parley.server.planning.run_stages import build_stages, get_rounds_stage, list_extra_stages
+from parley.server.records.run_folder import resolve_paths
+from parley.server.rounds.party_inspection import format_served_name
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.simulated_world import Experiment
 
@@ -50,21 +50,21 @@ def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = N
             "some: run.engine = 'fast', or real parties with a block-column."
         )
     experiment = experiment or load_experiment(job)
-    job = job.settled(experiment.federation, experiment.data.classes)
-    consent = _consent(job, experiment)
+    job = job.resolve_auto(experiment.federation, experiment.data.classes)
+    consent = _build_policy(job, experiment)
     folder.mkdir(parents=True, exist_ok=True)
     block, parties = experiment.block, []
     for index, home in enumerate(party_folders(folder, block.parties)):
         home.mkdir(mode=0o700)
         own = block.take(np.array([index]))
         _write_records(home / "records.npz", own)
-        if job.evaluation.asked:
+        if job.evaluation.is_requested:
             held = experiment.held_out.take(np.array([index]))
             _write_records(home / "held-out.npz", held)
-        write_file(home / "party.toml", render_consent(consent))
+        write_file(home / "party.toml", format_policy(consent))
         key = os.urandom(KEY_BYTES)
         write_file(home / "identity.key", key.hex() + "\n", mode=0o600)
-        parties.append(RosterParty(name=home.name, identity=signing_public(key)))
+        parties.append(RosterParty(name=home.name, identity=derive_signing_public_key(key)))
     deployment = Deployment(server_address="", parties=tuple(parties))
     write_roster(deployment, folder)
     write_file(folder / FINGERPRINT, experiment.data.fingerprint + "\n")
@@ -74,7 +74,7 @@ def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = N
 
 
 def _write_records(path: Path, block: PartyBlock) -> None:
-    with replaced_file(path, mode=0o600) as file:
+    with replace_file(path, mode=0o600) as file:
         np.savez(file, features=block.features, labels=block.labels)
 
 
@@ -90,22 +90,22 @@ def write_roster(deployment: Deployment, folder: Path) -> None:
         write_file(home / "deployment.toml", text)
 
 
-def _consent(job: Job, experiment: Experiment) -> Consent:
+def _build_policy(job: Job, experiment: Experiment) -> OwnerPolicy:
     """A policy that this job just fits."""
-    algorithm = algorithm_for(job, experiment.model, experiment.federation)
-    stages = stages_of(
+    algorithm = build_algorithm(job, experiment.model, experiment.federation)
+    stages = build_stages(
         job,
         algorithm=algorithm,
         federation=experiment.federation,
         features=experiment.block.features.shape[1],
     )
-    settings, plan = job.secure_aggregation, rounds_of(stages).plan
+    settings, plan = job.secure_aggregation, get_rounds_stage(stages).plan
     plans = [stage.plan for stage in stages]
     guarantees = [guarantee for each in plans for guarantee in each.guarantees]
-    own, *others = budgets_of(job, plan, experiment.data.fingerprint)
+    own, *others = build_budgets(job, plan, experiment.data.fingerprint)
     facts: dict[str, Any] = {
         "prepared": "records.npz",
-        "held-out": "held-out.npz" if job.evaluation.asked else "",
+        "held-out": "held-out.npz" if job.evaluation.is_requested else "",
         "classes": int(experiment.model.classes),
         "map": experiment.data.features.get("digest", ""),
         "epsilon": own.epsilon,
@@ -117,26 +117,26 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
     }
     for each in others:
         facts |= {f"{each.unit}-epsilon": each.epsilon, f"{each.unit}-delta": each.delta}
-    dataset = DataSet.model_validate(facts)
-    return Consent.model_validate(
+    dataset = DatasetConfig.model_validate(facts)
+    return OwnerPolicy.model_validate(
         {
             "min-survivors": plan.min_survivors,
             "colluders-at-least": job.corrupt,
             "noise-points": sorted({str(each.noise_point) for each in guarantees}),
-            "insist-on-inner": plan.charged_by(plan.primary.unit) is plan.primary,
+            "insist-on-inner": plan.get_charging_guarantee(plan.primary.unit) is plan.primary,
             # A grid that the job sets by hand is its owner's, who is the parties', too.
             "insist-on-fine-grid": (settings.ring_bits, settings.scale_bits) == ("auto", "auto"),
             "laws": sorted({each.mechanism.law for each in guarantees}),
             "calibrations": sorted({each.calibration for each in guarantees}),
             "algorithms": [
-                anchored(job).algorithm.kind,
-                *(each.plan.algorithm for each in beside(stages)),
+                resolve_paths(job).algorithm.kind,
+                *(each.plan.algorithm for each in list_extra_stages(stages)),
             ],
             "models": [job.model.kind],
             "largest-model": max(each.dimension for each in plans),
             "allow-seeded-noise": plan.seeded,
             "seed": job.seed,
             "device": job.run.device,
-            "data": {served_name(job): dataset},
+            "data": {format_served_name(job): dataset},
         }
     )

@@ -19,18 +19,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.held_out_counts import learner_of
-from parley.client.data.data_sources import Frame
-from parley.client.data.raw_party_block import Persons, TableBlock, of_persons, read_table_block
+from parley.client.algorithms.held_out_counts import get_learner
+from parley.client.data.data_sources import MemoryTable
+from parley.client.data.raw_party_block import (
+    PersonIds,
+    RawPartyBlock,
+    limit_person_records,
+    read_raw_party_block,
+)
 from parley.client.data.schema import Schema
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
+from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.job import Job
-from parley.server.records.run_folder import anchored
-from parley.simulations.data.experiment import experiment_of
+from parley.server.records.run_folder import resolve_paths
+from parley.simulations.data.experiment import build_experiment
 from parley.simulations.data.prepared_data import PreparedData
-from parley.simulations.engine.streamed_sum import Asked, Ring, Summed, charge, summed
+from parley.simulations.engine.streamed_sum import (
+    BlockSum,
+    Ring,
+    SumRequest,
+    charge_release,
+    sum_parties,
+)
 
 
 class WrongAnswer(RuntimeError):
@@ -47,36 +58,36 @@ class Workers(Protocol):
     @property
     def shards(self) -> Sequence[Shard]: ...  # noqa: D102 - above
 
-    def shared(self, value: Any) -> Any:
+    def share_value(self, value: Any) -> Any:
         """A value that is sent once, to stand in every worker's question."""
 
-    def ask(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def request_answers(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Every worker's answer to its own question, in their order."""
 
 
-def spans(parties: int, workers: int) -> list[tuple[int, int]]:
+def split_evenly(parties: int, workers: int) -> list[tuple[int, int]]:
     """Ranges (first, last + 1) of parties, one for each worker that has any.
 
-    >>> spans(7, 3), spans(2, 5)
+    >>> split_evenly(7, 3), split_evenly(2, 5)
     ([(0, 2), (2, 4), (4, 7)], [(0, 1), (1, 2)])
     """
     count = min(parties, workers)
     return list(pairwise(parties * at // count for at in range(count + 1)))
 
 
-def check_digest(found: str, expected: str) -> None:
+def check_digest(actual: str, expected: str) -> None:
     """Raises ValueError if records are not those that were dealt."""
-    if found != expected:
+    if actual != expected:
         raise ValueError("others, of another digest")
 
 
-def check_array(given: Any, like: NDArray[Any], shard: Shard) -> None:
+def check_array(array: Any, expected: NDArray[Any], shard: Shard) -> None:
     """Raises WrongAnswer unless a worker gave an array of this shape and ring."""
-    if type(given) is np.ndarray and (given.shape, given.dtype) == (like.shape, like.dtype):
+    if type(array) is np.ndarray and (array.shape, array.dtype) == (expected.shape, expected.dtype):
         return
-    got = f"{getattr(given, 'shape', type(given).__name__)} {getattr(given, 'dtype', '')}".strip()
+    got = f"{getattr(array, 'shape', type(array).__name__)} {getattr(array, 'dtype', '')}".strip()
     raise WrongAnswer(
-        f"Expected {like.shape} {like.dtype} from the worker of parties {shard.first} to "
+        f"Expected {expected.shape} {expected.dtype} from the worker of parties {shard.first} to "
         f"{shard.last - 1}, got {got}."
     )
 
@@ -86,12 +97,12 @@ class RowShard:
     """Parties of a job, whose prepared rows are in the folder `place`, under this digest."""
 
     job: Job
-    place: Path
+    folder: Path
     first: int
     last: int
     digest: str
 
-    def opened(self) -> Callable[..., Summed]:
+    def open_responder(self) -> Callable[..., BlockSum]:
         """Maps the rows; gives what answers questions (algorithm, common, own) about its parties.
 
         `common` is what all shards are asked for, `own` names its parties by their place in it.
@@ -99,8 +110,8 @@ class RowShard:
         Raises:
             OSError, ValueError: a file that is not there, or is not what it was.
         """
-        whole = PreparedData.load(self.place)
-        check_digest(whole.digest(self.first, self.last), self.digest)
+        whole = PreparedData.load(self.folder)
+        check_digest(whole.compute_digest(self.first, self.last), self.digest)
         starts = np.concatenate([[0], np.cumsum(whole.sizes)])
         rows = slice(starts[self.first], starts[self.last])
         held = replace(
@@ -114,23 +125,28 @@ class RowShard:
 
         kept: PartySession | None = None
 
-        def answer(algorithm: FederatedAlgorithm, common: Asked, own: dict[str, Any]) -> Summed:
+        def answer(
+            algorithm: FederatedAlgorithm, common: SumRequest, own: dict[str, Any]
+        ) -> BlockSum:
             nonlocal kept
             if kept is None or kept.algorithm.kind != algorithm.kind:  # of another stage
-                block = experiment_of(self.job, held).under(algorithm).block
-                kept = _session(replace(block, places=places), algorithm, self.job.seed)
-            return summed(kept, replace(common, **own))
+                block = build_experiment(self.job, held).bind_algorithm(algorithm).block
+                kept = _build_session(replace(block, positions=places), algorithm, self.job.seed)
+            return sum_parties(kept, replace(common, **own))
 
         return answer
 
 
-def row_shards(job: Job, place: Path, data: PreparedData, workers: int) -> list[RowShard]:
+def build_row_shards(job: Job, folder: Path, data: PreparedData, workers: int) -> list[RowShard]:
     """A job's parties, dealt evenly; `data` are what lies in `place`."""
-    job, ends = anchored(job), spans(job.parties.count, workers)  # workers may be elsewhere
+    job, ends = (
+        resolve_paths(job),
+        split_evenly(job.parties.count, workers),
+    )  # workers may be elsewhere
 
     def shard(first: int, last: int) -> RowShard:
-        digest = data.digest(first, last)
-        return RowShard(job=job, place=place.resolve(), first=first, last=last, digest=digest)
+        digest = data.compute_digest(first, last)
+        return RowShard(job=job, folder=folder.resolve(), first=first, last=last, digest=digest)
 
     return [shard(*each) for each in ends]
 
@@ -144,28 +160,32 @@ class TableShard:
         parties: m, among whom the one is split, in its order; 0: one source a party.
     """
 
-    sources: tuple[str | Path | Frame, ...]
+    sources: tuple[str | Path | MemoryTable, ...]
     schema: str
     first: int
     last: int
     parties: int
-    persons: Persons | None
+    persons: PersonIds | None
     seed: int | None
     digest: str
 
-    def opened(self) -> Callable[..., Summed]:
+    def open_responder(self) -> Callable[..., BlockSum]:
         """Reads the columns; answers as a `RowShard` does."""
         schema = Schema.from_toml(self.schema)
-        block = split(
-            read_table_block(self.sources, schema, persons=self.persons), self.parties, self.persons
+        block = split_source(
+            read_raw_party_block(self.sources, schema, persons=self.persons),
+            self.parties,
+            self.persons,
         )
         if self.parties:
-            block = block.span(self.first, self.last)
-        check_digest(_digest(block), self.digest)
-        block = replace(block, places=np.arange(self.first, self.last))
+            block = block.slice_parties(self.first, self.last)
+        check_digest(_compute_digest(block), self.digest)
+        block = replace(block, positions=np.arange(self.first, self.last))
 
-        def answer(algorithm: FederatedAlgorithm, common: Asked, own: dict[str, Any]) -> Summed:
-            return summed(_session(block, algorithm, self.seed), replace(common, **own))
+        def answer(
+            algorithm: FederatedAlgorithm, common: SumRequest, own: dict[str, Any]
+        ) -> BlockSum:
+            return sum_parties(_build_session(block, algorithm, self.seed), replace(common, **own))
 
         return answer
 
@@ -174,19 +194,19 @@ Shard = RowShard | TableShard
 """Parties `first` to `last` − 1, and where their records are."""
 
 
-def split(block: TableBlock, parties: int, persons: Persons | None) -> TableBlock:
+def split_source(block: RawPartyBlock, parties: int, persons: PersonIds | None) -> RawPartyBlock:
     """The records of one source dealt to so many parties (0: left as they are), in its order, with
     at most so many records of `persons` in each."""
     if parties:
         ends = np.linspace(0, block.records, parties + 1).astype(np.int64)
         block = replace(block, offsets=ends)
-    return block if persons is None else of_persons(block, persons)
+    return block if persons is None else limit_person_records(block, persons)
 
 
-def table_shards(
-    sources: Sequence[str | Path | Frame],
-    block: TableBlock,
-    persons: Persons | None,
+def build_table_shards(
+    sources: Sequence[str | Path | MemoryTable],
+    block: RawPartyBlock,
+    persons: PersonIds | None,
     seed: int | None,
     workers: int,
 ) -> list[TableShard]:
@@ -203,13 +223,13 @@ def table_shards(
             parties=parties if divided else 0,
             persons=persons,
             seed=seed,
-            digest=_digest(block.span(first, last)),
+            digest=_compute_digest(block.slice_parties(first, last)),
         )
-        for first, last in spans(parties, workers)
+        for first, last in split_evenly(parties, workers)
     ]
 
 
-def _digest(block: TableBlock) -> str:
+def _compute_digest(block: RawPartyBlock) -> str:
     digest = hashlib.sha256()
     for name, values in (("", block.offsets), *sorted(block.columns.items())):
         digest.update(f"{name!r} {values.dtype} {values.shape} ".encode())
@@ -217,34 +237,36 @@ def _digest(block: TableBlock) -> str:
     return digest.hexdigest()
 
 
-def _session(block: Any, algorithm: FederatedAlgorithm, seed: int | None) -> PartySession:
+def _build_session(block: Any, algorithm: FederatedAlgorithm, seed: int | None) -> PartySession:
     """The parties of a shard, who have agreed at the driver."""
     return PartySession(
         block=block,
         algorithm=algorithm,
-        policy=PartyPolicy(budgets={}),
+        rules=RefusalRules(budgets={}),
         randomness=Randomness(seed=seed, party=None),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dealt:
-    """A way to add parties up (`parley.simulations.engine.streamed_sum.Adding`): by workers."""
+class WorkerSum:
+    """A way to add parties up (`parley.simulations.engine.streamed_sum.SumFunction`): by
+    workers.
+    """
 
     workers: Workers
 
-    def __call__(self, session: PartySession, asked: Asked) -> Summed:
+    def __call__(self, session: PartySession, request: SumRequest) -> BlockSum:
         """The parties' sum. Of held-out records it is made here: no worker has them."""
-        if learner_of(session.algorithm) is not session.algorithm:
-            return summed(session, asked)
-        charge(session, asked)
-        algorithm = self.workers.shared(session.algorithm)
-        nobody = asked.kept[:0]
-        common = self.workers.shared(replace(asked, refused=(), absent=(), kept=nobody))
+        if get_learner(session.algorithm) is not session.algorithm:
+            return sum_parties(session, request)
+        charge_release(session, request)
+        algorithm = self.workers.share_value(session.algorithm)
+        nobody = request.kept[:0]
+        common = self.workers.share_value(replace(request, refused=(), absent=(), kept=nobody))
         shards = self.workers.shards
-        questions = [(algorithm, common, _own(asked, each)) for each in shards]
-        given = self.workers.ask(questions)
-        total = np.zeros(asked.plan.dimension, dtype=asked.plan.encoding.dtype)
+        questions = [(algorithm, common, _select_own(request, each)) for each in shards]
+        given = self.workers.request_answers(questions)
+        total = np.zeros(request.plan.dimension, dtype=request.plan.encoding.dtype)
         for shard, each, (_, _, own) in zip(shards, given, questions, strict=True):
             _check(each, total, len(own["kept"]), shard)
             total += each.total
@@ -254,12 +276,12 @@ class Dealt:
             for party in each.failed
         ]
         kept = np.concatenate([each.kept for each in given])
-        return Summed(total=total, kept=kept, failed=tuple(failed))
+        return BlockSum(total=total, kept=kept, failed=tuple(failed))
 
 
 def _check(given: Any, total: Ring, kept: int, shard: Shard) -> None:
     """Raises WrongAnswer for anything but a sum of the shard's parties."""
-    if type(given) is not Summed:
+    if type(given) is not BlockSum:
         raise WrongAnswer(f"Expected a sum of {shard.first} to {shard.last - 1}, got {given!r:.80}")
     check_array(given.total, total, shard)
     check_array(given.kept, np.zeros((kept, len(total)), total.dtype), shard)
@@ -267,11 +289,11 @@ def _check(given: Any, total: Ring, kept: int, shard: Shard) -> None:
         raise WrongAnswer(f"Expected failed parties of the worker's own, got {given.failed!r:.80}.")
 
 
-def _own(asked: Asked, shard: Shard) -> dict[str, Any]:
+def _select_own(request: SumRequest, shard: Shard) -> dict[str, Any]:
     """What names parties, of those of one shard and by their places in it."""
     first, last = shard.first, shard.last
     return {
-        "refused": [party - first for party in asked.refused if first <= party < last],
-        "absent": [party - first for party in asked.absent if first <= party < last],
-        "kept": asked.kept[(asked.kept >= first) & (asked.kept < last)] - first,
+        "refused": [party - first for party in request.refused if first <= party < last],
+        "absent": [party - first for party in request.absent if first <= party < last],
+        "kept": request.kept[(request.kept >= first) & (request.kept < last)] - first,
     }

@@ -18,14 +18,14 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.record_chunks import block_ranges, for_each_chunk, row_ranges
+from parley.client.data.record_chunks import compute_block_ranges, compute_row_ranges, map_chunks
 from parley.client.party.party_session import PartySession
 
 Ring = NDArray[np.unsignedinteger[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class SumRequest:
     """What a block of parties is asked for.
 
     Attributes:
@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summed:
+class BlockSum:
     """What a block of parties gives.
 
     Attributes:
@@ -57,14 +57,14 @@ class Summed:
     failed: tuple[int, ...]
 
 
-def pieces_of(algorithm: FederatedAlgorithm, block: PartyBlock) -> Sequence[tuple[int, int]]:
+def list_pieces(algorithm: FederatedAlgorithm, block: PartyBlock) -> Sequence[tuple[int, int]]:
     """Ranges of the block's parties that are asked at once."""
-    return block_ranges(block, algorithm.dimension)
+    return compute_block_ranges(block, algorithm.dimension)
 
 
-def summed(
-    session: PartySession, asked: Asked, pieces: Sequence[tuple[int, int]] | None = None
-) -> Summed:
+def sum_parties(
+    session: PartySession, request: SumRequest, pieces: Sequence[tuple[int, int]] | None = None
+) -> BlockSum:
     """The sum of the parties' contributions; each of them is charged.
 
     Args:
@@ -73,34 +73,34 @@ def summed(
     Raises:
         EncodingError, ValueError: as `PartySession.answer`.
     """
-    plan, parties = asked.plan, session.block.parties
+    plan, parties = request.plan, session.block.parties
     session.randomness.check(seeded=plan.seeded)
-    willing = _without(parties, asked.refused)
-    counted = _without(parties, asked.absent)
-    charge(session, asked)
-    kept: Ring = np.zeros((len(asked.kept), plan.dimension), dtype=plan.encoding.dtype)
-    ranges = pieces_of(session.algorithm, session.block) if pieces is None else pieces
-    done = [_piece(session, asked, willing, counted, kept, *each) for each in ranges]
+    willing = _exclude_parties(parties, request.refused)
+    counted = _exclude_parties(parties, request.absent)
+    charge_release(session, request)
+    kept: Ring = np.zeros((len(request.kept), plan.dimension), dtype=plan.encoding.dtype)
+    ranges = list_pieces(session.algorithm, session.block) if pieces is None else pieces
+    done = [_sum_piece(session, request, willing, counted, kept, *each) for each in ranges]
     total: Ring = np.zeros(plan.dimension, dtype=plan.encoding.dtype)
     for own, _ in done:
         total += own
     failed = tuple(party for _, names in done for party in names)
-    return Summed(total=total, kept=kept, failed=failed)
+    return BlockSum(total=total, kept=kept, failed=failed)
 
 
-Adding = Callable[[PartySession, Asked], Summed]
+SumFunction = Callable[[PartySession, SumRequest], BlockSum]
 """A way to add parties up: as `summed`, wherever it is done."""
 
 
-def charge(session: PartySession, asked: Asked) -> None:
+def charge_release(session: PartySession, request: SumRequest) -> None:
     """Counts the release for the parties that compute for it."""
-    willing = _without(session.block.parties, asked.refused)
-    session.charge(asked.plan, slice(None) if willing is None else np.flatnonzero(willing))
+    willing = _exclude_parties(session.block.parties, request.refused)
+    session.charge(request.plan, slice(None) if willing is None else np.flatnonzero(willing))
 
 
-def _piece(
+def _sum_piece(
     session: PartySession,
-    asked: Asked,
+    request: SumRequest,
     willing: NDArray[np.bool_] | None,
     counted: NDArray[np.bool_] | None,
     kept: Ring,
@@ -108,7 +108,7 @@ def _piece(
     last: int,
 ) -> tuple[Ring, tuple[int, ...]]:
     """`[d]` the sum of some parties, and who of them failed."""
-    plan = asked.plan
+    plan = request.plan
     nothing: Ring = np.zeros(plan.dimension, dtype=plan.encoding.dtype)
     rows = np.arange(first, last)
     if willing is not None:
@@ -116,31 +116,33 @@ def _piece(
         if not rows.size:
             return nothing, ()
     alike = rows.size == last - first
-    block = session.block.span(first, last) if alike else session.block.take(rows)
-    contribution = session.algorithm.local(asked.state, block, plan, session.randomness)
+    block = session.block.slice_parties(first, last) if alike else session.block.take(rows)
+    contribution = session.algorithm.local(request.state, block, plan, session.randomness)
     if contribution.failed:
         return nothing, tuple(int(rows[at]) for at in contribution.failed)
 
     def some(begin: int, end: int) -> Ring:
         own = rows[begin:end]
-        values = contribution.weighed(plan, block.sizes, slice(begin, end))
-        encoded = session.encoded(plan, values, own, asked.dealt)
-        for at in range(*np.searchsorted(asked.kept, [own[0], own[-1] + 1])):
-            kept[at] = encoded[own == asked.kept[at]].sum(axis=0, dtype=kept.dtype)
+        values = contribution.apply_weights(plan, block.sizes, slice(begin, end))
+        encoded = session.encode_values(plan, values, own, request.dealt)
+        for at in range(*np.searchsorted(request.kept, [own[0], own[-1] + 1])):
+            kept[at] = encoded[own == request.kept[at]].sum(axis=0, dtype=kept.dtype)
         if counted is not None:
             encoded = encoded[counted[own]]
         own_sum: Ring = np.add.reduce(encoded, axis=0, dtype=encoded.dtype)
         return own_sum
 
-    ranges = row_ranges(contribution.values)
-    if plan.shared is None or asked.dealt:  # threads take longer to share the rest than it takes
+    ranges = compute_row_ranges(contribution.values)
+    if (
+        plan.shared_guarantee is None or request.dealt
+    ):  # threads take longer to share the rest than it takes
         sums = [some(*each) for each in ranges]
     else:
-        sums = for_each_chunk(some, ranges)
+        sums = map_chunks(some, ranges)
     return np.add.reduce(sums, axis=0, dtype=nothing.dtype), ()
 
 
-def _without(parties: int, others: Collection[int]) -> NDArray[np.bool_] | None:
+def _exclude_parties(parties: int, others: Collection[int]) -> NDArray[np.bool_] | None:
     """`[B]` everyone but the others; None: everyone."""
     if not others:
         return None

@@ -6,8 +6,10 @@ a ranking is worth (area under the ROC curve, average precision), what the proba
 matrix). With K > 2 labels the figures of two are means over the labels, each against the rest.
 
     >>> import numpy as np
-    >>> judged = judge(np.array([0.9, 0.4, 0.6, 0.1]), np.array([1, 0, 0, 0]), names=("no", "yes"))
-    >>> judged.auc, judged.recall, judged.precision, judged.confusion
+    >>> evaluate_predictions = evaluate_classifier(np.array([0.9, 0.4, 0.6, 0.1]),
+    ...     np.array([1, 0, 0, 0]), names=("no", "yes"))
+    >>> (evaluate_predictions.auc, evaluate_predictions.recall, evaluate_predictions.precision,
+    ... evaluate_predictions.confusion)
     (1.0, 1.0, 0.5, ((2, 1), (0, 1)))
 """
 
@@ -20,10 +22,10 @@ from numpy.typing import NDArray
 
 from parley.server.records.evaluation import (
     CalibrationBin,
-    Judgement,
+    ClassifierMetrics,
+    RegressionMetrics,
     RocPoint,
-    TargetJudgement,
-    Threshold,
+    ThresholdMetrics,
 )
 from parley.simulations.data.simulated_world import Predictions
 
@@ -36,18 +38,25 @@ _LEAST = float(np.finfo(np.float64).eps)
 Floats = NDArray[np.float64]
 
 
-def judged(said: Predictions | None) -> Judgement | TargetJudgement | None:
+def evaluate_predictions(
+    predictions: Predictions | None,
+) -> ClassifierMetrics | RegressionMetrics | None:
     """The figures of what a model says of held-out records; None where it says nothing."""
-    if said is None:
+    if predictions is None:
         return None
-    if not said.names:
-        return judge_targets(said.values, said.truth)
-    return judge(said.values, said.truth, names=said.names, proper=said.probabilities)
+    if not predictions.names:
+        return evaluate_targets(predictions.values, predictions.truth)
+    return evaluate_classifier(
+        predictions.values,
+        predictions.truth,
+        names=predictions.names,
+        proper=predictions.probabilities,
+    )
 
 
-def judge(
+def evaluate_classifier(
     chances: NDArray[Any], labels: NDArray[Any], *, names: tuple[str, ...], proper: bool = True
-) -> Judgement:
+) -> ClassifierMetrics:
     """The figures of a classifier's probabilities, or of scores.
 
     Args:
@@ -71,44 +80,44 @@ def judge(
     hits = np.diag(confusion)[sides]
     is_one = np.eye(count)[truth]
     certain = (shares[:, 1], truth == 1) if count == 2 else (shares.max(1), truth == best)
-    return Judgement(
+    return ClassifierMetrics(
         labels=names,
         records=len(truth),
-        auc=_mean([auc(*side) for side in ranked]),
-        average_precision=_mean([_average_precision(*side) for side in ranked]),
-        recall=_mean(_shares(hits, confusion.sum(1)[sides])),
-        precision=_mean(_shares(hits, confusion.sum(0)[sides])),
-        log_loss=_log_loss(shares, truth) if proper else None,
+        auc=_compute_mean([compute_auc(*side) for side in ranked]),
+        average_precision=_compute_mean([_compute_average_precision(*side) for side in ranked]),
+        recall=_compute_mean(_compute_ratios(hits, confusion.sum(1)[sides])),
+        precision=_compute_mean(_compute_ratios(hits, confusion.sum(0)[sides])),
+        log_loss=_compute_log_loss(shares, truth) if proper else None,
         brier=float(np.square(shares - is_one)[:, sides].sum(1).mean()) if proper else None,
-        calibration=_calibration(*certain) if proper else (),
+        calibration=_compute_calibration(*certain) if proper else (),
         confusion=tuple(tuple(int(n) for n in row) for row in confusion),
-        thresholds=_thresholds(*ranked[0]) if proper and count == 2 else (),
-        roc=_roc(*ranked[0]) if count == 2 else (),
+        thresholds=_compute_thresholds(*ranked[0]) if proper and count == 2 else (),
+        roc=_compute_roc(*ranked[0]) if count == 2 else (),
     )
 
 
-def judge_targets(predicted: NDArray[Any], targets: NDArray[Any]) -> TargetJudgement:
+def evaluate_targets(predicted: NDArray[Any], targets: NDArray[Any]) -> RegressionMetrics:
     """Root of the mean squared error, and R²; None where all targets are the same."""
     wrong = np.asarray(predicted, np.float64) - targets
     spread = float(np.square(targets - np.mean(targets)).sum())
-    return TargetJudgement(
+    return RegressionMetrics(
         records=len(wrong),
         rmse=float(np.sqrt(np.square(wrong).mean())),
         r2=1 - float(np.square(wrong).sum()) / spread if spread else None,
     )
 
 
-def _shares(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> list[float | None]:
+def _compute_ratios(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> list[float | None]:
     return [p / w if w else None for p, w in zip(parts.tolist(), wholes.tolist(), strict=True)]
 
 
-def _mean(values: list[float | None]) -> float | None:
+def _compute_mean(values: list[float | None]) -> float | None:
     """Over those that are defined."""
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
 
 
-def auc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float | None:
+def compute_auc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float | None:
     """P[score of a positive > score of a negative] + half P[equal]; None without both."""
     yes, no = int(positive.sum()), int((~positive).sum())
     if not yes or not no:
@@ -118,7 +127,7 @@ def auc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float | None:
     return float((ranks[inverse][positive].sum() - yes * (yes + 1) / 2) / (yes * no))
 
 
-def _average_precision(scores: Floats, positive: NDArray[np.bool_]) -> float | None:
+def _compute_average_precision(scores: Floats, positive: NDArray[np.bool_]) -> float | None:
     """Σ (R_n − R_{n−1})·P_n over the thresholds."""
     if not positive.any():
         return None
@@ -128,7 +137,9 @@ def _average_precision(scores: Floats, positive: NDArray[np.bool_]) -> float | N
     return float((np.diff(np.r_[0, hits]) * hits / (ends + 1)).sum() / hits[-1])
 
 
-def _thresholds(chances: Floats, positive: NDArray[np.bool_]) -> tuple[Threshold, ...]:
+def _compute_thresholds(
+    chances: Floats, positive: NDArray[np.bool_]
+) -> tuple[ThresholdMetrics, ...]:
     """Of one half, and of what answers positive certain shares of the records: as many as are, and
     some more and fewer. A threshold has three digits."""
     falling = np.sort(chances)[::-1]
@@ -139,7 +150,7 @@ def _thresholds(chances: Floats, positive: NDArray[np.bool_]) -> tuple[Threshold
         answered = chances >= each
         given, hits = int(answered.sum()), int((answered & positive).sum())
         rows.append(
-            Threshold(
+            ThresholdMetrics(
                 least=each,
                 positive=given / len(chances),
                 precision=hits / given if given else None,
@@ -149,7 +160,7 @@ def _thresholds(chances: Floats, positive: NDArray[np.bool_]) -> tuple[Threshold
     return tuple(rows)
 
 
-def _roc(scores: Floats, positive: NDArray[np.bool_]) -> tuple[RocPoint, ...]:
+def _compute_roc(scores: Floats, positive: NDArray[np.bool_]) -> tuple[RocPoint, ...]:
     """At scores that as many records lie between; empty without both labels."""
     if positive.all() or not positive.any():
         return ()
@@ -164,12 +175,14 @@ def _roc(scores: Floats, positive: NDArray[np.bool_]) -> tuple[RocPoint, ...]:
     )
 
 
-def _log_loss(shares: Floats, truth: NDArray[np.int64]) -> float:
+def _compute_log_loss(shares: Floats, truth: NDArray[np.int64]) -> float:
     own = np.clip(shares[np.arange(len(truth)), truth], _LEAST, 1)
     return float(-np.log(own).mean())
 
 
-def _calibration(chances: Floats, happened: NDArray[np.bool_]) -> tuple[CalibrationBin, ...]:
+def _compute_calibration(
+    chances: Floats, happened: NDArray[np.bool_]
+) -> tuple[CalibrationBin, ...]:
     """Of records with about the same probability: its mean, and how often it came true."""
     at = np.minimum((chances * _BINS).astype(np.int64), _BINS - 1)
     return tuple(

@@ -17,17 +17,22 @@ from numpy.typing import NDArray
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.schema import Schema
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
-from parley.server.planning.job_planner import algorithm_for
-from parley.server.planning.run_stages import Stage, rounds_of, spent_before, stages_of
-from parley.server.records.run_summary import DpSgd, PartyAccount, RunSummary
-from parley.server.records.summary_builder import with_names
-from parley.simulations.data.heterogeneity import partition_of
+from parley.server.planning.job_planner import build_algorithm
+from parley.server.planning.run_stages import (
+    RunStage,
+    build_stages,
+    compute_spent_before,
+    get_rounds_stage,
+)
+from parley.server.records.run_summary import DpSgdSummary, PartyAccount, RunSummary
+from parley.server.records.summary_builder import with_label_names
+from parley.simulations.data.heterogeneity import describe_partition
 from parley.simulations.data.simulated_world import Experiment
-from parley.simulations.metrics.evaluation import judged
-from parley.simulations.metrics.recommendations import advised
+from parley.simulations.metrics.evaluation import evaluate_predictions
+from parley.simulations.metrics.recommendations import recommend_changes
 
 SIMULATION_ONLY = (
     "loss",
@@ -56,13 +61,13 @@ _DIVERGED = (
 )
 
 
-def with_simulated_figures(
+def add_simulated_metrics(
     summary: RunSummary,
     *,
     job: Job,
     experiment: Experiment,
     theta: NDArray[np.float64],
-    dp_sgd: DpSgd | None,
+    dp_sgd: DpSgdSummary | None,
 ) -> RunSummary:
     """A run's summary with what only a simulation may know, marked so.
 
@@ -70,12 +75,14 @@ def with_simulated_figures(
     held-out records, the baseline is the objective's non-private optimum (none if the data are
     too large to solve, or run.baseline is false).
     """
-    best = experiment.baseline() if job.run.baseline else None
-    figures = experiment.evaluate(theta) if best is None else experiment.figures(theta, best)
-    summary = summary.adding(
+    best = experiment.compute_baseline() if job.run.baseline else None
+    figures = (
+        experiment.evaluate(theta) if best is None else experiment.compute_metrics(theta, best)
+    )
+    summary = summary.with_fields(
         records_by_party=experiment.block.sizes.tolist(),
         **figures,
-        partition=partition_of(
+        partition=describe_partition(
             job,
             experiment.block.labels,
             experiment.block.offsets,
@@ -84,31 +91,35 @@ def with_simulated_figures(
         ),
         simulation_only=SIMULATION_ONLY,
         dp_sgd=dp_sgd,
-        judgement=judged(experiment.predictions(theta)),
-        baseline_judgement=None if best is None else judged(experiment.predictions(best)),
+        judgement=evaluate_predictions(experiment.predict_held_out(theta)),
+        baseline_judgement=None
+        if best is None
+        else evaluate_predictions(experiment.predict_held_out(best)),
     )
     advice = [_DRAFTED] if Schema.from_toml(experiment.data.schema).drafted else []
-    verdict, better = advised(summary, job=job, world=experiment)
+    verdict, better = recommend_changes(summary, job=job, experiment=experiment)
     if not math.isfinite(figures.get("loss") or 0.0):
         verdict, better = _DIVERGED, []
-    return summary.adding(verdict=verdict, advice=[*advice, *better, *_warnings(summary)])
+    return summary.with_fields(verdict=verdict, advice=[*advice, *better, *_list_warnings(summary)])
 
 
-def _warnings(summary: RunSummary) -> list[str]:
+def _list_warnings(summary: RunSummary) -> list[str]:
     """What is odd about the privacy of a run."""
     advice = []
     noise = summary.primary.noise
     if summary.primary.delta > summary.primary.delta_budget:
         advice.append(
-            f"δ = {as_written(summary.primary.delta_budget)} was asked for; the rounded l2-laplace "
+            f"δ = {format_exact(summary.primary.delta_budget)} was asked for; the rounded "
+            "l2-laplace "
             "noise is pure but for its sampler's distance, stated as "
-            f"δ = {shown_up(summary.primary.delta, 3)}. laplace-l1 keeps δ = 0 to the last bit."
+            f"δ = {format_rounded_up(summary.primary.delta, 3)}. laplace-l1 keeps δ = 0 to the "
+            "last bit."
         )
     if noise.seeded:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
     if summary.primary.delta * sum(summary.records_by_party) >= 1:
         advice.append(
-            f"δ = {shown_up(summary.primary.delta)} is not small against 1/N for N = "
+            f"δ = {format_rounded_up(summary.primary.delta)} is not small against 1/N for N = "
             f"{sum(summary.records_by_party)} records: a mechanism that shows one record in "
             "full can meet it. Choose privacy.delta well below 1/N."
         )
@@ -117,7 +128,7 @@ def _warnings(summary: RunSummary) -> list[str]:
     return advice
 
 
-def dp_sgd_facts(
+def build_dp_sgd_facts(
     plan: ReleasePlan,
     *,
     answered: NDArray[np.int64],
@@ -125,7 +136,7 @@ def dp_sgd_facts(
     before: Composition,
     precision: str,
     device: str,
-) -> DpSgd | None:
+) -> DpSgdSummary | None:
     """Rate, noise, clip, steps and ε by RDP and PLD of every party; None for another mechanism.
 
     Args:
@@ -138,10 +149,12 @@ def dp_sgd_facts(
     if mechanism is None:
         return None
     accounts = {
-        int(count): before.add(mechanism.event(), count=int(count)).epsilons(plan.primary.delta)
+        int(count): before.add(mechanism.event(), count=int(count)).compute_epsilons(
+            plan.primary.delta
+        )
         for count in np.unique(answered)
     }
-    return DpSgd(
+    return DpSgdSummary(
         sampling_rate=mechanism.sampling_rate,
         noise_multiplier=mechanism.noise_multiplier,
         gradient_multiplier=mechanism.gradient_multiplier,
@@ -165,7 +178,7 @@ def dp_sgd_facts(
     )
 
 
-def local_summary(
+def build_local_summary(
     summary: RunSummary,
     *,
     job: Job,
@@ -178,9 +191,9 @@ def local_summary(
     Args:
         parties: the parties' folders, by index.
     """
-    job = job.settled(experiment.federation, experiment.data.classes)
-    algorithm = algorithm_for(job, experiment.model, experiment.federation)
-    stages = stages_of(
+    job = job.resolve_auto(experiment.federation, experiment.data.classes)
+    algorithm = build_algorithm(job, experiment.model, experiment.federation)
+    stages = build_stages(
         job,
         algorithm=algorithm,
         federation=experiment.federation,
@@ -188,28 +201,32 @@ def local_summary(
         components=experiment.components,
         run_id=summary.run_id,
     )
-    rounds = rounds_of(stages)
-    facts = dp_sgd_facts(
+    rounds = get_rounds_stage(stages)
+    facts = build_dp_sgd_facts(
         rounds.plan,
-        answered=np.array([_answered(home, summary.run_id, rounds) for home in parties]),
+        answered=np.array(
+            [_count_charged_rounds(home, summary.run_id, rounds) for home in parties]
+        ),
         records=experiment.block.sizes,
-        before=spent_before(stages, stages.index(rounds))[rounds.plan.primary.unit],
+        before=compute_spent_before(stages, stages.index(rounds))[rounds.plan.primary.unit],
         precision=job.dp_sgd.precision,
         device=str(getattr(experiment.model, "device", "cpu")),
     )
-    summary = summary.adding(evaluation=with_names(summary.evaluation, experiment.data.label_names))
-    experiment = experiment.under(rounds.algorithm(dict(model)))
-    return with_simulated_figures(
+    summary = summary.with_fields(
+        evaluation=with_label_names(summary.evaluation, experiment.data.label_names)
+    )
+    experiment = experiment.bind_algorithm(rounds.algorithm(dict(model)))
+    return add_simulated_metrics(
         summary, job=job, experiment=experiment, theta=model["theta"], dp_sgd=facts
     )
 
 
-def _answered(home: Path, run_id: str, rounds: Stage) -> int:
+def _count_charged_rounds(home: Path, run_id: str, rounds: RunStage) -> int:
     """How many rounds of a run a party's own ledger was charged for."""
     path = home / "ledger.sqlite"
     if not path.exists():
         return 0
     with Ledger.open(path, read_only=True) as ledger:
         # A round has an entry for each of its guarantees.
-        charged = {recorded.entry.index for recorded in ledger.entries(run_id)}
+        charged = {recorded.entry.index for recorded in ledger.list_entries(run_id)}
         return len(charged.intersection(rounds.numbers))

@@ -15,23 +15,23 @@ import numpy as np
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.data.schema import Schema
 from parley.client.features.base import FeatureError
-from parley.privacy.accounting.rounding import as_written
+from parley.privacy.accounting.rounding import format_exact
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import algorithm_for
+from parley.server.planning.job_planner import build_algorithm
 from parley.server.planning.stage_planner import format_settings
-from parley.server.records.evaluation import Judgement, TargetJudgement
-from parley.server.records.number_format import number
-from parley.server.records.result_text import RANKS, shortcoming
+from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
+from parley.server.records.number_format import format_number
+from parley.server.records.result_text import MIN_USEFUL_AUC, find_shortcoming
 from parley.server.records.run_summary import RunSummary
-from parley.simulations.data.public_shape import feature_map
+from parley.simulations.data.public_shape import build_feature_map
 from parley.simulations.data.simulated_world import Experiment
 from parley.simulations.metrics.noise_reduction import (
-    LARGEST_EPSILON,
-    MAY_LOSE,
-    against_noise,
-    ways_to,
+    ACCEPTABLE_LOSS,
+    MAX_EPSILON,
+    describe_noise_remedy,
+    list_noise_reductions,
 )
 from parley.simulations.metrics.tried_settings import is_accepted_here
 
@@ -50,7 +50,7 @@ _CLEAR = 0.05
 _SMALL = 5
 """Times as many records that half of the parties hold, if the smallest stands out."""
 
-_MOST_WAYS = 4
+_MAX_REDUCTIONS = 4
 _HELD_OUT = "held-out records"
 
 _ROUNDS = "algorithm.rounds=auto"
@@ -66,62 +66,64 @@ _AUTO_OF_NETWORKS = (
 _AUTO = ("rounds", "learning-rate", "momentum", "nesterov", "clip-norm", "average")
 
 
-def advised(summary: RunSummary, *, job: Job, world: Experiment) -> tuple[str, list[str]]:
+def recommend_changes(
+    summary: RunSummary, *, job: Job, experiment: Experiment
+) -> tuple[str, list[str]]:
     """The verdict on a run's model, empty where nothing is known against it; and further advice."""
     found, twin = summary.judgement, summary.baseline_judgement
-    weighted, lost = bool(summary.class_weights), _lost(summary)
-    wrong = shortcoming(found, records=_HELD_OUT, weighted=weighted)
-    wrong = wrong or (_half_lost(found, twin) if lost else "")
-    if few := _too_few(found):
-        return _sentences(wrong, few), _further(summary, job, world)
-    if wrong and twin is not None and not _by_noise(found, twin, weighted=weighted):
-        said = f"The non-private model is no better{_figures(twin)}: noise is not the cause"
-        learned = _settings(job, world) or _curves(job, world)
-        cures = [each for each in (learned, _threshold(found)) if each]
-        return _sentences(wrong, said, *(cures or [_schema(world)])), []
-    unanswered = _unanswered(found, job, world)
+    weighted, lost = bool(summary.class_weights), _compute_noise_loss(summary)
+    wrong = find_shortcoming(found, records=_HELD_OUT, weighted=weighted)
+    wrong = wrong or (_describe_half_lost(found, twin) if lost else "")
+    if few := _describe_too_few(found):
+        return _join_sentences(wrong, few), _list_further_advice(summary, job, experiment)
+    if wrong and twin is not None and not _is_noise_limited(found, twin, weighted=weighted):
+        said = f"The non-private model is no better{_format_metrics(twin)}: noise is not the cause"
+        learned = _format_settings_hint(job, experiment) or _describe_curve_epsilon(job, experiment)
+        cures = [each for each in (learned, _describe_threshold(found)) if each]
+        return _join_sentences(wrong, said, *(cures or [_describe_schema_review(experiment)])), []
+    unanswered = _list_class_weights(found, job, experiment)
     if not (wrong or lost):
         return "", unanswered
-    further = [*_further(summary, job, world), *unanswered]
+    further = [*_list_further_advice(summary, job, experiment), *unanswered]
     if not wrong:
         return "", further
     if twin is None:
-        return _sentences(wrong), further
-    better = f"The non-private model is better{_figures(twin)}"
+        return _join_sentences(wrong), further
+    better = f"The non-private model is better{_format_metrics(twin)}"
     if job.model.learns == "network":
         better += ": noise, clipping and the number of steps lie between them"
-    return _sentences(wrong, better, _against_noise(summary, job, world, lost)), further
+    return _join_sentences(wrong, better, _describe_remedy(summary, job, experiment, lost)), further
 
 
-def _half_lost(found: Any, twin: Any) -> str:
+def _describe_half_lost(evaluation: Any, baseline: Any) -> str:
     """That the noise takes most of what the twin learns; empty where it does not."""
-    if isinstance(found, TargetJudgement):
-        pairs = [(found.r2 or 0.0, twin.r2 or 0.0)]
-    elif isinstance(found, Judgement):
-        always = found.commonest[1] / found.records
-        pairs = [(found.accuracy - always, twin.accuracy - always)]
-        pairs.append(((found.auc or 0.5) - 0.5, (twin.auc or 0.5) - 0.5))
+    if isinstance(evaluation, RegressionMetrics):
+        pairs = [(evaluation.r2 or 0.0, baseline.r2 or 0.0)]
+    elif isinstance(evaluation, ClassifierMetrics):
+        always = evaluation.most_common_label[1] / evaluation.records
+        pairs = [(evaluation.accuracy - always, baseline.accuracy - always)]
+        pairs.append(((evaluation.auc or 0.5) - 0.5, (baseline.auc or 0.5) - 0.5))
     else:
         return ""
     most = any(2 * own < other and other > _CLEAR for own, other in pairs)
-    return f"The noise takes most of what is learned{_figures(found)}" if most else ""
+    return f"The noise takes most of what is learned{_format_metrics(evaluation)}" if most else ""
 
 
-def _too_few(found: Judgement | TargetJudgement | None) -> str:
+def _describe_too_few(evaluation: ClassifierMetrics | RegressionMetrics | None) -> str:
     """Held-out records that do not tell a model from the commonest label."""
-    if not isinstance(found, Judgement) or found.records >= _FEW:
+    if not isinstance(evaluation, ClassifierMetrics) or evaluation.records >= _FEW:
         return ""
-    records, right = round(found.records), round(found.right)
-    low, high = _wilson(right, records)
-    if low > found.commonest[1] / records:
+    records, right = round(evaluation.records), round(evaluation.correct_records)
+    low, high = _compute_wilson_interval(right, records)
+    if low > evaluation.most_common_label[1] / records:
         return ""
     return (
         f"{records} held-out records are too few to tell a good model from a poor one: on others "
-        f"its accuracy may be {number(low, 2)} to {number(high, 2)}"
+        f"its accuracy may be {format_number(low, 2)} to {format_number(high, 2)}"
     )
 
 
-def _wilson(right: int, count: int) -> tuple[float, float]:
+def _compute_wilson_interval(right: int, count: int) -> tuple[float, float]:
     """The 95 % interval of a share (Wilson 1927)."""
     share, z2 = right / count, 1.96**2
     middle, scale = share + z2 / (2 * count), 1 + z2 / count
@@ -129,15 +131,25 @@ def _wilson(right: int, count: int) -> tuple[float, float]:
     return (middle - half) / scale, (middle + half) / scale
 
 
-def _unanswered(
-    found: Judgement | TargetJudgement | None, job: Job, world: Experiment
+def _list_class_weights(
+    evaluation: ClassifierMetrics | RegressionMetrics | None, job: Job, world: Experiment
 ) -> list[str]:
     """The weights by which rare ones of several labels are answered, too."""
-    if not isinstance(found, Judgement) or len(found.labels) == 2 or job.model.weights_of_classes:
+    if (
+        not isinstance(evaluation, ClassifierMetrics)
+        or len(evaluation.labels) == 2
+        or job.model.label_weights
+    ):
         return []
-    held = {name: sum(row) for name, row in zip(found.labels, found.confusion, strict=True)}
+    held = {
+        name: sum(row) for name, row in zip(evaluation.labels, evaluation.confusion, strict=True)
+    }
     root = {name: round(math.sqrt(max(held.values()) / max(held[name], 1))) for name in held}
-    rare = [name for name in held if root[name] > 1 and name not in found.answered and held[name]]
+    rare = [
+        name
+        for name in held
+        if root[name] > 1 and name not in evaluation.predicted_labels and held[name]
+    ]
     weights = ",".join(str(root[name] if name in rare else 1) for name in held)
     key = f"model.class-weights=[{weights}]"
     if not rare or not is_accepted_here(job, world, [key]):
@@ -146,42 +158,45 @@ def _unanswered(
     return [f"It never answers {named}: `parley run … --set '{key}'` does."]
 
 
-def _against_noise(summary: RunSummary, job: Job, world: Experiment, lost: float) -> str:
+def _describe_remedy(
+    summary: RunSummary, job: Job, experiment: Experiment, noise_loss: float
+) -> str:
     """What helps a model of no use, whose twin is of some."""
     found, twin = summary.judgement, summary.baseline_judgement
-    both = isinstance(found, Judgement) and isinstance(twin, Judgement)
-    if both and _gap(found, twin) < _NEAR and (cure := _threshold(found)):
+    both = isinstance(found, ClassifierMetrics) and isinstance(twin, ClassifierMetrics)
+    if both and _compute_auc_gap(found, twin) < _NEAR and (cure := _describe_threshold(found)):
         return cure
     row = ALGORITHMS.get(summary.algorithm)
     # What costs nothing goes before what costs ε.
-    if job.model.learns == "network" and (cure := _settings(job, world)):
+    if job.model.learns == "network" and (cure := _format_settings_hint(job, experiment)):
         return cure
-    if row and row.remedy and is_accepted_here(job, world, row.remedy):
+    if row and row.remedy and is_accepted_here(job, experiment, row.remedy):
         return row.advice.format(remedy=f"`{format_settings(row.remedy)}`")
-    return against_noise(summary, job, world, lost)
+    return describe_noise_remedy(summary, job, experiment, noise_loss)
 
 
-def _further(summary: RunSummary, job: Job, world: Experiment) -> list[str]:
+def _list_further_advice(summary: RunSummary, job: Job, experiment: Experiment) -> list[str]:
     """What makes the noise smaller, or less of it do harm."""
     ways = "; ".join(
-        f"{way.times:.2g} times with {way.said}" for way in ways_to(job, world)[:_MOST_WAYS]
+        f"{way.factor:.2g} times with {way.description}"
+        for way in list_noise_reductions(job, experiment)[:_MAX_REDUCTIONS]
     )
-    found = [_smallest_party(summary, job, world)]
+    found = [_describe_smallest_party(summary, job, experiment)]
     if ways:
         found.append(f"By the formulas of `parley plan` the noise would be smaller: {ways}.")
-    if (keys := _off_rule(job, world)) and is_accepted_here(job, world, keys):
+    if (keys := _find_off_rule_keys(job, experiment)) and is_accepted_here(job, experiment, keys):
         found.append(
             f"`parley run … {format_settings(keys)}` makes the steps that this budget buys."
         )
     return [each for each in found if each]
 
 
-def _smallest_party(summary: RunSummary, job: Job, world: Experiment) -> str:
+def _describe_smallest_party(summary: RunSummary, job: Job, experiment: Experiment) -> str:
     """Which party's few records decide how large the noise is; empty if none stands out."""
-    sizes = world.block.sizes
+    sizes = experiment.block.sizes
     least, others = int(sizes.argmin()), float(np.median(sizes))
-    few = world.federation.min_records == sizes[least] and _SMALL * sizes[least] < others
-    if not few or job.parties.weights == "size" or job.privacy.private_sizes:
+    few = experiment.federation.min_records == sizes[least] and _SMALL * sizes[least] < others
+    if not few or job.parties.weights == "size" or job.privacy.has_private_sizes:
         return ""
     names = summary.partition.parties if summary.partition else None
     name = repr(names[least]) if names else str(least)
@@ -191,54 +206,60 @@ def _smallest_party(summary: RunSummary, job: Job, world: Experiment) -> str:
     return (
         f"Party {name} holds {held}, half of the parties {others:.0f} or more. With equal weights "
         "the smallest party sets the noise: leave its records out of the data"
-        f"{weigh if is_accepted_here(job, world, [key]) else ''}."
+        f"{weigh if is_accepted_here(job, experiment, [key]) else ''}."
     )
 
 
-def _sentences(*said: str) -> str:
-    return " ".join(f"{each}." for each in said if each)
+def _join_sentences(*sentences: str) -> str:
+    return " ".join(f"{each}." for each in sentences if each)
 
 
-def _by_noise(
-    found: Judgement | TargetJudgement | None,
-    twin: Judgement | TargetJudgement,
+def _is_noise_limited(
+    evaluation: ClassifierMetrics | RegressionMetrics | None,
+    baseline: ClassifierMetrics | RegressionMetrics,
     *,
     weighted: bool,
 ) -> bool:
     """Whether the twin is of use where the model is of none, or ranks far better."""
-    if not shortcoming(twin, records=_HELD_OUT, weighted=weighted):
+    if not find_shortcoming(baseline, records=_HELD_OUT, weighted=weighted):
         return True
-    if not (isinstance(found, Judgement) and isinstance(twin, Judgement)):
+    if not (isinstance(evaluation, ClassifierMetrics) and isinstance(baseline, ClassifierMetrics)):
         return False
-    return (twin.auc or 0) >= RANKS and _gap(found, twin) >= 0.1
+    return (baseline.auc or 0) >= MIN_USEFUL_AUC and _compute_auc_gap(evaluation, baseline) >= 0.1
 
 
-def _gap(found: Any, twin: Any) -> float:
+def _compute_auc_gap(evaluation: Any, baseline: Any) -> float:
     """By how much the twin ranks better; of judgements."""
-    return float((twin.auc or 0.0) - (found.auc or 0.0))
+    return float((baseline.auc or 0.0) - (evaluation.auc or 0.0))
 
 
-def _figures(of: Judgement | TargetJudgement) -> str:
-    if isinstance(of, TargetJudgement):
-        return "" if of.r2 is None else f" (R² {number(of.r2, 3)})"
-    auc = "" if of.auc is None else f", AUC {number(of.auc, 3)}"
-    return f" (accuracy {number(of.accuracy, 4)}{auc})"
+def _format_metrics(evaluation: ClassifierMetrics | RegressionMetrics) -> str:
+    if isinstance(evaluation, RegressionMetrics):
+        return "" if evaluation.r2 is None else f" (R² {format_number(evaluation.r2, 3)})"
+    auc = "" if evaluation.auc is None else f", AUC {format_number(evaluation.auc, 3)}"
+    return f" (accuracy {format_number(evaluation.accuracy, 4)}{auc})"
 
 
-def _lost(summary: RunSummary) -> float:
+def _compute_noise_loss(summary: RunSummary) -> float:
     """What the noise cost in accuracy, AUC, R² or loss, beyond a standard error; 0: too little."""
     found, twin = summary.judgement, summary.baseline_judgement
-    if isinstance(found, TargetJudgement) and isinstance(twin, TargetJudgement):
+    if isinstance(found, RegressionMetrics) and isinstance(twin, RegressionMetrics):
         lost = (twin.r2 or 0.0) - (found.r2 or 0.0)
-        return lost if lost > MAY_LOSE else 0.0
-    if not (isinstance(found, Judgement) and isinstance(twin, Judgement)):
+        return lost if lost > ACCEPTABLE_LOSS else 0.0
+    if not (isinstance(found, ClassifierMetrics) and isinstance(twin, ClassifierMetrics)):
         excess = summary.excess_loss or 0.0  # all that is known without held-out records
-        return excess if found is None and excess > MAY_LOSE else 0.0
+        return excess if found is None and excess > ACCEPTABLE_LOSS else 0.0
     rarest = max(min(sum(row) for row in twin.confusion), 1)
-    kinds = [((twin.right - found.right) / twin.records, twin.right / twin.records, twin.records)]
-    kinds.append((_gap(found, twin), twin.auc or 0.5, rarest))
+    kinds = [
+        (
+            (twin.correct_records - found.correct_records) / twin.records,
+            twin.correct_records / twin.records,
+            twin.records,
+        )
+    ]
+    kinds.append((_compute_auc_gap(found, twin), twin.auc or 0.5, rarest))
     return max(
-        lost if lost > max(MAY_LOSE, math.sqrt(of * (1 - of) / count)) else 0.0
+        lost if lost > max(ACCEPTABLE_LOSS, math.sqrt(of * (1 - of) / count)) else 0.0
         for lost, of, count in kinds
     )
 
@@ -246,16 +267,16 @@ def _lost(summary: RunSummary) -> float:
 # What is learned from.
 
 
-def _settings(job: Job, world: Experiment) -> str:
+def _format_settings_hint(job: Job, experiment: Experiment) -> str:
     """The command that learns from more; empty where the job says what it would say."""
-    hats = ["model.features=hats"] if _hats_differ(job, world) else []
-    keys = hats + _off_rule(job, world)
-    if not keys or not is_accepted_here(job, world, keys):
+    hats = ["model.features=hats"] if _can_use_splines(job, experiment) else []
+    keys = hats + _find_off_rule_keys(job, experiment)
+    if not keys or not is_accepted_here(job, experiment, keys):
         return ""
     return f"Try {'this' if len(keys) == 1 else 'these'}: `parley run … {format_settings(keys)}`"
 
 
-def _off_rule(job: Job, world: Experiment) -> list[str]:
+def _find_off_rule_keys(job: Job, experiment: Experiment) -> list[str]:
     """Keys that leave the steps to the rule of public facts, where it says clearly others."""
     autos = [f"algorithm.{key}=auto" for key in _AUTO]
     if job.model.learns == "network":
@@ -263,14 +284,20 @@ def _off_rule(job: Job, world: Experiment) -> list[str]:
     else:
         autos.append("model.lambda=auto")
     try:
-        asked = load_job(values=job.values(), overrides=autos)
-        ruled = asked.settled(world.federation, world.data.classes)
+        asked = load_job(values=job.to_values(), overrides=autos)
+        ruled = asked.resolve_auto(experiment.federation, experiment.data.classes)
     except JobError:
         return []
     if job.model.learns == "network":
-        pairs = list(zip(_way_of(job, world), _way_of(ruled, world), strict=True))
-        own, other = job.values(), ruled.values()
-        differ = [key for key in autos[1:] if _at(own, key) != _at(other, key)]
+        pairs = list(
+            zip(
+                _compute_step_length(job, experiment),
+                _compute_step_length(ruled, experiment),
+                strict=True,
+            )
+        )
+        own, other = job.to_values(), ruled.to_values()
+        differ = [key for key in autos[1:] if _get_value(own, key) != _get_value(other, key)]
         # Rounds and steps make the way together.
         found = [_ROUNDS, *differ]
     elif getattr(ruled.algorithm, "learning_rate", "auto") == "auto":
@@ -282,38 +309,40 @@ def _off_rule(job: Job, world: Experiment) -> list[str]:
     return found if any(max(a, b) > 2 * min(a, b) for a, b in pairs) else []
 
 
-def _at(values: dict[str, dict[str, Any]], key: str) -> Any:
+def _get_value(values: dict[str, dict[str, Any]], key: str) -> Any:
     section, name = key.removesuffix("=auto").split(".")
     return values[section][name]
 
 
-def _way_of(job: Job, world: Experiment) -> tuple[float, float]:
+def _compute_step_length(job: Job, experiment: Experiment) -> tuple[float, float]:
     """How far a network's steps lead, and q."""
-    algorithm: Any = algorithm_for(job, world.model, world.federation)
+    algorithm: Any = build_algorithm(job, experiment.model, experiment.federation)
     training = algorithm.training
-    length = training.longest_step / (1 - training.momentum)
+    length = training.max_step / (1 - training.momentum)
     return length * training.steps * job.rounds, training.sampling_rate
 
 
-def _hats_differ(job: Job, world: Experiment) -> bool:
+def _can_use_splines(job: Job, experiment: Experiment) -> bool:
     """Whether the job learns from no map, and hats would give it more than the columns are."""
     if job.model.feature_map:
         return False
-    schema = Schema.from_toml(world.data.schema)
+    schema = Schema.from_toml(experiment.data.schema)
     try:
-        hats = feature_map(load_job(values=job.values(), overrides=["model.features=hats"]))
-        wider = hats is not None and hats.on(schema).width > schema.dimension
-        return wider and _hats_by_rule(job, world) is not False
+        hats = build_feature_map(
+            load_job(values=job.to_values(), overrides=["model.features=hats"])
+        )
+        wider = hats is not None and hats.bind(schema).width > schema.dimension
+        return wider and _is_spline_chosen(job, experiment) is not False
     except (FeatureError, JobError):
         return False  # it takes no map, or no such columns
 
 
-def _hats_by_rule(job: Job, world: Experiment, *keys: str) -> bool | None:
+def _is_spline_chosen(job: Job, experiment: Experiment, *keys: str) -> bool | None:
     """Whether the rule takes hats with other keys; None: there is no rule for such a job."""
     autos = ("model.features=auto", _ROUNDS, "algorithm.learning-rate=auto")
     try:
-        asked = load_job(values=job.values(), overrides=[*autos, *keys])
-        ruled = asked.settled(world.federation, world.data.classes)
+        asked = load_job(values=job.to_values(), overrides=[*autos, *keys])
+        ruled = asked.resolve_auto(experiment.federation, experiment.data.classes)
     except JobError:
         return None
     if getattr(ruled.algorithm, "learning_rate", "auto") == "auto":
@@ -321,15 +350,15 @@ def _hats_by_rule(job: Job, world: Experiment, *keys: str) -> bool | None:
     return bool(ruled.model.feature_map)
 
 
-def _curves(job: Job, world: Experiment) -> str:
+def _describe_curve_epsilon(job: Job, experiment: Experiment) -> str:
     """From which ε on the rule learns curves, where this one buys none."""
-    if job.model.is_mapped or _hats_by_rule(job, world) is not False:
+    if job.model.is_mapped or _is_spline_chosen(job, experiment) is not False:
         return ""
     epsilon = job.privacy.epsilon
-    while 2 * epsilon <= LARGEST_EPSILON:
+    while 2 * epsilon <= MAX_EPSILON:
         epsilon *= 2
-        key = f"privacy.epsilon={as_written(epsilon)}"
-        if _hats_by_rule(job, world, key) and is_accepted_here(job, world, [key]):
+        key = f"privacy.epsilon={format_exact(epsilon)}"
+        if _is_spline_chosen(job, experiment, key) and is_accepted_here(job, experiment, [key]):
             return (
                 "So little signal is learned from columns as they are; where curves (hats) begin "
                 f"to pay: `parley run … --set {key}`"
@@ -337,9 +366,9 @@ def _curves(job: Job, world: Experiment) -> str:
     return ""
 
 
-def _schema(world: Experiment) -> str:
+def _describe_schema_review(experiment: Experiment) -> str:
     """What a person can look at where nothing else is left."""
-    schema = Schema.from_toml(world.data.schema)
+    schema = Schema.from_toml(experiment.data.schema)
     unread = [name for name in schema.columns if name not in schema.used]
     left = f" and columns that it ignores ({', '.join(map(repr, unread[:5]))})" if unread else ""
     return (
@@ -348,18 +377,24 @@ def _schema(world: Experiment) -> str:
     )
 
 
-def _threshold(found: Judgement | TargetJudgement | None) -> str:
+def _describe_threshold(evaluation: ClassifierMetrics | RegressionMetrics | None) -> str:
     """From which probability on as many records are answered positive as there are, or more."""
-    if not isinstance(found, Judgement) or not found.thresholds or (found.auc or 0) < RANKS:
+    if (
+        not isinstance(evaluation, ClassifierMetrics)
+        or not evaluation.thresholds
+        or (evaluation.auc or 0) < MIN_USEFUL_AUC
+    ):
         return ""
-    share = sum(found.confusion[1]) / found.records
-    useful = [row for row in found.thresholds if row.recall]
+    share = sum(evaluation.confusion[1]) / evaluation.records
+    useful = [row for row in evaluation.thresholds if row.recall]
     if not useful:
         return ""
     useful = [row for row in useful if (row.recall or 0) >= _FOUND] or useful
     best = min(useful, key=lambda row: abs(row.positive - share))
     return (
-        f"It does rank (AUC {number(found.auc, 3)}): `parley predict RUN ROWS --threshold "
-        f"{best.least:g}` answers {found.labels[1]!r} for {number(best.positive, 3)} of them, with "
-        f"precision {number(best.precision, 3)} and recall {number(best.recall, 3)}"
+        f"It does rank (AUC {format_number(evaluation.auc, 3)}): `parley predict RUN ROWS "
+        "--threshold "
+        f"{best.least:g}` answers {evaluation.labels[1]!r} for {format_number(best.positive, 3)} "
+        "of them, with "
+        f"precision {format_number(best.precision, 3)} and recall {format_number(best.recall, 3)}"
     )

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from parley.client.data.schema import Schema
 from parley.server.jobs.job import Job
-from parley.server.planning.job_planner import algorithm_for, model_for
-from parley.server.planning.run_stages import stages_of
+from parley.server.planning.job_planner import build_algorithm, build_model
+from parley.server.planning.run_stages import build_stages
 from parley.server.planning.stage_planner import Planned, is_accepted
-from parley.simulations.data.public_shape import width_of
+from parley.simulations.data.public_shape import compute_width
 from parley.simulations.data.simulated_world import Experiment
 
 
@@ -17,14 +17,14 @@ def is_accepted_here(job: Job, world: Experiment, keys: Sequence[str]) -> bool:
     """Return whether a run of the job with these settings would be accepted on the same data."""
 
     def build(tried: Job) -> Planned:
-        settled = tried.settled(world.federation, world.data.classes)
+        settled = tried.resolve_auto(world.federation, world.data.classes)
         model, features = world.model, world.block.features.shape[1]
         if settled.model != job.model:
             if settled.model.feature_map != job.model.feature_map:
-                features = width_of(settled, Schema.from_toml(world.data.schema))
-            model = model_for(settled, features=features, classes=world.data.classes)
-        algorithm = algorithm_for(settled, model, world.federation)
-        stages = stages_of(
+                features = compute_width(settled, Schema.from_toml(world.data.schema))
+            model = build_model(settled, features=features, classes=world.data.classes)
+        algorithm = build_algorithm(settled, model, world.federation)
+        stages = build_stages(
             settled,
             algorithm=algorithm,
             federation=world.federation,

@@ -14,23 +14,28 @@ from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.party_protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
+from parley.client.contract.party_protocol import (
+    WIRE_VERSION,
+    MessageFrame,
+    decode_frame,
+    encode_frame,
+)
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
 from parley.client.data.party_block import PartyBlock
 from parley.client.party.last_uses import Uptime
-from parley.client.party.owner_policy import Consent, render_consent
+from parley.client.party.owner_policy import OwnerPolicy, format_policy
 from parley.client.party.party_service import PartyService
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
+from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.messages import Roster, decode
-from parley.secure_agg.pairwise_server import Server
-from parley.secure_agg.primitives import signing_public
+from parley.secure_agg.pairwise_server import MaskingServer
+from parley.secure_agg.primitives import derive_signing_public_key
 from parley.secure_agg.protocol_parameters import RunParameters
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
+from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 
 # A day ahead of what ledgers write: no test depends on how long it takes.
 NOW = time.time() + 24 * 3600.0
@@ -70,7 +75,7 @@ class World:
         self.deployment = Deployment(
             server_address="",
             parties=tuple(
-                RosterParty(name=f"site-{i}", identity=signing_public(key))
+                RosterParty(name=f"site-{i}", identity=derive_signing_public_key(key))
                 for i, key in enumerate(keys)
             ),
         )
@@ -100,7 +105,7 @@ class World:
             **policy,
             "data": {"ward": {"prepared": "rows.npz", "epsilon": 50.0, "delta": 1e-5, **data}},
         }
-        text = render_consent(Consent.model_validate(given))
+        text = format_policy(OwnerPolicy.model_validate(given))
         for folder in self.folders if party is None else [self.folders[party]]:
             (folder / "party.toml").write_text(text)
 
@@ -121,7 +126,7 @@ class World:
         )
         least = job.parties.min_records
         self.federation = (
-            Federation.of_sizes(np.array(self.sizes))
+            Federation.from_sizes(np.array(self.sizes))
             if least == "auto"
             else Federation(
                 parties=self.count,
@@ -136,8 +141,8 @@ class World:
 
             model = Network.build("mlp", features=FEATURES, classes=2, hidden=(3,))
         else:
-            model = model_for(job, features=FEATURES, classes=0)
-        self.algorithm = algorithm_for(job, model, self.federation)
+            model = build_model(job, features=FEATURES, classes=0)
+        self.algorithm = build_algorithm(job, model, self.federation)
         self.plan = plan_release(
             job, algorithm=self.algorithm, federation=self.federation, run_id=self.run
         )
@@ -169,29 +174,31 @@ class World:
         session = PartySession(
             block=block,
             algorithm=self.algorithm,
-            policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
+            rules=RefusalRules(budgets={Unit.RECORD: (50, 1e-5)}),
             randomness=Randomness.from_entropy(),
         )
-        return session.answer(plan or self.plan.at_round(1), state or self.algorithm.init()).encoded
+        return session.answer(
+            plan or self.plan.with_round(1), state or self.algorithm.init()
+        ).encoded
 
     def plain_sum(self, parts=None, *, number=1, state=None):
         """What they add up to, without any protocol."""
-        encoded = self.encoded(parts, plan=self.plan.at_round(number), state=state)
+        encoded = self.encoded(parts, plan=self.plan.with_round(number), state=state)
         return encoded.sum(axis=0, dtype=encoded.dtype)
 
-    def raw(self, party, request: bytes) -> Frame:
+    def raw(self, party, request: bytes) -> MessageFrame:
         """The answer to any bytes."""
         if self.reopen:
             self.services[party].close()
             self.services[party] = self.open(party)
         return decode_frame(self.services[party].handle(request))
 
-    def ask(self, party, kind, blobs=(), **head) -> Frame:
+    def ask(self, party, kind, blobs=(), **head) -> MessageFrame:
         """The answer to a request."""
         head = {"version": WIRE_VERSION, **head}
         if kind in ("join", "propose") and not blobs:
             blobs = [b""]  # rows are not projected
-        return self.raw(party, encode_frame(Frame(kind=kind, head=head, blobs=tuple(blobs))))
+        return self.raw(party, encode_frame(MessageFrame(kind=kind, head=head, blobs=tuple(blobs))))
 
     def inspection(self):
         """The head of the question what a run would learn from."""
@@ -235,7 +242,7 @@ class World:
     def protocol_server(self, run):
         """The protocol's server of this deployment."""
         deployment = self.deployment
-        return Server(
+        return MaskingServer(
             run=run, identities=deployment.identities, deployment=bytes.fromhex(deployment.id)
         )
 
@@ -246,18 +253,18 @@ class World:
         self.server = self.protocol_server(run)
         for i in range(self.count):
             reply = ok(self.ask(i, "join", **self.join_head(session, **changes)))
-            self.server.on_advertise(reply.blobs[0])
-        rosters = self.server.roster()
+            self.server.handle_advertise(reply.blobs[0])
+        rosters = self.server.build_rosters()
         self.agree(rosters[0], session, **changes)
         for i, roster in rosters.items():
             reply = ok(self.ask(i, "roster", [roster, b""], session=session, prepare=1))
-            self.server.on_encapsulated(reply.blobs[0])
-            self.server.on_shares(reply.blobs[1])
+            self.server.handle_encapsulated(reply.blobs[0])
+            self.server.handle_shares(reply.blobs[1])
 
     def agree(self, roster, session="0a" * 16, **changes):
         """What the parties agreed to with a join request and a roster."""
         head = json.loads(json.dumps(self.join_head(session, **changes)))
-        agreed = Agreement.proposed(head, components=b"", identities=self.deployment.identities)
+        agreed = Agreement.from_head(head, components=b"", identities=self.deployment.identities)
         present = decode(agreed.parameters, roster, Roster).present
         self.agreement = replace(agreed, present=present)
 
@@ -265,7 +272,7 @@ class World:
         """What one would agree to on some blocks of the records."""
         plan = replace(self.plan, blocks=blocks).to_json()
         head = json.loads(json.dumps(self.join_head(plan=plan)))
-        return Agreement.proposed(head, components=b"", identities=self.deployment.identities)
+        return Agreement.from_head(head, components=b"", identities=self.deployment.identities)
 
     def state(self, theta=None):
         """A model as it travels."""
@@ -276,16 +283,16 @@ class World:
     def round_requests(self, serial, number=1, *, state=None, plan=None, prepare=None):
         """The round's request for each party."""
         prepare = serial + 1 if prepare is None else prepare
-        plan = (plan or self.plan).at_round(number)
+        plan = (plan or self.plan).with_round(number)
         state = state or self.state()
         agreed = replace(self.agreement, plan=plan, serial=serial, state=state)
-        plans = self.server.plan(serial, dimension=plan.dimension, context=agreed.binding())
+        plans = self.server.plan(serial, dimension=plan.dimension, context=agreed.compute_binding())
         head = {"session": self.session, "plan": plan.to_json(), "prepare": prepare}
         return {
-            i: Frame(
+            i: MessageFrame(
                 kind="round",
                 head={"version": WIRE_VERSION, **head},
-                blobs=(bytes(message), state, self.server.ciphertexts(i)),
+                blobs=(bytes(message), state, self.server.get_ciphertexts(i)),
             )
             for i, message in plans.items()
         }
@@ -297,26 +304,26 @@ class World:
         for i, request in self.round_requests(serial, number, **options).items():
             answers[i] = self.raw(i, encode_frame(request))
             if answers[i].head["status"] == "ok":
-                self.server.on_vector(answers[i].blobs[0])
-                self.server.on_shares(answers[i].blobs[1], number=prepare)
+                self.server.handle_vector(answers[i].blobs[0])
+                self.server.handle_shares(answers[i].blobs[1], number=prepare)
         return answers
 
     def prepare(self, serial):
         """Every party's shares of a round, asked for on their own."""
         for i in range(self.count):
-            given = [self.server.ciphertexts(i)]
+            given = [self.server.get_ciphertexts(i)]
             reply = ok(self.ask(i, "prepare", given, session=self.session, prepare=serial))
-            self.server.on_shares(reply.blobs[0], number=serial)
+            self.server.handle_shares(reply.blobs[0], number=serial)
 
     def opened(self):
         """The rest of a round: confirmed, revealed, summed."""
         listed = self.server.close()
         for i in self.server.survivors:
             reply = ok(self.ask(i, "survivors", [listed], session=self.session))
-            self.server.on_confirm(reply.blobs[0])
-        for i, message in self.server.confirmations().items():
+            self.server.handle_confirm(reply.blobs[0])
+        for i, message in self.server.build_confirmations().items():
             reply = ok(self.ask(i, "confirmations", [message], session=self.session))
-            self.server.on_reveal(reply.blobs[0])
+            self.server.handle_reveal(reply.blobs[0])
         return self.server.finish()
 
     def files(self, party):

@@ -11,8 +11,8 @@ import pytest
 import parley.client.data.binary_files
 import parley.client.data.csv_text
 import parley.client.data.table_readers
-from parley.client.data.csv_text import csv_batches
-from parley.client.data.memory_limit import GIB, Room, room_for
+from parley.client.data.csv_text import read_csv_batches
+from parley.client.data.memory_limit import GIB, MemoryLimit, compute_memory_limit
 from parley.client.data.raw_table import DataError
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema
@@ -142,11 +142,11 @@ def test_720_mb_in_a_file_of_1_mb_are_refused_under_a_memory_limit(tmp_path):
 
 
 def test_the_room_is_the_least_of_what_is_stated_and_what_is_left():
-    assert room_for(0.001).bytes == int(0.001 * GIB)
-    assert "max-gib" in room_for(0.001).source
-    assert "may still take" in room_for(2.0**20).source
+    assert compute_memory_limit(0.001).bytes == int(0.001 * GIB)
+    assert "max-gib" in compute_memory_limit(0.001).source
+    assert "may still take" in compute_memory_limit(2.0**20).source
     with pytest.raises(DataError, match="at most 62 records of 14 features"):
-        Room(bytes=16_000, source="a test").check_records(63, features=14, path="d.csv")
+        MemoryLimit(bytes=16_000, source="a test").check_records(63, features=14, path="d.csv")
 
 
 QUOTED = [
@@ -166,13 +166,13 @@ def test_batches_are_whole_records_on_their_own_lines_however_a_file_is_cut(
     import csv
     import io
 
-    monkeypatch.setattr(parley.client.data.csv_text, "_PIECE", piece)
+    monkeypatch.setattr(parley.client.data.csv_text, "_PIECE_BYTES", piece)
     path = tmp_path / "d.csv"
     path.write_bytes(text.encode())
     found = [
         entry
-        for batch in csv_batches(path, separator=",", encoding="utf-8")
-        for entry in batch.records()
+        for batch in read_csv_batches(path, separator=",", encoding="utf-8")
+        for entry in batch.parse_records()
     ]
     body = text.removeprefix("\ufeff").rstrip("\r\n")
     reader = csv.reader(io.StringIO(body, newline="\n"))
@@ -191,9 +191,9 @@ def test_batches_of_a_table_give_the_same_records_as_the_whole(tmp_path, monkeyp
     np.savez(tmp_path / "d.npz", x=x, y=y)
     schema = Schema.from_toml(SCHEMA.format(gib=1.0))
     whole = read_records(tmp_path / "d.npz", schema, "logistic")
-    monkeypatch.setattr(parley.client.data.csv_text, "_PIECE", 999)
+    monkeypatch.setattr(parley.client.data.csv_text, "_PIECE_BYTES", 999)
     for module in (parley.client.data.binary_files, parley.client.data.table_readers):
-        monkeypatch.setattr(module, "ROWS", 77)
+        monkeypatch.setattr(module, "BATCH_ROWS", 77)
     for name in ("d.csv", "d.parquet", "d.npz"):
         records = read_records(tmp_path / name, schema, "logistic")
         np.testing.assert_array_equal(records.features, whole.features)

@@ -11,11 +11,11 @@ from plans import with_primary
 from proposals import LESS, mechanism
 from safetensors.numpy import save
 
-from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.algorithms.registry import decode_task, describe_task
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, Unit
-from parley.secure_agg.grid_selection import fitted
+from parley.secure_agg.grid_selection import choose_grid
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.principal_components import release_ahead
+from parley.server.planning.principal_components import plan_components_release
 
 FEATURES = 4
 
@@ -45,7 +45,9 @@ def asked(world, point):
             *("secure-aggregation.min-survivors=2", "secure-aggregation.corrupt=0"),
         ]
     )
-    return release_ahead(job, features=FEATURES, federation=world.federation, run_id=world.run)
+    return plan_components_release(
+        job, features=FEATURES, federation=world.federation, run_id=world.run
+    )
 
 
 def joined(world, *, session="03" * 16, plan, task, blob=b"", rounds=1, bits=None):
@@ -65,14 +67,14 @@ def test_an_honest_release_is_accepted_and_its_task_travels(
 ) -> None:
     for session, release in (("03" * 16, ahead), ("05" * 16, ahead_in_shares)):
         task = describe_task(release.moments)
-        assert task_from(task) == release.moments
+        assert decode_task(task) == release.moments
         wired.ok(joined(world, session=session, plan=release.plan, task=task))
 
 
 CLAIMS = {
     **LESS,
     "weights": (lambda p: replace(p, weights="size"), "sensitivity"),
-    "a round": (lambda p: p.at_round(1), "wrong-run"),
+    "a round": (lambda p: p.with_round(1), "wrong-run"),
     "another unit": (lambda p: with_primary(p, unit=Unit.PARTY, charges=(Unit.PARTY,)), "unit"),
     "clipped records": (lambda p: with_primary(p, clip_norm=0.5), "sensitivity"),
 }
@@ -147,7 +149,7 @@ def network(world, kind, width):
 def plan_of(world, width):
     # Two layers: width → 3 → 2, with biases.
     dimension = 3 * width + 3 + 3 * 2 + 2
-    encoding = fitted(
+    encoding = choose_grid(
         bound=world.algorithm.update_bound / dimension**0.5 * (1 + 1e-9),
         parties=world.plan.parties,
         dimension=dimension,

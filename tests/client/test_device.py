@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from parley.client.dp_sgd.local_training import train_parties, train_party
-from parley.client.dp_sgd.torch_clipping import clipped_sum
-from parley.client.dp_sgd.training_data import Parties, PartyData
+from parley.client.dp_sgd.torch_clipping import compute_clipped_sum
+from parley.client.dp_sgd.training_data import PartyData, TrainingParties
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
@@ -43,7 +43,7 @@ def networks() -> list[tuple[nn.Module, tuple[int, ...]]]:
 
 def test_a_layer_left_out_has_a_gradient_of_zero() -> None:
     network, _ = networks()[2]
-    total, _ = clipped_sum(network, torch.randn((6, 4)), torch.randint(0, 3, (6,)), 0.5)
+    total, _ = compute_clipped_sum(network, torch.randn((6, 4)), torch.randint(0, 3, (6,)), 0.5)
     assert total[:15].all()
     assert not total[15:].any()
 
@@ -62,8 +62,8 @@ def test_the_clipped_sums_are_those_of_the_cpu(at) -> None:
     network = network.double()
     x = torch.randn((7, *shape), dtype=torch.float64)
     y = torch.randint(0, 3, (7,))
-    there, norms = clipped_sum(network, x, y, 0.5)
-    total, other = clipped_sum(network.cuda(), x.cuda(), y.cuda(), 0.5)
+    there, norms = compute_clipped_sum(network, x, y, 0.5)
+    total, other = compute_clipped_sum(network.cuda(), x.cuda(), y.cuda(), 0.5)
     np.testing.assert_allclose(total, there, atol=1e-6)
     np.testing.assert_allclose(other, norms, atol=1e-9)
 
@@ -99,7 +99,7 @@ def test_training_on_a_device_is_training_on_the_cpu_with_the_same_noise(
 
         def party(seed: int) -> PartyData:
             return PartyData(
-                features=network.rows(rows),
+                features=network.to_tensor(rows),
                 labels=torch.as_tensor(labels, device=network.device),
                 divisor=40,
                 batches=NoiseStream.from_seed(seed, "batches"),
@@ -107,7 +107,9 @@ def test_training_on_a_device_is_training_on_the_cpu_with_the_same_noise(
             )
 
         start = network.start()
-        several = train_parties(network, start, Parties.of([party(1), party(2)]), config)
+        several = train_parties(
+            network, start, TrainingParties.from_parties([party(1), party(2)]), config
+        )
         return train_party(network, start, party(1), config).theta, several.theta
 
     for here, there in zip(trained("cpu"), trained(device), strict=True):

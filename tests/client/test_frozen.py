@@ -8,11 +8,11 @@ import small_networks
 import torch
 from torch import nn
 
-from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.dp_sgd.local_training import train_parties, train_party
 from parley.client.dp_sgd.torch_clipping import choose_way
-from parley.client.dp_sgd.training_data import Parties, PartyData
+from parley.client.dp_sgd.training_data import PartyData, TrainingParties
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
@@ -100,7 +100,7 @@ def build(tmp_path: Path):
 def party(network: Network, label: str) -> PartyData:
     rng = np.random.default_rng(ord(label))
     return PartyData(
-        features=network.rows(rng.standard_normal((30, 36))),
+        features=network.to_tensor(rng.standard_normal((30, 36))),
         labels=torch.as_tensor(rng.integers(0, 3, 30)),
         divisor=30,
         batches=NoiseStream.from_seed(5, "batches", label),
@@ -139,7 +139,9 @@ def test_parties_together_train_the_head_alone_as_each_does_alone(build) -> None
     assert choose_way(network) == "vmap"
     frozen = bits(network.module, trained=False)
     data = [party(network, label) for label in "abc"]
-    together = train_parties(network, network.start(), Parties.of(data), training())
+    together = train_parties(
+        network, network.start(), TrainingParties.from_parties(data), training()
+    )
     assert together.theta.shape == (3, HEAD)
     assert bits(network.module, trained=False) == frozen
     for row, label in enumerate("abc"):
@@ -165,18 +167,18 @@ def test_a_layer_that_is_frozen_in_part_has_a_way(build) -> None:
 def test_frozen_layers_are_the_same_whatever_a_job_draws_its_start_from(build) -> None:
     one, other = build("net", seed=1), build("net", seed=2)
     assert bits(one.module, trained=False) == bits(other.module, trained=False)
-    assert one.frozen == other.frozen != build("biases").frozen
-    assert Network.build("mlp", features=4, classes=2, hidden=(3,)).frozen == ""
+    assert one.frozen_digest == other.frozen_digest != build("biases").frozen_digest
+    assert Network.build("mlp", features=4, classes=2, hidden=(3,)).frozen_digest == ""
 
 
 def test_a_party_with_other_frozen_layers_declines(build) -> None:
     network = build("net")
     task = describe_task(small_networks.averaging(network, training()))
-    same = task_from(task, device="cpu", own_models={"mine.py:net": network.kind})
-    assert same.model.frozen == network.frozen
+    same = decode_task(task, device="cpu", own_models={"mine.py:net": network.kind})
+    assert same.model.frozen_digest == network.frozen_digest
     task["network"]["frozen"] = "0" * 64
     with pytest.raises(DecodingError, match="same file of weights"):
-        task_from(task, device="cpu", own_models={"mine.py:net": network.kind})
+        decode_task(task, device="cpu", own_models={"mine.py:net": network.kind})
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 
 from parley.client.contract.party_protocol import Declined
 from parley.client.data.raw_table import DataError
-from parley.client.data.records import find_party_files, read_records, records_from_columns
+from parley.client.data.records import build_records, find_party_files, read_records
 from parley.client.data.schema import Schema
-from parley.client.party.dataset_config import DataSet
-from parley.client.party.dataset_loader import load_holding
+from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.dataset_loader import load_dataset
 
 REST = """
 [columns]
@@ -65,7 +65,7 @@ def test_missing_text_labels_of_every_format_are_seen(tmp_path):
         with pytest.raises(DataError, match="none in rows 2, 4, 5"):
             read_records(tmp_path / name, Schema.from_toml(REST), "logistic")
     with pytest.raises(DataError, match="none in rows 2, 4, 5"):
-        records_from_columns({"x": x, "y": np.array(texts)}, Schema.from_toml(REST), "logistic")
+        build_records({"x": x, "y": np.array(texts)}, Schema.from_toml(REST), "logistic")
 
 
 def test_a_text_that_the_schema_lists_is_a_label_whatever_it_looks_like(tmp_path):
@@ -96,24 +96,24 @@ def test_a_party_refuses_them_and_its_log_has_the_rows_but_no_value(label, form,
     path = make(tmp_path, form, "NA" if form == "csv" else None)
     (tmp_path / "schema.toml").write_text(REST)
     given = {"path": path.name, "schema": "schema.toml", "epsilon": 1, "delta": 0}
-    dataset = DataSet.model_validate(given)
+    dataset = DatasetConfig.model_validate(given)
     with pytest.raises(Declined) as caught:
-        load_holding(dataset, tmp_path, label=label, intercept=True)
+        load_dataset(dataset, tmp_path, label=label, intercept=True)
     assert str(caught.value.reason) == "data-unreadable"
     row = "line 3" if form == "csv" else "row 2"
     assert row in caught.value.detail
     assert "column 'y'" in caught.value.detail
     (tmp_path / "schema.toml").write_text(DROP)
-    holding = load_holding(dataset, tmp_path, label=label, intercept=True)
+    holding = load_dataset(dataset, tmp_path, label=label, intercept=True)
     assert holding.facts.records == 2
 
 
 def test_prepared_labels_that_are_no_numbers_are_named_by_row(tmp_path):
     labels = np.array([1.0, np.nan, -1.0, np.inf])
     np.savez(tmp_path / "rows.npz", features=np.full((4, 2), 0.5), labels=labels)
-    dataset = DataSet.model_validate({"prepared": "rows.npz", "epsilon": 1, "delta": 0})
+    dataset = DatasetConfig.model_validate({"prepared": "rows.npz", "epsilon": 1, "delta": 0})
     with pytest.raises(Declined) as caught:
-        load_holding(dataset, tmp_path, label="logistic", intercept=False)
+        load_dataset(dataset, tmp_path, label="logistic", intercept=False)
     assert "rows 2, 4" in caught.value.detail
 
 

@@ -14,12 +14,12 @@ import small_networks
 import torch
 from torch import nn
 
-from parley.client.algorithms.second_moments import projected
+from parley.client.algorithms.second_moments import project_rows
 from parley.client.dp_sgd import local_training
-from parley.client.dp_sgd.batch_sums import party_sum, union_sums
+from parley.client.dp_sgd.batch_sums import compute_party_sum, compute_union_sums
 from parley.client.dp_sgd.local_training import train_parties
-from parley.client.dp_sgd.torch_clipping import clipped_sum, trainable
-from parley.client.dp_sgd.training_data import Parties, PartyData
+from parley.client.dp_sgd.torch_clipping import compute_clipped_sum, get_trainable
+from parley.client.dp_sgd.training_data import PartyData, TrainingParties
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.client.models.record_losses import cross_entropy
@@ -36,7 +36,7 @@ def own_norm(
 ) -> list[float]:
     """Of what each record adds to a sum when it is alone in a batch."""
     return [
-        float(np.linalg.norm(clipped_sum(module, x[[row]], y[[row]], clip)[0]))
+        float(np.linalg.norm(compute_clipped_sum(module, x[[row]], y[[row]], clip)[0]))
         for row in range(len(x))
     ]
 
@@ -50,7 +50,7 @@ def config(way: str = "vmap") -> LocalTraining:
 
 def as_network(module: nn.Module, x: torch.Tensor, classes: int = CLASSES) -> Network:
     """The module at its own θ, as parties train it."""
-    theta = nn.utils.parameters_to_vector(trainable(module).values()).detach().double().numpy()
+    theta = nn.utils.parameters_to_vector(get_trainable(module).values()).detach().double().numpy()
     return Network(
         kind="own", features=x.shape[1], classes=classes, module=module, device=x.device,
         initial=theta,
@@ -61,7 +61,7 @@ def moved_by(network: Network, x: torch.Tensor, y: torch.Tensor, way: str = "vma
     """How far the sum of a batch moves when its first record is taken away."""
     rows, labels, theta = x.numpy(), y.numpy(), network.start()
     whole, rest = (
-        party_sum(
+        compute_party_sum(
             network, theta, rows, labels, np.arange(first, len(x)), config(way),
             public=len(x), pad=False,
         )
@@ -196,18 +196,18 @@ def test_no_record_switches_others_by_what_the_server_projects_them_on() -> None
         )
         scale, first, _, last = network.module
         with torch.no_grad():
-            seen = scale(torch.from_numpy(projected(rows, components)))
+            seen = scale(torch.from_numpy(project_rows(rows, components)))
             first.weight.copy_(torch.eye(units) * 1e30)
             first.bias.copy_(-(seen[0] * 1e30))
             last.weight.mul_(1e9)
         theta = as_network(network.module, torch.zeros(1, units), classes).start()
         for label in range(classes):
             whole, rest = (
-                party_sum(
+                compute_party_sum(
                     network, theta, x, np.full(len(x), label), np.arange(len(x)),
                     config(), public=records, pad=False,
                 )
-                for x in (projected(rows, components), projected(rows[1:], components))
+                for x in (project_rows(rows, components), project_rows(rows[1:], components))
             )  # fmt: skip
             assert np.linalg.norm(whole - rest) <= CLIP
 
@@ -218,7 +218,7 @@ def test_no_record_switches_others_where_parties_are_in_one_pass(dtype) -> None:
         network, x, y = kinked(dtype, *KINKS[0], records)
         places = np.arange(records)
         whole, rest = (
-            union_sums(
+            compute_union_sums(
                 network, network.start(), x.numpy(), y.numpy(), [places[first:2], places[2:]],
                 config(), public=records,
             )
@@ -237,7 +237,7 @@ def test_no_record_moves_the_sum_of_a_party_that_trains_alone_or_beside_others(
 ) -> None:
     sums: list[torch.Tensor] = []
     monkeypatch.setattr(
-        local_training, "_noisy", lambda total, *_: sums.append(total.clone()) or total
+        local_training, "_add_grid_noise", lambda total, *_: sums.append(total.clone()) or total
     )
     for records in AT_ONCE:
         network, x, y = kinked(dtype, *KINKS[0], records)
@@ -252,6 +252,6 @@ def test_no_record_moves_the_sum_of_a_party_that_trains_alone_or_beside_others(
                 )
                 for _ in range(parties)
             ]
-            train_parties(network, network.start(), Parties.of(own), config())
+            train_parties(network, network.start(), TrainingParties.from_parties(own), config())
         with_it, without = sums[-2:]
         assert float((with_it - without).norm(dim=1).max()) <= CLIP

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 
 from parley.client.contract.grid_rule import TAIL_PROBABILITY
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.clipping import ball_of, clip_rows
+from parley.client.models.clipping import build_ball, clip_rows
 from parley.client.models.row_quantization import prepare_rows
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
-from parley.privacy.accounting.rounding import exact
+from parley.client.party.plan_policy import RefusalRules
+from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
-from parley.server.jobs.network_algorithms import network_for
-from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
+from parley.server.jobs.network_algorithms import build_network
+from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 
 P, SIZES = 16, (30, 40, 50)
 
@@ -41,13 +41,17 @@ def test_a_row_of_anything_is_in_the_ball_in_whole_numbers(seed, norm, wide):
     odd = rng.random(rows.shape) < 0.02
     rows[odd] = rng.choice([np.nan, np.inf, 5e-324, -1.8e308, norm], odd.sum())
     rows[0] = norm / math.sqrt(wide)
-    before, (ball, bits) = rows.copy(), ball_of(wide, norm)
+    before, (ball, bits) = rows.copy(), build_ball(wide, norm)
     clip_rows(rows, norm)
     exactly = Fraction(2) ** bits
     for own, old in zip(rows.tolist(), before, strict=True):
         whole = [Fraction(x) * exactly for x in own]
         assert all(x.denominator == 1 for x in whole)
-        assert sum(x * x for x in whole) <= ball.radius.l2_squared <= (exact(norm) * exactly) ** 2
+        assert (
+            sum(x * x for x in whole)
+            <= ball.radius.l2_squared
+            <= (to_fraction(norm) * exactly) ** 2
+        )
         with np.errstate(over="ignore"):
             length = np.linalg.norm(old)
         kept = old * min(1.0, norm / max(length, 1e-300)) if np.isfinite(length) else np.zeros(wide)
@@ -64,7 +68,7 @@ def test_clipping_brings_two_rows_no_further_apart_but_for_its_grid(seed, norm, 
     before = np.linalg.norm(rows[0] - rows[1], axis=1)
     for each in rows:
         clip_rows(each, norm)
-    unit = 2.0 ** -ball_of(wide, norm)[1]
+    unit = 2.0 ** -build_ball(wide, norm)[1]
     after = np.linalg.norm(rows[0] - rows[1], axis=1)
     assert (after <= before * (1 + 1e-12) + math.sqrt(wide) * unit).all()
 
@@ -138,24 +142,24 @@ def world(name: str):
     rows = prepare_rows(rng.normal(size=(sum(SIZES), P)), intercept=False)
     classes = 3 if job.model.kind == "softmax" else 2
     labels = rng.integers(0, classes, len(rows))
-    federation = Federation.of_sizes(np.array(SIZES))
+    federation = Federation.from_sizes(np.array(SIZES))
     if job.algorithm.kind == "fedavg":
-        model = network_for(job, features=P, classes=2)
+        model = build_network(job, features=P, classes=2)
     else:
-        model = model_for(job, features=P, classes=classes if classes > 2 else 0)
+        model = build_model(job, features=P, classes=classes if classes > 2 else 0)
         if job.model.kind in ("logistic", "huber-svm"):
             labels = 2.0 * labels - 1
         if job.model.kind == "ridge":
-            labels = model.loss.nearest(rng.normal(size=len(rows)) * 1e300)
-    algorithm = algorithm_for(job, model, federation)
+            labels = model.loss.to_nearest_labels(rng.normal(size=len(rows)) * 1e300)
+    algorithm = build_algorithm(job, model, federation)
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id="r")
     if "diverging" in name:  # a server may say one rate and bound, and mean another
         algorithm = replace(algorithm, training=replace(algorithm.training, learning_rate=1e300))
     block = PartyBlock(features=rows, labels=labels, offsets=np.cumsum([0, *SIZES]))
-    return block, algorithm, plan.at_round(1)
+    return block, algorithm, plan.with_round(1)
 
 
-POLICY = PartyPolicy(budgets=dict.fromkeys(Unit, (np.inf, 1e-5)))
+POLICY = RefusalRules(budgets=dict.fromkeys(Unit, (np.inf, 1e-5)))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
@@ -163,8 +167,8 @@ POLICY = PartyPolicy(budgets=dict.fromkeys(Unit, (np.inf, 1e-5)))
 def test_no_theta_and_no_record_makes_a_party_fail(name: str) -> None:
     whole, algorithm, plan = world(name)
     bound = plan.encoding.bound * (1 + 1e-6)
-    if plan.shared is not None:
-        bound += plan.noise_tail(TAIL_PROBABILITY) / plan.encoding.scale
+    if plan.shared_guarantee is not None:
+        bound += plan.compute_noise_tail(TAIL_PROBABILITY) / plan.encoding.scale
     for row in ROWS.values():
         features = whole.features.copy()
         features[0] = prepare_rows(np.array([row]), intercept=False)[0]
@@ -172,7 +176,7 @@ def test_no_theta_and_no_record_makes_a_party_fail(name: str) -> None:
         for parties in (block, block.take([0])):  # one alone is trained in another way
             drawn = Randomness.from_entropy()
             session = PartySession(
-                block=parties, algorithm=algorithm, policy=POLICY, randomness=drawn
+                block=parties, algorithm=algorithm, rules=POLICY, randomness=drawn
             )
             for made in HOSTILE.values():
                 theta = made(algorithm.model.dimension)

@@ -11,15 +11,15 @@ from small_networks import averaging, training
 from parley.client.algorithms.registry import ALGORITHMS, describe_task
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.models.networks import Network
-from parley.client.party.dataset_loader import Facts
-from parley.client.party.owner_policy import Consent, ConsentError, load_consent, parse_consent
+from parley.client.party.dataset_loader import DatasetFacts
+from parley.client.party.owner_policy import OwnerPolicy, PolicyError, load_policy, parse_policy
 from parley.client.party.plan_verification import check_computation
-from parley.client.party.run_validation import task_of
-from parley.deploy.run_watcher import refusals
+from parley.client.party.run_validation import build_accepted_algorithm
+from parley.deploy.run_watcher import format_refusals
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import algorithm_for, plan_release
-from parley.server.records.run_folder import anchored
+from parley.server.planning.job_planner import build_algorithm, plan_release
+from parley.server.records.run_folder import resolve_paths
 
 SOURCE = """
 import torch
@@ -43,11 +43,11 @@ def task(tmp_path: Path) -> dict:
     return describe_task(averaging(network, training(per_example_method="vmap")))
 
 
-def policy(folder: Path, *models: str) -> Consent:
+def policy(folder: Path, *models: str) -> OwnerPolicy:
     folder.mkdir(exist_ok=True)
     listed = ", ".join(f'"{name}"' for name in models)
     (folder / "party.toml").write_text(f"models = [{listed}]\n")
-    return load_consent(folder / "party.toml")
+    return load_policy(folder / "party.toml")
 
 
 def test_a_path_of_the_servers_machine_does_not_travel(task) -> None:
@@ -57,7 +57,7 @@ def test_a_path_of_the_servers_machine_does_not_travel(task) -> None:
 def test_a_party_builds_its_own_file_of_the_name_that_its_owner_listed(task, tmp_path) -> None:
     consent = policy(tmp_path / "party", "mlp", "tumour.py:net")
     (tmp_path / "party" / "tumour.py").write_text(SOURCE.format(bias=False))
-    algorithm = task_of(consent, task)
+    algorithm = build_accepted_algorithm(consent, task)
     assert algorithm.dimension == 12  # its own file's, which has no bias
     assert (tmp_path / "party" / "ran").exists()
     assert not (tmp_path / "server" / "ran").exists()
@@ -71,7 +71,7 @@ def test_nothing_runs_that_is_not_listed_by_that_very_name(task, tmp_path, said)
     consent = policy(tmp_path / "party", "mlp", "other.py:net")
     task["network"]["kind"] = said
     with pytest.raises(Declined, match=r"no code but its own.*listed in models") as refused:
-        task_of(consent, task)
+        build_accepted_algorithm(consent, task)
     assert refused.value.reason is Reason.MODEL
     assert not (tmp_path / "server" / "ran").exists()
 
@@ -80,12 +80,12 @@ def test_a_linear_models_name_is_no_network(tmp_path, task) -> None:
     consent = policy(tmp_path / "party", "logistic")
     task["network"]["kind"] = "logistic"
     with pytest.raises(Declined):
-        task_of(consent, task)
+        build_accepted_algorithm(consent, task)
 
 
 def test_two_files_of_one_name_are_refused() -> None:
-    with pytest.raises(ConsentError, match="two files of one name"):
-        parse_consent('models = ["a/net.py:f", "b/net.py:f"]', source="party.toml")
+    with pytest.raises(PolicyError, match="two files of one name"):
+        parse_policy('models = ["a/net.py:f", "b/net.py:f"]', source="party.toml")
 
 
 @pytest.mark.parametrize(("kind", "told"), [("/home/a/tumour.py:net", True), ("cnn", False)])
@@ -93,7 +93,7 @@ def test_the_operator_learns_why_and_how_a_model_is_allowed(tmp_path, kind, told
     party = {"name": "ward", "state": "declined", "reason": "model"}
     (tmp_path / "parties.json").write_text(json.dumps({"parties": [party]}))
     job = load_job(overrides=["algorithm.kind=fedavg", f"model.kind={kind}"])
-    said = "\n".join(refusals(tmp_path, job))
+    said = "\n".join(format_refusals(tmp_path, job))
     assert ("never runs a server's code" in said) == told
     assert ('"tumour.py:net" in models' in said) == told
     assert "/home" not in said
@@ -102,11 +102,11 @@ def test_the_operator_learns_why_and_how_a_model_is_allowed(tmp_path, kind, told
 def test_a_job_names_its_file_from_wherever_it_goes_on(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     job = load_job(overrides=["algorithm.kind=fedavg", "model.kind=mine.py:net"])
-    assert anchored(job).model.kind == f"{tmp_path / 'mine.py'}:net"
-    assert anchored(load_job()).model.kind == "logistic"
+    assert resolve_paths(job).model.kind == f"{tmp_path / 'mine.py'}:net"
+    assert resolve_paths(load_job()).model.kind == "logistic"
     components = ["model.kind=pca-mlp", "model.pca=public", "model.pca-file=c.safetensors"]
     projected = load_job(overrides=["algorithm.kind=fedavg", *components])
-    assert anchored(projected).model.components_file == str(tmp_path / "c.safetensors")
+    assert resolve_paths(projected).model.components_file == str(tmp_path / "c.safetensors")
 
 
 NO_CHAIN = """
@@ -124,18 +124,25 @@ def test_a_party_declines_a_way_that_is_for_chains_alone(tmp_path) -> None:
     (home / "mine.py").write_text(NO_CHAIN)
     base = ["algorithm.kind=fedavg", "algorithm.rounds=2", "privacy.epsilon=8"]
     job = load_job(overrides=[*base, f"model.kind={home / 'mine.py'}:net"])
-    federation = Federation.of_sizes(np.array([60, 60, 60]))
+    federation = Federation.from_sizes(np.array([60, 60, 60]))
     network = Network.build(job.model.kind, features=30, classes=3, precision="float64")
-    honest: Any = algorithm_for(job, network, federation)
+    honest: Any = build_algorithm(job, network, federation)
     assert honest.training.per_example_method == "vmap"
     plan = plan_release(job, algorithm=honest, federation=federation, run_id="r")
 
     def examined(way: str) -> None:
         task = describe_task(honest)
         task["training"]["per_example_method"] = way
-        algorithm = task_of(consent, task)
-        own = Facts(
-            features=30, width=30, classes=3, records=60, most=60, schema="", map="", columns=None
+        algorithm = build_accepted_algorithm(consent, task)
+        own = DatasetFacts(
+            features=30,
+            width=30,
+            classes=3,
+            records=60,
+            max_records=60,
+            schema="",
+            map="",
+            columns=None,
         )
         check_computation(consent, plan, algorithm, ALGORITHMS["fedavg"], own)
 

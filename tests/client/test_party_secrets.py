@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from parley.client.contract.party_protocol import WIRE_VERSION, encode_frame
-from parley.client.party.party_folder import Keeper, PartyFolderError
+from parley.client.party.party_folder import PartyFolder, PartyFolderError
 
 
 def test_files_are_readable_by_their_owner_alone(tmp_path, wired):
@@ -61,7 +61,7 @@ def test_runs_that_are_never_finished_make_room_for_new_ones(tmp_path, wired):
     world = wired.World(tmp_path, policy={"max-sessions": 2})
     for n in range(4):
         session = f"{n:032x}"
-        plan = world.plan.for_run(f"r-{n}")
+        plan = world.plan.with_run_id(f"r-{n}")
         wired.ok(
             world.ask(0, "join", **world.join_head(session, run=f"r-{n}", plan=plan.to_json()))
         )
@@ -152,13 +152,13 @@ def test_a_key_or_folder_that_others_can_read_is_refused_on_this_machine(tmp_pat
         world.open(0)
     (folder / "state").chmod(0o750)
     with pytest.raises(PartyFolderError, match="chmod 700"):
-        Keeper.open(folder)
+        PartyFolder.open(folder)
     (folder / "state").chmod(0o700)
     folder.chmod(0o777)
     with pytest.raises(PartyFolderError, match="nobody else may write"):
-        Keeper.open(folder)
+        PartyFolder.open(folder)
     with pytest.raises(PartyFolderError, match="no such file"):
-        Keeper.open(tmp_path / "nowhere")
+        PartyFolder.open(tmp_path / "nowhere")
 
 
 def test_what_a_killed_process_left_half_written_is_erased(tmp_path, wired):
@@ -176,9 +176,9 @@ def test_a_party_of_linear_models_never_loads_torch(tmp_path, wired):
         "from parley.client.party.party_service import PartyService\n"
         f"folder = pathlib.Path({str(world.folders[0])!r})\n"
         f"s = PartyService.open(folder, clock=lambda: {wired.NOW})\n"
-        "from parley.client.contract.party_protocol import Frame, encode_frame, decode_frame\n"
+        "from parley.client.contract.party_protocol import MessageFrame, encode_frame, decode_frame\n"
         f"head = {world.join_head()!r} | {{'version': {WIRE_VERSION}}}\n"
-        "frame = Frame(kind='join', head=head, blobs=(b'',))\n"
+        "frame = MessageFrame(kind='join', head=head, blobs=(b'',))\n"
         "answer = decode_frame(s.handle(encode_frame(frame)))\n"
         "assert answer.head['status'] == 'ok', answer\n"
         "assert not {'torch', 'flwr', 'opacus'} & set(sys.modules)\n"

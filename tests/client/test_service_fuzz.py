@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from parley.client.contract.party_protocol import (
     WIRE_VERSION,
-    Frame,
+    MessageFrame,
     Reason,
     decode_frame,
     encode_frame,
@@ -37,26 +37,26 @@ def recorded(tmp_path_factory, wired):
     """Party 0 in the middle of a round, and every kind of request it could get now."""
     world = wired.World(tmp_path_factory.mktemp("fuzz"), reopen=False)
     world.join()
-    other = {"run": "r-9", "plan": world.plan.for_run("r-9").to_json()}
+    other = {"run": "r-9", "plan": world.plan.with_run_id("r-9").to_json()}
     requests = [
-        Frame(kind="inspect", head=world.inspection()),
-        Frame(
+        MessageFrame(kind="inspect", head=world.inspection()),
+        MessageFrame(
             kind="join",
             head={"version": WIRE_VERSION, **world.join_head("0c" * 16, **other)},
             blobs=(b"",),
         ),
         world.round_requests(1, prepare=2)[0],
-        Frame(
+        MessageFrame(
             kind="prepare",
             head={"version": WIRE_VERSION, "session": world.session, "prepare": 2},
-            blobs=(world.server.ciphertexts(0),),
+            blobs=(world.server.get_ciphertexts(0),),
         ),
-        Frame(kind="prove", head={"version": WIRE_VERSION, "session": world.session}),
+        MessageFrame(kind="prove", head={"version": WIRE_VERSION, "session": world.session}),
     ]
     for kind in ("roster", "survivors", "confirmations"):
         head = {"version": WIRE_VERSION, "session": world.session}
         head |= {"prepare": 1} if kind == "roster" else {}
-        requests.append(Frame(kind=kind, head=head, blobs=(bytes(40),)))
+        requests.append(MessageFrame(kind=kind, head=head, blobs=(bytes(40),)))
     return world, requests
 
 
@@ -94,7 +94,7 @@ def test_a_request_with_bytes_changed_is_answered_and_charges_nothing(recorded, 
     answered(world, bytes(whole[: data.draw(st.integers(at, len(whole)))]))
     ledger = world.folders[0] / "ledger.sqlite"
     with Ledger.open(ledger, read_only=True) as opened:
-        assert not opened.entries()
+        assert not opened.list_entries()
 
 
 def leaves(value, path=()):
@@ -161,7 +161,7 @@ def network(tmp_path_factory, wired):
 def test_a_network_with_a_value_changed_is_answered_by_a_class(network, data):
     head = {"version": WIRE_VERSION, **network.join_head()}
     if (head := changed(data, head, "task", "plan")) is not None:
-        reply = answered(network, encode_frame(Frame(kind="join", head=head, blobs=(b"",))))
+        reply = answered(network, encode_frame(MessageFrame(kind="join", head=head, blobs=(b"",))))
         assert reply.head.get("reason") != "error"
 
 
@@ -182,7 +182,7 @@ STATES = {
 @pytest.mark.parametrize("bad", STATES)
 def test_a_model_that_is_not_one_is_refused_before_anything_is_charged(recorded, bad):
     world, requests = recorded
-    plan = world.plan.at_round(1)
+    plan = world.plan.with_round(1)
     (message,) = [frame.blobs[0] for frame in requests if frame.kind == "round"]
     reply = world.ask(
         0,
@@ -196,4 +196,4 @@ def test_a_model_that_is_not_one_is_refused_before_anything_is_charged(recorded,
     log = (world.folders[0] / "party.log").read_text().splitlines()[-1]
     assert "theta" in log or "safetensors" in log or "state" in log
     with Ledger.open(world.folders[0] / "ledger.sqlite", read_only=True) as ledger:
-        assert not ledger.entries()
+        assert not ledger.list_entries()

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from plans import with_primary
 
 from parley.client.algorithms.registry import describe_task
-from parley.client.contract.grid_rule import LARGEST_INFLATION, TAIL_PROBABILITY, noise_tail
+from parley.client.contract.grid_rule import MAX_INFLATION, TAIL_PROBABILITY, compute_noise_tail
 from parley.client.contract.release_plan import ReleasePlan
 from parley.secure_agg.encoding import RingTooSmall
-from parley.secure_agg.grid_selection import fitted, is_finest
+from parley.secure_agg.grid_selection import choose_grid, is_finest
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
+from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 
 SIZE = ("parties.weights=size",)
 PARTY = (*NETWORK, "privacy.unit=party", "dp-sgd.party-clip-norm=0.5", "dp-sgd.sampling-rate=0.3")
@@ -73,7 +73,7 @@ def coarser(plan, bits):
     return replace(
         plan,
         guarantees=tuple(
-            replace(each, mechanism=scaled(each.mechanism)) if each in plan.on_sum else each
+            replace(each, mechanism=scaled(each.mechanism)) if each in plan.sum_guarantees else each
             for each in plan.guarantees
         ),
     )
@@ -116,7 +116,7 @@ def test_a_ring_without_a_fine_enough_grid_is_refused_unless_the_owner_allows_it
         reopen=False,
     )
     plan = world.plan
-    assert plan.encoding.inflation(plan.primary.sensitivity, plan.dimension) > LARGEST_INFLATION
+    assert plan.encoding.compute_inflation(plan.primary.sensitivity, plan.dimension) > MAX_INFLATION
     assert joins(world) == "grid"
     world.consent({"insist-on-fine-grid": False})
     world.services = [world.open(i) for i in range(world.count)]
@@ -154,11 +154,11 @@ def test_the_rule_holds_for_the_noise_of_every_law(law, point, ring):
                 "algorithm.rounds=10",
             ]
         )
-        federation = Federation.of_sizes(np.arange(50, 50 + parties))
-        algorithm = algorithm_for(job, model_for(job, features=30, classes=0), federation)
+        federation = Federation.from_sizes(np.arange(50, 50 + parties))
+        algorithm = build_algorithm(job, build_model(job, features=30, classes=0), federation)
         plan = plan_release(job, algorithm=algorithm, federation=federation)
         assert ReleasePlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
-        tail = plan.noise_tail(TAIL_PROBABILITY)
+        tail = plan.compute_noise_tail(TAIL_PROBABILITY)
         assert is_finest(plan.encoding, parties, tail)
         grid = replace(plan.encoding, scale_bits=plan.encoding.scale_bits - 2)
         assert not is_finest(grid, parties, tail / 4)
@@ -179,7 +179,7 @@ def test_what_the_rule_fits_is_its_finest_and_what_is_coarser_is_not(
         return slope * 2.0**bits + rest
 
     try:
-        grid = fitted(
+        grid = choose_grid(
             bound=bound,
             parties=parties,
             dimension=5,
@@ -253,7 +253,7 @@ def test_an_optimum_that_is_certified_wherever_it_starts_is_refused(worlds):
 def test_the_ring_keeps_room_for_the_noise_that_parties_derive(worlds):
     plan = worlds["gradients"].plan
     grid = plan.encoding
-    grid.check_capacity(plan.parties, noise_tail(plan.primary.mechanism))
+    grid.check_capacity(plan.parties, compute_noise_tail(plan.primary.mechanism))
     twice = coarser(plan, grid.scale_bits + 1)
     with pytest.raises(RingTooSmall):
-        twice.encoding.check_capacity(plan.parties, noise_tail(twice.primary.mechanism))
+        twice.encoding.check_capacity(plan.parties, compute_noise_tail(twice.primary.mechanism))

@@ -12,28 +12,28 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from parley.client.algorithms.registry import ALGORITHMS, describe_task, task_from
-from parley.client.algorithms.second_moments import SecondMoments, Triangle
+from parley.client.algorithms.registry import ALGORITHMS, decode_task, describe_task
+from parley.client.algorithms.second_moments import SecondMoments, UpperTriangle
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.row_quantization import prepare_rows
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
-from parley.privacy.sensitivity.bounded_sets import moved_by
+from parley.privacy.sensitivity.bounded_sets import compute_sensitivity
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
 from parley.server.planning.job_planner import (
-    algorithm_for,
-    counts_of,
-    evaluation_plan,
-    model_for,
+    build_algorithm,
+    build_held_out_counts,
+    build_model,
+    plan_evaluation,
     plan_release,
 )
 
 SIZES = (90, 90, 92, 93, 95)
 FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95)
-FACTS = FEDERATION.facts("uniform")
+FACTS = FEDERATION.to_public_facts("uniform")
 SEEDED = Randomness.from_seed(1)
 
 
@@ -85,12 +85,12 @@ class AlgorithmConformance:
 
     def made(self):
         """The algorithm and the plan of a round."""
-        job = load_job(overrides=list(self.job)).settled(FEDERATION, 2)
-        algorithm = algorithm_for(job, self.model(job), FEDERATION)
+        job = load_job(overrides=list(self.job)).resolve_auto(FEDERATION, 2)
+        algorithm = build_algorithm(job, self.model(job), FEDERATION)
         return algorithm, plan_release(job, algorithm=algorithm, federation=FEDERATION)
 
     def model(self, job):
-        return model_for(job, features=3, classes=2)  # and the intercept
+        return build_model(job, features=3, classes=2)  # and the intercept
 
     def described(self, algorithm):
         task = describe_task(algorithm)
@@ -98,7 +98,7 @@ class AlgorithmConformance:
 
     def built(self, task):
         own = {self.kind: self.place} if self.place else {}
-        return task_from(task, own_algorithms=own)
+        return decode_task(task, own_algorithms=own)
 
     def test_its_task_travels_as_plain_values_and_is_built_again(self):
         algorithm, plan = self.made()
@@ -149,7 +149,7 @@ class AlgorithmConformance:
         # One that is replaced is one less and one more.
         several = 1 if claim.neighbouring is Neighbouring.REPLACE_ONE else 2
         # The other parties' rows are theirs, and what they draw themselves.
-        assert np.linalg.norm((one - two)[0]) <= several * claim.covered
+        assert np.linalg.norm((one - two)[0]) <= several * claim.covered_sensitivity
 
     def test_all_neighbours_are_whole_numbers_within_the_set_that_is_claimed(self):
         """Of sums of whole numbers; hostile records, and a party's whole block of them."""
@@ -186,7 +186,7 @@ class AlgorithmConformance:
         if claim.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
             others = [whole(np.empty((0, 4)), np.empty(0), 1)]
         moved = [np.abs(one - other) for one in found for other in others]
-        most = moved_by(claim.lies_in, claim.neighbouring, records=claim.records)
+        most = compute_sensitivity(claim.lies_in, claim.neighbouring, records=claim.records)
         farthest = max(each.sum() for each in moved)
         assert farthest <= most.l1
         assert farthest or claim.sums is not None  # a record may not be in the batch
@@ -256,7 +256,10 @@ class TestObjectivePerturbation(AlgorithmConformance):
                 (tight, replace(plan, gradient_tolerance=1e-9)),
             )
         )
-        assert 2 * np.linalg.norm(one - two, axis=1).max() <= algorithm.claim(FACTS).covered
+        assert (
+            2 * np.linalg.norm(one - two, axis=1).max()
+            <= algorithm.claim(FACTS).covered_sensitivity
+        )
 
 
 class TestFederatedAveraging(AlgorithmConformance):
@@ -337,7 +340,7 @@ class TestSecondMoments(AlgorithmConformance):
 
     def made(self):
         relation = Neighbouring.REPLACE_ONE
-        triangle = Triangle(features=4)
+        triangle = UpperTriangle(features=4)
         return SecondMoments(model=triangle, neighbouring=relation, bound=95.0), None
 
 
@@ -352,11 +355,11 @@ class TestMarginals(AlgorithmConformance):
     """
 
     def made(self):
-        job = load_job(overrides=list(self.job)).settled(FEDERATION, 2)
+        job = load_job(overrides=list(self.job)).resolve_auto(FEDERATION, 2)
         ward = 'ward = { kind = "label", classes = ["A", "B", "C"] }'
         federation = replace(FEDERATION, schema=f"[columns]\n{self.columns}\n{ward}")
-        model = model_for(job, features=4, classes=3)
-        algorithm = algorithm_for(job, model, federation)
+        model = build_model(job, features=4, classes=3)
+        algorithm = build_algorithm(job, model, federation)
         return algorithm, plan_release(job, algorithm=algorithm, federation=federation)
 
 
@@ -387,10 +390,10 @@ class TestHeldOutCounts(AlgorithmConformance):
     job = ("evaluation.kind=federated", "privacy.epsilon=2")
 
     def made(self):
-        job = load_job(overrides=list(self.job)).settled(FEDERATION, 2)
-        learner = algorithm_for(job, self.model(job), FEDERATION)
-        counts = counts_of(job, learner, FEDERATION)
-        return counts, evaluation_plan(job, counts, parties=5, run_id="plan")
+        job = load_job(overrides=list(self.job)).resolve_auto(FEDERATION, 2)
+        learner = build_algorithm(job, self.model(job), FEDERATION)
+        counts = build_held_out_counts(job, learner, FEDERATION)
+        return counts, plan_evaluation(job, counts, parties=5, run_id="plan")
 
 
 class TestHeldOutCountsOfANetwork(TestHeldOutCounts):
@@ -416,7 +419,7 @@ class TestOnesOwn(AlgorithmConformance):
     labels = (0, 1)
 
     def model(self, job):
-        return model_for(job, features=4, classes=2)
+        return build_model(job, features=4, classes=2)
 
 
 class TestClippedSumOfOnesOwn(TestOnesOwn):

@@ -112,7 +112,7 @@ def charges_of(run: Path) -> list[tuple]:
         assert ledger.verify() == []
         return [
             (e.entry.dataset, e.entry.index, e.entry.event, dict(e.entry.facts), e.state)
-            for e in ledger.entries()
+            for e in ledger.list_entries()
         ]
 
 

@@ -63,7 +63,7 @@ class MechanismConformance:
         assert other.scale == pytest.approx(one.scale * unit, rel=1e-14)
         assert other.expected_norm() == pytest.approx(one.expected_norm() * unit, rel=1e-13)
         assert other.noise_tail(1e-9) == pytest.approx(one.noise_tail(1e-9) * unit, rel=1e-13)
-        assert other.event().slack == one.event().slack
+        assert other.event().sampler_distance == one.event().sampler_distance
         rho = float(one.event().exact_rho)
         assert float(other.event().exact_rho) == pytest.approx(rho, rel=1e-14)
 
@@ -104,7 +104,7 @@ class MechanismConformance:
     def test_two_neighbours_are_as_hard_to_tell_apart_as_the_event_says(self):
         """Thresholds on one coordinate, at δ = 0.1; half the noise fails the same check."""
         law, draws = self.draws(3000, size=1.0, dimension=1)
-        epsilon = Composition.of([law.event()]).epsilon(0.1)[1]
+        epsilon = Composition.from_events([law.event()]).compute_lowest_epsilon(0.1)[1]
         margin = 4 * math.sqrt(0.25 / len(draws)) * (1 + math.exp(epsilon))
         assert told_apart(draws, epsilon) <= 0.1 + margin
         assert told_apart(draws / 2, epsilon) > 0.1 + margin
@@ -147,7 +147,7 @@ class MechanismConformance:
             self.law(**change)
 
     def test_it_says_whether_its_sampler_has_slack(self):
-        assert self.kind.sampler_has_slack == (self.law().event().slack > 0)
+        assert self.kind.has_sampler_distance == (self.law().event().sampler_distance > 0)
 
 
 def told_apart(draws, epsilon):

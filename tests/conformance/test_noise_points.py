@@ -10,12 +10,12 @@ import pytest
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError
-from parley.client.party.owner_policy import Consent
-from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, noise_point
+from parley.client.party.owner_policy import OwnerPolicy
+from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, get_noise_point
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
+from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 
 PARTIES, LEAST, COLLUDERS, DRAWS = 5, 4, 1, 150
 PUBLIC = Federation(parties=PARTIES, min_records=40, total_records=40 * PARTIES, max_records=40)
@@ -40,19 +40,19 @@ class NoisePointConformance:
                 "algorithm.rounds=10",
             ]
         )
-        algorithm = algorithm_for(job, model_for(job, features=30, classes=0), PUBLIC)
+        algorithm = build_algorithm(job, build_model(job, features=30, classes=0), PUBLIC)
         return plan_release(job, algorithm=algorithm, federation=PUBLIC)
 
     def test_its_row_goes_by_its_name_and_is_in_words(self):
         point = NOISE_POINTS[self.name]
-        assert noise_point(self.name) == point
+        assert get_noise_point(self.name) == point
         assert str(point) == self.name
         assert point.added_by
         assert point.server_sees
 
     def test_an_owner_can_list_it(self):
         """What is not among Parley's own is accepted by no party whose owner does not list it."""
-        listed = Consent.model_fields["noise_points"]
+        listed = OwnerPolicy.model_fields["noise_points"]
         assert self.name in str(listed.annotation)
         own = self.name in {"server", "share", "party"}
         assert (self.name in listed.default) == own
@@ -62,9 +62,9 @@ class NoisePointConformance:
         assert f'"noise_point": "{self.name}"' in text
         came = ReleasePlan.from_json(json.loads(text))
         assert came == plan
-        assert came.digest() == plan.digest()
+        assert came.compute_digest() == plan.compute_digest()
         assert plan.primary.against is NOISE_POINTS[self.name].adversary
-        assert plan.facts(plan.primary.unit)["noise_point"] == self.name
+        assert plan.to_ledger_facts(plan.primary.unit)["noise_point"] == self.name
 
     def test_a_plan_that_claims_another_adversary_is_refused(self, plan):
         for other in set(Adversary) - {plan.primary.against}:
@@ -83,7 +83,7 @@ class NoisePointConformance:
         else:
             noise = plan.draw_many(DRAWS, rng) / plan.encoding.scale
             assert not plan.encode(np.zeros((1, plan.dimension)), [rng]).any()
-        charged = own.mechanism.drawn_scale / own.units(plan.encoding.scale)
+        charged = own.mechanism.sampler_scale / own.compute_unit_scale(plan.encoding.scale)
         assert 0.93 < noise.std() / charged < 1.07
 
     def test_what_it_claims_follows_from_its_properties(self):

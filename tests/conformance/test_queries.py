@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from every_query import EXAMPLES, OLD, SCHEMA, block_of, records
 
-from parley.client.data.raw_party_block import TableBlock
-from parley.client.queries import QUERIES, query_from
-from parley.client.queries.base import Facts, Query
+from parley.client.data.raw_party_block import RawPartyBlock
+from parley.client.queries import QUERIES, decode_query
+from parley.client.queries.base import Query, QueryFacts
 from parley.client.queries.moments import Mean
-from parley.client.queries.regression.regression_query import Regression
-from parley.client.queries.sums import Choosable
+from parley.client.queries.regression.regression_query import RegressionQuery
+from parley.client.queries.sums import SelectionQuery
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.noise_intervals import Reach
-from parley.privacy.sensitivity.bounded_sets import moved_by
+from parley.privacy.estimation.noise_intervals import CellNoise
+from parley.privacy.sensitivity.bounded_sets import compute_sensitivity
 
 RELATIONS = list(Neighbouring)
 WEIGHTS = (1, 7, 4096)
@@ -52,18 +52,18 @@ class QueryConformance:
     def asked(self):
         for query in self.examples:
             for relation in RELATIONS:
-                facts = Facts(schema=SCHEMA, neighbouring=relation, records=None)
+                facts = QueryFacts(schema=SCHEMA, neighbouring=relation, records=None)
                 for law in ("laplace", "gaussian"):
-                    one = query.tuned(law, facts)
+                    one = query.tune(law, facts)
                     try:
                         one.check(SCHEMA, relation)
                     except ValueError:
                         continue
                     yield one, relation
 
-    def summed(self, query: Query, block: TableBlock, weight: int):
-        whole = np.zeros(query.cells(SCHEMA), dtype=np.int64)
-        for vector in query.vectors(block, weight):
+    def summed(self, query: Query, block: RawPartyBlock, weight: int):
+        whole = np.zeros(query.count_cells(SCHEMA), dtype=np.int64)
+        for vector in query.compute_party_vectors(block, weight):
             assert vector.dtype == np.int64
             assert vector.shape == whole.shape
             whole += vector
@@ -77,13 +77,13 @@ class QueryConformance:
         alone = replace(whole, offsets=np.arange(161))
         for query, relation in self.asked():
             for weight in WEIGHTS:
-                given = query.set(SCHEMA, weight)
+                given = query.build_record_set(SCHEMA, weight)
                 with np.errstate(over="ignore"):
-                    rows = np.stack(list(query.vectors(alone, weight)))
+                    rows = np.stack(list(query.compute_party_vectors(alone, weight)))
                     total = self.summed(query, whole, weight)
                 # A record's vector depends on that record alone: the sum is of what each adds, and
                 # is rounded once. A lone record's own sum is rounded, too.
-                most = 0 if query.whole else 161 / 2
+                most = 0 if query.integral else 161 / 2
                 assert np.abs(total - rows.sum(axis=0)).max() <= most
                 self.check_company(query, relation, weight, whole, rng)
                 assert np.abs(rows).max() <= given.largest
@@ -91,7 +91,7 @@ class QueryConformance:
                 others = kept if relation is Neighbouring.REPLACE_ONE else np.zeros_like(kept[:1])
                 apart = (kept[:, None] - others).reshape(-1, kept.shape[1])
                 l1, l2 = np.abs(apart).sum(axis=1).max(), np.square(apart).sum(axis=1).max()
-                moved = moved_by(given, relation)
+                moved = compute_sensitivity(given, relation)
                 assert l1 <= moved.l1, (query, relation, weight)
                 assert l2 <= moved.l2_squared, (query, relation, weight)
             # And the bound is not a guess: some neighbours come near it.
@@ -100,7 +100,7 @@ class QueryConformance:
 
     def check_company(self, query, relation, weight, whole, rng):
         """Check that a record among others moves their rounded sum no further, either."""
-        moved = moved_by(query.set(SCHEMA, weight), relation)
+        moved = compute_sensitivity(query.build_record_set(SCHEMA, weight), relation)
         for at, other in rng.integers(0, whole.records, (12, 2)):
             kept, offsets = np.arange(whole.records), whole.offsets
             if relation is Neighbouring.REPLACE_ONE:
@@ -117,24 +117,26 @@ class QueryConformance:
     def test_what_counts_is_never_below_zero(self):
         rng = np.random.default_rng(6)
         for query, _ in self.asked():
-            for vector in query.vectors(block_of(records(40, rng)), 64):
-                assert not query.counts or vector.min() >= 0, query
+            for vector in query.compute_party_vectors(block_of(records(40, rng)), 64):
+                assert not query.nonnegative or vector.min() >= 0, query
 
     def test_no_neighbour_moves_a_score_further_than_its_sensitivity(self):
         rng = np.random.default_rng(15)
         for query, relation in self.asked():
-            if not isinstance(query, Choosable) or not one_winner(query):
+            if not isinstance(query, SelectionQuery) or not one_winner(query):
                 continue
-            facts, seen = Facts(schema=SCHEMA, neighbouring=relation, records=None), []
+            facts, seen = QueryFacts(schema=SCHEMA, neighbouring=relation, records=None), []
             for _ in range(60):
                 rest, one, other = (records(k, rng) for k in (4, 1, 1))
                 pair = [block_of(rest, one), block_of(rest, other)]
                 if relation is Neighbouring.ADD_OR_REMOVE_ONE:
                     pair[1] = block_of(rest)
-                scores = [query.scores(self.summed(query, each, 64), 64, facts) for each in pair]
-                assert scores[0].shape == (query.candidates(SCHEMA),)
+                scores = [
+                    query.compute_scores(self.summed(query, each, 64), 64, facts) for each in pair
+                ]
+                assert scores[0].shape == (query.count_candidates(SCHEMA),)
                 seen.append(np.abs(scores[0] - scores[1]).max())
-            most = moved_by(query.score_set(64), relation).l1
+            most = compute_sensitivity(query.build_score_set(64), relation).l1
             assert most / 2 < max(seen) <= most, (query, relation)
 
     def test_a_big_party_is_the_sum_of_its_parts(self):
@@ -144,20 +146,20 @@ class QueryConformance:
         for query, _ in self.asked():
             apart = np.abs(self.summed(query, block, 9) - self.summed(query, one, 9))
             # Each party rounds its sum once: the three by ½, and the one.
-            assert apart.max() <= (0 if query.whole else 2)
+            assert apart.max() <= (0 if query.integral else 2)
 
     def test_it_travels_as_plain_values_and_comes_back_the_same(self):
         for query, _ in self.asked():
             plain = json.loads(json.dumps(query.to_json(), allow_nan=False))
-            assert query_from(plain) == query
+            assert decode_query(plain) == query
 
     def test_its_answer_has_a_value_and_an_interval_for_every_key(self):
         rng = np.random.default_rng(8)
         block = block_of(records(4000, rng))
-        noise = Reach.of("laplace", scale=1.0)
+        noise = CellNoise.from_law("laplace", scale=1.0)
         for query, relation in self.asked():
             private = relation is Neighbouring.ADD_OR_REMOVE_ONE
-            facts = Facts(
+            facts = QueryFacts(
                 schema=SCHEMA, neighbouring=relation, records=None if private else block.records
             )
             table = query.answer(self.summed(query, block, 4096), 4096, noise, facts)
@@ -168,10 +170,10 @@ class QueryConformance:
             assert known.any()
             assert (low[known] <= value[known]).all()
             assert (value[known] <= high[known]).all()
-            assert query.expected_error(4096, noise, facts) > 0
+            assert query.compute_expected_error(4096, noise, facts) > 0
 
 
-NEAR = {Regression: (0.25, 0.3)}  # a ball: of slopes that differ, with curvatures that do not
+NEAR = {RegressionQuery: (0.25, 0.3)}  # a ball: of slopes that differ, with curvatures that do not
 globals().update(
     {
         f"Test{kind.__name__}": type(

@@ -8,7 +8,7 @@ from typing import ClassVar, get_args, get_type_hints
 import numpy as np
 import pytest
 
-from parley.secure_agg.ideal_sum import IdealSum, simulated_parameters
+from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters
 from parley.secure_agg.in_process import MaskedSum
 from parley.secure_agg.interface import (
     DropStage,
@@ -36,7 +36,7 @@ class SecureSumConformance:
 
     def sum_of(self, parties, min_survivors, **options):
         return self.kind(
-            simulated_parameters(parties=parties, min_survivors=min_survivors, **options)
+            build_simulated_parameters(parties=parties, min_survivors=min_survivors, **options)
         )
 
     def test_it_says_which_it_is(self):

@@ -15,7 +15,7 @@ from attending import World, until
 from fake_grid import Clock, FakeGrid, frame, reply
 from in_process import InProcessTransport
 
-from parley.client.app import frame_content, frame_of
+from parley.client.app import build_content, read_frame
 from parley.deploy.stream.grpc_server import StreamTransport
 from parley.server.app import GridTransport
 
@@ -120,7 +120,7 @@ class TestGrid(TransportConformance):
                 party = node - nodes[0].node_id
                 if party in silent:
                     return None
-                return reply(message, frame_content(answer(party, frame_of(message.content))))
+                return reply(message, build_content(answer(party, read_frame(message.content))))
 
             present = [node for party, node in enumerate(nodes) if party not in offline]
             return Clock().transport(FakeGrid(present, behave), deployment)

@@ -12,12 +12,12 @@ from parley.client.data.schema import load_schema
 from parley.client.dp_sgd.torch_clipping import choose_way
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
-from parley.client.models.own_code import function_named
+from parley.client.models.own_code import load_function
 from parley.commands.sample import sample_table
 from parley.run_job import run
 from parley.server.jobs.job_file import load_job
 from parley.server.model_file import ModelFileError
-from parley.server.synthetic.generation import generated
+from parley.server.synthetic.generation import generate_synthetic
 from parley.simulations.engine.fast_engine import simulate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -43,7 +43,7 @@ def net(features, classes):
 
 def test_the_examples_network_is_clipped_one_record_at_a_time():
     own = Network.build(f"{EXAMPLES / 'diffusion.py'}:net", features=784, classes=10)
-    assert own.draws == 197
+    assert own.draws_per_record == 197
     assert choose_way(own) == "vmap"
 
 
@@ -57,11 +57,11 @@ def test_no_version_of_a_record_and_other_images_are_refused(tmp_path, given, fe
 
 
 def test_known_preconditioning_and_noise_levels_of_karras():
-    own = function_named(f"{EXAMPLES / 'diffusion.py'}:preconditioning")
+    own = load_function(f"{EXAMPLES / 'diffusion.py'}:preconditioning")
     known = [0.5, 0.353553391, 1.41421356, -0.173286795, 8.0]
     found = [float(each) for each in own(torch.tensor(0.5, dtype=torch.float64))]
     assert found == pytest.approx(known, rel=1e-8)
-    levels = function_named(f"{EXAMPLES / 'diffusion.py'}:karras")(5)
+    levels = load_function(f"{EXAMPLES / 'diffusion.py'}:karras")(5)
     assert levels == pytest.approx([80, 17.527832, 2.51521898, 0.169752756, 0.002], rel=1e-7)
 
 
@@ -136,7 +136,7 @@ def test_a_network_that_draws_leaves_images_in_its_report_and_more_are_sampled(t
         sample_table(done.folder, rows=9, seed=1, out=outs[2], own_models=(own,))
     assert not outs[2].exists()
     broken = SimpleNamespace(kind="other", model=Network.build(own, features=4, classes=2))
-    kept = generated(broken, None, done.theta, schema=IMAGES, folder=tmp_path)
+    kept = generate_synthetic(broken, None, done.theta, schema=IMAGES, folder=tmp_path)
     assert kept == ({}, None)
 
 

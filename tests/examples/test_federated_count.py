@@ -8,8 +8,8 @@ import pytest
 
 from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own
 from parley.client.contract.party_protocol import Declined
-from parley.client.party.owner_policy import load_consent
-from parley.client.party.run_validation import task_of
+from parley.client.party.owner_policy import load_policy
+from parley.client.party.run_validation import build_accepted_algorithm
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.engine.fast_engine import simulate
@@ -63,21 +63,21 @@ def test_real_parties_give_the_same_count_and_their_ledgers_say_so(counted, amon
 def test_a_party_runs_no_algorithm_that_its_owner_does_not_list(tmp_path):
     job = job_of()
     prepare_parties(job, tmp_path / "parties")
-    consent = load_consent(tmp_path / "parties" / "party-0" / "party.toml")
+    consent = load_policy(tmp_path / "parties" / "party-0" / "party.toml")
     task = {
         "kind": "federated_count.py:FederatedCount",
         "settings": {"features": 30, "classes": 2, "most": 1000},
     }
-    assert task_of(consent, task).most == 1000
+    assert build_accepted_algorithm(consent, task).most == 1000
     for kind, policy in (
         (PLACE, consent),  # a path is no name: what travels says nothing of folders
         ("os:getcwd", consent),
         (task["kind"], consent.model_copy(update={"algorithms": ("fedavg",)})),
     ):
         with pytest.raises(Declined, match="algorithm"):
-            task_of(policy, {**task, "kind": kind})
+            build_accepted_algorithm(policy, {**task, "kind": kind})
     with pytest.raises(Declined, match="protocol"):
-        task_of(consent, {**task, "settings": {**task["settings"], "most": "all"}})
+        build_accepted_algorithm(consent, {**task, "settings": {**task["settings"], "most": "all"}})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from parley.planning.plan_job import plan
 from parley.run_job import run
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.model_file import ModelFileError, model_bytes
+from parley.server.model_file import ModelFileError, encode_model
 from parley.simulations.engine.fast_engine import simulate
 
 PEOPLE = """
@@ -117,7 +117,9 @@ def test_a_model_file_alone_gives_more_and_a_damaged_one_nothing(made, opened, t
         (hostile, tensors[hostile][:-1].copy()),
         (hostile.replace("running_var", "weight"), np.full_like(tensors[hostile], 3e38)),
     ):
-        (tmp_path / "model.safetensors").write_bytes(model_bytes({**tensors, key: value}, metadata))
+        (tmp_path / "model.safetensors").write_bytes(
+            encode_model({**tensors, key: value}, metadata)
+        )
         with pytest.raises(ModelFileError, match="Expected"):
             sample_table(tmp_path, rows=5, seed=0, out=tmp_path / f"rows{suffix}")
     assert not (tmp_path / f"rows{suffix}").exists()

@@ -5,10 +5,10 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from parley.client.algorithms.registry import task_from
+from parley.client.algorithms.registry import decode_task
 from parley.prediction.model_loading import open_model
 from parley.server.jobs.job_file import load_job
-from parley.server.records.result_text import cell_noise
+from parley.server.records.result_text import compute_cell_noise
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 
@@ -45,15 +45,15 @@ def test_released_sums_have_the_noise_that_is_stated(tmp_path, kind, point):
     )
     done = simulate(job, out=tmp_path / "run")
     kept, world = open_model(done.folder), load_experiment(job)
-    summed = task_from(kept.described["task"])
-    exact = summed.summed(world.block.features, world.block.labels)
+    summed = decode_task(kept.description["task"])
+    exact = summed.sum_records(world.block.features, world.block.labels)
     noise = kept.tensors["theta"].astype(np.float64) - exact
     assert len(noise) > 150
 
     def fits(scale):
         return 1e-4 < stats.chi2.cdf((noise**2).sum() / scale**2, len(noise)) < 1 - 1e-4
 
-    stated = cell_noise(done.summary)
+    stated = compute_cell_noise(done.summary)
     assert fits(stated)
     assert not fits(stated * 2 / 3)
     assert not fits(stated * 3 / 2)

@@ -16,8 +16,8 @@ from parley.prediction.model_loading import load_model
 from parley.run_job import run
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.model_file import ModelFileError, model_bytes
-from parley.server.synthetic.generation import NoTable
+from parley.server.model_file import ModelFileError, encode_model
+from parley.server.synthetic.generation import GenerationError
 from parley.simulations.engine.fast_engine import simulate
 
 SCHEMA = """
@@ -126,7 +126,7 @@ def test_a_run_killed_while_fitting_fits_again_and_pays_once(data, tmp_path, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_execution, "generated", killed)
+        patch.setattr(run_execution, "generate_synthetic", killed)
         with pytest.raises(KeyboardInterrupt):
             simulate(job_of(data), out=tmp_path / "run")
     assert not (tmp_path / "run" / "synthetic.csv").exists()
@@ -164,7 +164,7 @@ def test_a_file_without_a_generator_or_with_a_damaged_one_is_refused(made, opene
     tensors, metadata = opened(made.folder)
 
     def refused(kept, described):
-        (tmp_path / "model.safetensors").write_bytes(model_bytes(kept, described))
+        (tmp_path / "model.safetensors").write_bytes(encode_model(kept, described))
         with pytest.raises(ModelFileError, match="Expected"):
             sample_table(tmp_path, rows=5, seed=0, out=tmp_path / "rows.csv")
 
@@ -184,7 +184,7 @@ def test_a_file_without_a_generator_or_with_a_damaged_one_is_refused(made, opene
         refused(tensors, {**metadata, "parley.model": json.dumps({**described, **changed})})
     assert not (tmp_path / "rows.csv").exists()
     (tmp_path / "model.safetensors").write_bytes(
-        model_bytes(tensors, {**metadata, "parley.statement": "\x1b[2J!"})
+        encode_model(tensors, {**metadata, "parley.statement": "\x1b[2J!"})
     )
     arguments = ["sample", str(tmp_path), "--rows", "5", "--out", str(tmp_path / "rows.csv")]
     done = CliRunner().invoke(app, arguments)
@@ -198,7 +198,7 @@ def test_a_release_that_says_there_is_nobody_makes_no_table_and_stays_charged(da
         job = job_of(data, "data.records=15", "privacy.epsilon=0.001", f"run.seed={seed}")
         try:
             simulate(job, out=tmp_path / str(seed))
-        except NoTable as error:
+        except GenerationError as error:
             assert "stays charged" in str(error)  # noqa: PT017 - of one seed among twenty
             assert (tmp_path / str(seed) / "rounds.jsonl").read_text().count("\n") == 1
             return

@@ -39,13 +39,13 @@ def test_plan_and_result_say_how_many_such_jobs_still_fit_and_that_many_do(share
     # The charge is composed: four jobs of ε = 1 cost less than 2.5 together. As many as are told
     # fit, and one more does not.
     with Ledger.open(folder / "all.sqlite", read_only=True) as ledger:
-        (totals,) = ledger.totals()
+        (totals,) = ledger.list_accounts()
         (event, count) = next(iter(totals.spent.counts.items()))
     total = totals.spent.add(event, count=told.jobs * count)
     assert told.jobs >= 1
-    assert totals.budget.admits(total)
-    assert not totals.budget.admits(total.add(event, count=count))
-    sentence = guarantee_text.data_set(told)
+    assert totals.budget.can_admit(total)
+    assert not totals.budget.can_admit(total.add(event, count=count))
+    sentence = guarantee_text.format_data_account(told)
     for part in ("'breast-cancer' has spent ε = ", "one record", "in 4 releases", "left ε = "):
         assert part in sentence
 
@@ -74,9 +74,9 @@ def test_a_job_that_cannot_finish_is_refused_unless_partial(tmp_path):
     assert ended.status == "budget-exhausted"
     assert 0 < ended.rounds_done < 40
     with Ledger.open(tmp_path / "all.sqlite") as ledger:
-        (totals,) = ledger.totals()
+        (totals,) = ledger.list_accounts()
         assert totals.spent.releases == 4 + ended.rounds_done
-        assert totals.budget.admits(totals.spent)
+        assert totals.budget.can_admit(totals.spent)
         assert ledger.verify() == []
     with pytest.raises(BudgetExceeded):
         simulate(partial, out=tmp_path / "none")

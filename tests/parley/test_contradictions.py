@@ -8,14 +8,14 @@ import pytest
 from commands import invoked
 from ledgers import ADULT
 
-from parley.owner.offers import _Cost, composed
+from parley.owner.offers import _ApprovalCost, compose
 from parley.planning.plan_job import plan
-from parley.privacy.accounting.privacy_events import Gaussian
+from parley.privacy.accounting.privacy_events import GaussianEvent
 from parley.privacy.ledger.ledger import Ledger
-from parley.report.paragraphs import headline
-from parley.safe_io.plurals import noun
+from parley.report.paragraphs import format_headline
+from parley.safe_io.plurals import format_noun
 from parley.server.jobs.job_file import load_job
-from parley.server.jobs.linear_algorithms import GradientPerturbation
+from parley.server.jobs.linear_algorithms import GradientPerturbationSection
 from parley.server.records import guarantee_text
 
 
@@ -50,7 +50,9 @@ def test_a_ledger_and_a_plan_speak_of_the_same_honest_parties(tmp_path):
     [("ab" * 32, "each party keeps its own"), (None, "this run's own; other")],
 )
 def test_a_real_runs_ledgers_are_the_parties(deployment, said):
-    assert guarantee_text.ledger(SimpleNamespace(ledger="", deployment=deployment)).startswith(said)
+    assert guarantee_text.format_ledger(
+        SimpleNamespace(ledger="", deployment=deployment)
+    ).startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -64,36 +66,38 @@ def test_a_real_runs_ledgers_are_the_parties(deployment, said):
     ],
 )
 def test_a_title_names_the_data_and_no_pattern(source, said):
-    title = headline(SimpleNamespace(data=source, parties=1, model="logistic"))
+    title = format_headline(SimpleNamespace(data=source, parties=1, model="logistic"))
     assert said in title
     assert "*" not in title
 
 
 def test_an_owner_is_told_why_two_minus_one_is_not_one(tmp_path):
-    claims = ((Gaussian(mu=0.2), 1),)
+    claims = ((GaussianEvent(mu=0.2), 1),)
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         ledger.register(replace(ADULT, epsilon=2.0, delta=1e-5))
-        account = ledger.totals()[0]
+        account = ledger.list_accounts()[0]
 
         def cost(before):
-            after = before.holding("r-2", claims, ())
-            return _Cost(spent=composed(claims), before=before, after=after, plans=(), blocks=())
+            after = before.with_hold("r-2", claims, ())
+            return _ApprovalCost(
+                spent=compose(claims), before=before, after=after, plans=(), blocks=()
+            )
 
         first = cost(account).sentence
-        later = cost(account.holding("r-1", claims, ())).sentence
+        later = cost(account.with_hold("r-1", claims, ())).sentence
     assert "less than the job's own ε" not in first
     assert "The difference is less than the job's own ε: releases together cost less" in later
 
 
 def test_what_a_rule_chooses_says_so_in_its_description():
-    fields = GradientPerturbation.model_fields
+    fields = GradientPerturbationSection.model_fields
     for key in ("rounds", "learning_rate", "momentum", "nesterov", "clip_norm", "average"):
         assert "rule" in fields[key].description, key
 
 
 @pytest.mark.parametrize(("count", "said"), [(0, "rounds"), (1, "round"), (2, "rounds")])
 def test_a_noun_stands_as_its_number_asks(count, said):
-    assert noun(count, "round") == said
+    assert format_noun(count, "round") == said
 
 
 def test_a_plan_of_one_of_everything_has_no_plural():

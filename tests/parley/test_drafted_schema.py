@@ -11,8 +11,8 @@ from parley.analytics.session import Session
 from parley.cli import app
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.data.schema import Schema, load_schema
-from parley.client.party.dataset_config import DataSet
-from parley.client.party.dataset_loader import RAW_COLUMNS, load_holding
+from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.dataset_loader import RAW_COLUMNS, load_dataset
 from parley.privacy.ledger.ledger import Ledger
 
 ASSUMED = "the schema is public (drafted from patients.csv, not reviewed)"
@@ -78,7 +78,9 @@ def test_each_place_that_prints_a_runs_epsilon_prints_the_assumption(drafted, un
     tensors = (folder / "model.safetensors").read_bytes().decode("utf-8", "ignore")
     assert f"It assumes: {ASSUMED}" in tensors
     with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
-        assert [each.entry.facts["assumptions"] for each in ledger.entries()] == [[ASSUMED]] * 2
+        assert [each.entry.facts["assumptions"] for each in ledger.list_entries()] == [
+            [ASSUMED]
+        ] * 2
     parley("certificate", "issue", "run", "--key", "key", cwd=drafted)
     assert ASSUMED in (folder / "certificate.json").read_text()
 
@@ -100,19 +102,19 @@ def test_a_session_prints_it_with_each_answer_and_plan(drafted):
         assert f"assuming: {ASSUMED}" in str(answer)
         assert answer.to_json()["assumptions"] == [ASSUMED]
     with Ledger.open(s.folder / "ledger.sqlite", read_only=True) as ledger:
-        assert ledger.entries()[0].entry.facts["assumptions"] == [ASSUMED]
+        assert ledger.list_entries()[0].entry.facts["assumptions"] == [ASSUMED]
 
 
 @pytest.mark.parametrize("label", ["logistic", RAW_COLUMNS])
 def test_a_real_party_refuses_a_draft_and_its_remedy_works(label, drafted):
     given = {"path": "patients.csv", "schema": "p.toml", "epsilon": 1, "delta": 0}
-    dataset = DataSet.model_validate(given)
+    dataset = DatasetConfig.model_validate(given)
     with pytest.raises(Declined, match="delete the line drafted = true") as refused:
-        load_holding(dataset, drafted, label=label, intercept=True)
+        load_dataset(dataset, drafted, label=label, intercept=True)
     assert refused.value.reason is Reason.DATA_UNREADABLE
     before = load_schema(drafted / "p.toml")
     review(drafted)
-    holding = load_holding(dataset, drafted, label=label, intercept=True)
+    holding = load_dataset(dataset, drafted, label=label, intercept=True)
     assert holding.schema == before.digest == load_schema(drafted / "p.toml").digest
 
 

@@ -25,10 +25,10 @@ from parley.audit import audit_page
 from parley.client.data.schema import Schema
 from parley.report.report_page import write_report
 from parley.server.records.run_summary import RunSummary
-from parley.sweep.sweep_cells import cells_of
-from parley.sweep.sweep_figures import draw
+from parley.sweep.sweep_cells import build_sweep
+from parley.sweep.sweep_figures import draw_figures
 from parley.sweep.sweep_page import write_comparison, write_page
-from parley.sweep.sweep_results import summarised, write_results
+from parley.sweep.sweep_results import summarise_rows, write_results
 from parley.sweep.sweep_runner import run_cells
 
 EVIL = (
@@ -95,11 +95,11 @@ def report(folder, evil):
     named = make_run(folder / evil.replace("/", "∕")[:120], job=f"# {evil}\n", reason=evil)
     path = named / "summary.json"
     known = RunSummary.parse(path.read_text(), path)
-    own = known.primary.adding(
-        noise=known.primary.noise.adding(law=evil), conversion=evil, calibration=evil
+    own = known.primary.with_fields(
+        noise=known.primary.noise.with_fields(law=evil), conversion=evil, calibration=evil
     )
-    facts = known.adding(
-        secure_aggregation=known.secure_aggregation.adding(backend=evil, masked_check=evil)
+    facts = known.with_fields(
+        secure_aggregation=known.secure_aggregation.with_fields(backend=evil, masked_check=evil)
     ).to_json()
     facts |= dict.fromkeys((key for key in facts if isinstance(facts[key], str)), evil)
     facts |= {"metric": "accuracy", "advice": [evil], "run_dir": str(named)}
@@ -158,12 +158,12 @@ def sweep(folder, evil):
         "data": {"source": "synthetic", "records": 120},
         "algorithm": {"rounds": 1},
     }
-    cells = cells_of({**base, "sweep": table}, source="s.toml")
+    cells = build_sweep({**base, "sweep": table}, source="s.toml")
     rows = run_cells(cells, folder, workers=1)
     rows = [*rows, {**rows[0], "status": "failed", "error": evil}]
     write_results(rows, cells.axes, folder)
     return write_page(
-        rows, cells.axes, draw(summarised(rows, cells.axes), folder), folder, title=evil
+        rows, cells.axes, draw_figures(summarise_rows(rows, cells.axes), folder), folder, title=evil
     )
 
 

@@ -104,7 +104,7 @@ def test_labels_have_the_type_of_the_schema_also_after_it_was_written(label, val
     )
     schema = Schema.from_toml(text)
     for each in (schema, Schema.from_toml(schema.to_toml())):
-        found = each.label.values("softmax" if "classes" in label else "logistic")
+        found = each.label.list_values("softmax" if "classes" in label else "logistic")
         assert found == values
         assert list(map(type, found)) == list(map(type, values))
 
@@ -127,7 +127,7 @@ def test_an_array_keeps_its_constant_columns_in_front_of_a_network(dtype, tmp_pa
     pixels[:, 8] = 1
     model = learned((pixels, TWO), tmp_path / "run", job=NETWORK)
     assert model.schema.dimension == model.n_features_in_ == 9
-    rows = model.rows(pixels)
+    rows = model.encode_rows(pixels)
     assert rows.shape == (60, 9)
     assert (rows[:, [0, 1, 3, 5, 6, 7, 8]] == 0).all()
     assert len(np.unique(rows[:, 4])) > 1

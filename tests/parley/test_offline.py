@@ -11,8 +11,8 @@ import threading
 
 import pytest
 
-from parley.certificate.issuance import issued
-from parley.certificate.verification import verified
+from parley.certificate.issuance import issue_certificate
+from parley.certificate.verification import verify_certificate
 from parley.cli import app
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.records.run_folder import RunFolderError
@@ -87,8 +87,8 @@ def received(tmp_path, database):
     simulate(load_job(overrides=QUICK), out=run)
     named = load_job(run / "job.toml", overrides=[f"privacy.ledger={url}"])
     (run / "job.toml").write_text(render_job(named))
-    certificate = issued(run, bytes(range(32)), ledger=str(run / "ledger.sqlite"))
-    (tmp_path / "certificate.json").write_text(certificate.text())
+    certificate = issue_certificate(run, bytes(range(32)), ledger=str(run / "ledger.sqlite"))
+    (tmp_path / "certificate.json").write_text(certificate.to_text())
     return run
 
 
@@ -133,8 +133,11 @@ def test_nothing_that_reads_a_received_folder_follows_the_url_in_it(received, da
 def test_who_names_the_ledger_has_it_read(received, tmp_path, capsys):
     ledger, file = received / "ledger.sqlite", tmp_path / "certificate.json"
     with pytest.raises(RunFolderError, match="--ledger"):
-        verified(file, run=received)
-    assert "the ledger contains" in verified(file, run=received, ledger=str(ledger)).held[-1]
+        verify_certificate(file, run=received)
+    assert (
+        "the ledger contains"
+        in verify_certificate(file, run=received, ledger=str(ledger)).confirmed[-1]
+    )
     app(["ledger", "verify", str(received), "--ledger", str(ledger)], standalone_mode=False)
     assert "2 entries" in capsys.readouterr().out
     app(["plan", str(received / "job.toml")], standalone_mode=False)

@@ -14,10 +14,10 @@ from scipy.stats import norm
 
 import parley
 from parley.cli import main
-from parley.exit_status import exit_status
+from parley.exit_status import get_exit_status
 from parley.privacy.accounting import dp_accounting_adapter, subsampled_gaussian
 from parley.privacy.accounting.privacy_events import PoissonSampledGaussian
-from parley.privacy.accounting.subsampled_gaussian import pld_epsilon
+from parley.privacy.accounting.subsampled_gaussian import compute_pld_epsilon
 from parley.server.planning.budget_check import JobUnaffordable
 
 NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[4]")
@@ -49,7 +49,7 @@ def test_a_plan_over_its_budget_says_first_that_run_refuses_and_ends_with_status
     assert ("no finite ε" in reason) == (sets is INFINITE)
     with pytest.raises(JobUnaffordable) as refused:
         parley.run(parley.load_job(overrides=list(sets)), out=tmp_path / "run")
-    assert exit_status(refused.value) == 3
+    assert get_exit_status(refused.value) == 3
     assert not (tmp_path / "run").exists()
     assert remedies(reason)
     for alternative in reason.split(", or "):
@@ -101,7 +101,7 @@ def test_a_rare_steps_losses_are_bounded_in_number_and_its_epsilon_only_errs_upw
     )
     direction, *_ = step_losses(step)
     assert direction < 3 * 2**17
-    epsilon = pld_epsilon(((step, 1),), delta=1e-5)
+    epsilon = compute_pld_epsilon(((step, 1),), delta=1e-5)
     assert divergence_of(step, epsilon) <= 1e-5 < divergence_of(step, epsilon * 0.95)
 
 
@@ -115,5 +115,7 @@ def divergence_of(step: PoissonSampledGaussian, epsilon: float) -> float:
 
 def step_losses(step: PoissonSampledGaussian) -> list[int]:
     """Return how many losses of one step are computed, per direction."""
-    loss, _ = dp_accounting_adapter._step_loss(step, subsampled_gaussian._intervals(((step, 1),)))
-    return [len(part._probs) for part in dp_accounting_adapter._parts(loss)]
+    loss, _ = dp_accounting_adapter._compute_step_loss(
+        step, subsampled_gaussian._choose_interval(((step, 1),))
+    )
+    return [len(part._probs) for part in dp_accounting_adapter._list_directions(loss)]

@@ -5,7 +5,7 @@ import pytest
 import parley
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.rounds.party_inspection import served_name
+from parley.server.rounds.party_inspection import format_served_name
 from parley.simulations.data.experiment import load_experiment
 
 SCHEMA = """
@@ -49,8 +49,8 @@ def test_a_bundled_source_next_to_a_schema_is_refused(source, schema):
 
 def test_a_job_for_real_parties_needs_the_name_of_their_data(schema):
     with pytest.raises(JobError, match=r"data\.source or privacy\.dataset"):
-        served_name(load_job(overrides=[schema]))
-    assert served_name(load_job(overrides=[schema, "data.source=ward"])) == "ward"
+        format_served_name(load_job(overrides=[schema]))
+    assert format_served_name(load_job(overrides=[schema, "data.source=ward"])) == "ward"
 
 
 def test_frames_in_memory_refuse_a_partition(schema):

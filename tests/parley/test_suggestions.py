@@ -8,7 +8,7 @@ import pytest
 
 from parley.cli import main
 from parley.deploy.provisioning import make_deployment, make_own_keys
-from parley.exit_status import _STATUS, exit_status
+from parley.exit_status import _STATUS, get_exit_status
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt
 
 TYPED = {
@@ -70,6 +70,6 @@ def test_the_table_names_a_class(name):
 
 
 def test_a_subclass_has_its_parents_status_and_a_bug_has_none():
-    assert exit_status(LedgerCorrupt("x")) == 1
-    assert exit_status(OSError(28, "No space left on device")) == 1
-    assert exit_status(KeyError("bug")) is None
+    assert get_exit_status(LedgerCorrupt("x")) == 1
+    assert get_exit_status(OSError(28, "No space left on device")) == 1
+    assert get_exit_status(KeyError("bug")) is None

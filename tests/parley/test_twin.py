@@ -9,14 +9,14 @@ from commands import invoked
 from plain_gradients import plain_gradients
 
 import parley
-from parley.client.algorithms.registry import ALGORITHMS, task_from
+from parley.client.algorithms.registry import ALGORITHMS, decode_task
 from parley.client.contract.strict_decoding import DecodingError
 from parley.prediction.model_loading import load_model
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import NON_PRIVATE, ModelFileError, open_model
 from parley.simulations.data.bundled_datasets import BUNDLED
 from parley.simulations.data.experiment import load_experiment
-from parley.twin import twin
+from parley.twin import train_non_private
 
 
 def _job(*overrides):
@@ -29,23 +29,23 @@ def _job(*overrides):
 def test_each_twin_is_where_its_own_objective_is_flat(kind, tmp_path):
     job = _job(f"model.kind={kind}", "model.lambda=0.01")
     experiment = load_experiment(job)
-    job = job.settled(experiment.federation, experiment.data.classes)
+    job = job.resolve_auto(experiment.federation, experiment.data.classes)
     model, block, lambda_ = experiment.model, experiment.block, job.model.regularisation
 
     def slope(theta, piece):
         return plain_gradients(model, theta, piece).mean(axis=0) + lambda_ * theta
 
-    pooled = twin(job, method="centralised", out=tmp_path / "c.safetensors")
+    pooled = train_non_private(job, method="centralised", out=tmp_path / "c.safetensors")
     centralised = open_model(pooled.path).tensors["theta"]
     assert np.abs(slope(centralised, block)).max() < 1e-6
-    assert pooled.figures["excess loss"] == 0
-    averaged = twin(job, method="aggregated", out=tmp_path / "a.safetensors")
+    assert pooled.metrics["excess loss"] == 0
+    averaged = train_non_private(job, method="aggregated", out=tmp_path / "a.safetensors")
     aggregated = open_model(averaged.path).tensors["theta"]
-    assert averaged.figures["excess loss"] > 0
+    assert averaged.metrics["excess loss"] > 0
     own = []
     for party in range(3):
-        alone = replace(experiment, block=block.span(party, party + 1))
-        own.append(alone.optimum())
+        alone = replace(experiment, block=block.slice_parties(party, party + 1))
+        own.append(alone.compute_optimum())
         assert np.abs(slope(own[-1], alone.block)).max() < 1e-6
     np.testing.assert_allclose(aggregated, np.mean(own, axis=0), atol=1e-4)
 
@@ -67,7 +67,7 @@ def test_the_file_predicts_and_says_that_it_promises_nothing(tmp_path):
     columns = BUNDLED["synthetic"].columns("logistic", 900, 0)
     assert (load_model(file).predict({"x": columns["x"]}) == columns["y"]).mean() > 0.6
     with pytest.raises(ModelFileError, match="new file"):
-        twin(_job(), method="centralised", out=file)
+        train_non_private(_job(), method="centralised", out=file)
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_the_file_predicts_and_says_that_it_promises_nothing(tmp_path):
 )
 def test_real_parties_and_models_without_an_optimum_have_none(overrides, method, message, tmp_path):
     with pytest.raises(JobError, match=message):
-        twin(_job(*overrides), method=method, out=tmp_path / "never.safetensors")
+        train_non_private(_job(*overrides), method=method, out=tmp_path / "never.safetensors")
     assert not list(tmp_path.iterdir())
 
 
 def test_no_job_and_no_task_can_ask_a_party_for_it(tmp_path):
-    made = twin(_job(), method="aggregated", out=tmp_path / "a.safetensors")
+    made = train_non_private(_job(), method="aggregated", out=tmp_path / "a.safetensors")
     with pytest.raises(DecodingError, match="Expected a task of"):
-        task_from(open_model(made.path).described["task"])
+        decode_task(open_model(made.path).description["task"])
     for name in NON_PRIVATE:
         assert name not in ALGORITHMS
         with pytest.raises(JobError, match=r"algorithm\.kind"):

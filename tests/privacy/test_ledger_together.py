@@ -14,16 +14,18 @@ from ledgers import FACTS, TENTH
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.recorded_entries import EntryState
-from parley.privacy.ledger.table_access import Writer
+from parley.privacy.ledger.table_access import LedgerWriter
 
 PARTIES = replace(RECORDS, unit=Unit.PARTY, epsilon=0.5)
 
 
-def both(index: int, run: str = "r") -> tuple[Entry, Entry]:
-    own = Entry(run_id=run, dataset="adult", party="server", index=index, event=TENTH, facts=FACTS)
+def both(index: int, run: str = "r") -> tuple[LedgerEntry, LedgerEntry]:
+    own = LedgerEntry(
+        run_id=run, dataset="adult", party="server", index=index, event=TENTH, facts=FACTS
+    )
     return own, replace(own, facts=FACTS | {"unit": "party"})
 
 
@@ -36,16 +38,16 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 
 def counts(ledger: Ledger) -> list[int]:
     assert ledger.verify() == []
-    return [totals.spent.releases for totals in ledger.totals()]
+    return [totals.spent.releases for totals in ledger.list_accounts()]
 
 
 def test_a_budget_is_named_by_data_and_unit_whatever_the_data_are_called(ledger: Ledger) -> None:
-    assert {totals.budget.key for totals in ledger.totals()} == {RECORDS.key, PARTIES.key}
+    assert {totals.budget.key for totals in ledger.list_accounts()} == {RECORDS.key, PARTIES.key}
     like = replace(RECORDS, name="adult (party)", fingerprint="sha256:0c4a (party)")
     ledger.register(like)  # Another data set, bound to nothing of the first.
     ledger.reserve((replace(both(1)[0], dataset=like.name),))
-    assert ledger.spent(like.name, Unit.RECORD).releases == 1
-    assert ledger.spent("adult", Unit.PARTY).releases == 0
+    assert ledger.get_spent(like.name, Unit.RECORD).releases == 1
+    assert ledger.get_spent("adult", Unit.PARTY).releases == 0
     assert ledger.verify() == []
 
 
@@ -71,10 +73,10 @@ def test_both_are_reserved_committed_and_voided_together(ledger: Ledger) -> None
         [each.id for each in held], outcome={"survivors": 3}, entries=both(2), checkpoint=b"model"
     )
     assert counts(ledger) == [2, 2]
-    assert ledger.checkpoint("r") == (1, b"model")
+    assert ledger.get_checkpoint("r") == (1, b"model")
     ledger.void([each.id for each in held], "too few")
     assert counts(ledger) == [1, 1]
-    states = [each.state for each in ledger.entries()]
+    states = [each.state for each in ledger.list_entries()]
     assert states == [EntryState.COMMITTED] * 2 + [EntryState.VOIDED] * 2
 
 
@@ -88,7 +90,7 @@ def test_where_one_budget_is_gone_neither_is_charged_and_the_commit_stands(ledge
         ledger.commit_and_reserve([x.id for x in held], outcome={}, entries=both(6))
     assert refusal.value.budget == PARTIES
     assert counts(ledger) == [5, 5]
-    assert {each.state for each in ledger.entries()} == {EntryState.COMMITTED}
+    assert {each.state for each in ledger.list_entries()} == {EntryState.COMMITTED}
     with pytest.raises(BudgetExceeded):
         ledger.reserve(tuple(reversed(both(6))))
     assert counts(ledger) == [5, 5]
@@ -102,22 +104,22 @@ def test_a_kill_between_two_writes_leaves_nothing_of_the_step(
         pass
 
     held = ledger.reserve(both(1))
-    written, original = [0], Writer.append
+    written, original = [0], LedgerWriter.append
 
-    def append(self: Writer, *arguments: Any, **more: Any) -> Any:
+    def append(self: LedgerWriter, *arguments: Any, **more: Any) -> Any:
         written[0] += 1
         record = original(self, *arguments, **more)
         if written[0] == at:
             raise Killed
         return record
 
-    monkeypatch.setattr(Writer, "append", append)
+    monkeypatch.setattr(LedgerWriter, "append", append)
     step: dict[str, Any] = {"outcome": {}, "entries": both(2), "checkpoint": b"m"}
     with pytest.raises(Killed):
         ledger.commit_and_reserve([each.id for each in held], **step)
-    monkeypatch.setattr(Writer, "append", original)
+    monkeypatch.setattr(LedgerWriter, "append", original)
     assert counts(ledger) == [1, 1]
-    assert ledger.checkpoint("r") is None
+    assert ledger.get_checkpoint("r") is None
     ledger.commit_and_reserve([each.id for each in held], **step)
     assert counts(ledger) == [2, 2]
 
@@ -149,7 +151,7 @@ def test_a_second_budget_is_refused_where_something_was_released(tmp_path: Path)
         ledger.reserve((both(1)[0],))
         with pytest.raises(LedgerConflict, match="no party-level bound covers"):
             ledger.register(RECORDS, PARTIES)
-        assert len(ledger.totals()) == 1
+        assert len(ledger.list_accounts()) == 1
         ledger.register(RECORDS)
 
 

@@ -13,7 +13,7 @@ from ledgers import TENTH, connected, tamper
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import Pure
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.ledger.database_connection import Connection
+from parley.privacy.ledger.database_connection import DatabaseConnection
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import (
     BudgetExceeded,
@@ -21,7 +21,7 @@ from parley.privacy.ledger.ledger_errors import (
     LedgerCorrupt,
     LedgerError,
 )
-from parley.privacy.ledger.table_access import Reader
+from parley.privacy.ledger.table_access import LedgerReader
 
 ADULT = a_budget(1.0)
 EMPTY = (
@@ -112,7 +112,7 @@ def test_an_edited_reservation_gives_back_no_more_than_was_charged(
         "UPDATE parley_ledger_records SET body = replace(replace(body, '\"epsilon\":0.1', "
         "'\"epsilon\":0.9'), '0.005', '0.405') WHERE position = {at}"
     )
-    reservation = exhausted.entries()[-1].reservation_id
+    reservation = exhausted.list_entries()[-1].reservation_id
     tamper(ledger_url, larger.format(at=reservation))
     with pytest.raises(LedgerCorrupt, match="head vouches for"):
         exhausted.void((reservation,), "too few")
@@ -121,7 +121,7 @@ def test_an_edited_reservation_gives_back_no_more_than_was_charged(
 def test_an_earlier_release_that_was_edited_is_no_gift_when_another_is_voided(
     exhausted: Ledger, ledger_url: str
 ) -> None:
-    reservation = exhausted.entries()[-1].reservation_id
+    reservation = exhausted.list_entries()[-1].reservation_id
     tamper(
         ledger_url,
         "UPDATE parley_ledger_records SET body = replace(replace(body, '\"epsilon\":0.1', "
@@ -139,7 +139,7 @@ def test_a_given_back_release_whose_record_was_removed_is_not_taken_up_again(
     exhausted: Ledger, ledger_url: str
 ) -> None:
     """Without its void record a reservation would look open, and be made again for nothing."""
-    exhausted.void((exhausted.entries()[-1].reservation_id,), "too few")
+    exhausted.void((exhausted.list_entries()[-1].reservation_id,), "too few")
     tamper(ledger_url, "DELETE FROM parley_ledger_records WHERE kind = 'void'")
     with pytest.raises(LedgerError):
         exhausted.reserve((an_entry(10),))
@@ -149,9 +149,9 @@ def test_what_is_shown_is_vouched_for_too(exhausted: Ledger, ledger_url: str) ->
     tamper(ledger_url, *EDITS["the running total"])
     with Ledger.open(ledger_url, read_only=True) as reader:
         for show in (
-            reader.totals,
-            lambda: reader.spent("adult", Unit.RECORD),
-            lambda: reader.remaining("x", Unit.RECORD),
+            reader.list_accounts,
+            lambda: reader.get_spent("adult", Unit.RECORD),
+            lambda: reader.get_remaining("x", Unit.RECORD),
         ):
             with pytest.raises(LedgerCorrupt, match="the table was edited"):
                 show()
@@ -167,17 +167,19 @@ def test_a_release_costs_the_same_however_long_the_log_is(
         ledger.register(ADULT)
         ledger.hold("run-1", {ADULT.key: ((event, 200),)})
         held = ledger.reserve((replace(an_entry(1), event=event),))[0]
-        counted, cursor = [0], Connection._cursor
+        counted, cursor = [0], DatabaseConnection._execute
 
-        def count(self: Connection, *asked: Any) -> Any:
+        def count(self: DatabaseConnection, *asked: Any) -> Any:
             counted[0] += 1
             return cursor(self, *asked)
 
-        monkeypatch.setattr(Connection, "_cursor", count)
+        monkeypatch.setattr(DatabaseConnection, "_execute", count)
         read: list[int] = []
-        since = Reader.since
+        since = LedgerReader.load_since
         monkeypatch.setattr(
-            Reader, "since", lambda self, at: read.append(self.head.records - at) or since(self, at)
+            LedgerReader,
+            "load_since",
+            lambda self, at: read.append(self.head.records - at) or since(self, at),
         )
         for index in range(2, 201):
             if index % 2:
@@ -189,9 +191,9 @@ def test_a_release_costs_the_same_however_long_the_log_is(
             statements.append(counted[0])
         assert len(set(statements[1:])) == 1
         assert 1 <= max(read) <= 2
-        other.give_back("run-2")
-        assert ledger.totals()[0].holders == {}
-        assert ledger.spent("adult", Unit.RECORD) == Composition.empty().add(event, 200)
+        other.end_hold("run-2")
+        assert ledger.list_accounts()[0].held_counts == {}
+        assert ledger.get_spent("adult", Unit.RECORD) == Composition.create_empty().add(event, 200)
         assert ledger.verify() == []
 
 
@@ -208,13 +210,13 @@ def test_records_saved_in_another_way_are_charged_to_the_same_budget(ledger_url:
         assert ledger.register(RESAVED) == (ADULT,)
         with pytest.raises(LedgerConflict, match="records in common"):
             ledger.register(replace(RESAVED, epsilon=2.0))
-        assert [totals.budget.name for totals in ledger.totals()] == ["adult"]
+        assert [totals.budget.name for totals in ledger.list_accounts()] == ["adult"]
         # From here on the second file is known by its bytes, whatever a schema makes of them.
         assert ledger.register(replace(RESAVED, contents="rows:2")) == (ADULT,)
         assert ledger.register(
             replace(RESAVED, name="z", fingerprint="sha256:e", contents="rows:2")
         )
-        assert len(ledger.totals()) == 1
+        assert len(ledger.list_accounts()) == 1
         assert ledger.verify() == []
 
 
@@ -245,7 +247,7 @@ def test_a_partys_budget_is_not_opened_beside_releases_by_saving_the_file_anew(
         ledger.reserve((an_entry(1),))
         with pytest.raises(LedgerConflict, match="no party-level bound covers"):
             ledger.register(RESAVED, replace(RESAVED, unit=Unit.PARTY, epsilon=0.5))
-        assert len(ledger.totals()) == 1
+        assert len(ledger.list_accounts()) == 1
 
 
 def test_a_partys_budget_of_a_file_saved_anew_stands_beside_that_of_its_records(

@@ -20,7 +20,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from parley.deploy.child_processes import ProcessError
-from parley.deploy.stream.operator_client import Operator, operator_home
+from parley.deploy.stream.operator_client import OperatorClient, load_operator_home
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.recorded_entries import EntryState
 from parley.secure_agg.interface import DropStage
@@ -95,9 +95,9 @@ def submit(processes, rounds, *more):
     while True:
         assert time.monotonic() < until, processes.log("server")
         processes.mend()
-        with suppress(ProcessError), Operator(operator_home(processes.home)) as operator:
-            if all(party["online"] for party in operator.ask("status")["parties"]):
-                name = operator.ask("submit", job=render_job(job))["run"]
+        with suppress(ProcessError), OperatorClient(load_operator_home(processes.home)) as operator:
+            if all(party["online"] for party in operator.send_request("status")["parties"]):
+                name = operator.send_request("submit", job=render_job(job))["run"]
                 return job, processes.home / "server" / "runs" / name
         time.sleep(0.2)  # it is starting
 
@@ -126,9 +126,9 @@ def harm(processes, run, how, *, times, seed, pace=1.0):
         if status or (run / "error.json").exists():
             with (
                 suppress(ProcessError, RunFolderError),
-                Operator(operator_home(processes.home)) as operator,
+                OperatorClient(load_operator_home(processes.home)) as operator,
             ):
-                operator.ask("resume", run=run.name)
+                operator.send_request("resume", run=run.name)
         # As often as rounds were made, and a little ahead of them; also while who was harmed last
         # is on its way back.
         if done < min(times, 3 + 1.1 * rounds_of(run) * pace):
@@ -193,7 +193,7 @@ def check(processes, job, run, tmp_path, monkeypatch):
         with Ledger.open(path, read_only=True) as ledger:
             assert ledger.verify() == []
             # What was given back, of a round that too many left, costs nothing.
-            kept = [held for held in ledger.entries() if held.state is not EntryState.VOIDED]
+            kept = [held for held in ledger.list_entries() if held.state is not EntryState.VOIDED]
             indices = [held.entry.index for held in kept]
             assert len(indices) == len(set(indices)), path
             assert path.parent != run or indices == list(range(1, job.rounds + 1))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from commands import NAMES
 
-from parley.deploy.child_processes import Supervisor, free_ports, own_environment, wait_until
+from parley.deploy.child_processes import Supervisor, build_environment, find_free_ports, wait_until
 
 ROOT = Path(__file__).parents[2]
 OVERRIDES = 'parties.count=3 algorithm.rounds=2 secure-aggregation.backend="masked"'
@@ -30,11 +30,11 @@ class Network:
         self.consortium, self.supervisor = consortium, supervisor
         self.home = consortium / "flower"
         self.home.mkdir()
-        port, *self.ports = free_ports(1 + len(NAMES) + 1)
+        port, *self.ports = find_free_ports(1 + len(NAMES) + 1)
         self.address = f"127.0.0.1:{port}"
         self.ca = consortium / "authority" / "ca.crt"
         self.environment = {
-            **own_environment(),
+            **build_environment(),
             "FLWR_HOME": str(self.home),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",

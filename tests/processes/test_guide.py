@@ -17,7 +17,7 @@ import typer.main
 from in_process import InProcessTransport
 
 from parley.cli import app
-from parley.deploy.child_processes import free_ports, wait_until
+from parley.deploy.child_processes import find_free_ports, wait_until
 from parley.deploy.provisioning import make_deployment
 from parley.server.jobs.job_file import load_job
 from parley.server.records.run_folder import RunFolder
@@ -135,7 +135,7 @@ def test_the_guides_commands_work_as_they_stand(ground):
     """Word for word, but for host, port and RUN; `north` is a party's machine."""
     root = ground.run
     root.mkdir()
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     running = []
 
     def start(words, until):

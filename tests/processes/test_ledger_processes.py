@@ -46,9 +46,9 @@ def test_processes_that_race_spend_exactly_the_budget(ledger_url: str) -> None:
     runs = [(f"run-{name}", gate, answers) for name in ("a", "b", "c")]
     assert sum(raced(ledger_url, spend_all, runs, answers)) == 40  # budget 4, releases of 1/10
     with Ledger.open(ledger_url, create=False) as ledger:
-        assert ledger.spent("adult", Unit.RECORD) == Composition.empty().add(TENTH, 40)
+        assert ledger.get_spent("adult", Unit.RECORD) == Composition.create_empty().add(TENTH, 40)
         assert ledger.verify() == []
-        assert {entry.state for entry in ledger.entries()} == {EntryState.COMMITTED}
+        assert {entry.state for entry in ledger.list_entries()} == {EntryState.COMMITTED}
 
 
 def test_of_two_processes_one_gets_the_last_release(ledger_url: str) -> None:
@@ -65,14 +65,14 @@ def test_two_processes_that_resume_the_same_run_share_one_reservation(ledger_url
     gate, answers = CHILDREN.Barrier(2), CHILDREN.Queue()
     assert len(set(raced(ledger_url, reserve_the_same, [(gate, answers)] * 2, answers))) == 1
     with Ledger.open(ledger_url) as ledger:
-        assert ledger.spent("adult", Unit.RECORD).releases == 1
+        assert ledger.get_spent("adult", Unit.RECORD).releases == 1
 
 
 @pytest.mark.parametrize("attempt", range(5))
 def test_processes_that_open_a_new_ledger_at_once_make_one(ledger_url: str, attempt: int) -> None:
     raced(ledger_url, open_and_register, [(CHILDREN.Barrier(4),)] * 4)
     with Ledger.open(ledger_url, create=False) as ledger:
-        assert ledger.head().records == 1
+        assert ledger.get_head().records == 1
         assert ledger.verify() == []
 
 
@@ -113,13 +113,15 @@ def check_after_kill(url: str, last: int) -> int:
     except NotALedger:
         assert last == 0  # killed before there was one
     with Ledger.open(url) as ledger:
-        if not ledger.totals():
+        if not ledger.list_accounts():
             assert last == 0
             return 0
         assert ledger.verify() == []
-        entries = ledger.entries()
+        entries = ledger.list_entries()
         assert [held.entry.index for held in entries] == list(range(1, len(entries) + 1))
-        assert ledger.spent("adult", Unit.RECORD) == Composition.empty().add(TENTH, len(entries))
+        assert ledger.get_spent("adult", Unit.RECORD) == Composition.create_empty().add(
+            TENTH, len(entries)
+        )
         states = [held.state for held in entries]
         committed = states.count(EntryState.COMMITTED)
         assert states == [EntryState.COMMITTED] * committed + [EntryState.RESERVED] * (
@@ -127,7 +129,7 @@ def check_after_kill(url: str, last: int) -> int:
         )
         assert len(entries) - committed <= 1
         assert committed >= last  # what was acknowledged is there
-        checkpoint = ledger.checkpoint("run-1")
+        checkpoint = ledger.get_checkpoint("run-1")
         if checkpoint is None:
             assert committed == 0
         else:
@@ -148,7 +150,7 @@ def kill_many_times(url: str, kills: int) -> None:
     assert run_once(url, kill_after_s=None, rounds=rounds) == rounds
     assert check_after_kill(url, rounds) == rounds
     with Ledger.open(url) as ledger:
-        assert len(ledger.entries()) == rounds
+        assert len(ledger.list_entries()) == rounds
 
 
 def test_a_killed_run_has_lost_nothing_and_pays_nothing_twice(ledger_url: str) -> None:

@@ -6,13 +6,13 @@ import tomllib
 import pytest
 import tomli_w
 
-from parley.deploy.child_processes import free_ports
+from parley.deploy.child_processes import find_free_ports
 
 
 def move_port(home):
     """Writes another port into a server's settings, as somebody would who starts a second one."""
     settings = home / "server" / "server.toml"
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     settings.write_text(tomli_w.dumps(tomllib.loads(settings.read_text()) | {"port": port}))
 
 

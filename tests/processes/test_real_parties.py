@@ -78,7 +78,7 @@ def answered(watcher):
 def entries(path):
     with Ledger.open(path, read_only=True) as ledger:
         assert ledger.verify() == []
-        return len(ledger.entries())
+        return len(ledger.list_entries())
 
 
 def prepared(monkeypatch, change):

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parley.secure_agg.ideal_sum import simulated_nonces, simulated_parameters
-from parley.secure_agg.mask_graph import commitment
+from parley.secure_agg.ideal_sum import build_simulated_nonces, build_simulated_parameters
+from parley.secure_agg.mask_graph import compute_nonce_commitment
 from parley.secure_agg.messages import SERVER, Survivors, encode
-from parley.secure_agg.pair_keys import SharedEdgeWork
-from parley.secure_agg.pairwise_party import Party
-from parley.secure_agg.pairwise_server import Server
-from parley.secure_agg.primitives import expand_seed, signing_public
-from parley.secure_agg.protocol_parameters import Policy, RunParameters
+from parley.secure_agg.pair_keys import CachedPairKeyComputer
+from parley.secure_agg.pairwise_party import MaskingParty
+from parley.secure_agg.pairwise_server import MaskingServer
+from parley.secure_agg.primitives import derive_signing_public_key, expand_seed
+from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
 from parley.secure_agg.round_outcome import pack_mask
 
 CONTEXT = b"c" * 32
@@ -22,8 +22,8 @@ def made(run, *, seed, dimension, policy=None, nonces=None, work=None):
     """Parties before their first message, with everything a test may want to look at."""
     entropy, nonces, drawn = expand_seed(seed), nonces or {}, []
     private = [entropy(32) for _ in range(run.parties)]
-    identities = tuple(signing_public(key) for key in private)
-    policy = policy or Policy(
+    identities = tuple(derive_signing_public_key(key) for key in private)
+    policy = policy or ProtocolRequirements(
         identities=identities,
         min_survivors=1,
         corrupt=run.corrupt,
@@ -38,9 +38,9 @@ def made(run, *, seed, dimension, policy=None, nonces=None, work=None):
             "run": run, "policy": policy, "identity": private[index], "work": work,
             "nonce": nonces.get(index, b""), "entropy": recording,
         }  # fmt: skip
-        return Party(index=index, **{**usual, **given})
+        return MaskingParty(index=index, **{**usual, **given})
 
-    given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
+    given = {i: compute_nonce_commitment(i, nonce) for i, nonce in nonces.items()}
     words = f"uint{run.ring_bits}"
     return SimpleNamespace(
         run=run,
@@ -51,7 +51,7 @@ def made(run, *, seed, dimension, policy=None, nonces=None, work=None):
         identities=identities,
         party=party,
         parties={i: party(i) for i in range(run.parties)},
-        server=Server(run=run, identities=identities, commitments=given),
+        server=MaskingServer(run=run, identities=identities, commitments=given),
         vectors=np.random.default_rng(0).integers(
             0, np.iinfo(words).max, (run.parties, dimension), dtype=words, endpoint=True
         ),
@@ -73,24 +73,24 @@ def build(parties=5, *, seed=b"drill", dimension=6, policy=None, corrupt=0, work
 
 def sparse(seed):
     """101 parties on the graph that is derived for them."""
-    run = simulated_parameters(parties=101, min_survivors=1)
+    run = build_simulated_parameters(parties=101, min_survivors=1)
     assert (run.degree, run.threshold, run.corrupt) == (32, 22, 10)
-    nonces = simulated_nonces(run)
-    return made(run, seed=seed, dimension=4, nonces=nonces, work=SharedEdgeWork())
+    nonces = build_simulated_nonces(run)
+    return made(run, seed=seed, dimension=4, nonces=nonces, work=CachedPairKeyComputer())
 
 
 def advertised(drill, who=None):
     """The adverts of some parties, or of all, are with the server."""
     for i in drill.parties if who is None else who:
-        drill.server.on_advertise(drill.parties[i].advertise())
+        drill.server.handle_advertise(drill.parties[i].advertise())
     return drill
 
 
 def rostered(drill):
     """After the roster: the adverts of some parties are with the server."""
-    rosters, nonces = drill.server.roster(), drill.server.adverts.nonces()
+    rosters, nonces = drill.server.build_rosters(), drill.server.adverts.encode_nonces()
     for i, message in rosters.items():
-        drill.server.on_encapsulated(drill.parties[i].on_roster(message, nonces))
+        drill.server.handle_encapsulated(drill.parties[i].handle_roster(message, nonces))
     return drill
 
 
@@ -102,16 +102,16 @@ def joined(drill):
 def prepared(drill, number=1):
     """Shares of a round are with the server."""
     for party in drill.parties.values():
-        drill.server.on_shares(party.prepare(number), number=number)
+        drill.server.handle_shares(party.prepare(number), number=number)
     return drill
 
 
 def delivered(drill):
     """The neighbours' ciphertexts, for whoever has none."""
     for i, party in drill.parties.items():
-        message = drill.server.ciphertexts(i)
+        message = drill.server.get_ciphertexts(i)
         if message:
-            assert party.on_ciphertexts(message) == b""
+            assert party.handle_ciphertexts(message) == b""
 
 
 def planned(drill, number=1, participants=None):
@@ -135,14 +135,14 @@ def plan(drill, number=1, participants=None):
 
 def vector(drill, i, plan):
     """A party's vector for a plan."""
-    return drill.parties[i].on_plan(plan, drill.vectors[i], context=drill.context)
+    return drill.parties[i].handle_plan(plan, drill.vectors[i], context=drill.context)
 
 
 def sent(drill, plans, absent=()):
     """After the vectors: the messages by party, and the server's list."""
     messages = {i: vector(drill, i, plan) for i, plan in plans.items() if i not in absent}
     for message in messages.values():
-        drill.server.on_vector(message)
+        drill.server.handle_vector(message)
     return messages
 
 
@@ -154,8 +154,8 @@ def masked(drill, number=1, absent=()):
 def signed(drill, listed):
     """After the confirmations: messages by party."""
     for i in drill.server.survivors:
-        drill.server.on_confirm(drill.parties[i].on_survivors(listed))
-    return drill.server.confirmations()
+        drill.server.handle_confirm(drill.parties[i].handle_survivors(listed))
+    return drill.server.build_confirmations()
 
 
 def confirmed(drill, number=1, absent=()):
@@ -167,7 +167,7 @@ def revealed(drill, confirmations, silent=()):
     """The rest of a round: the total."""
     for i, message in confirmations.items():
         if i not in silent:
-            drill.server.on_reveal(drill.parties[i].on_confirmations(message))
+            drill.server.handle_reveal(drill.parties[i].handle_confirmations(message))
     return drill.server.finish()
 
 

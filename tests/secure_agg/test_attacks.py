@@ -15,10 +15,10 @@ from sums_expected import expected_sum
 from parley.secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import SERVER, Confirmations, Roster, RoundStart, decode, encode
-from parley.secure_agg.pair_keys import SharedEdgeWork
-from parley.secure_agg.party_state import Phase
-from parley.secure_agg.primitives import public_key
-from parley.secure_agg.protocol_parameters import Policy
+from parley.secure_agg.pair_keys import CachedPairKeyComputer
+from parley.secure_agg.party_state import PartyPhase
+from parley.secure_agg.primitives import derive_public_key
+from parley.secure_agg.protocol_parameters import ProtocolRequirements
 from parley.secure_agg.round_outcome import pack_mask
 
 
@@ -49,17 +49,19 @@ def test_3_two_lists_to_two_camps_are_refused_by_both(drill):
     d = drill.joined(drill.build())
     drill.masked(d)
     camps = {0: [0, 1, 2, 3], 1: [0, 1, 2, 3], 2: [0, 1, 2, 4], 4: [0, 1, 2, 4]}
-    confirms = {i: d.parties[i].on_survivors(drill.listed(d, camp)) for i, camp in camps.items()}
+    confirms = {
+        i: d.parties[i].handle_survivors(drill.listed(d, camp)) for i, camp in camps.items()
+    }
     for i, camp in camps.items():
         party = d.parties[i]
         everyone = forged_confirmations(d, {j: c for j, c in confirms.items() if j in camp})
         refused_without_secrets(
             party,
-            lambda p=party, m=everyone: p.on_confirmations(m),
+            lambda p=party, m=everyone: p.handle_confirmations(m),
             "Expected >= 3 parties to confirm this survivors' list, got 2",
             TooFewSurvivors,
         )
-        assert party.state.phase is Phase.IDLE
+        assert party.state.phase is PartyPhase.IDLE
         assert party.state.current is None
 
 
@@ -68,16 +70,18 @@ def test_3_a_party_declared_dropped_after_it_sent_refuses(drill):
     drill.masked(d)
     party = d.parties[0]
     refused_without_secrets(
-        party, lambda: party.on_survivors(drill.listed(d, [1, 2, 3, 4])), "which sent, to survive"
+        party,
+        lambda: party.handle_survivors(drill.listed(d, [1, 2, 3, 4])),
+        "which sent, to survive",
     )
 
 
 # 4. Keys are not authenticated: the server in the middle.
 def test_4_a_key_that_its_pinned_identity_did_not_sign_is_refused(drill):
     d = drill.advertised(drill.build())
-    rosters = d.server.roster()
+    rosters = d.server.build_rosters()
     roster = decode(d.run, rosters[0], Roster)
-    middle = public_key(b"m" * 32)
+    middle = derive_public_key(b"m" * 32)
     entries = {
         "another key, old signature": middle + roster.entries[32:],
         "keys exchanged": roster.entries[96:192] + roster.entries[:96] + roster.entries[192:],
@@ -89,18 +93,18 @@ def test_4_a_key_that_its_pinned_identity_did_not_sign_is_refused(drill):
         message = Roster(sender=SERVER, round_number=0, present=roster.present, entries=forged)
         party = d.parties[0]
         refused_without_secrets(
-            party, lambda p=party, m=message: p.on_roster(encode(d.run, m)), "Expected"
+            party, lambda p=party, m=message: p.handle_roster(encode(d.run, m)), "Expected"
         )
-        assert party.state.phase is Phase.ADVERTISED
-    d.parties[0].on_roster(rosters[0])
+        assert party.state.phase is PartyPhase.ADVERTISED
+    d.parties[0].handle_roster(rosters[0])
 
 
 def test_4_a_signature_for_other_parameters_is_refused(drill):
     d, other = drill.build(), drill.advertised(drill.build(ring_bits=64))
-    message = decode(other.run, other.server.roster()[0], Roster)
+    message = decode(other.run, other.server.build_rosters()[0], Roster)
     d.parties[0].advertise()
     refused_without_secrets(
-        d.parties[0], lambda: d.parties[0].on_roster(encode(d.run, message)), "these parameters"
+        d.parties[0], lambda: d.parties[0].handle_roster(encode(d.run, message)), "these parameters"
     )
 
 
@@ -113,7 +117,9 @@ def test_4_a_party_with_another_s_identity_is_refused_on_its_own_side(drill):
 # 5. The server chooses threshold 1, or a ring of 2, and the party obeys.
 def test_5_weak_parameters_are_refused_by_the_party(drill):
     d = drill.build(10)
-    strict = Policy(identities=d.identities, min_survivors=8, minimum_degree=9, corrupt=3)
+    strict = ProtocolRequirements(
+        identities=d.identities, min_survivors=8, minimum_degree=9, corrupt=3
+    )
     with pytest.raises(RemoteProtocolError, match="Expected min_survivors >= 8, got 6"):
         d.party(0, policy=strict)
     for chosen in ({"threshold": 1}, {"degree": 1}):
@@ -125,18 +131,22 @@ def test_5_weak_parameters_are_refused_by_the_party(drill):
 
 def test_5_a_cohort_below_the_party_s_own_minimum_is_refused_at_every_step(drill):
     d = drill.build(9)
-    policy = Policy(identities=d.identities, min_survivors=5, minimum_degree=7, corrupt=0)
+    policy = ProtocolRequirements(
+        identities=d.identities, min_survivors=5, minimum_degree=7, corrupt=0
+    )
     d = drill.build(9, policy=policy)
-    rosters = drill.advertised(d, range(7)).server.roster()
+    rosters = drill.advertised(d, range(7)).server.build_rosters()
     refused_without_secrets(
-        d.parties[0], lambda: d.parties[0].on_roster(rosters[0]), "Expected >= 7 present neighbours"
+        d.parties[0],
+        lambda: d.parties[0].handle_roster(rosters[0]),
+        "Expected >= 7 present neighbours",
     )
     d = drill.joined(drill.build(9))
     drill.masked(d)
     party = d.parties[0]
     refused_without_secrets(
         party,
-        lambda: party.on_survivors(drill.listed(d, [0, 1, 2])),
+        lambda: party.handle_survivors(drill.listed(d, [0, 1, 2])),
         ">= 5 survivors",
         TooFewSurvivors,
     )
@@ -155,7 +165,7 @@ def test_5_a_plan_with_too_few_participants_is_refused(drill):
     party = d.parties[0]
     refused_without_secrets(
         party,
-        lambda: party.on_plan(encode(d.run, small), d.vectors[0], context=d.context),
+        lambda: party.handle_plan(encode(d.run, small), d.vectors[0], context=d.context),
         "Expected >= 5 participating parties, got 3",
     )
 
@@ -170,7 +180,7 @@ def test_6_a_repeated_or_moved_envelope_gives_no_share(drill):
     plans[0] = encode(d.run, forged)
     drill.sent(d, plans)
     confirmations = drill.signed(d, d.server.close())
-    reveal = d.parties[0].on_confirmations(confirmations[0])
+    reveal = d.parties[0].handle_confirmations(confirmations[0])
     # Only the envelope that was really party 1's for party 0 opens; the rest are zeros.
     assert reveal[50] == 0b1000_0000
     assert reveal[51 + 32 :] == bytes(3 * 32)
@@ -184,7 +194,7 @@ def test_6_an_envelope_of_an_earlier_round_does_not_open(drill):
     plans[0] = encode(d.run, RoundStart(**{**vars(new), "envelopes": old.envelopes}))
     drill.sent(d, plans)
     confirmations = drill.signed(d, d.server.close())
-    assert d.parties[0].on_confirmations(confirmations[0])[50] == 0
+    assert d.parties[0].handle_confirmations(confirmations[0])[50] == 0
 
 
 # 7. Values out of range, too many parties, or a NaN give a silently wrong mean.
@@ -201,9 +211,9 @@ def test_7_values_that_do_not_fit_are_refused_before_anything_is_sent(drill):
     before = party.state.to_bytes()
     for vector in (d.vectors[0].astype(float), d.vectors[0].astype(np.uint64), d.vectors):
         with pytest.raises(LocalProtocolError, match="Expected a vector"):
-            party.on_plan(plans[0], vector, context=d.context)
+            party.handle_plan(plans[0], vector, context=d.context)
     with pytest.raises(RemoteProtocolError, match="Expected dimension 5"):
-        party.on_plan(plans[0], d.vectors[0][:5], context=d.context)
+        party.handle_plan(plans[0], d.vectors[0][:5], context=d.context)
     assert party.state.to_bytes() == before
 
 
@@ -212,21 +222,21 @@ def test_7_values_that_do_not_fit_are_refused_before_anything_is_sent(drill):
 def test_8_garbage_shares_of_as_many_as_may_be_corrupt_do_not_stop_recovery(drill, garbage):
     # At m = 100 ten of 99 shares are garbage: every secret is still rebuilt, from true ones alone.
     parties = 100 if garbage == 10 else 12
-    work = SharedEdgeWork() if parties == 100 else None  # the same bytes, in half the time
+    work = CachedPairKeyComputer() if parties == 100 else None  # the same bytes, in half the time
     d = drill.joined(drill.build(parties, corrupt=max(2, garbage), dimension=3, work=work))
     confirmations = drill.confirmed(d, absent=[3])
     liars = [i for i in range(parties) if i not in (3, 7)][:garbage]
     for i, message in confirmations.items():
         if i == 7:
             continue  # lost: its self seed, and its key with party 3, must be rebuilt
-        reveal = bytearray(d.parties[i].on_confirmations(message))
+        reveal = bytearray(d.parties[i].handle_confirmations(message))
         if i in liars:
             members = [j for j in range(parties) if j != i]
             for about in (3, 7):  # shares that are needed; few enough for the dealers to be liars
                 # 3 was dropped: its pair key stands before its share and all that follow.
                 at = 18 + 32 + -(-(parties - 1) // 8) + 32 * (members.index(about) + 1)
                 reveal[at : at + 32] = b"\x5a" * 32
-        d.server.on_reveal(bytes(reveal))
+        d.server.handle_reveal(bytes(reveal))
     assert np.array_equal(d.server.finish(), expected_sum(d, [3]))
 
 
@@ -236,7 +246,7 @@ def test_8_garbage_envelopes_and_tables_of_a_party_hurt_nobody_else(drill):
         shares = party.prepare(1)
         if i == 1:
             shares = shares[:82] + bytes(len(shares) - 82)
-        d.server.on_shares(shares)
+        d.server.handle_shares(shares)
     drill.delivered(d)
     total = drill.summed(d, drill.plan(d))
     assert np.array_equal(total, expected_sum(d))
@@ -256,7 +266,8 @@ def test_9_no_secret_is_in_a_message_a_log_an_error_or_a_repr(drill, caplog):
         return call
 
     for name in (
-        "on_advertise", "on_encapsulated", "on_shares", "on_vector", "on_confirm", "on_reveal",
+        "handle_advertise", "handle_encapsulated", "handle_shares", "handle_vector",
+        "handle_confirm", "handle_reveal",
     ):  # fmt: skip
         setattr(d.server, name, tapped(getattr(d.server, name)))
     drill.joined(d)
@@ -289,19 +300,19 @@ def test_a_replayed_plan_is_refused(drill):
     d = drill.joined(drill.build())
     plans = drill.planned(d)
     party = d.parties[0]
-    party.on_plan(plans[0], d.vectors[0], context=d.context)
+    party.handle_plan(plans[0], d.vectors[0], context=d.context)
     for phase in range(2):
         refused_without_secrets(
             party,
-            lambda: party.on_plan(plans[0], d.vectors[0], context=d.context),
+            lambda: party.handle_plan(plans[0], d.vectors[0], context=d.context),
             "Expected a round above 1, got 1",
         )
         if phase == 0:
-            party.abandon()
+            party.abort_round()
     other = d.parties[1]
     refused_without_secrets(
         other,
-        lambda: other.on_plan(plans[1], d.vectors[1], context=b"x" * 32),
+        lambda: other.handle_plan(plans[1], d.vectors[1], context=b"x" * 32),
         "agreed context",
     )
 
@@ -319,10 +330,10 @@ def test_two_plans_for_one_round_give_masks_that_do_not_cancel(drill):
     drill.sent(d, plans)
     listed = d.server.close()
     with pytest.raises(RemoteProtocolError, match="among the participants"):
-        d.parties.pop(0).on_survivors(listed)
+        d.parties.pop(0).handle_survivors(listed)
     for party in d.parties.values():
-        d.server.on_confirm(party.on_survivors(listed))
-    total = drill.revealed(d, d.server.confirmations())
+        d.server.handle_confirm(party.handle_survivors(listed))
+    total = drill.revealed(d, d.server.build_confirmations())
     assert not np.array_equal(total, np.add.reduce(d.vectors, axis=0, dtype=np.uint32))
 
 
@@ -330,18 +341,18 @@ def test_confirmations_that_are_forged_repeated_or_too_few_are_refused(drill):
     def attempt(forge, match, error=TooFewSurvivors):
         d = drill.joined(drill.build())
         _, listed = drill.masked(d)
-        own = {i: p.on_survivors(listed) for i, p in d.parties.items()}
+        own = {i: p.handle_survivors(listed) for i, p in d.parties.items()}
         honest = decode(
             d.run, forged_confirmations(d, {i: own[i] for i in (1, 2, 3)}), Confirmations
         )
         forged = Confirmations(**{**vars(honest), **forge(honest, own)})
         party = d.parties[0]
         refused_without_secrets(
-            party, lambda: party.on_confirmations(encode(d.run, forged)), match, error
+            party, lambda: party.handle_confirmations(encode(d.run, forged)), match, error
         )
-        assert party.state.phase is Phase.IDLE
+        assert party.state.phase is PartyPhase.IDLE
         refused_without_secrets(
-            party, lambda: party.on_confirmations(encode(d.run, honest)), "while IDLE"
+            party, lambda: party.handle_confirmations(encode(d.run, honest)), "while IDLE"
         )
 
     two = "Expected >= 3 parties to confirm this survivors' list, got 2"
@@ -355,6 +366,6 @@ def test_confirmations_that_are_forged_repeated_or_too_few_are_refused(drill):
 def test_false_signatures_among_enough_true_ones_do_no_harm(drill):
     d = drill.joined(drill.build())
     _, listed = drill.masked(d)
-    own = {i: p.on_survivors(listed) for i, p in d.parties.items()}
-    reveal = d.parties[0].on_confirmations(forged_confirmations(d, {**own, 4: bytes(82)}))
+    own = {i: p.handle_survivors(listed) for i, p in d.parties.items()}
+    reveal = d.parties[0].handle_confirmations(forged_confirmations(d, {**own, 4: bytes(82)}))
     assert len(reveal) == 18 + 32 + 1 + 4 * 32

@@ -49,7 +49,7 @@ def _open_arc(drill, d, sent, *, colluders):
     left = [i for i in range(PARTIES) if i not in dropped]
     listed = drill.listed(d, left)
     keys = {  # what the colluders know: their own keys of the round
-        (j, parties[j].state.near[n]): key
+        (j, parties[j].state.neighbours[n]): key
         for j in corrupt
         for n, key in zip(
             parties[j].state.current.members, parties[j].state.current.pair_keys, strict=True
@@ -59,7 +59,7 @@ def _open_arc(drill, d, sent, *, colluders):
     refused = []
     for i in left:
         try:
-            signed[i] = parties[i].on_survivors(listed)
+            signed[i] = parties[i].handle_survivors(listed)
         except TooFewSurvivors as error:
             refused.append(str(error))
     if not set(arc) <= set(signed):
@@ -67,8 +67,8 @@ def _open_arc(drill, d, sent, *, colluders):
     everyone = forged_confirmations(d, signed)
     total = np.zeros(4, dtype=np.uint32)
     for i in arc:
-        members = [parties[i].state.near[n] for n in parties[i].state.current.members]
-        reveal = decode(run, parties[i].on_confirmations(everyone), Reveal)
+        members = [parties[i].state.neighbours[n] for n in parties[i].state.current.members]
+        reveal = decode(run, parties[i].handle_confirmations(everyone), Reveal)
         total += np.frombuffer(sent[i][18 : 18 + 16], dtype="<u4") - mask_of(
             reveal.seed, 4, total.dtype
         )

@@ -17,9 +17,9 @@ from parley.secure_agg.messages import (
     decode,
     encode,
 )
-from parley.secure_agg.party_joining import outgoing
-from parley.secure_agg.party_state import MaskingState, Phase
-from parley.secure_agg.primitives import encapsulate, kem_public
+from parley.secure_agg.party_joining import parse_outgoing
+from parley.secure_agg.party_state import MaskingState, PartyPhase
+from parley.secure_agg.primitives import derive_kem_public_key, encapsulate
 from parley.secure_agg.round_outcome import pack_mask, unpack_mask
 
 ITEM = 1088 + 16
@@ -28,7 +28,7 @@ M = 11
 
 # A ciphertext that does not match: implicit rejection gives keys that nobody else has.
 def _item(d, sender, receiver):
-    return d.server._delivery._waiting[receiver][sender]
+    return d.server._delivery._pending[receiver][sender]
 
 
 def _sent_by_another_run(drill, d, sender, receiver):
@@ -38,7 +38,7 @@ def _sent_by_another_run(drill, d, sender, receiver):
 
 def _for_this_key_but_unconfirmed(drill, d, sender, receiver):
     seed = d.parties[receiver].state.kem_seed
-    return encapsulate(kem_public(seed))[1], _item(d, sender, receiver)[1]
+    return encapsulate(derive_kem_public_key(seed))[1], _item(d, sender, receiver)[1]
 
 
 MISMATCHES = {
@@ -56,32 +56,32 @@ def _answered(d):
     """Ciphertexts to everybody; who complained."""
     complained = []
     for i, party in d.parties.items():
-        message = d.server.ciphertexts(i)
-        complaint = party.on_ciphertexts(message) if message else b""
+        message = d.server.get_ciphertexts(i)
+        complaint = party.handle_ciphertexts(message) if message else b""
         if complaint:
-            complained.append(d.server.on_complaint(complaint))
+            complained.append(d.server.handle_complaint(complaint))
     return complained
 
 
 def _round(drill, d, number, without):
     """A whole round of those who have not left: who is not in it, and the sum."""
     for party in d.parties.values():
-        if number > 1 and party.state.phase is not Phase.LEFT:
-            d.server.on_shares(party.prepare(number), number=number)
+        if number > 1 and party.state.phase is not PartyPhase.LEFT:
+            d.server.handle_shares(party.prepare(number), number=number)
     plans = drill.plan(d, number)
     assert set(plans) == set(range(M)) - set(without)
     assert np.array_equal(drill.summed(d, plans), expected_sum(d, without))
 
 
 def _proved(d, accuser):
-    d.server.on_evidence(d.parties[accuser].prove(*d.server.delivery.certificate))
+    d.server.handle_evidence(d.parties[accuser].prove(*d.server.delivery.certificate))
 
 
 def _dealt(drill, false=()):
     """Shares of round 1 are with the server, ciphertexts on their way, some (to, of) false ones."""
     d = drill.prepared(drill.joined(drill.build(M, corrupt=2)))
     for receiver, sender in false:
-        d.server._delivery._waiting[receiver][sender] = (bytes(1088), bytes(16))
+        d.server._delivery._pending[receiver][sender] = (bytes(1088), bytes(16))
     return d
 
 
@@ -89,7 +89,7 @@ def _dealt(drill, false=()):
 def test_a_ciphertext_that_does_not_match_convicts_its_sender_and_makes_no_wrong_sum(drill, how):
     # Party 2 sends party 0 something else, and takes part in round 1 as if nothing were.
     d = _dealt(drill)
-    d.server._delivery._waiting[0][2] = MISMATCHES[how](drill, d, 2, 0)
+    d.server._delivery._pending[0][2] = MISMATCHES[how](drill, d, 2, 0)
     plans = drill.plan(d)
     assert _answered(d) == [0]
     assert d.parties[0].state.disputed == [2]
@@ -123,25 +123,25 @@ def _paired(drill):
 
 def test_a_false_accuser_convicts_itself_by_its_own_key_and_the_accused_comes_back(drill):
     d, seeds = _paired(drill)
-    d.server.on_complaint(_complaint(d, 3, 1))
+    d.server.handle_complaint(_complaint(d, 3, 1))
     _round(drill, d, 1, without=[1, 3])  # one of the two lies
     assert d.server.to_prove == (3,)
     for wrong in (bytes(64), seeds[1]):
         with pytest.raises(RemoteProtocolError, match="that party 3 signed, got the seed of a key"):
-            d.server.on_evidence(_evidence(d, 3, wrong))
-    d.server.on_evidence(_evidence(d, 3, seeds[3]))
+            d.server.handle_evidence(_evidence(d, 3, wrong))
+    d.server.handle_evidence(_evidence(d, 3, seeds[3]))
     assert d.server.blamed == {3}
     _round(drill, d, 2, without=[3])
 
 
 def test_an_accuser_that_will_not_prove_is_left_out_and_nobody_is_blamed(drill):
     d, _ = _paired(drill)
-    d.server.on_complaint(_complaint(d, 3, 1, 2))
+    d.server.handle_complaint(_complaint(d, 3, 1, 2))
     _round(drill, d, 1, without=[1, 3])  # an accuser shuts out one, whomever it accuses
-    d.server.delivery.unproven(3)
+    d.server.delivery.mark_unproven(3)
     assert (d.server.to_prove, d.server.blamed) == ((), set())
     with pytest.raises(LocalProtocolError, match="an accuser to give up"):
-        d.server.delivery.unproven(1)
+        d.server.delivery.mark_unproven(1)
     _round(drill, d, 2, without=[3])
 
 
@@ -177,39 +177,39 @@ def test_a_round_is_given_up_that_has_a_vector_of_whom_the_accusers_convict(dril
     with pytest.raises(TooFewSurvivors, match="got that of party 2: the round is given up"):
         drill.summed(d, plans, [0, 1, 3])
     for party in d.parties.values():
-        party.abandon()
+        party.abort_round()
     _round(drill, d, 2, without=[2])
 
 
 def test_who_accuses_more_than_may_lie_is_convicted_itself(drill):
     d, _ = _paired(drill)
-    d.server.on_complaint(_complaint(d, 5, 0, 1, 2))
+    d.server.handle_complaint(_complaint(d, 5, 0, 1, 2))
     assert (d.server.to_prove, d.server.blamed) == ((), {5})
     _round(drill, d, 2, without=[5])
 
 
 def test_complaints_that_nobody_can_have_are_refused(drill):
     d, _ = _paired(drill)
-    d.server.on_complaint(_complaint(d, 3, 1))
+    d.server.handle_complaint(_complaint(d, 3, 1))
     for bad in (_complaint(d, 3, 1), _complaint(d, 4), _complaint(d, 4, 4)):
         with pytest.raises(RemoteProtocolError, match="complain"):
-            d.server.on_complaint(bad)
+            d.server.handle_complaint(bad)
     whole = drill.joined(drill.build(M, corrupt=2))
     drill.finished(whole)
     with pytest.raises(RemoteProtocolError, match="whose ciphertexts it was given"):
-        whole.server.on_complaint(_complaint(whole, 3, 1))  # long after it used them
+        whole.server.handle_complaint(_complaint(whole, 3, 1))  # long after it used them
     with pytest.raises(RemoteProtocolError, match="nothing to prove"):
-        whole.server.on_evidence(_evidence(whole, 3, bytes(64)))
+        whole.server.handle_evidence(_evidence(whole, 3, bytes(64)))
 
 
 def test_nothing_is_proved_before_most_parties_have_no_key_left_to_give_away(drill):
     # A lying server feeds everybody false ciphertexts, to collect the keys: it gets none of them.
     d = _dealt(drill)
     plans = drill.plan(d)
-    message = bytearray(d.server.ciphertexts(0))
+    message = bytearray(d.server.get_ciphertexts(0))
     message[18 + 2 + ITEM] ^= 1  # of party 2
     party = d.parties[0]
-    assert party.on_ciphertexts(bytes(message)) != b""
+    assert party.handle_ciphertexts(bytes(message)) != b""
     del d.parties[0]
     drill.delivered(d)
     drill.sent(d, plans, absent=[0])
@@ -244,12 +244,12 @@ def _signed_by(run, confirmations, signers):
 def test_a_party_proves_once_before_any_vector_and_has_left_then(drill):
     def disputing():
         d = _dealt(drill)
-        message = bytearray(d.server.ciphertexts(0))
+        message = bytearray(d.server.get_ciphertexts(0))
         message[18 + 2 + 5] ^= 1
         party = d.parties[0]
         with pytest.raises(RemoteProtocolError, match="a dispute before the first vector"):
             party.prove(b"", b"", b"")
-        assert party.on_ciphertexts(bytes(message)) != b""
+        assert party.handle_ciphertexts(bytes(message)) != b""
         return d, party
 
     d, party = disputing()
@@ -260,27 +260,32 @@ def test_a_party_proves_once_before_any_vector_and_has_left_then(drill):
     seed = party.state.kem_seed
     assert party.prove(*d.server.delivery.certificate)[18:] == seed
     state = party.state
-    assert (state.phase, state.chains, state.kem_seed, state.prepared) == (Phase.LEFT, [], b"", {})
+    assert (state.phase, state.chains, state.kem_seed, state.prepared) == (
+        PartyPhase.LEFT,
+        [],
+        b"",
+        {},
+    )
     assert MaskingState.from_bytes(state.to_bytes()).to_bytes() == state.to_bytes()
     for call in (
         lambda: party.prove(*d.server.delivery.certificate),
-        lambda: party.on_plan(plans[0], d.vectors[0], context=d.context),
-        lambda: party.on_survivors(b""),
-        lambda: party.on_confirmations(b""),
+        lambda: party.handle_plan(plans[0], d.vectors[0], context=d.context),
+        lambda: party.handle_survivors(b""),
+        lambda: party.handle_confirmations(b""),
     ):
         with pytest.raises(RemoteProtocolError, match="LEFT"):
             call()
     with pytest.raises(LocalProtocolError, match="LEFT"):
         party.prepare(2)
-    party.abandon()
-    assert party.state.phase is Phase.LEFT
+    party.abort_round()
+    assert party.state.phase is PartyPhase.LEFT
 
     d, party = disputing()
     for other in list(d.parties.values())[1:]:
-        assert other.on_ciphertexts(d.server.ciphertexts(other.state.index)) == b""
+        assert other.handle_ciphertexts(d.server.get_ciphertexts(other.state.index)) == b""
     drill.prepared(d, 2)
     plans = drill.plan(d, 2, set(range(M)) - {1})
-    party.on_plan(plans[0], d.vectors[0], context=d.context)  # without the accused, party 1
+    party.handle_plan(plans[0], d.vectors[0], context=d.context)  # without the accused, party 1
     assert party.state.kem_seed == b""
     with pytest.raises(RemoteProtocolError, match="a dispute before the first vector"):
         party.prove(b"", b"", b"")
@@ -288,27 +293,27 @@ def test_a_party_proves_once_before_any_vector_and_has_left_then(drill):
 
 def test_a_complaint_that_was_lost_is_made_again_and_no_ciphertexts_follow_one_that_came(drill):
     d = _dealt(drill)
-    message = decode(d.run, d.server.ciphertexts(0), Ciphertexts)
+    message = decode(d.run, d.server.get_ciphertexts(0), Ciphertexts)
     items = message.items[ITEM : 2 * ITEM] + message.items[:ITEM] + message.items[2 * ITEM :]
     swapped = encode(d.run, dataclasses.replace(message, items=items))
     party = d.parties[0]
-    lost = party.on_ciphertexts(swapped)
+    lost = party.handle_ciphertexts(swapped)
     assert decode(d.run, lost, Complaint).accused == b"\xc0\x00"
     assert party.state.disputed == [1, 2]
     party.state = MaskingState.from_bytes(party.state.to_bytes())
-    assert party.on_ciphertexts(d.server.ciphertexts(0)) == lost  # what came first stands
-    d.server.on_complaint(lost)
-    assert d.server.ciphertexts(0) == b""
+    assert party.handle_ciphertexts(d.server.get_ciphertexts(0)) == lost  # what came first stands
+    d.server.handle_complaint(lost)
+    assert d.server.get_ciphertexts(0) == b""
 
 
 def test_no_secret_of_a_dispute_is_in_an_error_or_a_repr(drill):
     d = drill.joined(drill.build())
     party = d.parties[0]
     seed = party.state.kem_seed
-    texts = [repr(party), repr(party.state), repr(outgoing(party.state.pairing))]
+    texts = [repr(party), repr(party.state), repr(parse_outgoing(party.state.pairing))]
     items = Encapsulated(sender=1, round_number=0, items=bytes(ITEM))
     for call in (
-        lambda: party.on_ciphertexts(encode(d.run, items)),
+        lambda: party.handle_ciphertexts(encode(d.run, items)),
         lambda: party.prove(b"", b"", b""),
         lambda: party.prepare(9),
     ):
@@ -316,5 +321,5 @@ def test_no_secret_of_a_dispute_is_in_an_error_or_a_repr(drill):
             call()
         texts.append(str(caught.value))
     texts.append(repr(Evidence(sender=0, round_number=0, seed=seed)))
-    secrets = [seed, *party.state.pairing.exchanged, *outgoing(party.state.pairing)[0]]
+    secrets = [seed, *party.state.pairing.exchanged, *parse_outgoing(party.state.pairing)[0]]
     assert not any(s.hex() in text or repr(s)[2:-1] in text for s in secrets for text in texts)

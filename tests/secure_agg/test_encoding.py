@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall, ring_dtype
-from parley.secure_agg.grid_selection import fitted
+from parley.secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall, get_ring_dtype
+from parley.secure_agg.grid_selection import choose_grid
 
 
 @pytest.mark.parametrize("ring_bits", [16, 32, 64])
@@ -19,7 +19,7 @@ def test_encoding_rounds_to_nearest_ties_to_even_and_wraps_negative(ring_bits, d
     grid = FixedPoint(scale_bits=2, ring_bits=ring_bits, bound=100.0)
     values = np.array([[0.125, 0.375, -0.125, -0.375, 1.0, -100.0, 0.3, -0.0]], dtype=dtype)
     encoded = grid.encode(values)
-    assert encoded.dtype == ring_dtype(ring_bits)
+    assert encoded.dtype == get_ring_dtype(ring_bits)
     assert grid.decode(encoded)[0].tolist() == [0, 2, 0, -2, 4, -400, 1, 0]
     assert encoded[0, 5] == 2**ring_bits - 400
 
@@ -76,7 +76,7 @@ def test_what_must_not_be_encoded_is_refused_with_its_place_and_without_its_valu
 def test_a_value_an_ulp_above_the_bound_passes_and_stays_within_the_capacity():
     grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
     encoded = grid.encode(np.array([[np.nextafter(1.0, 2.0), -1.0]]))
-    assert np.abs(grid.decode(encoded)).max() <= grid.largest
+    assert np.abs(grid.decode(encoded)).max() <= grid.max_integer
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_bound_must_be_positive_and_finite(bound):
     with pytest.raises(ValueError, match="bound > 0"):
         FixedPoint(scale_bits=2, ring_bits=32, bound=bound)
     with pytest.raises(ValueError, match="bound > 0"):
-        fitted(bound=bound, parties=2, dimension=1, noise_tail=lambda s: 0.0, sensitivity=None)
+        choose_grid(bound=bound, parties=2, dimension=1, noise_tail=lambda s: 0.0, sensitivity=None)
 
 
 @settings(max_examples=80, deadline=None)
@@ -118,7 +118,7 @@ def test_fit_takes_the_finest_scale_that_fits(bound, parties, sigma, ring_bits):
     def tail(scale_bits):
         return 8 * (math.ldexp(sigma * bound, scale_bits) + 3)
 
-    grid = fitted(
+    grid = choose_grid(
         bound=bound,
         parties=parties,
         dimension=10,
@@ -139,15 +139,15 @@ def test_fit_takes_the_64_bit_ring_where_the_inflation_asks_for_it():
     common = {"parties": 1000, "noise_tail": lambda s: math.ldexp(1e-3, s)}
     # s = 2^20, d = 104, party Δ = .4 (privacy specification, section 3)
     grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
-    assert grid.inflation(0.4, 104) == pytest.approx(2.43e-5, rel=2e-3)
-    small = fitted(bound=1.0, dimension=104, sensitivity=0.04, **common)
+    assert grid.compute_inflation(0.4, 104) == pytest.approx(2.43e-5, rel=2e-3)
+    small = choose_grid(bound=1.0, dimension=104, sensitivity=0.04, **common)
     assert small.ring_bits == 32
-    assert small.inflation(0.04, 104) <= 1e-3
-    large = fitted(bound=1.0, dimension=1_000_000, sensitivity=1e-5, **common)
+    assert small.compute_inflation(0.04, 104) <= 1e-3
+    large = choose_grid(bound=1.0, dimension=1_000_000, sensitivity=1e-5, **common)
     assert large.ring_bits == 64
-    assert large.inflation(1e-5, 1_000_000) <= 1e-3
+    assert large.compute_inflation(1e-5, 1_000_000) <= 1e-3
     with pytest.raises(RingTooSmall, match="inflation"):
-        fitted(
+        choose_grid(
             bound=1.0, dimension=10**6, sensitivity=1e-15, parties=10**6, noise_tail=lambda s: 0.0
         )
 
@@ -155,9 +155,9 @@ def test_fit_takes_the_64_bit_ring_where_the_inflation_asks_for_it():
 def test_fine_integers_are_of_a_finer_grid_and_below_2_to_the_62():
     grid = FixedPoint(scale_bits=9, ring_bits=16, bound=2.0)
     values = np.random.default_rng(5).uniform(-2, 2, size=(3, 50_000))
-    assert np.array_equal(grid.wrapped(grid.fine(values, 0)), grid.encode(values))
-    assert np.array_equal(grid.fine(values, 7), np.rint(values * 2.0**16).astype(np.int64))
+    assert np.array_equal(grid.wrap_to_ring(grid.quantize_fine(values, 0)), grid.encode(values))
+    assert np.array_equal(grid.quantize_fine(values, 7), np.rint(values * 2.0**16).astype(np.int64))
     with pytest.raises(EncodingError, match="got a larger one in row 1, coordinate 2"):
-        grid.fine(np.array([[0.0] * 4, [0.0, 0.0, 2.1, 0.0]]), 3)
+        grid.quantize_fine(np.array([[0.0] * 4, [0.0, 0.0, 2.1, 0.0]]), 3)
     with pytest.raises(EncodingError, match="below 2\\^62"):
-        grid.fine(np.zeros((1, 1)), 53)
+        grid.quantize_fine(np.zeros((1, 1)), 53)

@@ -57,30 +57,31 @@ def _try(call, message):
 def _play(d, drill, wire):
     server = d.server
     for party in d.parties.values():
-        _try(server.on_advertise, wire(party.advertise()))
-    for i, message in server.roster().items():
-        _try(d.parties[i].on_roster, wire(message))
+        _try(server.handle_advertise, wire(party.advertise()))
+    for i, message in server.build_rosters().items():
+        _try(d.parties[i].handle_roster, wire(message))
     for number in (1, 2):
         for party in d.parties.values():
             shares = _try(party.prepare, number)
             if shares:
-                _try(server.on_shares, wire(shares))
+                _try(server.handle_shares, wire(shares))
         plans = server.plan(number, dimension=6, context=d.context)
         for i, plan in plans.items():
             vector = _try(
-                lambda p, i=i: d.parties[i].on_plan(p, d.vectors[i], context=d.context), wire(plan)
+                lambda p, i=i: d.parties[i].handle_plan(p, d.vectors[i], context=d.context),
+                wire(plan),
             )
             if vector is not None:
-                _try(server.on_vector, wire(vector))
+                _try(server.handle_vector, wire(vector))
         listed = server.close()
         for i in server.survivors:
-            confirm = _try(d.parties[i].on_survivors, wire(listed))
+            confirm = _try(d.parties[i].handle_survivors, wire(listed))
             if confirm:
-                _try(server.on_confirm, wire(confirm))
-        for i, message in server.confirmations().items():
-            reveal = _try(d.parties[i].on_confirmations, wire(message))
+                _try(server.handle_confirm, wire(confirm))
+        for i, message in server.build_confirmations().items():
+            reveal = _try(d.parties[i].handle_confirmations, wire(message))
             if reveal:
-                _try(server.on_reveal, wire(reveal))
+                _try(server.handle_reveal, wire(reveal))
         survivors = server.survivors
         total = server.finish()
         yield survivors, total

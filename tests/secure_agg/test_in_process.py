@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.secure_agg.ideal_sum import IdealSum, simulated_parameters, with_simulated_beacon
+from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters, with_simulated_beacon
 from parley.secure_agg.in_process import MaskedSum
 from parley.secure_agg.interface import (
     DropStage,
     LocalProtocolError,
     TooFewSurvivors,
 )
-from parley.secure_agg.protocol_parameters import RunParameters, derive
+from parley.secure_agg.protocol_parameters import RunParameters, derive_parameters
 
 STAGES = list(DropStage)
 
@@ -30,15 +30,15 @@ class _GivenGraph(RunParameters):
 
     @cached_property
     def derived(self):
-        chosen = derive(self.parties, corrupt=self.corrupt, dropped=self.dropped)
+        chosen = derive_parameters(self.parties, corrupt=self.corrupt, dropped=self.dropped)
         return replace(chosen, degree=self.given, threshold=self.given // 2 + 1)
 
 
 def _parameters(degree=None, **options):
-    run = simulated_parameters(**options)
+    run = build_simulated_parameters(**options)
     if degree is None:
         return run
-    fields = {f.name: getattr(run.proposed, f.name) for f in dataclasses.fields(run)}
+    fields = {f.name: getattr(run.without_beacon, f.name) for f in dataclasses.fields(run)}
     return with_simulated_beacon(_GivenGraph(**{**fields, "given": degree}))
 
 
@@ -122,7 +122,7 @@ def test_a_run_of_many_parties_on_a_sparse_graph():
 @pytest.mark.heavy
 def test_a_thousand_parties_with_the_chosen_degree():
     options = {**_USUAL, "parties": 1000, "min_survivors": 600}
-    assert simulated_parameters(**options).degree == 112
+    assert build_simulated_parameters(**options).degree == 112
     _same((options, 120, [{}, _some_dropped(1000, 100, 4)], 8))
 
 
@@ -132,7 +132,10 @@ def test_a_vector_longer_than_a_piece_of_keystream():
 
 
 def test_one_party_alone_is_summed_in_the_open_alone():
-    run, vectors = simulated_parameters(parties=1, min_survivors=1), np.array([[1, 2]], dtype="u4")
+    run, vectors = (
+        build_simulated_parameters(parties=1, min_survivors=1),
+        np.array([[1, 2]], dtype="u4"),
+    )
     result = IdealSum(run).sum(vectors, round_number=1, dropped={})
     assert result.total.tolist() == [1, 2]
     with pytest.raises(ValueError, match="Expected at least 2 parties"):
@@ -143,22 +146,24 @@ def test_a_seeded_run_repeats_to_the_byte_and_says_so():
     vectors = np.arange(12, dtype=np.uint32).reshape(4, 3)
     runs = []
     for _ in range(2):
-        masked = MaskedSum(simulated_parameters(parties=4, min_survivors=3), entropy_seed=b"seed")
+        masked = MaskedSum(
+            build_simulated_parameters(parties=4, min_survivors=3), entropy_seed=b"seed"
+        )
         assert masked.seeded
         runs.append(masked.sum(vectors, round_number=1, dropped={}))
     assert runs[0].total.tolist() == runs[1].total.tolist()
-    fresh = MaskedSum(simulated_parameters(parties=4, min_survivors=3))
+    fresh = MaskedSum(build_simulated_parameters(parties=4, min_survivors=3))
     assert not fresh.seeded
     assert fresh._entropy is os.urandom
 
 
 def test_bad_input_is_refused_before_anything_is_sent():
-    masked = MaskedSum(simulated_parameters(parties=4, min_survivors=3))
+    masked = MaskedSum(build_simulated_parameters(parties=4, min_survivors=3))
     good = np.zeros((4, 3), dtype=np.uint32)
     for vectors, dropped in ((good[:3], {}), (good, {4: DropStage.BEFORE_VECTOR})):
         with pytest.raises(LocalProtocolError):
             masked.sum(vectors, round_number=1, dropped=dropped)
-    assert masked.setup.bytes_up == masked.last_wire.bytes_up == 0
+    assert masked.setup_traffic.bytes_up == masked.last_traffic.bytes_up == 0
 
 
 def test_what_ten_million_parameters_cost_in_memory():
@@ -166,7 +171,7 @@ def test_what_ten_million_parameters_cost_in_memory():
 
     dimension = 300_000  # the ratio does not depend on it; ten million in the benchmark
     vectors = np.zeros((3, dimension), dtype=np.uint32)
-    masked = MaskedSum(simulated_parameters(parties=3, min_survivors=2), shared_bytes=0)
+    masked = MaskedSum(build_simulated_parameters(parties=3, min_survivors=2), shared_bytes=0)
     masked.sum(vectors[:, :1].copy(), round_number=1, dropped={})
     tracemalloc.start()
     masked.sum(vectors, round_number=2, dropped={})

@@ -14,12 +14,16 @@ from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.mask_graph import (
     GRINDING_BITS,
     SECURITY_BITS,
-    arc_failure,
+    bound_arc_failure,
+    bound_security_failure,
+    build_neighbour_table,
     choose_degree,
-    neighbour_table,
-    security_failure,
 )
-from parley.secure_agg.protocol_parameters import Policy, RunParameters, choose_min_survivors
+from parley.secure_agg.protocol_parameters import (
+    ProtocolRequirements,
+    RunParameters,
+    choose_min_survivors,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,14 +49,14 @@ def test_the_hypergeometric_bound_agrees_with_scipy():
     for degree, threshold in ((46, 26), (20, 9), (96, 70)):
         needed = 2 * threshold - degree
         expected = 1000 * hypergeom.sf(needed - 1, 999, 100, degree) if needed > 0 else 1000
-        assert security_failure(1000, degree, threshold, 100) == pytest.approx(expected)
+        assert bound_security_failure(1000, degree, threshold, 100) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
     ("parties", "degree"), [(2, 1), (3, 2), (10, 4), (10, 9), (101, 20), (1000, 46)]
 )
 def test_the_graph_is_regular_symmetric_and_without_loops(parties, degree):
-    table = neighbour_table(parties, degree, b"beacon")
+    table = build_neighbour_table(parties, degree, b"beacon")
     assert table.shape == (parties, degree)
     adjacent = np.zeros((parties, parties), dtype=bool)
     adjacent[np.arange(parties)[:, None], table] = True
@@ -63,16 +67,16 @@ def test_the_graph_is_regular_symmetric_and_without_loops(parties, degree):
 
 
 def test_the_graph_follows_from_the_beacon_alone():
-    first = neighbour_table(200, 10, b"one")
-    neighbour_table.cache_clear()
-    assert np.array_equal(first, neighbour_table(200, 10, b"one"))
-    assert not np.array_equal(first, neighbour_table(200, 10, b"two"))
+    first = build_neighbour_table(200, 10, b"one")
+    build_neighbour_table.cache_clear()
+    assert np.array_equal(first, build_neighbour_table(200, 10, b"one"))
+    assert not np.array_equal(first, build_neighbour_table(200, 10, b"two"))
 
 
 def test_neighbours_are_a_uniform_choice():
     counts = np.zeros(30)
     for n in range(400):
-        counts[neighbour_table(30, 6, n.to_bytes(4, "big"))[0]] += 1
+        counts[build_neighbour_table(30, 6, n.to_bytes(4, "big"))[0]] += 1
     assert counts[0] == 0
     expected = 400 * 6 / 29
     assert np.abs(counts[1:] - expected).max() < 6 * math.sqrt(expected)
@@ -83,7 +87,7 @@ def test_small_runs_are_complete_with_a_secure_threshold(parties):
     corrupt = parties // 10
     degree, threshold = choose_degree(parties, corrupt=corrupt, dropped=0)
     assert degree == parties - 1
-    assert security_failure(parties, degree, threshold, corrupt) == 0
+    assert bound_security_failure(parties, degree, threshold, corrupt) == 0
     assert 2 * threshold > degree + corrupt
     assert 2 * (threshold - 1) <= degree + corrupt
 
@@ -99,7 +103,7 @@ def test_what_no_graph_can_bear_is_refused(parties, corrupt, dropped):
 @pytest.mark.parametrize(("parties", "degree"), [(5, 3), (12, 3), (60, 9), (5, 5), (5, -1)])
 def test_a_degree_that_is_odd_or_that_no_graph_has_is_refused(parties, degree):
     with pytest.raises(ValueError, match="even below that"):
-        neighbour_table(parties, degree, b"")
+        build_neighbour_table(parties, degree, b"")
 
 
 def _exactly(parties, half, corrupt, surplus):
@@ -126,14 +130,14 @@ def _exactly(parties, half, corrupt, surplus):
 def test_the_bound_on_two_windows_is_the_exact_sum(parties, degree, threshold, corrupt):
     half = degree // 2
     exact = _exactly(parties, half, corrupt, threshold - half) * math.comb(parties, 2)
-    assert arc_failure(parties, degree, threshold, corrupt) == pytest.approx(
+    assert bound_arc_failure(parties, degree, threshold, corrupt) == pytest.approx(
         float(exact), rel=1e-9, abs=0
     )
 
 
 def test_the_old_parameters_of_a_thousand_parties_had_less_than_37_bits_against_chosen_drops():
-    assert 36 < -math.log2(arc_failure(1000, 96, 67, 100)) < 37
-    assert -math.log2(arc_failure(1000, 112, 80, 100)) > SECURITY_BITS + GRINDING_BITS
+    assert 36 < -math.log2(bound_arc_failure(1000, 96, 67, 100)) < 37
+    assert -math.log2(bound_arc_failure(1000, 112, 80, 100)) > SECURITY_BITS + GRINDING_BITS
 
 
 @pytest.mark.parametrize("parties", [101, 120, 300, 1000])
@@ -143,7 +147,10 @@ def test_the_chosen_threshold_is_the_least_that_the_bounds_allow(parties):
     bits = 2.0 ** -(SECURITY_BITS + GRINDING_BITS)
 
     def failure(k, t):
-        return max(arc_failure(parties, k, t, corrupt), security_failure(parties, k, t, corrupt))
+        return max(
+            bound_arc_failure(parties, k, t, corrupt),
+            bound_security_failure(parties, k, t, corrupt),
+        )
 
     assert failure(degree, threshold) <= bits < failure(degree, threshold - 1)
 
@@ -195,7 +202,7 @@ def test_how_often_colluders_at_random_places_open_an_arc_is_below_the_bound():
         rich = np.flatnonzero(np.convolve(np.r_[bad, bad[:5]], np.ones(6), "valid") >= 5)
         gaps = (rich[None, :] - rich[:, None]) % m
         hits += bool(((gaps >= 6) & (gaps <= m - 6)).any())
-    bound = arc_failure(m, degree, threshold, corrupt)
+    bound = bound_arc_failure(m, degree, threshold, corrupt)
     assert hits / trials <= bound + 4 * math.sqrt(bound / trials)
 
 
@@ -244,7 +251,7 @@ def test_weak_parameters_in_an_encoding_are_refused():
 
 def _policy(**changes):
     identities = tuple(bytes([n]) * 32 for n in range(10))
-    return Policy(**{"identities": identities, "min_survivors": 7} | changes)
+    return ProtocolRequirements(**{"identities": identities, "min_survivors": 7} | changes)
 
 
 @pytest.mark.parametrize(
@@ -295,4 +302,4 @@ def test_duplicate_identities_are_refused():
 def test_the_least_number_of_survivors_is_two_thirds_and_more_than_half_with_the_colluders(
     parties, corrupt, wanted, least
 ):
-    assert choose_min_survivors(parties, corrupt=corrupt, wanted=wanted) == least
+    assert choose_min_survivors(parties, corrupt=corrupt, requested=wanted) == least

@@ -18,22 +18,27 @@ from parley.secure_agg.messages import (
     Confirm,
     Message,
     Reveal,
-    Shares,
+    RoundShares,
     Survivors,
     Vector,
     decode,
     encode,
 )
 from parley.secure_agg.pair_keys import (
-    confirmation,
-    direction,
-    pair_base,
-    pair_chain,
-    place,
-    transcript,
-    under_pad,
+    apply_pad,
+    compute_ciphertext_id,
+    compute_confirmation_tag,
+    compute_transcript,
+    derive_direction_keys,
+    derive_pair_base,
+    derive_pair_chain,
 )
-from parley.secure_agg.primitives import agree, decapsulate, kem_public, public_key
+from parley.secure_agg.primitives import (
+    agree,
+    decapsulate,
+    derive_kem_public_key,
+    derive_public_key,
+)
 from parley.secure_agg.protocol_parameters import RunParameters
 from parley.secure_agg.round_outcome import pack_mask, unpack_mask
 from parley.secure_agg.shamir import combine
@@ -53,7 +58,9 @@ MESSAGES = [
     messages.Ciphertexts(sender=SERVER, round_number=0, sent=NEAR, items=b"i" * 1104 * 9),
     messages.Complaint(sender=3, round_number=0, accused=NEAR),
     messages.Evidence(sender=3, round_number=0, seed=b"z" * 64),
-    Shares(commitments=b"c" * 64, table=b"t" * 304, digests=b"d" * 288, envelopes=b"e" * 720, **UP),
+    RoundShares(
+        commitments=b"c" * 64, table=b"t" * 304, digests=b"d" * 288, envelopes=b"e" * 720, **UP
+    ),
     messages.RoundStart(
         dimension=4, context=b"c" * 32, participants=MASK, envelopes=b"e" * 720, **DOWN
     ),
@@ -83,7 +90,7 @@ def test_sizes_are_held():
     assert sizes["Advertise"] == 160 + 1184 - 14  # X25519 alone: 146
     assert sizes["Encapsulated"] == 18 + 9 * (1088 + 16)
     assert len(encode(RUN, by_name["Vector"])) - 18 == 4 * 4  # 4 bytes a parameter at b = 32
-    assert len(by_name["Shares"].envelopes) / 9 <= 90  # a share
+    assert len(by_name["RoundShares"].envelopes) / 9 <= 90  # a share
     assert len(by_name["Reveal"].secrets) / 9 <= 40  # a revealed secret
 
 
@@ -152,11 +159,11 @@ def test_senders_outside_the_roster_and_wrong_rounds_are_refused():
 
 
 def test_a_huge_message_is_refused_before_it_is_copied():
-    shares = next(m for m in MESSAGES if isinstance(m, Shares))
+    shares = next(m for m in MESSAGES if isinstance(m, RoundShares))
     data = encode(RUN, shares) + bytes(144 * 10**5)
     tracemalloc.start()
     with pytest.raises(RemoteProtocolError, match="at most 9 behind"):
-        decode(RUN, data, Shares)
+        decode(RUN, data, RoundShares)
     assert tracemalloc.get_traced_memory()[1] < len(data) / 100
     tracemalloc.stop()
 
@@ -179,7 +186,10 @@ def test_secrets_are_not_in_a_message_s_repr():
 
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "secure_agg"
-BY_NAME = {kind.__name__.lower(): kind for kind in Message.__subclasses__()}
+BY_NAME = {
+    kind.__name__.replace("RoundShares", "Shares").lower(): kind
+    for kind in Message.__subclasses__()
+}
 
 
 def _load(name):
@@ -222,11 +232,13 @@ def test_the_secrets_of_a_hybrid_pair():
         known["private_x25519"], known["seeds_ml_kem_768"], known["public"], known["index"],
     )  # fmt: skip
     private, seeds, publics = ([bytes.fromhex(x) for x in row] for row in (private, seeds, publics))
-    assert [public_key(x) + kem_public(s) for x, s in zip(private, seeds, strict=True)] == publics
+    assert [
+        derive_public_key(x) + derive_kem_public_key(s) for x, s in zip(private, seeds, strict=True)
+    ] == publics
     ends = list(zip(index, publics, strict=True))
     fingerprint, roster = (bytes.fromhex(known[name]) for name in ("fingerprint", "roster"))
     for one, other in (ends, ends[::-1]):
-        assert transcript(fingerprint, roster, one, other).hex() == known["transcript"]
+        assert compute_transcript(fingerprint, roster, one, other).hex() == known["transcript"]
     pair = bytes.fromhex(known["transcript"])
     for mine, other in ((0, 1), (1, 0)):
         assert agree(private[mine], [(publics[other][:32], pair)])[0].hex() == known["exchanged"]
@@ -237,16 +249,19 @@ def test_the_secrets_of_a_hybrid_pair():
         (secret,) = decapsulate(seed, [ciphertext])
         assert secret.hex() == way["secret"]
         assert secret != _rejected(seed, ciphertext)  # it is a ciphertext for this key
-        where = place(pair, sender, receiver, ciphertext)
-        assert (where.hex(), confirmation(secret, where).hex()) == (way["place"], way["tag"])
-        made[sender] = direction(bytes.fromhex(known["exchanged"]), secret, where)
+        where = compute_ciphertext_id(pair, sender, receiver, ciphertext)
+        assert (where.hex(), compute_confirmation_tag(secret, where).hex()) == (
+            way["place"],
+            way["tag"],
+        )
+        made[sender] = derive_direction_keys(bytes.fromhex(known["exchanged"]), secret, where)
         for name, value in made[sender]._asdict().items():
             assert value.hex() == way[name]
     low, high = made[index[0]], made[index[1]]
-    assert pair_base(low.half, high.half).hex() == known["base_1"]
-    assert pair_chain(low.root, high.root).hex() == known["chain_2"]
-    assert under_pad(high.half, low.pad).hex() == known["half of 8 as it is sent"]
-    assert under_pad(bytes.fromhex(known["half of 8 as it is sent"]), low.pad) == high.half
+    assert derive_pair_base(low.half, high.half).hex() == known["base_1"]
+    assert derive_pair_chain(low.root, high.root).hex() == known["chain_2"]
+    assert apply_pad(high.half, low.pad).hex() == known["half of 8 as it is sent"]
+    assert apply_pad(bytes.fromhex(known["half of 8 as it is sent"]), low.pad) == high.half
 
 
 def test_what_is_no_ciphertext_for_a_key_gives_another_secret_or_none():

@@ -19,8 +19,8 @@ from parley.secure_agg.interface import (
     RemoteProtocolError,
     TooFewSurvivors,
 )
-from parley.secure_agg.pair_keys import SharedEdgeWork
-from parley.secure_agg.party_state import MaskingState, Phase
+from parley.secure_agg.pair_keys import CachedPairKeyComputer
+from parley.secure_agg.party_state import MaskingState, PartyPhase
 from parley.secure_agg.protocol_parameters import RunParameters
 from parley.secure_agg.server_round import ServerPhase
 
@@ -59,17 +59,19 @@ def test_damaged_state_is_refused(data, cut, flip, state_bytes):
 @pytest.fixture(scope="module")
 def state_bytes():
     run = RunParameters.choose(parties=4, min_survivors=3, run_id=b"r" * 16, corrupt=0)
-    state = MaskingState(run=run, index=1, phase=Phase.IDLE, near=[0, 2], chains=[b"x" * 32] * 2)
+    state = MaskingState(
+        run=run, index=1, phase=PartyPhase.IDLE, neighbours=[0, 2], chains=[b"x" * 32] * 2
+    )
     return state.to_bytes()
 
 
 _ALLOWED = {
-    Phase.NEW: {"advertise"},
-    Phase.ADVERTISED: {"roster"},
-    Phase.PAIRING: set(),
-    Phase.IDLE: {"plan"},
-    Phase.MASKED: {"plan", "survivors"},
-    Phase.CONFIRMED: {"plan", "confirmations"},
+    PartyPhase.NEW: {"advertise"},
+    PartyPhase.ADVERTISED: {"roster"},
+    PartyPhase.PAIRING: set(),
+    PartyPhase.IDLE: {"plan"},
+    PartyPhase.MASKED: {"plan", "survivors"},
+    PartyPhase.CONFIRMED: {"plan", "confirmations"},
 }
 
 
@@ -78,27 +80,27 @@ def test_what_the_table_does_not_allow_is_refused_and_changes_nothing(drill, pha
     d, donor = drill.build(), drill.joined(drill.build(seed=b"donor"))
     party, plan = d.parties[0], drill.planned(donor)[0]
     roster = listed = b""
-    if phase >= Phase.ADVERTISED:
-        roster = drill.advertised(d).server.roster()[0]
-    if phase >= Phase.PAIRING:
+    if phase >= PartyPhase.ADVERTISED:
+        roster = drill.advertised(d).server.build_rosters()[0]
+    if phase >= PartyPhase.PAIRING:
         d.server.phase = ServerPhase.JOINING
         drill.rostered(d)
-    if phase is Phase.IDLE:
+    if phase is PartyPhase.IDLE:
         drill.delivered(d)
-    if phase >= Phase.MASKED:
+    if phase >= PartyPhase.MASKED:
         plans = drill.planned(d)
         plan = plans[0]
         drill.sent(d, plans)
         listed = d.server.close()
-    if phase is Phase.CONFIRMED:
+    if phase is PartyPhase.CONFIRMED:
         drill.signed(d, listed)
     before = party.state.to_bytes()
     calls = {
         "advertise": party.advertise,
-        "roster": lambda: party.on_roster(roster),
+        "roster": lambda: party.handle_roster(roster),
         "plan": lambda: drill.vector(d, 0, plan),
-        "survivors": lambda: party.on_survivors(listed),
-        "confirmations": lambda: party.on_confirmations(b""),
+        "survivors": lambda: party.handle_survivors(listed),
+        "confirmations": lambda: party.handle_confirmations(b""),
     }
     for call in calls.keys() - _ALLOWED[phase]:
         error = LocalProtocolError if call == "advertise" else RemoteProtocolError
@@ -177,10 +179,10 @@ def test_an_open_round_that_a_new_plan_ends_or_that_is_abandoned_is_not_answered
     _, listed = drill.masked(d, 1)
     drill.vector(d, 0, drill.planned(d, 2)[0])
     with pytest.raises(RemoteProtocolError, match="Expected round 2, got 1"):
-        d.parties[0].on_survivors(listed)
-    d.parties[1].abandon()
+        d.parties[0].handle_survivors(listed)
+    d.parties[1].abort_round()
     with pytest.raises(RemoteProtocolError, match="while IDLE"):
-        d.parties[1].on_survivors(listed)
+        d.parties[1].handle_survivors(listed)
 
 
 def test_no_party_can_be_pickled_and_reprs_hold_no_secret(drill):
@@ -197,54 +199,54 @@ def test_no_party_can_be_pickled_and_reprs_hold_no_secret(drill):
 def test_the_server_refuses_what_is_out_of_order_and_goes_on(drill):
     d = drill.build()
     advert = d.parties[0].advertise()
-    d.server.on_advertise(advert)
+    d.server.handle_advertise(advert)
     with pytest.raises(RemoteProtocolError, match="Expected one Advertise of party 0, got two"):
-        d.server.on_advertise(advert)
+        d.server.handle_advertise(advert)
     with pytest.raises(TooFewSurvivors, match="Expected >= 3 parties, got 1"):
-        d.server.roster()
+        d.server.build_rosters()
     with pytest.raises(LocalProtocolError, match="JOINING"):
         d.server.plan(1, dimension=6, context=d.context)
     drill.rostered(drill.advertised(d, range(1, 5)))
     shares = d.parties[0].prepare(1)
-    d.server.on_shares(shares)
+    d.server.handle_shares(shares)
     with pytest.raises(RemoteProtocolError, match="Expected one Shares of party 0, got two"):
-        d.server.on_shares(shares)
+        d.server.handle_shares(shares)
     with pytest.raises(
         TooFewSurvivors, match=r"Expected >= 3 participants.* got 0 of the \d+ parties left"
     ):
         d.server.plan(1, dimension=6, context=d.context)
     for i in range(1, 5):
-        d.server.on_shares(d.parties[i].prepare(1))
+        d.server.handle_shares(d.parties[i].prepare(1))
     drill.delivered(d)
     vectors = {i: drill.vector(d, i, plan) for i, plan in drill.plan(d).items()}
-    d.server.on_vector(vectors[0])
+    d.server.handle_vector(vectors[0])
     for bad in (vectors[0], bytes(vectors[1])[:-4], b"", b"garbage" * 10):
         with pytest.raises(RemoteProtocolError):
-            d.server.on_vector(bad)
+            d.server.handle_vector(bad)
     for i in range(1, 5):
-        d.server.on_vector(vectors[i])
+        d.server.handle_vector(vectors[i])
     listed = d.server.close()
     with pytest.raises(LocalProtocolError, match="Expected to finish while UNMASKING"):
         d.server.finish()
-    confirms = {i: p.on_survivors(listed) for i, p in d.parties.items()}
+    confirms = {i: p.handle_survivors(listed) for i, p in d.parties.items()}
     for i, confirm in confirms.items():
         with pytest.raises(RemoteProtocolError):
-            d.server.on_confirm(confirm[:-16])
-        d.server.on_confirm(confirm)
+            d.server.handle_confirm(confirm[:-16])
+        d.server.handle_confirm(confirm)
         with pytest.raises(RemoteProtocolError, match="got two"):
-            d.server.on_confirm(confirms[i])
-    for i, message in d.server.confirmations().items():
-        reveal = d.parties[i].on_confirmations(message)
+            d.server.handle_confirm(confirms[i])
+    for i, message in d.server.build_confirmations().items():
+        reveal = d.parties[i].handle_confirmations(message)
         with pytest.raises(RemoteProtocolError):
-            d.server.on_reveal(reveal[:-32])
-        d.server.on_reveal(reveal)
+            d.server.handle_reveal(reveal[:-32])
+        d.server.handle_reveal(reveal)
     assert np.array_equal(d.server.finish(), expected_sum(d))
 
 
 def test_a_dropout_during_set_up_and_one_during_sharing_do_not_stop_the_run(drill):
     d = drill.rostered(drill.advertised(drill.build(7), range(6)))  # party 6 never advertises
     for i in range(5):  # party 5 never shares
-        d.server.on_shares(d.parties[i].prepare(1))
+        d.server.handle_shares(d.parties[i].prepare(1))
     drill.delivered(d)
     plans = drill.plan(d)
     assert sorted(plans) == [0, 1, 2, 3, 4]
@@ -270,7 +272,7 @@ def test_parties_that_share_work_send_the_same_bytes_as_parties_alone(drill, mon
     calls = _replay_encapsulations(monkeypatch)
     alone = drill.joined(drill.build())
     calls.clear()
-    together = drill.joined(drill.build(work=SharedEdgeWork()))
+    together = drill.joined(drill.build(work=CachedPairKeyComputer()))
     for number in (1, 2):
         ours, _ = drill.masked(alone, number)
         theirs, _ = drill.masked(together, number)
@@ -281,14 +283,14 @@ def test_garbage_reveals_are_worked_around_or_end_the_round(drill):
     d = drill.joined(drill.build(9))
     confirmations = drill.confirmed(d, absent=[0])
     for i, message in confirmations.items():
-        reveal = bytearray(d.parties[i].on_confirmations(message))
+        reveal = bytearray(d.parties[i].handle_confirmations(message))
         if i == 1:  # a wrong self seed: its shares are used instead
             reveal[18] ^= 1
         if i == 2:  # garbage shares
             reveal[18 + 32 + 2 :] = bytes(len(reveal) - 18 - 32 - 2 - 0)
         if i in (1, 2):
             with pytest.raises(RemoteProtocolError, match=f"party {i} committed|from party {i}"):
-                d.server.on_reveal(bytes(reveal))
+                d.server.handle_reveal(bytes(reveal))
             continue  # as if it were silent: its secrets are rebuilt from the others' shares
-        d.server.on_reveal(bytes(reveal))
+        d.server.handle_reveal(bytes(reveal))
     assert np.array_equal(d.server.finish(), expected_sum(d, without=[0]))

@@ -15,17 +15,17 @@ from one_mask import mask_of
 from parley.secure_agg.party_masking import PIECE_BYTES, add_masks, add_shared_masks
 from parley.secure_agg.primitives import (
     agree,
+    build_keystream,
     derive,
+    derive_public_key,
+    derive_signing_public_key,
     digest,
     expand_seed,
+    is_valid_signature,
     is_weak,
-    keystream,
-    public_key,
     seal,
     sign,
-    signing_public,
     unseal,
-    verifies,
 )
 from parley.secure_agg.shamir import combine, split
 
@@ -34,7 +34,7 @@ def test_key_agreement_is_x25519_of_rfc_7748_section_6_1():
     alice = bytes.fromhex("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a")
     bob = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
     shared = bytes.fromhex("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742")
-    assert public_key(bob) == bytes.fromhex(
+    assert derive_public_key(bob) == bytes.fromhex(
         "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
     )
     assert agree(bob, [(alice, b"salt")]) == [hmac.digest(b"salt", shared, "sha256")]
@@ -45,7 +45,7 @@ def test_a_key_of_small_order_is_refused():
         agree(bytes(range(32)), [(bytes(32), b"s")])
     assert is_weak(bytes(32))
     assert is_weak(b"\x01" + bytes(31))
-    assert not is_weak(public_key(bytes(range(32))))
+    assert not is_weak(derive_public_key(bytes(range(32))))
 
 
 def test_derive_is_the_first_block_of_hkdf_expand_of_rfc_5869():
@@ -62,19 +62,19 @@ def test_signatures_are_ed25519_of_rfc_8032_section_7_1():
         "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"
         "5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"
     )
-    assert signing_public(private).hex() == public
+    assert derive_signing_public_key(private).hex() == public
     assert sign(private, b"").hex() == signature
-    assert verifies(bytes.fromhex(public), bytes.fromhex(signature), b"")
-    assert not verifies(bytes.fromhex(public), bytes.fromhex(signature), b"x")
-    assert not verifies(b"short", bytes.fromhex(signature), b"")
+    assert is_valid_signature(bytes.fromhex(public), bytes.fromhex(signature), b"")
+    assert not is_valid_signature(bytes.fromhex(public), bytes.fromhex(signature), b"x")
+    assert not is_valid_signature(b"short", bytes.fromhex(signature), b"")
 
 
 @pytest.mark.parametrize("gcm", [True, False])
 @pytest.mark.parametrize("size", [1000, 1 << 18])
 def test_the_keystream_is_aes_256_ctr_from_nonce_and_two_by_either_call(size, gcm, monkeypatch):
-    monkeypatch.setattr("parley.secure_agg.primitives._gcm_is_faster", lambda: gcm)
+    monkeypatch.setattr("parley.secure_agg.primitives._is_gcm_faster", lambda: gcm)
     key = bytes(range(32))
-    expand, out = keystream(key, size), bytearray(size + 16)
+    expand, out = build_keystream(key, size), bytearray(size + 16)
     for piece in (7, 0):  # in any order
         nonce = piece.to_bytes(12, "big")
         expand(nonce, memoryview(bytes(size)), memoryview(out))

@@ -11,7 +11,7 @@ from parley.secure_agg.messages import Reveal, decode
 from parley.secure_agg.party_masking import add_masks
 from parley.secure_agg.primitives import unseal
 from parley.secure_agg.shamir import combine
-from parley.secure_agg.signed_statements import bound, commitment
+from parley.secure_agg.signed_statements import compute_commitment, encode_binding
 
 BINS = 64
 
@@ -60,9 +60,9 @@ def _coalition_view(drill, d, victim_input, other_input, number):
     for c in colluders:
         current = d.parties[c].state.current
         for at, n in enumerate(current.members):
-            keys[c, d.parties[c].state.near[n]] = current.pair_keys[at]
+            keys[c, d.parties[c].state.neighbours[n]] = current.pair_keys[at]
     reveals = {
-        i: decode(d.run, d.parties[i].on_confirmations(m), Reveal)
+        i: decode(d.run, d.parties[i].handle_confirmations(m), Reveal)
         for i, m in drill.signed(d, listed).items()
     }
     left = {}
@@ -112,13 +112,13 @@ def test_a_party_that_dropped_stays_hidden_when_its_vector_arrives_late(drill):
         sent = {i: drill.vector(d, i, plan) for i, plan in drill.planned(d, number).items()}
         pair_keys = d.parties[3].state.current.pair_keys
         for i in (0, 1, 2, 4, 5):
-            d.server.on_vector(sent[i])
+            d.server.handle_vector(sent[i])
         seen = b""
         for i, message in drill.signed(d, d.server.close()).items():
-            seen += d.parties[i].on_confirmations(message)
+            seen += d.parties[i].handle_confirmations(message)
         assert all(key in seen for key in pair_keys)
         words = _words(sent[3], 16, 40).copy()
-        near = d.parties[3].state.near
+        near = d.parties[3].state.neighbours
         add_masks(
             words,
             [k for j, k in zip(near, pair_keys, strict=True) if j < 3],
@@ -134,16 +134,16 @@ def test_the_colluders_shares_do_not_open_a_survivor_s_recovery_secret(drill):
     graph = d.run.neighbours[0].tolist()
     held = {}
     for holder in graph:
-        current, near = d.parties[holder].state.current, d.parties[holder].state.near
+        current, near = d.parties[holder].state.current, d.parties[holder].state.neighbours
         at = [near[n] for n in current.members].index(0)
         sealed = current.envelopes[80 * at : 80 * at + 80]
-        share = unseal(current.envelope_keys[at], 0, sealed, bound(d.run, 1, 0, holder))
+        share = unseal(current.envelope_keys[at], 0, sealed, encode_binding(d.run, 1, 0, holder))
         held[graph.index(holder) + 1] = (holder, share[32:])
 
     def opens(holders):
         shares = {x: share for x, (holder, share) in held.items() if holder in holders}
         committed = d.server._sum.shares[0].commitments[32:]
-        return commitment(d.run, 1, 0, b"recovery", combine(shares)) == committed
+        return compute_commitment(d.run, 1, 0, b"recovery", combine(shares)) == committed
 
     assert d.run.threshold == 4
     assert not opens([4, 5])

@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from safetensors.numpy import load_file
 
 import parley.client.app
-from parley.client.app import frame_content, frame_of
+from parley.client.app import build_content, read_frame
 from parley.client.contract.party_protocol import WireError, decode_frame
 from parley.server.app import serve
 from parley.server.jobs.job_file import RUN_KEYS, load_job
@@ -65,9 +65,9 @@ WRONG = {
         m, RecordDict({"call": ConfigRecord({"bytes": 7})})
     ),
     "a frame and an array": lambda m: reply(
-        m, RecordDict({**frame_content(b"x"), "frame": ArrayRecord({"bytes": Array(np.ones(4))})})
+        m, RecordDict({**build_content(b"x"), "frame": ArrayRecord({"bytes": Array(np.ones(4))})})
     ),
-    "an empty frame": lambda m: reply(m, frame_content(b"")),
+    "an empty frame": lambda m: reply(m, build_content(b"")),
 }
 
 
@@ -83,20 +83,20 @@ ERRORS = [MemoryError, RecursionError, AttributeError, UnicodeDecodeError("utf-8
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: getattr(error, "__name__", "Unicode"))
-@pytest.mark.parametrize("where", ["frame_of", "pull_messages"])
+@pytest.mark.parametrize("where", ["read_frame", "pull_messages"])
 def test_whatever_is_raised_while_a_reply_is_read_is_that_partys_doing(
     world, monkeypatch, where, error, caplog
 ):
     deployment, nodes = world
     grid = FakeGrid(nodes, lambda node, m: WRONG["nothing"](m) if node == 71 else echo(node, m))
-    if where == "frame_of":
+    if where == "read_frame":
 
         def read(content):
             if not content:
                 raise error
-            return frame_of(content)
+            return read_frame(content)
 
-        monkeypatch.setattr("parley.server.app.frame_of", read)
+        monkeypatch.setattr("parley.server.app.read_frame", read)
     else:
         pull = grid.pull_messages
 
@@ -143,12 +143,12 @@ def context(**node_config):
 
 
 def call(request=b"x", **more):
-    return Message(frame_content(request, **more), 7, "query.parley")
+    return Message(build_content(request, **more), 7, "query.parley")
 
 
 def heard(message, where):
     content = parley.client.app.app(message, where).content
-    return decode_frame(frame_of(content)).head
+    return decode_frame(read_frame(content)).head
 
 
 def test_in_a_simulation_each_node_is_one_party_whose_folder_its_message_names(world, tmp_path):
@@ -164,10 +164,10 @@ def test_in_a_simulation_each_node_is_one_party_whose_folder_its_message_names(w
 
 def test_the_owner_says_where_a_partys_folder_is_not_the_message():
     owned, simulated = context(party="/own"), context(**{"partition-id": 2})
-    assert str(parley.client.app.party_folder(call(folder="/elsewhere"), owned)) == "/own"
-    assert str(parley.client.app.party_folder(call(folder="/here"), simulated)) == "/here"
+    assert str(parley.client.app.find_party_folder(call(folder="/elsewhere"), owned)) == "/own"
+    assert str(parley.client.app.find_party_folder(call(folder="/here"), simulated)) == "/here"
     with pytest.raises(WireError, match="in the SuperNode's configuration"):
-        parley.client.app.party_folder(call(folder="/elsewhere"), context())
+        parley.client.app.find_party_folder(call(folder="/elsewhere"), context())
 
 
 def test_nothing_of_an_exception_leaves_the_party(monkeypatch, tmp_path):
@@ -180,7 +180,7 @@ def test_nothing_of_an_exception_leaves_the_party(monkeypatch, tmp_path):
     made = parley.client.app.app(call(), context(party=str(tmp_path)))
     assert made.has_content()
     assert "patient" not in str(made.content)
-    assert decode_frame(frame_of(made.content)).head["status"] == "refused"
+    assert decode_frame(read_frame(made.content)).head["status"] == "refused"
 
 
 def test_a_message_that_is_none_is_answered(tmp_path):
@@ -228,8 +228,8 @@ def test_a_run_that_is_named_goes_on_in_its_folder(monkeypatch, tmp_path):
     calls = []
 
     def coordinate(job, *, folder, **_):
-        calls.append((folder.path, folder.commissioned))
-        folder.commission()
+        calls.append((folder.path, folder.is_begun))
+        folder.mark_begun()
 
     monkeypatch.setattr("parley.server.run_launcher.coordinate", coordinate)
     for _ in range(2):

@@ -9,16 +9,16 @@ from scenes import Scene
 from parley.client.contract.party_protocol import (
     WIRE_VERSION,
     Declined,
-    Frame,
+    MessageFrame,
     Reason,
     decode_frame,
     encode_frame,
 )
-from parley.client.party.owner_policy import Consent
+from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.party_service import PartyService
 from parley.secure_agg import mask_graph, protocol_parameters
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.secure_agg.mask_graph import roster_digest
+from parley.secure_agg.mask_graph import compute_roster_digest
 
 JOB = (
     "parties.count=12", "algorithm.rounds=2", "data.records=240", "run.seed=5",
@@ -31,14 +31,14 @@ def small_graphs(monkeypatch):
     """Twelve parties on four neighbours each, as only more than a hundred would be."""
     monkeypatch.setattr(mask_graph, "COMPLETE_UP_TO", 4)
     mask_graph.choose_degree.cache_clear()
-    protocol_parameters.derive.cache_clear()
+    protocol_parameters.derive_parameters.cache_clear()
     yield
     mask_graph.choose_degree.cache_clear()
-    protocol_parameters.derive.cache_clear()
+    protocol_parameters.derive_parameters.cache_clear()
 
 
 def roster_of(deployment):
-    return roster_digest(deployment.identities, bytes.fromhex(deployment.id))
+    return compute_roster_digest(deployment.identities, bytes.fromhex(deployment.id))
 
 
 class Setting(Scene):
@@ -95,15 +95,15 @@ def test_a_party_goes_through_no_more_set_ups_than_the_bounds_allow_for(
 
     def commit():
         head = {"version": WIRE_VERSION, "session": "0a" * 16}
-        return decode_frame(service.handle(encode_frame(Frame(kind="commit", head=head))))
+        return decode_frame(service.handle(encode_frame(MessageFrame(kind="commit", head=head))))
 
     first, again = commit(), commit()
     assert first.blobs == again.blobs  # asking is no set-up
-    service._keeper.count_setup(roster_of(setting.deployment))
+    service._party_folder.increment_setups(roster_of(setting.deployment))
     assert commit().blobs != first.blobs
-    monkeypatch.setattr("parley.client.party.session_limits.MOST_SETUPS", 1)
+    monkeypatch.setattr("parley.client.party.session_limits.MAX_SETUPS", 1)
     assert commit().head["reason"] == "protocol"
-    assert mask_graph.MOST_SETUPS == 1 << mask_graph.GRINDING_BITS
+    assert mask_graph.MAX_SETUPS == 1 << mask_graph.GRINDING_BITS
 
 
 def test_an_answer_in_another_s_name_is_not_taken_and_costs_its_sender_alone(tmp_path, caplog):
@@ -124,7 +124,7 @@ def test_a_default_party_declines_a_run_that_assumes_no_colluders(tmp_path):
     setting = Setting(tmp_path)
     for party in range(12):
         setting.policy(party, colluders_at_least=None)
-    assert Consent().colluders_at_least is None
+    assert OwnerPolicy().colluders_at_least is None
     with pytest.raises(TooFewSurvivors):
         setting.run()
     log = (setting.homes[0] / "party.log").read_text()
@@ -171,9 +171,9 @@ def test_logs_and_errors_name_parties_and_never_number_them(tmp_path, small_grap
     def refuse(_frame):
         raise Declined(Reason.PROTOCOL, "Expected the key of party 5, got that of party 7.")
 
-    service._commit = refuse
+    service._handle_commit = refuse
     head = {"version": WIRE_VERSION, "session": "0a" * 16}
-    service.handle(encode_frame(Frame(kind="commit", head=head)))
+    service.handle(encode_frame(MessageFrame(kind="commit", head=head)))
     log = (setting.homes[0] / "party.log").read_text()
     assert "refused protocol: Expected the key of party-5, got that of party-7." in log
     assert "party-2 broke the protocol" in caplog.text

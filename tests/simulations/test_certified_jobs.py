@@ -2,8 +2,8 @@
 
 import pytest
 
-from parley.privacy.accounting.account_certificates import Certificate
-from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon
+from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon, compute_gaussian_epsilon
 from parley.privacy.accounting.privacy_events import PlannedSteps
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import LedgerConflict
@@ -29,13 +29,13 @@ def job_on(tmp_path, *overrides, rounds=3):
 def account_in(tmp_path):
     with Ledger.open(tmp_path / "ward.sqlite", create=False) as ledger:
         assert ledger.verify() == []
-        (found,) = ledger.totals()
+        (found,) = ledger.list_accounts()
         return found
 
 
 @pytest.mark.parametrize("named", ["auto", "gaussian", "zcdp"])
 def test_jobs_are_charged_by_the_certificate_that_opened_the_account(tmp_path, named):
-    expected = Certificate.ZCDP if named == "zcdp" else Certificate.GAUSSIAN
+    expected = AccountCertificate.ZCDP if named == "zcdp" else AccountCertificate.GAUSSIAN
     first = job_on(tmp_path, f"privacy.certificate={named}")
     simulate(first, out=tmp_path / "a")
     spent = account_in(tmp_path)
@@ -46,9 +46,9 @@ def test_jobs_are_charged_by_the_certificate_that_opened_the_account(tmp_path, n
     both = account_in(tmp_path)
     mu = both.spent.mu
     assert both.epsilon == pytest.approx(
-        cks20_epsilon(mu**2 / 2, 9.9e-6)
-        if expected is Certificate.ZCDP
-        else gaussian_epsilon(mu, 9.9e-6),
+        compute_cks20_epsilon(mu**2 / 2, 9.9e-6)
+        if expected is AccountCertificate.ZCDP
+        else compute_gaussian_epsilon(mu, 9.9e-6),
         rel=1e-6,
     )
     other = "gaussian" if named == "zcdp" else "zcdp"
@@ -84,8 +84,8 @@ def test_a_plan_holds_for_one_run_and_shares_no_ledger(tmp_path):
         load_job(overrides=["parties.count=3", "algorithm.rounds=2"]), out=tmp_path / "a"
     )
     with Ledger.open(run.folder / "ledger.sqlite", create=False) as ledger:
-        (own,) = ledger.totals()
-        assert own.budget.certificate is Certificate.PLAN
+        (own,) = ledger.list_accounts()
+        assert own.budget.certificate is AccountCertificate.PLAN
         (event,) = own.spent.counts
         with pytest.raises(LedgerConflict, match="for whose plan alone"):
             ledger.hold("another", {own.key: ((event, 1),)})

@@ -14,9 +14,9 @@ from parley.report.report_page import write_report
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.budget_check import budgets_of, check_affordable
-from parley.server.planning.job_planner import algorithm_for
-from parley.server.planning.run_stages import spent_before, stages_of
+from parley.server.planning.budget_check import build_budgets, check_affordable
+from parley.server.planning.job_planner import build_algorithm
+from parley.server.planning.run_stages import build_stages, compute_spent_before
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.fault_script import parse_faults
@@ -44,7 +44,7 @@ def test_the_cost_of_the_components_is_counted_before_the_run(tmp_path) -> None:
     # Steps whose own cost is just within the budget: with the components they are beyond it.
     job = load_job(overrides=[*BASE, "model.pca=public"])
     experiment = load_experiment(job)
-    algorithm: Any = algorithm_for(job, experiment.model, experiment.federation)
+    algorithm: Any = build_algorithm(job, experiment.model, experiment.federation)
     sigma = algorithm.training.noise_multiplier
     given = [f"dp-sgd.noise-multiplier={sigma}", "model.pca-share=0.3"]
     assert run(tmp_path / "p", *given[:1], "model.pca=public").summary.status == "complete"
@@ -57,16 +57,16 @@ def test_the_check_and_the_run_come_to_the_same(tmp_path) -> None:
     summary = run(tmp_path / "r").summary
     job = load_job(overrides=BASE)
     experiment = load_experiment(job)
-    stages = stages_of(
+    stages = build_stages(
         job,
-        algorithm=algorithm_for(job, experiment.model, experiment.federation),
+        algorithm=build_algorithm(job, experiment.model, experiment.federation),
         federation=experiment.federation,
         features=experiment.block.features.shape[1],
     )
     plan = stages[-1].plan
-    check_affordable(job, stages, budgets_of(job, plan, "print"))
-    spent = spent_before(stages, 2)[plan.primary.unit]
-    assert summary.primary.epsilon == spent.epsilon(plan.primary.delta)[1]
+    check_affordable(job, stages, build_budgets(job, plan, "print"))
+    spent = compute_spent_before(stages, 2)[plan.primary.unit]
+    assert summary.primary.epsilon == spent.compute_lowest_epsilon(plan.primary.delta)[1]
 
 
 def test_faults_apply_to_the_components_as_to_a_round(tmp_path) -> None:
@@ -81,7 +81,7 @@ def test_faults_apply_to_the_components_as_to_a_round(tmp_path) -> None:
         "summed": 7,
     }
     with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
-        entry = ledger.entries()[0]
+        entry = ledger.list_entries()[0]
         assert entry.entry.index == 0
         assert entry.outcome["survivors"] == 7
         assert entry.outcome["bytes_up"] == told.bytes_up
@@ -92,7 +92,9 @@ def test_faults_apply_to_the_components_as_to_a_round(tmp_path) -> None:
 
 def test_a_rule_may_name_the_release_ahead_of_the_rounds() -> None:
     def lost(script: str, number: int) -> int:
-        return len(parse_faults(script).at(round_number=number, attempt=0, parties=10).dropped)
+        return len(
+            parse_faults(script).sample_faults(round_number=number, attempt=0, parties=10).dropped
+        )
 
     assert [lost("drop:0.2", number) for number in (0, 1, 7)] == [2, 2, 2]
     assert [lost("drop:0.2@0", number) for number in (0, 1, 7)] == [2, 0, 0]
@@ -106,7 +108,7 @@ def test_too_few_parties_for_it_stop_the_run_free_of_charge_and_it_can_go_on(
     with pytest.raises(TooFewSurvivors, match="principal components"):
         run(folder, "run.faults=drop:0.9@before-vector@0")
     with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
-        assert ledger.totals()[0].spent.releases == 0
+        assert ledger.list_accounts()[0].spent.releases == 0
         assert ledger.verify() == []
     text = (folder / "job.toml").read_text().replace("drop:0.9@before-vector@0", "")
     (folder / "job.toml").write_text(text)

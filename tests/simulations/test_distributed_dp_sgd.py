@@ -49,7 +49,7 @@ def planned(*overrides):
 
 def test_a_run_is_the_same_masked_or_not_and_resumed_or_not(tmp_path, monkeypatch) -> None:
     seeded = ("run.seed=3", "run.noise-shares=full")
-    whole = run(tmp_path / "whole", *seeded)
+    whole = run(tmp_path / "compute_sum", *seeded)
     masked = run(tmp_path / "masked", *seeded, "secure-aggregation.backend=masked")
     assert np.array_equal(whole.theta, masked.theta)
     stepped, calls = DistributedDPSGD.update, []
@@ -66,7 +66,7 @@ def test_a_run_is_the_same_masked_or_not_and_resumed_or_not(tmp_path, monkeypatc
     resumed = simulate(None, resume=tmp_path / "killed")
     assert np.array_equal(whole.theta, resumed.theta)
     with Ledger.open(tmp_path / "killed" / "ledger.sqlite", read_only=True) as ledger:
-        assert [each.entry.index for each in ledger.entries()] == [1, 2]
+        assert [each.entry.index for each in ledger.list_entries()] == [1, 2]
 
 
 def test_a_block_of_steps_is_one_entry_of_subsampled_gaussians(tmp_path) -> None:
@@ -75,8 +75,8 @@ def test_a_block_of_steps_is_one_entry_of_subsampled_gaussians(tmp_path) -> None
     spent = done.summary.primary
     assert (spent.conversion, spent.noise.law) == ("pld", "sampled-gaussian")
     with Ledger.open(tmp_path / "run" / "ledger.sqlite", read_only=True) as ledger:
-        for each in ledger.entries():
-            ((event, count),) = each.entry.event.leaves()
+        for each in ledger.list_entries():
+            ((event, count),) = each.entry.event.iterate_leaves()
             assert (event.sampling_rate, count) == (0.2, 3)
             assert each.entry.facts["sampler"] == "Poisson, 3 steps a release"
             sigma = each.entry.facts["noise_parameter"]
@@ -149,9 +149,9 @@ def test_dealt_noise_is_that_of_all_shares_on_a_sum_that_nobody_else_is_part_of(
 ) -> None:
     """All parties at once: the same clipped sums, and one draw of the law of five shares."""
     sums, given = [], []
-    whole, stepped = DistributedDPSGD.whole, DistributedDPSGD.update
+    whole, stepped = DistributedDPSGD.compute_sum, DistributedDPSGD.update
     monkeypatch.setattr(
-        DistributedDPSGD, "whole", lambda self, *a: sums.append(whole(self, *a)) or sums[-1]
+        DistributedDPSGD, "compute_sum", lambda self, *a: sums.append(whole(self, *a)) or sums[-1]
     )
 
     def update(self, state, total):
@@ -181,7 +181,7 @@ def test_each_unit_has_its_account_of_one_noise(tmp_path) -> None:
     assert (record.sampling_rate, party.sampling_rate) == (0.2, 1.0)
     # The party's is the larger need here, and needs no other noise than it would alone.
     _, _, alone = planned(*OF_PARTIES, "privacy.epsilon=5")
-    units = [each.primary.units(each.encoding.scale) for each in (plan, alone)]
+    units = [each.primary.compute_unit_scale(each.encoding.scale) for each in (plan, alone)]
     assert record.scale / units[0] == pytest.approx(
         alone.primary.mechanism.scale / units[1], rel=1e-3
     )
@@ -207,9 +207,11 @@ def test_without_a_seed_all_parties_batches_go_through_one_pass(tmp_path, monkey
     from parley.client.algorithms import distributed_dp_sgd
 
     passes = []
-    union = distributed_dp_sgd.union_sums
+    union = distributed_dp_sgd.compute_union_sums
     monkeypatch.setattr(
-        distributed_dp_sgd, "union_sums", lambda *a, **b: passes.append(len(a[4])) or union(*a, **b)
+        distributed_dp_sgd,
+        "compute_union_sums",
+        lambda *a, **b: passes.append(len(a[4])) or union(*a, **b),
     )
     run(tmp_path / "run", "privacy.noise-point=server")
     assert passes == [5] * 6
@@ -253,4 +255,4 @@ def test_a_plan_that_no_cohort_survives_keeps_the_charge_of_sums_that_were_opene
     done = run(tmp_path / "run")
     assert done.summary.status == "too-few-survivors"
     with Ledger.open(tmp_path / "run" / "ledger.sqlite", read_only=True) as ledger:
-        assert [str(each.state) for each in ledger.entries()] == ["committed", "reserved"]
+        assert [str(each.state) for each in ledger.list_entries()] == ["committed", "reserved"]

@@ -9,12 +9,12 @@ import pytest
 from quick_runs import StopAfter
 
 from parley.client.contract.party_protocol import Declined, Reason
-from parley.client.party.dataset_config import DataSet
+from parley.client.party.dataset_config import DatasetConfig
 from parley.privacy.ledger.ledger import Ledger
 from parley.report.report_page import write_report
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.result_text import evaluation
+from parley.server.records.result_text import format_evaluation
 from parley.simulations.engine.fast_engine import simulate
 
 JOB = (
@@ -42,7 +42,7 @@ def test_its_figures_are_those_of_the_held_out_records_within_their_intervals(tm
         low, high = found.within[name]
         assert low <= getattr(true, name) <= high
         assert high - low < 0.06
-    assert "per record" in evaluation(run.summary)
+    assert "per record" in format_evaluation(run.summary)
     assert (
         "How good the model is on records that the parties hold out"
         in write_report(run.folder).read_text()
@@ -55,8 +55,8 @@ def test_it_is_a_release_of_its_own_in_the_ledger_and_in_what_was_spent(tmp_path
     assert np.array_equal(run.theta, other.theta)
     with Ledger.open(run.folder / "ledger.sqlite", read_only=True) as ledger:
         assert ledger.verify() == []
-        entries = [each.entry for each in ledger.entries()]
-        (budget,) = ledger.totals()
+        entries = [each.entry for each in ledger.list_entries()]
+        (budget,) = ledger.list_accounts()
     assert [each.index for each in entries] == [1, 2, 3]
     assert entries[2].facts["mechanism"] == "held-out-counts"
     assert budget.budget.epsilon == 1.1
@@ -82,7 +82,7 @@ def test_too_few_parties_for_it_leave_the_model_and_say_so(tmp_path):
     _, run = measured(tmp_path, "run.faults=drop:0.6@3-3")
     assert (run.summary.status, run.summary.rounds_done) == ("complete", 2)
     assert run.summary.evaluation.counts == ()
-    assert "evaluation" in evaluation(run.summary)
+    assert "evaluation" in format_evaluation(run.summary)
     assert len(json.loads((run.folder / "summary.json").read_text())["guarantees"]) == 1
 
 
@@ -105,13 +105,13 @@ def test_jobs_that_it_would_say_nothing_of_are_refused(tmp_path, change, said):
 def test_a_data_set_holds_out_other_records_than_it_learns_from():
     given = {"prepared": "ward.npz", "epsilon": 1.0, "delta": 1e-5, "held-out": "ward.npz"}
     with pytest.raises(ValueError, match="other records"):
-        DataSet.model_validate(given)
+        DatasetConfig.model_validate(given)
 
 
 def test_a_party_that_holds_nothing_out_declines():
     given = {"prepared": "ward.npz", "epsilon": 1.0, "delta": 1e-5}
     with pytest.raises(Declined) as declined:
-        DataSet.model_validate(given).of_held_out()
+        DatasetConfig.model_validate(given).to_held_out()
     assert declined.value.reason is Reason.DATA_UNREADABLE
-    other = DataSet.model_validate({**given, "held-out": "others.npz"}).of_held_out()
+    other = DatasetConfig.model_validate({**given, "held-out": "others.npz"}).to_held_out()
     assert (other.prepared, other.held_out) == ("others.npz", "")

@@ -13,7 +13,7 @@ from quick_runs import StopAfter
 
 from parley.client.models.layers import NetworkError
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
+from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.calibration.noise_calibration import CalibrationError
@@ -54,7 +54,7 @@ def test_a_run_spends_its_budget_and_says_every_partys_account(tmp_path) -> None
     assert facts.largest["pld"] == pytest.approx(summary.primary.epsilon)
     assert facts.largest["rdp"] > facts.largest["pld"]
     with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
-        (first, _) = ledger.entries()
+        (first, _) = ledger.list_entries()
         assert first.entry.facts["sampling_rate"] == 0.25
         assert first.entry.facts["clip_norm"] == 1.0
         assert first.entry.facts["accountant"] == "dp-accounting"
@@ -81,18 +81,22 @@ def test_a_party_refuses_beyond_its_own_budget() -> None:
     session = PartySession(
         block=experiment.block,
         algorithm=algorithm,
-        policy=PartyPolicy(budgets={Unit.RECORD: (0.6, 1e-5)}),
+        rules=RefusalRules(budgets={Unit.RECORD: (0.6, 1e-5)}),
         randomness=Randomness.from_entropy(),
     )
     state = algorithm.init()
     answered = 0
-    while not session.answer(plan.at_round(answered + 1), state).refused:
+    while not session.answer(plan.with_round(answered + 1), state).refused:
         answered += 1
         assert answered < 50
     assert answered >= 1
 
     def spent(count: int) -> float:
-        return Composition.empty().add(plan.event(plan.primary.unit), count=count).epsilon(1e-5)[1]
+        return (
+            Composition.create_empty()
+            .add(plan.compute_event(plan.primary.unit), count=count)
+            .compute_lowest_epsilon(1e-5)[1]
+        )
 
     assert spent(answered) <= 0.6 < spent(answered + 1)
 
@@ -114,7 +118,7 @@ def test_unit_party_clips_the_update_and_notes_its_own_unit(tmp_path) -> None:
     # 2S/m on the average over three parties, and the grid's share.
     assert summary.primary.noise.sensitivity == pytest.approx(2 * 0.5 / 3, rel=1e-3)
     with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
-        assert ledger.totals()[0].budget.unit == "party"
+        assert ledger.list_accounts()[0].budget.unit == "party"
 
 
 NAN_MODEL = """
@@ -246,7 +250,7 @@ def test_a_fraction_costs_no_epsilon_but_noise_and_both_modes_give_the_same(tmp_
     assert larger == pytest.approx(1 / np.sqrt(0.99), rel=1e-9)
     assert plain.clipped_fraction is None
     with Ledger.open(tmp_path / "i" / "ledger.sqlite", read_only=True) as ledger:
-        facts = ledger.entries()[0].entry.facts
+        facts = ledger.list_entries()[0].entry.facts
     # It is among what was released: a coordinate more, under its own share.
     assert facts["clipped_share"] == 0.01
     assert facts["dimension"] == ideal.theta.size + 1
@@ -301,6 +305,6 @@ def test_with_private_sizes_nothing_public_depends_on_one(tmp_path) -> None:
     facts = []
     for folder in ("r", "s"):
         with Ledger.open(tmp_path / folder / "ledger.sqlite", read_only=True) as ledger:
-            facts.append(ledger.entries()[0].entry.facts)
+            facts.append(ledger.list_entries()[0].entry.facts)
     assert smaller.summary.records_by_party != result.summary.records_by_party
     assert facts[0] == facts[1]

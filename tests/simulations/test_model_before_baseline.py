@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from parley.deploy.process_engines import ENGINES, run_real
+from parley.deploy.process_engines import ENGINES, run_processes
 from parley.prediction.model_loading import load_model
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job_file import load_job
@@ -32,27 +32,27 @@ def test_a_stop_in_the_baseline_leaves_model_and_summary_and_resumes(
     world, job, tmp_path, monkeypatch
 ):
     folder = tmp_path / "run"
-    trains = world.baseline
-    monkeypatch.setattr(world, "baseline", stop)
+    trains = world.compute_baseline
+    monkeypatch.setattr(world, "compute_baseline", stop)
     with pytest.raises(KeyboardInterrupt):
         simulate(load_job(overrides=job), out=folder)
-    monkeypatch.setattr(world, "baseline", trains)
+    monkeypatch.setattr(world, "compute_baseline", trains)
     model = load_model(folder)
     kept = json.loads((folder / "summary.json").read_text())
     assert kept["status"] == "complete"
     assert kept["rounds_done"] == 2
     assert kept["guarantees"][0]["epsilon"] == pytest.approx(1, rel=1e-3)
     with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
-        charged = ledger.head()
+        charged = ledger.get_head()
     again = simulate(None, resume=folder)
     assert again.summary.baseline_accuracy is not None
     assert (load_model(folder).theta == model.theta).all()
     with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
-        assert ledger.head() == charged
+        assert ledger.get_head() == charged
 
 
 def test_a_failure_in_a_tables_figures_leaves_the_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(synthetic_quality, "_figures", stop)
+    monkeypatch.setattr(synthetic_quality, "_compute_metrics", stop)
     job = load_job(
         overrides=[
             *("parties.count=3", "secure-aggregation.masked-check=false"),
@@ -68,7 +68,7 @@ def test_a_failure_in_a_tables_figures_leaves_the_table(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("world", "job"), KINDS.values(), ids=KINDS)
 def test_a_job_without_baseline_trains_none(world, job, tmp_path, monkeypatch):
-    monkeypatch.setattr(world, "baseline", stop)
+    monkeypatch.setattr(world, "compute_baseline", stop)
     asked = load_job(overrides=[*job, "run.baseline=false"])
     summary = simulate(asked, out=tmp_path / "run").summary
     assert summary.baseline_accuracy is None
@@ -77,17 +77,17 @@ def test_a_job_without_baseline_trains_none(world, job, tmp_path, monkeypatch):
 
 def test_real_processes_stopped_in_the_baseline_resume_without_a_process(tmp_path, monkeypatch):
     folder = tmp_path / "run"
-    trains = Experiment.baseline
-    monkeypatch.setattr(Experiment, "baseline", stop)
+    trains = Experiment.compute_baseline
+    monkeypatch.setattr(Experiment, "compute_baseline", stop)
     with pytest.raises(KeyboardInterrupt):
         ENGINES["processes"](load_job(overrides=PROCESSES), out=folder)
     assert json.loads((folder / "summary.json").read_text())["status"] == "complete"
     theta = load_model(folder).theta
-    monkeypatch.setattr(Experiment, "baseline", trains)
+    monkeypatch.setattr(Experiment, "compute_baseline", trains)
 
     def launch(*_):
         raise AssertionError("a run that is complete needs no process")
 
-    again = run_real(launch, None, resume=folder)
+    again = run_processes(launch, None, resume=folder)
     assert again.summary.baseline_accuracy is not None
     assert (again.theta == theta).all()

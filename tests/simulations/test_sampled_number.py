@@ -10,8 +10,8 @@ from parley.client.algorithms.party_sampling import EVERYONE
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import algorithm_for
-from parley.server.planning.run_stages import rounds_of, stages_of
+from parley.server.planning.job_planner import build_algorithm
+from parley.server.planning.run_stages import build_stages, get_rounds_stage
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 
@@ -37,12 +37,12 @@ def test_the_average_is_that_of_the_drawn_parties_over_their_public_number(backe
     own = (*own, f"secure-aggregation.backend={backend}")
     job = job_of(*own, f"parties.per-round={K}")
     world = load_experiment(job)
-    algorithm = algorithm_for(job, world.model, world.federation)
-    stages = stages_of(
+    algorithm = build_algorithm(job, world.model, world.federation)
+    stages = build_stages(
         job, algorithm=algorithm, federation=world.federation, features=world.model.features
     )
-    plan = rounds_of(stages).plan.at_round(1)
-    words = NoiseStream.from_seed(4, "attendance", 1, 1).words(M)
+    plan = get_rounds_stage(stages).plan.with_round(1)
+    words = NoiseStream.from_seed(4, "attendance", 1, 1).draw_words(M)
     drawn = np.argsort(words, kind="stable")[:K]
     everyone, state = replace(algorithm, attendance=EVERYONE), algorithm.init()
     updates = everyone.local(state, world.block, plan, Randomness.from_seed(4)).values
@@ -72,6 +72,6 @@ def test_nobody_is_hidden_by_a_public_draw_so_that_nothing_is_amplified(tmp_path
     some, everyone = (run.summary.primary for run in runs.values())
     assert (some.epsilon, some.noise.scale) == (everyone.epsilon, everyone.noise.scale)
     with Ledger.open(runs[K].folder / "ledger.sqlite", read_only=True) as ledger:
-        events = {str(each.entry.event) for each in ledger.entries()}
+        events = {str(each.entry.event) for each in ledger.list_entries()}
         assert ledger.verify() == []
     assert not any("Sampled" in event for event in events)

@@ -70,7 +70,7 @@ def test_next_years_records_have_a_whole_budget_while_old_ones_are_used_up(rows,
     # What a plan says of a job on another year is what it then costs.
     (planned,) = parley.plan(a_job(blocks=["2024"])).data_accounts
     assert (planned.spent, planned.releases, planned.left, planned.jobs) == (0, 0, 1.2, 1)
-    sentence = guarantee_text.data_set(planned)
+    sentence = guarantee_text.format_data_account(planned)
     for part in ("left by block: '2023' 0.2", "'2024' 1.2 (0.2", "after one such job)", "every"):
         assert part in sentence
     (after,) = simulate(a_job(blocks=["2024"]), out=Path("second")).summary.data_accounts
@@ -91,7 +91,7 @@ def test_next_years_records_have_a_whole_budget_while_old_ones_are_used_up(rows,
         simulate(a_job(blocks=["2025"]), out=Path("fourth"))
     with Ledger.open("all.sqlite", read_only=True) as ledger:
         assert ledger.verify() == []
-        (totals,) = ledger.totals()
+        (totals,) = ledger.list_accounts()
         assert [each.releases for each in totals.charged.blocks.values()] == [2, 2, 2]
 
 

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from scipy import stats
 
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
+from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.ledger import Ledger
@@ -66,13 +66,13 @@ def test_each_unit_spends_its_own_budget_and_says_so_everywhere(tmp_path) -> Non
     assert party.noise.sensitivity == pytest.approx(2 / 3, rel=1e-3)
     with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
         assert ledger.verify() == []
-        records, parties = ledger.totals()
+        records, parties = ledger.list_accounts()
         assert (records.budget.name, records.budget.unit) == ("breast-cancer", "record")
         assert (parties.budget.name, parties.budget.unit) == ("breast-cancer", "party")
         assert (parties.budget.epsilon, parties.budget.delta) == (5.0, 1e-4)
-        assert records.spent.epsilon(1e-5)[1] == summary.primary.epsilon
-        assert parties.spent.epsilon(1e-4)[1] == party.epsilon
-        first, second = ledger.entries()[:2]
+        assert records.spent.compute_lowest_epsilon(1e-5)[1] == summary.primary.epsilon
+        assert parties.spent.compute_lowest_epsilon(1e-4)[1] == party.epsilon
+        first, second = ledger.list_entries()[:2]
         assert first.entry.facts["bound"] == "inner: DP-SGD in the party"
         assert first.entry.facts["noise_point"] == "party"
         assert second.entry.facts["noise_point"] == "share"
@@ -90,10 +90,10 @@ def test_records_are_charged_by_the_lower_of_the_two_bounds(tmp_path, relation) 
     more = [f"privacy.neighbouring={relation}", "parties.min-records=151"]
     cheap = [*more, "privacy.party-epsilon=1", "privacy.party-delta=1e-5"]
     _, _, plan = planned(*cheap)
-    assert plan.charged_by(Unit.RECORD) is plan.of(Unit.PARTY)
-    assert plan.event(Unit.RECORD) == plan.event(Unit.PARTY)
+    assert plan.get_charging_guarantee(Unit.RECORD) is plan.get_guarantee(Unit.PARTY)
+    assert plan.compute_event(Unit.RECORD) == plan.compute_event(Unit.PARTY)
     # Not both the lower bound and a wider release: the entry says which bound, whose noise.
-    facts = plan.facts(Unit.RECORD)
+    facts = plan.to_ledger_facts(Unit.RECORD)
     assert facts["bound"].startswith("outer")
     assert (facts["unit"], facts["neighbouring"]) == ("record", relation)
     assert (facts["noise_point"], facts["noise_law"]) == ("share", "gaussian")
@@ -105,19 +105,19 @@ def test_records_are_charged_by_the_lower_of_the_two_bounds(tmp_path, relation) 
     # The parties' own accounts stay those of their steps: they hold against the server too.
     assert summary.dp_sgd.largest["pld"] == bounds.inner.epsilon
     _, _, wide = planned(*more)
-    assert wide.charged_by(Unit.RECORD) is wide.primary
+    assert wide.get_charging_guarantee(Unit.RECORD) is wide.primary
 
 
 def test_the_outer_bound_is_one_gaussian_of_all_rounds() -> None:
     _, algorithm, plan = planned("algorithm.rounds=9", "dp-sgd.party-clip-norm=0.5")
-    noise = plan.of(Unit.PARTY).mechanism
+    noise = plan.get_guarantee(Unit.PARTY).mechanism
     scale = 2.0**plan.encoding.scale_bits
-    assert plan.of(Unit.PARTY).sensitivity == 1.0
+    assert plan.get_guarantee(Unit.PARTY).sensitivity == 1.0
     assert noise.sensitivity == scale * 1.0 + math.sqrt(plan.dimension)
-    from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
+    from parley.privacy.accounting.gaussian_curve import compute_gaussian_epsilon
 
     mu = 3 * noise.sensitivity / noise.sigma
-    assert gaussian_epsilon(mu, 1e-4) == pytest.approx(5.0, rel=1e-4)
+    assert compute_gaussian_epsilon(mu, 1e-4) == pytest.approx(5.0, rel=1e-4)
     assert algorithm.update_bound == 0.5
 
 
@@ -148,7 +148,7 @@ def test_both_noises_have_their_scale_and_no_other() -> None:
         sums.append(values.sum(axis=0) + drawn)
     sizes = experiment.block.sizes
     inner = math.sqrt(sum((0.01 * 5 * 1.0 / n) ** 2 for n in sizes))
-    outer = plan.of(Unit.PARTY).mechanism.sigma / 2.0**plan.encoding.scale_bits
+    outer = plan.get_guarantee(Unit.PARTY).mechanism.sigma / 2.0**plan.encoding.scale_bits
     assert 0.5 < inner / outer < 2  # either one missing would be seen
     difference = (np.array(sums[1::2]) - np.array(sums[::2])).ravel() / math.sqrt(2)
 
@@ -177,7 +177,7 @@ def test_both_noises_have_their_scale_and_no_other() -> None:
 def spent(folder: Path) -> list[Composition]:
     with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
         assert ledger.verify() == []
-        return [totals.spent for totals in ledger.totals()]
+        return [totals.spent for totals in ledger.list_accounts()]
 
 
 @pytest.mark.parametrize("epsilon", [5, 1])
@@ -199,12 +199,12 @@ def test_a_run_that_was_killed_pays_for_nothing_twice_in_either_budget(tmp_path,
 def test_a_kill_at_any_write_leaves_both_budgets_charged_or_neither(
     tmp_path, monkeypatch, write
 ) -> None:
-    from parley.privacy.ledger.table_access import Writer
+    from parley.privacy.ledger.table_access import LedgerWriter
 
     class Killed(BaseException):
         pass
 
-    written, original = [0], Writer.append
+    written, original = [0], LedgerWriter.append
 
     def append(self, *arguments, **more):
         written[0] += 1
@@ -214,16 +214,16 @@ def test_a_kill_at_any_write_leaves_both_budgets_charged_or_neither(
         return record
 
     folder = tmp_path / "r"
-    monkeypatch.setattr(Writer, "append", append)
+    monkeypatch.setattr(LedgerWriter, "append", append)
     small = ["model.hidden=[2]", "dp-sgd.local-steps=1", "algorithm.rounds=3"]
     small += ["dp-sgd.noise-multiplier=6", "secure-aggregation.masked-check=false"]
     # 2 registrations, 3 × 2 reservations, 3 × 2 commits.
     with pytest.raises(Killed):
         run(folder, *small)
-    monkeypatch.setattr(Writer, "append", original)
+    monkeypatch.setattr(LedgerWriter, "append", original)
     with Ledger.open(folder / "ledger.sqlite") as ledger:
         assert ledger.verify() == []
-        counts = [totals.spent.releases for totals in ledger.totals()]
+        counts = [totals.spent.releases for totals in ledger.list_accounts()]
     assert counts in ([], [0, 0], [1, 1], [2, 2], [3, 3])
     if not (folder / "run-id").exists():
         return
@@ -240,8 +240,8 @@ def test_a_release_that_one_of_the_budgets_cannot_bear_is_charged_to_neither(tmp
         run(tmp_path / "b", *shared, "run.seed=2")
     assert not (tmp_path / "b").exists()
     with Ledger.open(tmp_path / "shared.sqlite", read_only=True) as ledger:
-        assert [totals.spent.releases for totals in ledger.totals()] == [4, 4]
-        assert [totals.holders for totals in ledger.totals()] == [{}, {}]
+        assert [totals.spent.releases for totals in ledger.list_accounts()] == [4, 4]
+        assert [totals.held_counts for totals in ledger.list_accounts()] == [{}, {}]
         assert ledger.verify() == []
 
 
@@ -252,18 +252,18 @@ def test_a_party_accepts_two_budgets_only_where_its_owner_set_both() -> None:
         session = PartySession(
             block=experiment.block,
             algorithm=algorithm,
-            policy=PartyPolicy(budgets={Unit.RECORD: (50.0, 1e-5), **others}),
+            rules=RefusalRules(budgets={Unit.RECORD: (50.0, 1e-5), **others}),
             randomness=Randomness.from_entropy(),
         )
         state, count = algorithm.init(), 0
-        while not session.answer(plan.at_round(count + 1), state).refused:
+        while not session.answer(plan.with_round(count + 1), state).refused:
             count += 1
         return count
 
     assert answered({}) == 0
     assert answered({Unit.PARTY: (5.0, 1e-4)}) == 2
     assert plan.units == (Unit.RECORD, Unit.PARTY)
-    assert plan.of(Unit.PARTY).neighbouring is Neighbouring.REPLACE_ONE
+    assert plan.get_guarantee(Unit.PARTY).neighbouring is Neighbouring.REPLACE_ONE
 
 
 CONTRADICTIONS = """
@@ -292,7 +292,7 @@ def test_keys_that_contradict_two_units_are_refused(line) -> None:
 def test_an_inner_noise_that_costs_more_is_allowed_where_the_outer_bound_is_charged() -> None:
     weak = ["dp-sgd.noise-multiplier=0.5", "privacy.party-epsilon=1.5"]
     _, _, plan = planned(*weak, "privacy.party-delta=1e-5")
-    assert plan.charged_by(Unit.RECORD) is plan.of(Unit.PARTY)
+    assert plan.get_charging_guarantee(Unit.RECORD) is plan.get_guarantee(Unit.PARTY)
 
 
 def test_a_job_dearer_than_the_partys_budget_over_all_runs_is_refused(tmp_path) -> None:

@@ -18,10 +18,10 @@ from parley.privacy.mechanisms.noise_shares import Shares
 from parley.privacy.sampling.discrete_noise import (
     discrete_gaussian,
     discrete_laplace,
-    negative_binomial,
+    draw_negative_binomial,
 )
-from parley.privacy.sampling.gaussian import rounded_gaussian
-from parley.privacy.sampling.l2_laplace import rounded_l2_laplace
+from parley.privacy.sampling.gaussian import draw_rounded_gaussian
+from parley.privacy.sampling.l2_laplace import draw_rounded_l2_laplace
 from parley.privacy.sampling.random_stream import NoiseStream
 
 ACCEPT, REJECT = 1e-3, 1e-12
@@ -45,7 +45,7 @@ def discrete_laplace_pmf(x: np.ndarray, scale: float) -> np.ndarray:
 
 
 LAWS = [
-    (rounded_gaussian, rounded_gaussian_pmf),
+    (draw_rounded_gaussian, rounded_gaussian_pmf),
     (discrete_gaussian, discrete_gaussian_pmf),
     (discrete_laplace, discrete_laplace_pmf),
 ]
@@ -79,7 +79,7 @@ def test_a_sampler_has_its_law_and_no_other_scale(sampler, pmf: Pmf, scale, size
 @pytest.mark.parametrize(
     ("sampler", "law"),
     [
-        (rounded_gaussian, stats.norm),
+        (draw_rounded_gaussian, stats.norm),
         (discrete_gaussian, stats.norm),
         (discrete_laplace, stats.laplace),
     ],
@@ -96,7 +96,7 @@ def test_on_a_fine_grid_a_sampler_has_the_continuous_law(sampler, law, scale, si
 def test_l2_laplace_has_a_gamma_norm_and_a_uniform_direction(dimension: int, count: int) -> None:
     scale = 1e5
     stream = NoiseStream.from_seed(25, dimension)
-    sample = rounded_l2_laplace(scale, dimension, count, stream)
+    sample = draw_rounded_l2_laplace(scale, dimension, count, stream)
     check_l2_laplace(sample, scale)
 
 
@@ -121,7 +121,7 @@ def check_l2_laplace(sample: np.ndarray, scale: float) -> None:
 
 
 def test_successive_values_and_the_signs_are_independent() -> None:
-    for sampler in (rounded_gaussian, discrete_laplace, discrete_gaussian):
+    for sampler in (draw_rounded_gaussian, discrete_laplace, discrete_gaussian):
         sample = sampler(1e3, 50_000, NoiseStream.from_seed(26)).astype(float)
         assert abs(np.corrcoef(sample[:-1], sample[1:])[0, 1]) < 5 / math.sqrt(50_000)
         signs, sizes = np.sign(sample), np.abs(sample)
@@ -157,7 +157,7 @@ def two_sample(one: np.ndarray, other: np.ndarray) -> float:
 
 @pytest.mark.parametrize(("scale", "divisor"), [(0.4, 3), (1.0, 1), (3.0, 2), (20.0, 5)])
 def test_the_negative_binomial_has_its_law(scale: float, divisor: int) -> None:
-    sample = negative_binomial(scale, divisor, 30_000, NoiseStream.from_seed(28))
+    sample = draw_negative_binomial(scale, divisor, 30_000, NoiseStream.from_seed(28))
     law = stats.nbinom(1 / divisor, -math.expm1(-1 / scale))
     assert chi_square(sample, law.pmf) > ACCEPT
     wrong = stats.nbinom(1 / divisor, -math.expm1(-1.5 / scale))
@@ -175,7 +175,7 @@ def test_the_negative_binomial_has_its_law(scale: float, divisor: int) -> None:
 )
 def test_shares_sum_to_their_law(noise: Mechanism, pmf: Pmf | None, honest: int) -> None:
     size = 20_000
-    shares = Shares.of(noise, parties=honest, least=honest, colluders=0)
+    shares = Shares.from_mechanism(noise, parties=honest, least=honest, colluders=0)
     rows = np.zeros((honest, size), dtype=np.int64)
     shares.add(noise, rows, [NoiseStream.from_seed(29, party) for party in range(honest)])
     total, scale = rows.sum(axis=0), noise.scale
@@ -197,7 +197,7 @@ def dither(size: int) -> np.ndarray:
 @pytest.mark.parametrize(("dimension", "honest"), [(1, 1), (2, 5), (5, 3), (10, 8)])
 def test_l2_laplace_shares_sum_to_l2_laplace(dimension: int, honest: int) -> None:
     noise = L2Laplace(sensitivity=2.0**30, epsilon=1.0, dimension=dimension)
-    shares = Shares.of(noise, parties=honest, least=honest, colluders=0)
+    shares = Shares.from_mechanism(noise, parties=honest, least=honest, colluders=0)
     stream, count = NoiseStream.from_seed(31, dimension), 600
     sample = np.zeros((count, dimension), dtype=np.int64)
     for at in range(count):

@@ -22,33 +22,37 @@ sys.path.insert(0, str(HERE.parent.parent))
 
 from parley.secure_agg.encoding import FixedPoint
 from parley.secure_agg.interface import DropStage
-from parley.secure_agg.mask_graph import commitment, commitments_digest, next_nonce
-from parley.secure_agg.messages import kem_items
-from parley.secure_agg.pair_keys import (
-    EdgeWork,
-    confirmation,
-    direction,
-    edge_keys,
-    mask_key,
-    pair_base,
-    pair_chain,
-    place,
-    transcript,
-    under_pad,
+from parley.secure_agg.mask_graph import (
+    compute_commitments_digest,
+    compute_nonce_commitment,
+    derive_nonce,
 )
-from parley.secure_agg.pairwise_party import Party
-from parley.secure_agg.pairwise_server import Server
+from parley.secure_agg.messages import split_kem_items
+from parley.secure_agg.pair_keys import (
+    PairKeyComputer,
+    apply_pad,
+    compute_ciphertext_id,
+    compute_confirmation_tag,
+    compute_transcript,
+    derive_direction_keys,
+    derive_edge_keys,
+    derive_mask_key,
+    derive_pair_base,
+    derive_pair_chain,
+)
+from parley.secure_agg.pairwise_party import MaskingParty
+from parley.secure_agg.pairwise_server import MaskingServer
 from parley.secure_agg.party_masking import add_masks
 from parley.secure_agg.primitives import (
     agree,
     decapsulate,
+    derive_kem_public_key,
+    derive_public_key,
+    derive_signing_public_key,
     encapsulate,
     expand_seed,
-    kem_public,
-    public_key,
-    signing_public,
 )
-from parley.secure_agg.protocol_parameters import Policy, RunParameters
+from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
 from parley.secure_agg.shamir import split
 
 KEY = bytes(range(32))
@@ -97,17 +101,19 @@ def sharing() -> dict:
 
 def keys() -> dict:
     one, other, fingerprint = KEY, bytes(range(32, 64)), bytes(range(64, 96))
-    salt = transcript(fingerprint, KEY, (0, public_key(one)), (1, public_key(other)))
-    (chain,) = EdgeWork().pair_secrets(one, [(public_key(other), salt)])
-    following, base, envelope = edge_keys(chain, 1)
+    salt = compute_transcript(
+        fingerprint, KEY, (0, derive_public_key(one)), (1, derive_public_key(other))
+    )
+    (chain,) = PairKeyComputer().agree_pair_secrets(one, [(derive_public_key(other), salt)])
+    following, base, envelope = derive_edge_keys(chain, 1)
     return {
         "private": [one.hex(), other.hex()],
-        "public": [public_key(one).hex(), public_key(other).hex()],
+        "public": [derive_public_key(one).hex(), derive_public_key(other).hex()],
         "fingerprint": fingerprint.hex(), "roster": KEY.hex(), "transcript": salt.hex(),
         "chain_1": chain.hex(), "chain_2": following.hex(),
         "base_1": base.hex(), "envelope_1": envelope.hex(),
         "plan_digest": KEY.hex(),
-        "mask_key_1": mask_key(base, KEY).hex(), "bad": {"weak key": bytes(32).hex()},
+        "mask_key_1": derive_mask_key(base, KEY).hex(), "bad": {"weak key": bytes(32).hex()},
     }  # fmt: skip
 
 
@@ -116,7 +122,7 @@ def rejected(seed: bytes, ciphertext: bytes) -> bytes:
     return hashlib.shake_256(seed[32:] + ciphertext).digest(32)
 
 
-class Recorded(EdgeWork):
+class Recorded(PairKeyComputer):
     """Takes the ciphertexts of an earlier run, in order, as far as they are for these keys."""
 
     def __init__(self, ciphertexts: list[bytes]) -> None:
@@ -141,8 +147,10 @@ def hybrid() -> dict:
     """One pair's secrets from both directions, and what must not give them."""
     fingerprint, seeds = bytes(range(64, 96)), [bytes(range(64)), bytes(range(100, 164))]
     private = [KEY, bytes(range(32, 64))]
-    keys = [public_key(x) + kem_public(s) for x, s in zip(private, seeds, strict=True)]
-    pair = transcript(fingerprint, KEY, (3, keys[0]), (8, keys[1]))
+    keys = [
+        derive_public_key(x) + derive_kem_public_key(s) for x, s in zip(private, seeds, strict=True)
+    ]
+    pair = compute_transcript(fingerprint, KEY, (3, keys[0]), (8, keys[1]))
     (exchanged,) = agree(private[0], [(keys[1][:32], pair)])
     known = _known("hybrid.json")
     work = Recorded([bytes.fromhex(known[way]["ciphertext"]) for way in ("3 to 8", "8 to 3")]
@@ -151,11 +159,11 @@ def hybrid() -> dict:
     made, ways = {}, {}
     for sender, receiver, key in ((3, 8, keys[1]), (8, 3, keys[0])):
         secret, ciphertext = work.encapsulate(key[32:])
-        where = place(pair, sender, receiver, ciphertext)
-        made[sender] = direction(exchanged, secret, where)
+        where = compute_ciphertext_id(pair, sender, receiver, ciphertext)
+        made[sender] = derive_direction_keys(exchanged, secret, where)
         ways[f"{sender} to {receiver}"] = {
             "ciphertext": ciphertext.hex(), "secret": secret.hex(), "place": where.hex(),
-            "tag": confirmation(secret, where).hex(),
+            "tag": compute_confirmation_tag(secret, where).hex(),
             **{name: value.hex() for name, value in made[sender]._asdict().items()},
         }  # fmt: skip
     low, high = made[3], made[8]
@@ -166,9 +174,9 @@ def hybrid() -> dict:
         "public": [key.hex() for key in keys], "index": [3, 8],
         "fingerprint": fingerprint.hex(), "roster": KEY.hex(), "transcript": pair.hex(),
         "exchanged": exchanged.hex(), **ways,
-        "base_1": pair_base(low.half, high.half).hex(),
-        "chain_2": pair_chain(low.root, high.root).hex(),
-        "half of 8 as it is sent": under_pad(high.half, low.pad).hex(),
+        "base_1": derive_pair_base(low.half, high.half).hex(),
+        "chain_2": derive_pair_chain(low.root, high.root).hex(),
+        "half of 8 as it is sent": apply_pad(high.half, low.pad).hex(),
         "bad": {
             "one bit of the ciphertext flipped": {
                 "ciphertext": flipped.hex(), "secret": rejected(seeds[1], flipped).hex(),
@@ -203,14 +211,16 @@ def whole_run(
         bytes.fromhex(m["bytes"]) for m in _known(name).get("messages", ())
         if m["kind"] == "encapsulated"
     ]  # fmt: skip
-    work = Recorded([c for message in earlier for c, _ in kem_items(message[18:])])
-    identities = tuple(signing_public(key) for key in private)
-    policy = Policy(identities=identities, min_survivors=3, corrupt=0)
+    work = Recorded([c for message in earlier for c, _ in split_kem_items(message[18:])])
+    identities = tuple(derive_signing_public_key(key) for key in private)
+    policy = ProtocolRequirements(identities=identities, min_survivors=3, corrupt=0)
     parties = [
-        Party(run=run, policy=policy, index=i, identity=private[i], entropy=entropy, work=work)
+        MaskingParty(
+            run=run, policy=policy, index=i, identity=private[i], entropy=entropy, work=work
+        )
         for i in range(count)
     ]
-    server = Server(run=run, identities=identities)
+    server = MaskingServer(run=run, identities=identities)
     vectors = np.arange(4 * count, dtype=np.uint32).reshape(count, 4)
     messages: list[dict] = []
 
@@ -219,30 +229,32 @@ def whole_run(
         return bytes(data)
 
     for i, party in enumerate(parties):
-        server.on_advertise(log("advertise", i, party.advertise()))
-    work.seeds = {kem_public(p.state.kem_seed): p.state.kem_seed for p in parties}
-    for i, message in server.roster().items():
-        answer = parties[i].on_roster(log("roster", i, message))
-        server.on_encapsulated(log("encapsulated", i, answer))
+        server.handle_advertise(log("advertise", i, party.advertise()))
+    work.seeds = {derive_kem_public_key(p.state.kem_seed): p.state.kem_seed for p in parties}
+    for i, message in server.build_rosters().items():
+        answer = parties[i].handle_roster(log("roster", i, message))
+        server.handle_encapsulated(log("encapsulated", i, answer))
     for i, party in enumerate(parties):
-        server.on_shares(log("shares", i, party.prepare(1)))
+        server.handle_shares(log("shares", i, party.prepare(1)))
     plans = server.plan(1, dimension=4, context=b"c" * 32)
     for i, plan in plans.items():
-        ciphertexts = server.ciphertexts(i)
+        ciphertexts = server.get_ciphertexts(i)
         if ciphertexts:
-            parties[i].on_ciphertexts(log("ciphertexts", i, ciphertexts))
+            parties[i].handle_ciphertexts(log("ciphertexts", i, ciphertexts))
         log("roundstart", i, plan)
         if i not in absent:
-            masked = parties[i].on_plan(plan, vectors[i], context=b"c" * 32)
-            server.on_vector(log("vector", i, bytes(masked)))
+            masked = parties[i].handle_plan(plan, vectors[i], context=b"c" * 32)
+            server.handle_vector(log("vector", i, bytes(masked)))
     listed = server.close()
     for i in server.survivors:
-        server.on_confirm(log("confirm", i, parties[i].on_survivors(log("survivors", i, listed))))
-    for i, message in server.confirmations().items():
+        server.handle_confirm(
+            log("confirm", i, parties[i].handle_survivors(log("survivors", i, listed)))
+        )
+    for i, message in server.build_confirmations().items():
         if i in silent:
             continue
-        answer = parties[i].on_confirmations(log("confirmations", i, message))
-        server.on_reveal(log("reveal", i, answer))
+        answer = parties[i].handle_confirmations(log("confirmations", i, message))
+        server.handle_reveal(log("reveal", i, answer))
     survivors = server.survivors
     return {
         "parameters": run.to_bytes().hex(), "entropy_seed": b"known answers".hex(),
@@ -279,15 +291,16 @@ def bad_messages(good: dict) -> list[dict]:
 
 def graph() -> dict:
     """A set-up of a graph that is not complete: nonces, their commitments, who is near whom."""
-    nonces = {i: next_nonce(bytes([i]) * 32, roster=KEY, count=7) for i in range(101)}
-    given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
+    nonces = {i: derive_nonce(bytes([i]) * 32, roster=KEY, count=7) for i in range(101)}
+    given = {i: compute_nonce_commitment(i, nonce) for i, nonce in nonces.items()}
     run = RunParameters.choose(
         parties=101, min_survivors=60, run_id=b"known answers ru", commitments=given
     )
     joined = run.with_beacon(nonces)
     return {
         "roster": KEY.hex(), "count": 7, "nonce_of_party_1": nonces[1].hex(),
-        "commitment_of_party_1": given[1].hex(), "commitments": commitments_digest(given).hex(),
+        "commitment_of_party_1": given[1].hex(),
+        "commitments": compute_commitments_digest(given).hex(),
         "parameters": run.to_bytes().hex(), "fingerprint": run.fingerprint.hex(),
         "degree": run.degree, "threshold": run.threshold, "confirmations": run.confirmations,
         "beacon": joined.beacon.hex(), "neighbours_of_party_0": joined.neighbours[0].tolist(),

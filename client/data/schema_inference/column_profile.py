@@ -6,7 +6,7 @@ is taken as missing is `MISSING_TEXTS`, and in a column of numbers also the mark
 up to three words without a digit, in any language, that are all there is beside many numbers.
 
     >>> import polars as pl
-    >>> cells = read_cells(pl.Series(["5", "NA", "7.5", None]), decimal=".", texts=True)
+    >>> cells = read_column_profile(pl.Series(["5", "NA", "7.5", None]), decimal=".", texts=True)
     >>> cells.values.to_list(), cells.missing
     ([5.0, None, 7.5, None], {'NA': 1, '': 1})
 """
@@ -22,9 +22,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.cell_parsing import canonical_texts, has_codes, with_points
+from parley.client.data.cell_parsing import canonicalize_texts, has_codes, normalize_decimal_points
 from parley.client.data.column_types import MISSING_TEXTS
-from parley.client.data.schema_inference.text_columns import are_codes
+from parley.client.data.schema_inference.text_columns import has_only_codes
 
 _MARKS = frozenset({"-", "--", ".", "*", "na", "n.a.", "N.A.", "none", "missing", "unknown"})
 """Marks for a missing number, which could be a category in a column of texts."""
@@ -34,17 +34,17 @@ _SHEET_ERRORS = frozenset(
 )
 """What a spreadsheet shows if a formula has no value."""
 
-_GONE = MISSING_TEXTS | _SHEET_ERRORS
+_MISSING = MISSING_TEXTS | _SHEET_ERRORS
 
 _NINES = r"-9+|99+"
 _ODD_SHARE = 0.01
-_FEW_WORDS, _MANY_NUMBERS = 3, 10
+_MAX_WORDS, _MIN_NUMBERS = 3, 10
 
 _DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cells:
+class ColumnProfile:
     """A column, read.
 
     Attributes:
@@ -60,12 +60,12 @@ class Cells:
     near: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
-    def absent(self) -> int:
+    def missing_count(self) -> int:
         """How many values are missing."""
         return sum(self.missing.values())
 
 
-def read_cells(series: pl.Series, *, decimal: str, texts: bool) -> Cells:
+def read_column_profile(series: pl.Series, *, decimal: str, texts: bool) -> ColumnProfile:
     """The column as numbers if it is one of numbers (`texts`: written as text), else as texts.
 
     Whole numbers of 16 digits and more are codes, as numbers with leading zeros are: texts.
@@ -73,33 +73,35 @@ def read_cells(series: pl.Series, *, decimal: str, texts: bool) -> Cells:
     if series.dtype in (pl.Categorical, pl.Enum):
         series = series.cast(pl.String)
     if series.dtype != pl.String:
-        values = _numbers_of(series)
-        return Cells(values=values, missing=_counts(series.is_null() | values.is_null(), {}))
+        values = _convert_numbers(series)
+        return ColumnProfile(
+            values=values, missing=_count_missing(series.is_null() | values.is_null(), {})
+        )
     stripped = series.str.strip_chars()
-    present, missing = _present(stripped, _GONE)
+    present, missing = _remove_missing(stripped, _MISSING)
     if not texts:
-        return Cells(values=canonical_texts(present), missing=missing)
-    unmarked, marked = _present(stripped, _GONE | _MARKS)
-    numbers = with_points(unmarked, decimal).cast(pl.Float64, strict=False)
-    if words := _words(numbers, unmarked):
-        unmarked, marked = _present(stripped, _GONE | _MARKS | words)
+        return ColumnProfile(values=canonicalize_texts(present), missing=missing)
+    unmarked, marked = _remove_missing(stripped, _MISSING | _MARKS)
+    numbers = normalize_decimal_points(unmarked, decimal).cast(pl.Float64, strict=False)
+    if words := _find_missing_words(numbers, unmarked):
+        unmarked, marked = _remove_missing(stripped, _MISSING | _MARKS | words)
     there = len(series) - unmarked.null_count()
     odd = np.flatnonzero((numbers.is_null() & unmarked.is_not_null()).to_numpy())
     few_odd = there > 0 and len(odd) <= _ODD_SHARE * there
-    if few_odd and are_codes(unmarked.filter(numbers.is_not_null())):
-        return Cells(values=canonical_texts(unmarked), missing=marked)
+    if few_odd and has_only_codes(unmarked.filter(numbers.is_not_null())):
+        return ColumnProfile(values=canonicalize_texts(unmarked), missing=marked)
     if few_odd:
-        return Cells(values=_whole(numbers), missing=marked, odd=odd)
+        return ColumnProfile(values=_to_integers(numbers), missing=marked, odd=odd)
     near = odd if 2 * len(odd) < there else odd[:0]
-    return Cells(values=canonical_texts(present), missing=missing, near=near)
+    return ColumnProfile(values=canonicalize_texts(present), missing=missing, near=near)
 
 
-def _numbers_of(series: pl.Series) -> pl.Series:
+def _convert_numbers(series: pl.Series) -> pl.Series:
     """Return typed values: whole numbers as 64-bit integers, codes as texts."""
     if series.dtype.is_float():
         series = series.fill_nan(None)
         # Beside missing values, libraries make floats of whole numbers.
-        return _whole(series.cast(pl.Float64)) if series.null_count() else series
+        return _to_integers(series.cast(pl.Float64)) if series.null_count() else series
     if series.dtype.is_decimal():
         floats = series.cast(pl.Float64)
         if not bool((floats == floats.floor()).all()):
@@ -110,7 +112,7 @@ def _numbers_of(series: pl.Series) -> pl.Series:
     return series.cast(pl.String if has_codes(series) else pl.Int64)
 
 
-def nines(values: pl.Series) -> float | None:
+def find_missing_mark(values: pl.Series) -> float | None:
     """A number like -99 or 9999 that lies farther from all others than they from each other."""
     if not values.dtype.is_numeric():
         return None
@@ -124,46 +126,46 @@ def nines(values: pl.Series) -> float | None:
     return None
 
 
-def _words(numbers: pl.Series, cells: pl.Series) -> frozenset[str]:
+def _find_missing_words(numbers: pl.Series, cells: pl.Series) -> frozenset[str]:
     """Words that stand where most cells are numbers; none where more than few do, or few are."""
     odd = cells.filter(numbers.is_null() & cells.is_not_null())
     there = len(cells) - cells.null_count()
     if not _ODD_SHARE * there < len(odd) < there / 2 or odd.str.contains(r"\d").any():
         return frozenset()
     words = frozenset(odd.unique().to_list())
-    many = numbers.drop_nulls().n_unique() > _MANY_NUMBERS
-    return words if many and len(words) <= _FEW_WORDS else frozenset()
+    many = numbers.drop_nulls().n_unique() > _MIN_NUMBERS
+    return words if many and len(words) <= _MAX_WORDS else frozenset()
 
 
-def _present(stripped: pl.Series, marks: frozenset[str]) -> tuple[pl.Series, dict[str, int]]:
+def _remove_missing(stripped: pl.Series, marks: frozenset[str]) -> tuple[pl.Series, dict[str, int]]:
     """Texts with the missing ones taken out, and counted."""
     found = stripped.is_in(sorted(marks))
     # Counted here: polars names the column of its counts, as the file's own may be named.
     counts = Counter(stripped.filter(found & (stripped != "")).to_list())
-    missing = _counts(stripped.is_null() | (stripped == ""), counts)
+    missing = _count_missing(stripped.is_null() | (stripped == ""), counts)
     return stripped.set(found.fill_null(False), None), missing
 
 
-def _counts(empty: pl.Series, texts: Mapping[str, int]) -> dict[str, int]:
+def _count_missing(empty: pl.Series, texts: Mapping[str, int]) -> dict[str, int]:
     counted = dict(sorted(texts.items(), key=lambda entry: (-entry[1], entry[0])))
     if several := int(empty.sum()):
         counted[""] = several
     return counted
 
 
-def _whole(numbers: pl.Series) -> pl.Series:
+def _to_integers(numbers: pl.Series) -> pl.Series:
     """As integers where all are whole."""
     exact = (numbers == numbers.floor()) & (numbers.abs() < 2**53)
     return numbers.cast(pl.Int64) if bool(exact.all()) else numbers
 
 
-def decimal_of(columns: Sequence[pl.Series]) -> str:
+def find_decimal_mark(columns: Sequence[pl.Series]) -> str:
     """ "," where a column's cells all read as numbers with a decimal comma, else "."."""
     for series in columns:
         there = series.str.strip_chars()
         there = there.filter(~there.is_in(sorted(MISSING_TEXTS | _MARKS)))
         if len(there) and bool((there.str.contains(_DECIMAL_COMMA)).any()):
-            numbers = with_points(there, ",").cast(pl.Float64, strict=False)
+            numbers = normalize_decimal_points(there, ",").cast(pl.Float64, strict=False)
             if numbers.null_count() <= _ODD_SHARE * len(there):
                 return ","
     return "."

@@ -27,30 +27,35 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.cell_parsing import with_points
-from parley.client.data.column_types import canonical_text
-from parley.client.data.data_sources import Frame, Source, name_of
-from parley.client.data.date_numbers import date_form
-from parley.client.data.memory_limit import room_for
-from parley.client.data.number_signs import describe_signs, may_be_thousands, signs_in
-from parley.client.data.raw_table import DataError, Table
-from parley.client.data.schema_inference.column_profile import Cells, decimal_of, nines, read_cells
+from parley.client.data.cell_parsing import normalize_decimal_points
+from parley.client.data.column_types import canonicalize_text
+from parley.client.data.data_sources import MemoryTable, Source, get_source_name
+from parley.client.data.date_numbers import find_date_form
+from parley.client.data.memory_limit import compute_memory_limit
+from parley.client.data.number_signs import describe_signs, find_signs, has_thousands_pattern
+from parley.client.data.raw_table import DataError, RawTable
+from parley.client.data.schema_inference.column_profile import (
+    ColumnProfile,
+    find_decimal_mark,
+    find_missing_mark,
+    read_column_profile,
+)
 from parley.client.data.schema_inference.file_reader import (
     Entry,
-    checked_format,
+    detect_common_format,
+    join_tables,
     read_whole,
-    together,
-    written_alike,
+    validate_format,
 )
 from parley.client.data.schema_inference.text_columns import (
     DATES,
-    LEAST_RECORDS,
-    are_codes,
+    MIN_RECORDS,
     are_usual_words,
-    drafted_texts,
-    sides_of,
+    build_text_entry,
+    has_only_codes,
+    split_label_sides,
 )
-from parley.client.data.schema_messages import toml_value
+from parley.client.data.schema_messages import format_toml_value
 from parley.safe_io import toml_writing
 
 _HEAD = """\
@@ -75,17 +80,17 @@ drafted-from = {source}
 _IDENTIFIERS = {"id", "uuid", "ssn"}
 _NUMBERED = _IDENTIFIERS | {"key", "index", "row", "name"}
 _LEAST_IDENTIFIERS, _MANY_IDENTIFIERS = 10, 100
-_SURPRISE = 10
+_DENSITY_FACTOR = 10
 """N² by the width of N numbers' range. Above, N numbers that are drawn at random are not all
 different: the probability is below exp(−N² ⁄ 2R) = exp(−5)."""
-_FEW_WHOLE = 10
+_MAX_CODES = 10
 _NUMBER = r"[-+]?\d*[.,]?\d+(e[-+]?\d+)?"
 _WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
-_SHOWN = 5
-_LONGEST_SOURCE = 100
-_LARGEST = 1e299
+_MAX_SHOWN = 5
+_MAX_SOURCE_CHARS = 100
+_MAX_VALUE = 1e299
 _MOST_CLASSES, _MOST_GRADES, _FEW_STEPS = 100, 11, 20
-_EACH_TAIL = 0.01
+_TAIL_SHARE = 0.01
 _ODD = "not a number (a run refuses the file until they are mended or among file.null-values)"
 _NEAR = "not a number, too many to read the column as numbers"
 
@@ -144,77 +149,85 @@ def infer_schema(
         keep_numbers: whether each column of numbers becomes a feature, also a constant one: an
             array in front of a network keeps its width.
     """
-    where = name_of(sources[0])
-    if label is None and isinstance(sources[0], Frame):
+    source_name = get_source_name(sources[0])
+    if label is None and isinstance(sources[0], MemoryTable):
         label = sources[0].label or None
-    room = room_for(max_gib)
-    room.check_left(where)
-    written = written_alike(sources, header, separator, encoding)
-    parts = [read_whole(source, checked_format(written), label, room) for source in sources]
-    table = together(parts)
-    if (csv := written.get("format") == "csv") and written["separator"] != ",":
-        written["decimal"] = decimal_of([table.column(name) for name in table.frame.columns])
+    memory_limit = compute_memory_limit(max_gib)
+    memory_limit.check_free_memory(source_name)
+    file_entry = detect_common_format(sources, header, separator, encoding)
+    parts = [
+        read_whole(source, validate_format(file_entry), label, memory_limit) for source in sources
+    ]
+    table = join_tables(parts)
+    if (csv := file_entry.get("format") == "csv") and file_entry["separator"] != ",":
+        file_entry["decimal"] = find_decimal_mark(
+            [table.get_column(name) for name in table.frame.columns]
+        )
     names = [*table.arrays, *table.frame.columns]
     label = names[-1] if label is None and names else label
     if label not in table.frame.columns:
         hint = " (is the file cut by another --separator?)" if len(names) == 1 else ""
         if csv and header and any(re.fullmatch(_NUMBER, name) for name in names):
             hint = " (is the first line a record? --no-header then names the columns column_1, …)"
-        near = get_close_matches(str(label), names, cutoff=0.4) or names
-        raise DataError(f"a label column among {near}{hint}", repr(label), path=where)
+        candidates = get_close_matches(str(label), names, cutoff=0.4) or names
+        raise DataError(f"a label column among {candidates}{hint}", repr(label), path=source_name)
     if table.frame.height == 0:
-        raise DataError("at least one record", "none", path=where)
-    decimal = written.get("decimal", ".")
+        raise DataError("at least one record", "none", path=source_name)
+    decimal = file_entry.get("decimal", ".")
     if csv and header:
         _check_header_once(table, parts)
-    reader = _Reader(
+    reader = _ColumnReader(
         table,
         parts,
         decimal=decimal,
-        comma=csv and written["separator"] == ",",
+        comma=csv and file_entry["separator"] == ",",
         max_categories=max_categories,
         keep_numbers=keep_numbers,
     )
-    columns = tuple(reader.reading(name, is_label=name == label) for name in names)
+    columns = tuple(reader.read_column(name, is_label=name == label) for name in names)
     if all(column.entry["kind"] in {"ignore", "label"} for column in columns):
         reasons = "; ".join(f"{c.name!r}: {c.why}" for c in columns if c.name != label)
         got = f"only ones to ignore ({reasons})" if reasons else f"the label {label!r} alone"
-        raise DataError("a column to learn from", got, path=where)
+        raise DataError("a column to learn from", got, path=source_name)
     if reader.null_values:
-        written["null-values"] = sorted(reader.null_values)
+        file_entry["null-values"] = sorted(reader.null_values)
     remarks = []
-    if csv and header and all(_names_itself(column, table) for column in columns):
+    if csv and header and all(_is_name_a_cell(column, table) for column in columns):
         remarks.append("The first line reads like a record: if it names nothing, use --no-header.")
     if csv and len(columns) == 1:
         remarks.append(f"One column only, {label!r}: if there are more, name the --separator.")
-    names_of_files = ", ".join(map(_said_name, sources))
+    names_of_files = ", ".join(map(_get_display_name, sources))
     return InferredSchema(
-        text=_text(names_of_files, table.frame.height, written, columns),
+        text=_format_schema(names_of_files, table.frame.height, file_entry, columns),
         records=table.frame.height,
         label=label,
-        file=written,
+        file=file_entry,
         columns=columns,
         remarks=tuple(remarks),
     )
 
 
-def _said_name(source: Source) -> str:
+def _get_display_name(source: Source) -> str:
     """Return what the draft calls the file, the database or the table in memory."""
-    return "records in memory" if isinstance(source, Frame) else Path(name_of(source)).name
+    return (
+        "records in memory"
+        if isinstance(source, MemoryTable)
+        else Path(get_source_name(source)).name
+    )
 
 
-def _check_header_once(table: Table, parts: Sequence[Table]) -> None:
+def _check_header_once(table: RawTable, parts: Sequence[RawTable]) -> None:
     """Raise DataError if a line within a CSV repeats the names of the columns."""
     names = table.frame.columns
     for part in parts:
         again = np.ones(part.rows, bool)
         for name in names:
-            again &= (part.column(name).str.strip_chars() == name).fill_null(False).to_numpy()
+            again &= (part.get_column(name).str.strip_chars() == name).fill_null(False).to_numpy()
             if not again.any():
                 break
         # Without a header a first record may well come again; names stand above other cells.
-        if again.any() and any(_is_above_numbers(name, part.column(name)) for name in names):
-            got = f"the same names again in {part.places(np.flatnonzero(again), _SHOWN)}"
+        if again.any() and any(_is_above_numbers(name, part.get_column(name)) for name in names):
+            got = f"the same names again in {part.describe_rows(np.flatnonzero(again), _MAX_SHOWN)}"
             raise DataError("the names of the columns once", f"{got} (delete them)", path=part.path)
 
 
@@ -224,19 +237,27 @@ def _is_above_numbers(name: str, cells: pl.Series) -> bool:
     return re.fullmatch(_NUMBER, name) is None and 2 * numbers > len(cells)
 
 
-def _text(name: str, rows: int, file: Entry, columns: tuple[ColumnReading, ...]) -> str:
-    source = toml_value(name if len(name) <= _LONGEST_SOURCE else f"{name[:_LONGEST_SOURCE]}…")
-    lines = [_HEAD.format(name=toml_writing.comment(name)[2:], rows=rows, source=source)]
+def _format_schema(name: str, rows: int, file: Entry, columns: tuple[ColumnReading, ...]) -> str:
+    source = format_toml_value(
+        name if len(name) <= _MAX_SOURCE_CHARS else f"{name[:_MAX_SOURCE_CHARS]}…"
+    )
+    lines = [
+        _HEAD.format(name=toml_writing.format_toml_comment(name)[2:], rows=rows, source=source)
+    ]
     if file:
-        lines += ["[file]", *(f"{key} = {toml_value(value)}" for key, value in file.items()), ""]
+        lines += [
+            "[file]",
+            *(f"{key} = {format_toml_value(value)}" for key, value in file.items()),
+            "",
+        ]
     lines += ["[columns]"]
     for column in columns:
-        entry = f"{toml_writing.key(column.name)} = {toml_value(column.entry)}"
-        lines += [toml_writing.comment(column.why), entry]
+        entry = f"{toml_writing.format_toml_key(column.name)} = {format_toml_value(column.entry)}"
+        lines += [toml_writing.format_toml_comment(column.why), entry]
     return "\n".join(lines) + "\n"
 
 
-def _names_itself(column: ColumnReading, table: Table) -> bool:
+def _is_name_a_cell(column: ColumnReading, table: RawTable) -> bool:
     """Return whether a column's name could be one of its cells."""
     entry = column.entry
     lists = (entry.get(key, ()) for key in ("categories", "classes", "positive", "negative"))
@@ -246,16 +267,16 @@ def _names_itself(column: ColumnReading, table: Table) -> bool:
     if entry["kind"] == "ignore":
         return True
     # A draft names common categories only, so the name is looked up among all of the cells.
-    return column.name in table.column(column.name).cast(pl.String).to_list()
+    return column.name in table.get_column(column.name).cast(pl.String).to_list()
 
 
-class _Reader:
+class _ColumnReader:
     """Reads one column after another and gathers the texts that mean a missing value."""
 
     def __init__(
         self,
-        table: Table,
-        parts: Sequence[Table],
+        table: RawTable,
+        parts: Sequence[RawTable],
         *,
         decimal: str,
         comma: bool,
@@ -267,50 +288,54 @@ class _Reader:
         self._keep_numbers = keep_numbers
         self.null_values: set[str] = set()
 
-    def reading(self, name: str, *, is_label: bool) -> ColumnReading:
+    def read_column(self, name: str, *, is_label: bool) -> ColumnReading:
         """The reading of one column."""
         if name in self._table.arrays:
-            entry, why = _array_line(self._table.arrays[name], self._rows)
+            entry, why = _build_array_entry(self._table.arrays[name], self._rows)
             return ColumnReading(name=name, entry=entry, why=why)
-        series = self._table.column(name)
-        cells = read_cells(series, decimal=self._decimal, texts=not self._table.typed)
+        series = self._table.get_column(name)
+        cells = read_column_profile(series, decimal=self._decimal, texts=not self._table.typed)
         if is_label:
-            entry, why = _label_line(cells.values, self._table.path, name)
-            if cells.absent:
+            entry, why = _build_label_entry(cells.values, self._table.path, name)
+            if cells.missing_count:
                 why += '; some are missing: missing = "drop" would leave such records out'
-        elif self._keep_numbers and (kept := _kept_line(cells.values)):
+        elif self._keep_numbers and (kept := _build_kept_entry(cells.values)):
             entry, why = kept
         else:
             sizes = [part.rows for part in self._parts]
-            entry, why = _column_line(name, cells.values, cells.absent, self._max_categories, sizes)
+            entry, why = _build_column_entry(
+                name, cells.values, cells.missing_count, self._max_categories, sizes
+            )
         if entry["kind"] != "ignore":
             self.null_values |= cells.missing.keys() - {""}
-        if entry["kind"] == "numeric" and cells.absent:
+        if entry["kind"] == "numeric" and cells.missing_count:
             why += "; missing values become what `missing` says"
             low, high = entry["range"]
             entry["missing"] = entry.get("centre", (low + high) / 2)
         if len(cells.near):
             why += "; most cells are numbers, but more than 1 % are not"
-        remarks = tuple(self._column_remarks(series, cells, entry))
+        remarks = tuple(self._list_remarks(series, cells, entry))
         return ColumnReading(name=name, entry=entry, why=why, remarks=remarks)
 
-    def _column_remarks(self, series: pl.Series, cells: Cells, entry: Entry) -> Iterator[str]:
+    def _list_remarks(self, series: pl.Series, cells: ColumnProfile, entry: Entry) -> Iterator[str]:
         is_label = entry["kind"] == "label"
-        if 0 < cells.absent < self._rows:
+        if 0 < cells.missing_count < self._rows:
             kinds = ", ".join(f"{text or 'empty'} {n}" for text, n in cells.missing.items())
-            shown = f"{float(f'{100 * cells.absent / self._rows:.2g}'):g}"
-            said = f"{cells.absent} of {self._rows} missing ({shown} %: {kinds})"
+            shown = f"{float(f'{100 * cells.missing_count / self._rows:.2g}'):g}"
+            remark = f"{cells.missing_count} of {self._rows} missing ({shown} %: {kinds})"
             if is_label:
                 at = np.flatnonzero(cells.values.is_null().to_numpy())
-                said += f" in {self._places(at)}: a run refuses the file unless the "
-                said += 'label says missing = "drop", which leaves such records out'
+                remark += f" in {self._format_positions(at)}: a run refuses the file unless the "
+                remark += 'label says missing = "drop", which leaves such records out'
             words = [text for text in cells.missing if any(map(str.isalpha, text))]
             if words and cells.values.dtype == pl.String and entry["kind"] != "ignore":
                 where = "labels" if is_label else "categories"
-                said += f"; to keep {toml_value(words[0])} as one of the {where}, write it into "
-                said += "this column's list in the schema"
-            yield said
-        if (mark := nines(cells.values)) is not None:
+                remark += (
+                    f"; to keep {format_toml_value(words[0])} as one of the {where}, write it into "
+                )
+                remark += "this column's list in the schema"
+            yield remark
+        if (mark := find_missing_mark(cells.values)) is not None:
             held = int((cells.values == mark).sum())
             yield (
                 f"{mark:g} stands in {held} of {self._rows} cells, far from all others: if it is "
@@ -319,28 +344,32 @@ class _Reader:
             )
         for places, verdict in ((cells.odd, _ODD), (cells.near, _NEAR)):
             if len(places):
-                quoted = ", ".join(_short(series[int(at)]) for at in places[:_SHOWN])
+                quoted = ", ".join(_quote_short(series[int(at)]) for at in places[:_MAX_SHOWN])
                 counted = f"{len(places)} of {self._rows} cells"
-                yield f"{counted} {verdict}: {quoted} in {self._places(places)}"
-        yield from self._unlike_parts(series, entry)
-        yield from self._doubtful_numbers(series, cells.values, entry)
+                yield f"{counted} {verdict}: {quoted} in {self._format_positions(places)}"
+        yield from self._find_unlike_parts(series, entry)
+        yield from self._find_doubtful_numbers(series, cells.values, entry)
 
-    def _unlike_parts(self, series: pl.Series, entry: Entry) -> Iterator[str]:
+    def _find_unlike_parts(self, series: pl.Series, entry: Entry) -> Iterator[str]:
         """Which files have numbers in a column that is not one of numbers in all of them."""
         if len(self._parts) == 1 or series.dtype != pl.String or "range" in entry:
             return
         numbers, texts, begin = [], [], 0
         for part in self._parts:
-            own = series.slice(begin, part.rows)
-            cells = read_cells(own, decimal=self._decimal, texts=True)
+            part_series = series.slice(begin, part.rows)
+            cells = read_column_profile(part_series, decimal=self._decimal, texts=True)
             if cells.values.dtype.is_numeric():
-                numbers += [part.path] if cells.absent < part.rows else []
+                numbers += [part.path] if cells.missing_count < part.rows else []
             else:
-                found = with_points(own.str.strip_chars(), self._decimal)
+                found = normalize_decimal_points(part_series.str.strip_chars(), self._decimal)
                 odd = found.cast(pl.Float64, strict=False).is_null() & cells.values.is_not_null()
                 at = np.flatnonzero(odd.to_numpy())
-                shown = ", ".join(_short(own[int(row)]) for row in at[:_SHOWN])
-                texts += [f"{part.path} ({shown} in {part.places(at, _SHOWN)})"] if len(at) else []
+                shown = ", ".join(_quote_short(part_series[int(row)]) for row in at[:_MAX_SHOWN])
+                texts += (
+                    [f"{part.path} ({shown} in {part.describe_rows(at, _MAX_SHOWN)})"]
+                    if len(at)
+                    else []
+                )
             begin += part.rows
         if numbers and texts:
             yield (
@@ -348,13 +377,13 @@ class _Reader:
                 "numbers there, or the column is not learned from as numbers"
             )
 
-    def _doubtful_numbers(
+    def _find_doubtful_numbers(
         self, series: pl.Series, values: pl.Series, entry: Entry
     ) -> Iterator[str]:
         """What numbers may mean instead."""
         present = values.drop_nulls()
         texts = entry["kind"] == "categorical" and present.dtype == pl.String
-        if texts and not are_codes(present) and (signs := signs_in(present)):
+        if texts and not has_only_codes(present) and (signs := find_signs(present)):
             yield f"taken as categories: {describe_signs(signs)}"
         if "range" not in entry or not present.dtype.is_numeric():
             return
@@ -363,19 +392,19 @@ class _Reader:
             mark = self._decimal
             # Beside a comma that separates cells, three decimals in every cell are a measure's.
             plain = not bool(cells.str.contains(mark, literal=True).all())
-            if may_be_thousands(cells, mark) and (plain or not self._comma):
+            if has_thousands_pattern(cells, mark) and (plain or not self._comma):
                 name = "point" if mark == "." else "comma"
                 yield (
                     f"every {name} stands before exactly three digits: if it is a thousands "
                     f"separator, not a decimal {name}, take it out of the file's cells"
                 )
-        mark_of_none = nines(present)
-        own = present if mark_of_none is None else present.filter(present != mark_of_none)
-        whole = own.unique().sort()
+        mark_of_none = find_missing_mark(present)
+        numbers = present if mark_of_none is None else present.filter(present != mark_of_none)
+        whole = numbers.unique().sort()
         if (
             entry["kind"] == "numeric"
-            and 2 <= len(whole) <= _FEW_WHOLE
-            and len(present) >= _FEW_WHOLE * len(whole)
+            and 2 <= len(whole) <= _MAX_CODES
+            and len(present) >= _MAX_CODES * len(whole)
             and bool((whole == whole.round()).all())
             and not bool(((whole == 0) | (whole == 1)).all())
         ):
@@ -385,25 +414,25 @@ class _Reader:
                 f'kind = "categorical", categories = [{listed}] for this column'
             )
 
-    def _places(self, rows: NDArray[np.int64]) -> str:
+    def _format_positions(self, rows: NDArray[np.int64]) -> str:
         """Where rows (from 0) of all files are, the first of each file."""
         if len(self._parts) == 1:
-            return self._table.places(rows, _SHOWN)
-        begin, said = 0, []
+            return self._table.describe_rows(rows, _MAX_SHOWN)
+        begin, positions = 0, []
         for part in self._parts:
-            own = rows[(rows >= begin) & (rows < begin + part.rows)] - begin
-            if len(own):
-                said.append(f"{part.path} {part.places(own, _SHOWN)}")
+            part_rows = rows[(rows >= begin) & (rows < begin + part.rows)] - begin
+            if len(part_rows):
+                positions.append(f"{part.path} {part.describe_rows(part_rows, _MAX_SHOWN)}")
             begin += part.rows
-        return "; ".join(said)
+        return "; ".join(positions)
 
 
-def _short(cell: object) -> str:
+def _quote_short(cell: object) -> str:
     text = str(cell)
     return repr(text if len(text) <= 40 else text[:37] + "…")
 
 
-def _array_line(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
+def _build_array_entry(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
     if array.dtype.kind in "mM":
         return {"kind": "ignore"}, DATES
     if array.ndim < 2 or array.dtype.kind not in "biuf" or len(array) != rows:
@@ -413,69 +442,71 @@ def _array_line(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
     if array.dtype == np.uint8:
         low, high, why = 0.0, 255.0, "uint8: the type's own range"
     else:
-        low, high = _outwards(float(array.min()), float(array.max()))
+        low, high = _round_outwards(float(array.min()), float(array.max()))
         why = "range read from the data, rounded outwards: replace it by public knowledge"
     entry = {"kind": "array", "shape": list(array.shape[1:]), "range": [low, high], "centre": low}
     return entry, why
 
 
-def _kept_line(series: pl.Series) -> tuple[Entry, str] | None:
+def _build_kept_entry(series: pl.Series) -> tuple[Entry, str] | None:
     """Return the entry of a column that keeps its place in a row; None if it is no number's."""
     if series.dtype == pl.Boolean:
         series = series.cast(pl.UInt8)
     if not series.dtype.is_numeric():
         return None
     values = series.cast(pl.Float64).drop_nulls().to_numpy()
-    if not (np.abs(values) <= _LARGEST).all():
+    if not (np.abs(values) <= _MAX_VALUE).all():
         return None
     if len(values) and values.min() < values.max():
-        return _numeric_line(series)
+        return _build_numeric_entry(series)
     value = float(values[0]) if len(values) else 0.0
     entry = {"kind": "numeric", "range": [value, value + max(1.0, abs(value))], "centre": value}
     return entry, "one value only: kept, so that rows keep their width"
 
 
-def _column_line(  # noqa: PLR0911 - one a kind of column
-    name: str, series: pl.Series, absent: int, max_categories: int, sizes: Sequence[int]
+def _build_column_entry(  # noqa: PLR0911 - one a kind of column
+    name: str, series: pl.Series, missing_count: int, max_categories: int, sizes: Sequence[int]
 ) -> tuple[Entry, str]:
     distinct = series.drop_nulls().n_unique()
     if distinct < 2:
-        if distinct and absent and len(series) - absent >= LEAST_RECORDS:
-            entry = {"kind": "categorical", "categories": _sorted(series), "other": True}
+        if distinct and missing_count and len(series) - missing_count >= MIN_RECORDS:
+            entry = {"kind": "categorical", "categories": _sort_values(series), "other": True}
             return entry, "one value or none: the bucket of other categories takes none"
-        return {"kind": "ignore"}, _why_no_choice(series) if distinct else "no values"
+        return {"kind": "ignore"}, _explain_constant(series) if distinct else "no values"
     present = series.drop_nulls()
-    codes = series.dtype == pl.String and are_codes(present)
-    whole = _as_whole(present)
-    if whole is not None and (form := date_form(whole)):
+    codes = series.dtype == pl.String and has_only_codes(present)
+    whole = _to_whole_numbers(present)
+    if whole is not None and (form := find_date_form(whole)):
         return {"kind": "ignore"}, f"{DATES}; written as whole numbers, {form}"
-    if (codes or series.dtype.is_integer()) and (why := _identifier(name, series, distinct, sizes)):
+    if (codes or series.dtype.is_integer()) and (
+        why := _explain_identifier(name, series, distinct, sizes)
+    ):
         return {"kind": "ignore"}, why
     if series.dtype in (pl.String, pl.Boolean):
-        return drafted_texts(series, absent, max_categories)
+        return build_text_entry(series, missing_count, max_categories)
     if series.dtype.is_temporal():
         return {"kind": "ignore"}, DATES
     if not series.dtype.is_numeric():
         return {"kind": "ignore"}, f"type {series.dtype}: neither number nor text"
-    if bool((series.cast(pl.Float64).abs() > _LARGEST).any()):
+    if bool((series.cast(pl.Float64).abs() > _MAX_VALUE).any()):
         return {"kind": "ignore"}, "infinite or nearly infinite values: clean them before use"
-    return _numeric_line(series)
+    return _build_numeric_entry(series)
 
 
-def _numeric_line(series: pl.Series) -> tuple[Entry, str]:
+def _build_numeric_entry(series: pl.Series) -> tuple[Entry, str]:
     """Return the entry of a column of at least two finite numbers."""
     values = series.cast(pl.Float64).drop_nulls().to_numpy()
-    low, high = _outwards(float(values.min()), float(values.max()))
+    low, high = _round_outwards(float(values.min()), float(values.max()))
     entry: Entry = {"kind": "numeric"}
     why = "range and centre read from the data, rounded"
     if low >= 0 and high >= 1000 and high > 20 * float(np.quantile(values, 0.9)):
         entry |= {"transform": "log1p"}
         why += "; long tail, so log(1 + x) is taken"
     else:
-        values = values[values != nines(series)]
-        low, high, cut = _within(values)
+        values = values[values != find_missing_mark(series)]
+        low, high, cut = _compute_range(values)
         why += cut
-    centre = min(max(_rounded(float(np.median(values))), low), high)
+    centre = min(max(_round_value(float(np.median(values))), low), high)
     if "transform" not in entry and 0 < centre - low <= (high - low) / 5:
         entry["transform"] = "log"
         why += "; long tail, so its logarithm is taken"
@@ -484,7 +515,7 @@ def _numeric_line(series: pl.Series) -> tuple[Entry, str]:
     return entry | {"range": [low, high], "centre": centre}, why
 
 
-def _why_no_choice(series: pl.Series) -> str:
+def _explain_constant(series: pl.Series) -> str:
     """Return what one value is good for."""
     why = "one value only: nothing to learn from"
     if series.dtype.is_float() and abs(float(series.drop_nulls()[0])) >= 2**53:
@@ -492,19 +523,19 @@ def _why_no_choice(series: pl.Series) -> str:
     return why
 
 
-def _as_whole(present: pl.Series) -> pl.Series | None:
+def _to_whole_numbers(present: pl.Series) -> pl.Series | None:
     """Return whole numbers, however they are stored, as integers; None if they are not."""
     if present.dtype.is_integer():
         return present
     if present.dtype.is_float():
         whole = bool(((present == present.floor()) & (present.abs() < 2**53)).all())
         return present.cast(pl.Int64) if whole else None
-    if present.dtype == pl.String and are_codes(present):
+    if present.dtype == pl.String and has_only_codes(present):
         return present.cast(pl.Int64, strict=False)
     return None
 
 
-def _identifier(name: str, series: pl.Series, distinct: int, sizes: Sequence[int]) -> str:
+def _explain_identifier(name: str, series: pl.Series, distinct: int, sizes: Sequence[int]) -> str:
     """Return why whole numbers name a record, or whose record it is; empty if they do not.
 
     Args:
@@ -530,31 +561,31 @@ def _is_serial(parts: Sequence[pl.Series]) -> bool:
     if len(longest) >= _MANY_IDENTIFIERS:
         return True
     width = int(longest.max()) - int(longest.min())  # type: ignore[arg-type]
-    dense = len(longest) ** 2 > _SURPRISE * width
+    dense = len(longest) ** 2 > _DENSITY_FACTOR * width
     return dense or all(bool((part.diff().drop_nulls() > 0).all()) for part in parts)
 
 
-def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, str]:
+def _build_label_entry(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, str]:
     series = series.drop_nulls()
     distinct = series.n_unique()
     if distinct < 2:
         raise DataError("two labels or more", f"{distinct}", path=path, column=name)
-    if sides := sides_of(_sorted(series)):
+    if sides := split_label_sides(_sort_values(series)):
         return _two_labels(series, *sides, path=path, name=name)
     number = series.dtype.is_numeric()
     if distinct <= (_MOST_GRADES if number else _MOST_CLASSES) and not series.dtype.is_float():
         return _label_classes(series, path=path, name=name)
     if not number:
-        signs = signs_in(series.cast(pl.String))
+        signs = find_signs(series.cast(pl.String))
         got = describe_signs(signs) if signs else f"{distinct} texts"
         raise DataError(f"at most {_MOST_CLASSES} labels", got, path=path, column=name)
     values = series.cast(pl.Float64).to_numpy()
     if not (np.abs(values) <= 1e299).all():
         raise DataError("labels of at most 1e299", "a larger one", path=path, column=name)
-    values = values[values != nines(series)]
-    low, high, cut = _within(values)
+    values = values[values != find_missing_mark(series)]
+    low, high, cut = _compute_range(values)
     why = "numbers, for ridge; range and centre read from the data"
-    centre = _rounded(float(np.clip(values, low, high).mean()))
+    centre = _round_value(float(np.clip(values, low, high).mean()))
     numbers: Entry = {"range": [low, high], "centre": min(max(centre, low), high)}
     return {"kind": "label"} | numbers, why + cut
 
@@ -573,21 +604,21 @@ def _two_labels(
     distinct = series.n_unique()
     several = "two values" if distinct == len(sides) else f"{distinct} spellings of two values"
     if len(common) == 1:
-        return entry, f"{several}, one of fewer than {LEAST_RECORDS} records: it is not named"
-    names = " or ".join(repr(canonical_text(each)) for each in positive)
+        return entry, f"{several}, one of fewer than {MIN_RECORDS} records: it is not named"
+    names = " or ".join(repr(canonicalize_text(each)) for each in positive)
     return entry, f"{several}: check that {names} is the positive one"
 
 
 def _label_classes(series: pl.Series, *, path: str | Path, name: str) -> tuple[Entry, str]:
     """Return the entry of several labels, without the names of those of few records."""
-    labels = _sorted(series)
+    labels = _sort_values(series)
     common = [label for label in labels if _is_common(series, [label])]
     if not common:
         raise _no_common_label(path, name)
     why = f"{len(labels)} values"
     rare = len(labels) - len(common)
     if rare:
-        why += f"; {rare} of fewer than {LEAST_RECORDS} records "
+        why += f"; {rare} of fewer than {MIN_RECORDS} records "
         why += f"{'is' if rare == 1 else 'are'} not named"
     if len(common) == 1:
         return {"kind": "label", "positive": common, "negative": "rest"}, why
@@ -601,42 +632,43 @@ def _label_classes(series: pl.Series, *, path: str | Path, name: str) -> tuple[E
 
 def _is_common(series: pl.Series, labels: Sequence[Any]) -> bool:
     """Return whether the spellings of a label are in enough records for a draft to name it."""
-    return int(series.is_in(labels).sum()) >= LEAST_RECORDS
+    return int(series.is_in(labels).sum()) >= MIN_RECORDS
 
 
 def _no_common_label(path: str | Path, name: str) -> DataError:
-    expected = f"a label of at least {LEAST_RECORDS} records, which a draft may name"
+    expected = f"a label of at least {MIN_RECORDS} records, which a draft may name"
     got = "none: write the label's entry by what is publicly known of it"
     return DataError(expected, got, path=path, column=name)
 
 
-def _sorted(series: pl.Series) -> list[Any]:
+def _sort_values(series: pl.Series) -> list[Any]:
     values: Iterable[Any] = series.drop_nulls().unique().to_list()
     return sorted(values)
 
 
-def _within(values: NDArray[np.float64]) -> tuple[float, float, str]:
+def _compute_range(values: NDArray[np.float64]) -> tuple[float, float, str]:
     """The range, without tails where they are more than half of it, and what is said of that."""
-    low, high = _outwards(float(values.min()), float(values.max()))
-    first, last = _outwards(*map(float, np.quantile(values, [_EACH_TAIL, 1 - _EACH_TAIL])))
+    low, high = _round_outwards(float(values.min()), float(values.max()))
+    first, last = _round_outwards(*map(float, np.quantile(values, [_TAIL_SHARE, 1 - _TAIL_SHARE])))
     if high - low <= 2 * (last - first) or not first < last:
         return low, high, ""
     return first, last, "; long tails, so that a few values beyond it become its ends"
 
 
-def _rounded(value: float) -> float:
+def _round_value(value: float) -> float:
     """To two significant digits.
 
-    >>> _rounded(0.0616), _rounded(1234), _rounded(0)
+    >>> _round_value(0.0616), _round_value(1234), _round_value(0)
     (0.062, 1200.0, 0.0)
     """
     return float(f"{value:.1e}")
 
 
-def _outwards(low: float, high: float) -> tuple[float, float]:
+def _round_outwards(low: float, high: float) -> tuple[float, float]:
     """The range widened to one digit of its width.
 
-    >>> _outwards(17, 88), _outwards(0.013, 0.96), _outwards(-3.2, 250), _outwards(1983, 2021)
+    >>> (_round_outwards(17, 88), _round_outwards(0.013, 0.96), _round_outwards(-3.2, 250),
+    ... _round_outwards(1983, 2021))
     ((10.0, 90.0), (0.0, 1.0), (-100.0, 300.0), (1980.0, 2030.0))
     """
     exponent = math.floor(math.log10(max(high - low, 1e-300)))

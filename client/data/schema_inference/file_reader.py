@@ -15,61 +15,73 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.binary_files import parquet_tables, read_arrays
-from parley.client.data.column_names import file_format, names_in
-from parley.client.data.csv_guess import check_first_line, encoding_of, sniffed_separator
-from parley.client.data.csv_text import csv_tables
-from parley.client.data.data_sources import Frame, Source, SqlQuery, check_once, name_of, series_of
-from parley.client.data.memory_limit import Room
-from parley.client.data.raw_table import DataError, Table
+from parley.client.data.binary_files import read_arrays, read_parquet_tables
+from parley.client.data.column_names import get_file_format, read_column_names
+from parley.client.data.csv_guess import check_first_line, guess_encoding, guess_separator
+from parley.client.data.csv_text import read_csv_tables
+from parley.client.data.data_sources import (
+    MemoryTable,
+    Source,
+    SqlQuery,
+    check_unique_names,
+    get_source_name,
+    to_series,
+)
+from parley.client.data.memory_limit import MemoryLimit
+from parley.client.data.raw_table import DataError, RawTable
 from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.schema_messages import toml_value
-from parley.client.data.table_readers import query_tables
+from parley.client.data.schema_messages import format_toml_value
+from parley.client.data.table_readers import read_query_tables
 
-_SMALLEST = (
+_MINIMAL_SCHEMA = (
     "[columns]\nx = { kind = 'numeric', range = [0, 1] }\ny = { kind = 'label', range = [0, 1] }"
 )
 
 Entry = dict[str, Any]
 
 
-def written_alike(
+def detect_common_format(
     sources: Sequence[Source], header: bool, separator: str | None, encoding: str | None
 ) -> Entry:
     """How all files are written. Raises DataError where one is written otherwise than the first."""
-    found = [
-        _written(each, header, separator, encoding) if isinstance(each, str | Path) else {}
-        for each in sources
+    formats = [
+        _detect_format(source, header, separator, encoding)
+        if isinstance(source, str | Path)
+        else {}
+        for source in sources
     ]
-    for source, own in zip(sources, found, strict=True):
-        for key, value in own.items():
-            if value != (wanted := found[0].get(key)):
+    for source, file_format in zip(sources, formats, strict=True):
+        for key, value in file_format.items():
+            if value != (wanted := formats[0].get(key)):
                 raise DataError(
-                    f"{key} {wanted!r}, as in {name_of(sources[0])} (one schema reads files that "
+                    f"{key} {wanted!r}, as in {get_source_name(sources[0])} (one schema reads "
+                    "files that "
                     "are written alike; --separator and --encoding overrule what Parley finds)",
                     repr(value),
-                    path=name_of(source),
+                    path=get_source_name(source),
                 )
-    return found[0]
+    return formats[0]
 
 
-def together(parts: Sequence[Table]) -> Table:
+def join_tables(parts: Sequence[RawTable]) -> RawTable:
     """Files of the same columns, or parties' frames, as one table; the first says their order."""
     first = parts[0]
     if len(parts) == 1:
         return first
     names = first.frame.columns
     for part in parts:
-        own = [*part.frame.columns, *part.arrays]
-        odd = [f"no {n!r}" for n in [*names, *first.arrays] if n not in own]
-        odd += [f"also {n!r}" for n in own if n not in names and n not in first.arrays]
+        part_columns = [*part.frame.columns, *part.arrays]
+        odd = [f"no {n!r}" for n in [*names, *first.arrays] if n not in part_columns]
+        odd += [f"also {n!r}" for n in part_columns if n not in names and n not in first.arrays]
         if odd or set(part.arrays) != set(first.arrays):
             wanted = f"the columns of {first.path} (one that not all have is left out of the files)"
             got = ", ".join(odd) or "arrays of other lengths"
             raise DataError(wanted, got, path=part.path)
     _check_alike(parts)
     try:
-        joined = Table.joined([replace(part, frame=_joinable(part.frame[names])) for part in parts])
+        joined = RawTable.concatenate(
+            [replace(part, frame=_normalize_types(part.frame[names])) for part in parts]
+        )
         arrays = {n: np.concatenate([part.arrays[n] for part in parts]) for n in first.arrays}
     except (pl.exceptions.PolarsError, ValueError) as error:
         raise DataError(
@@ -78,7 +90,7 @@ def together(parts: Sequence[Table]) -> Table:
     return replace(joined, arrays=arrays)
 
 
-def _joinable(frame: pl.DataFrame) -> pl.DataFrame:
+def _normalize_types(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame as types that others join without rounding; no values have no type."""
     found = []
     for column in frame.get_columns():
@@ -94,14 +106,14 @@ def _is_empty(column: pl.Series) -> bool:
     return column.dtype == pl.String and bool((column.fill_null("") == "").all())
 
 
-def _check_alike(parts: Sequence[Table]) -> None:
+def _check_alike(parts: Sequence[RawTable]) -> None:
     """Raise DataError if a typed column is text in one table and numbers in another."""
     if not parts[0].typed:
         return
     for name in parts[0].frame.columns:
         kinds: dict[str, str] = {}
         for part in parts:
-            column = part.column(name)
+            column = part.get_column(name)
             if not (column.null_count() == len(column) or _is_empty(column)):
                 kind = "text" if column.dtype == pl.String else "numbers"
                 kinds.setdefault(kind, part.path)
@@ -111,64 +123,79 @@ def _check_alike(parts: Sequence[Table]) -> None:
             raise DataError(expected, "text", path=kinds["text"], column=name)
 
 
-def _written(path: str | Path, header: bool, separator: str | None, encoding: str | None) -> Entry:
+def _detect_format(
+    path: str | Path, header: bool, separator: str | None, encoding: str | None
+) -> Entry:
     """How a file is written: as given, or found out."""
-    kind = file_format(path, FileFormat())
+    kind = get_file_format(path, FileFormat())
     if kind != "csv":
         return {"format": kind}
-    given: Entry = {"format": kind, "header": header}
-    said = {"encoding": encoding, "separator": separator}
-    checked_format(given | {key: value for key, value in said.items() if value is not None})
-    given["encoding"] = encoding_of(path) if encoding is None else encoding
-    given["separator"] = separator or sniffed_separator(path, given["encoding"])
-    check_first_line(path, given["encoding"], given["separator"], header=header)
-    return given | {"decimal": "."}
+    file_entry: Entry = {"format": kind, "header": header}
+    requested = {"encoding": encoding, "separator": separator}
+    validate_format(
+        file_entry | {key: value for key, value in requested.items() if value is not None}
+    )
+    file_entry["encoding"] = guess_encoding(path) if encoding is None else encoding
+    file_entry["separator"] = separator or guess_separator(path, file_entry["encoding"])
+    check_first_line(path, file_entry["encoding"], file_entry["separator"], header=header)
+    return file_entry | {"decimal": "."}
 
 
-def read_whole(source: Source, file: FileFormat, label: str | None, room: Room) -> Table:
+def read_whole(
+    source: Source, file: FileFormat, label: str | None, memory_limit: MemoryLimit
+) -> RawTable:
     """All of the cells; text where the file is a CSV."""
-    if isinstance(source, Frame):
-        return _of_arrays(dict(source.columns), label, source.name)
+    if isinstance(source, MemoryTable):
+        return _build_array_table(dict(source.columns), label, source.name)
     if file.format == "npz" and not isinstance(source, SqlQuery):
-        return _of_arrays(read_arrays(source, lambda names: names, room), label, source)
-    names, where = names_in(source, file), name_of(source)
-    check_once(names, path=where)
+        return _build_array_table(
+            read_arrays(source, lambda names: names, memory_limit), label, source
+        )
+    names, where = read_column_names(source, file), get_source_name(source)
+    check_unique_names(names, path=where)
     if isinstance(source, SqlQuery):
-        tables = query_tables(source, file, names, names)
+        tables = read_query_tables(source, file, names, names)
     elif file.format == "csv":
-        tables = csv_tables(source, file, names, names)
+        tables = read_csv_tables(source, file, names, names)
     else:
-        tables = parquet_tables(source, file, names, room)
+        tables = read_parquet_tables(source, file, names, memory_limit)
     parts, size = [], 0
     for table in tables:
         size += 2 * table.size
-        room.check_bytes(size, path=where)
-        room.check_left(where)
+        memory_limit.check_bytes(size, path=where)
+        memory_limit.check_free_memory(where)
         parts.append(table)
     if not parts:
         raise DataError("at least one record", "none", path=where)
-    return Table.joined(parts)
+    return RawTable.concatenate(parts)
 
 
-def _of_arrays(found: dict[str, NDArray[Any]], label: str | None, path: str | Path) -> Table:
+def _build_array_table(
+    columns: dict[str, NDArray[Any]], label: str | None, path: str | Path
+) -> RawTable:
     """The flat columns that are as long as the label, which comes last, and all other arrays."""
-    flat = {name: a for name, a in found.items() if a.ndim == 1 and a.dtype.kind in "biufUO"}
+    flat = {name: a for name, a in columns.items() if a.ndim == 1 and a.dtype.kind in "biufUO"}
     if label is None and flat:
         # Without a word on it, the label is the longest flat array that goes with another array.
-        lengths = [len(array) for array in found.values() if array.ndim > 1]
+        lengths = [len(array) for array in columns.values() if array.ndim > 1]
         fitting = [name for name in flat if len(flat[name]) in lengths]
         label = max(fitting, key=lambda name: len(flat[name]), default=list(flat)[-1])
     rows = len(flat[label]) if label in flat else -1
     names = [name for name in flat if name != label and len(flat[name]) == rows]
     names += [label] if label in flat else []
-    return Table(
+    return RawTable(
         path=str(path),
-        frame=pl.DataFrame([series_of(name, flat[name]) for name in names]),
-        arrays={name: array for name, array in found.items() if name not in names},
+        frame=pl.DataFrame([to_series(name, flat[name]) for name in names]),
+        arrays={name: array for name, array in columns.items() if name not in names},
     )
 
 
-def checked_format(given: Entry) -> FileFormat:
+def validate_format(file_entry: Entry) -> FileFormat:
     """Raises SchemaError for a separator or an encoding that a schema can't name."""
-    lines = ["[file]", *(f"{key} = {toml_value(value)}" for key, value in given.items())]
-    return Schema.from_toml("\n".join([*lines, _SMALLEST]), source="--separator, --encoding").file
+    lines = [
+        "[file]",
+        *(f"{key} = {format_toml_value(value)}" for key, value in file_entry.items()),
+    ]
+    return Schema.from_toml(
+        "\n".join([*lines, _MINIMAL_SCHEMA]), source="--separator, --encoding"
+    ).file

@@ -1,9 +1,10 @@
 """How a draft of a schema takes a column of texts: as categories, as a label, or not at all.
 
 >>> import polars as pl
->>> drafted_texts(pl.Series(["north", "south"] * 10 + [None]), absent=1, most=50)[0]["categories"]
+>>> build_text_entry(pl.Series(["north", "south"] * 10 + [None]), missing_count=1,
+...     max_categories=50)[0]["categories"]
 ['north', 'south']
->>> sides_of(["Yes", "no", "YES", "No"])
+>>> split_label_sides(["Yes", "no", "YES", "No"])
 (['YES', 'Yes'], ['No', 'no'])
 """
 
@@ -14,8 +15,8 @@ from typing import Any
 
 import polars as pl
 
-from parley.client.data.column_types import LONG_CODE, canonical_text
-from parley.client.data.number_signs import describe_signs, signs_in
+from parley.client.data.column_types import LONG_CODE, canonicalize_text
+from parley.client.data.number_signs import describe_signs, find_signs
 
 _POSITIVE = {"1", "true", "yes", "y", "t", "positive", "pos", "case", "sick", "malignant"}
 _POSITIVE |= {"ja", "oui", "si", "sí", "sim", "tak"}
@@ -24,9 +25,9 @@ _NEGATIVE |= {"nein", "non", "não", "nie"}
 _SHORT = {"y": "yes", "n": "no", "t": "true", "f": "false", "pos": "positive", "neg": "negative"}
 _DATE = r"^\d{4}-\d\d?-\d\d?|^\d\d?[./]\d\d?[./]\d{2,4}|^\d\d?:\d\d"
 _LEADING_ZEROS = r"^0\d\d+$"
-_LEAST_DIFFERENT = 10
+_MIN_DIFFERENT = 10
 _FREQUENT, _COVERED = 0.01, 0.5
-LEAST_RECORDS = 10
+MIN_RECORDS = 10
 """Records that a text needs to be named in a draft as a category."""
 _READ = "categories read from the data"
 AS_TEXT = "numbers that are stored as text: stored as numbers they can be learned from"
@@ -35,7 +36,7 @@ DATES = (
 )
 
 
-def are_codes(texts: pl.Series) -> bool:
+def has_only_codes(texts: pl.Series) -> bool:
     """Return whether texts are digits that are no numbers: postcodes, 01069, or 16 digits."""
     for code, digits in ((_LEADING_ZEROS, r"^\d+$"), (LONG_CODE, r"^[+-]?\d+$")):
         if bool(texts.str.contains(code).any()) and bool(texts.str.contains(digits).all()):
@@ -43,17 +44,17 @@ def are_codes(texts: pl.Series) -> bool:
     return False
 
 
-def _are_numbers(texts: pl.Series) -> bool:
+def _has_only_numbers(texts: pl.Series) -> bool:
     return texts.cast(pl.Float64, strict=False).null_count() == 0
 
 
-def _mostly_numbers(texts: pl.Series) -> bool:
+def _is_mostly_numbers(texts: pl.Series) -> bool:
     return 2 * texts.cast(pl.Float64, strict=False).count() > len(texts)
 
 
 def _is_positive(value: Any) -> bool:
     """Whether a label's name says that it is the positive one."""
-    return canonical_text(value).lower() in _POSITIVE
+    return canonicalize_text(value).lower() in _POSITIVE
 
 
 def are_usual_words(values: Sequence[Any]) -> bool:
@@ -62,15 +63,15 @@ def are_usual_words(values: Sequence[Any]) -> bool:
     >>> are_usual_words(["yes", "No"]), are_usual_words([0, 1]), are_usual_words(["yes", "X"])
     (True, True, False)
     """
-    words = {canonical_text(value).lower() for value in values}
+    words = {canonicalize_text(value).lower() for value in values}
     return words <= _POSITIVE | _NEGATIVE
 
 
-def sides_of(texts: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
+def split_label_sides(texts: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
     """Spellings of two labels: the positive one's and the other's; None where they are more."""
     spelt: dict[str, list[Any]] = {}
     for text in sorted(texts):
-        word = canonical_text(text).lower()
+        word = canonicalize_text(text).lower()
         spelt.setdefault(_SHORT.get(word, word), []).append(text)
     if len(spelt) != 2:
         return None
@@ -78,23 +79,25 @@ def sides_of(texts: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
     return (first, second) if _is_positive(first[0]) else (second, first)
 
 
-def _why_no_categories(present: pl.Series, most: int) -> str:
+def _explain_no_categories(present: pl.Series, max_categories: int) -> str:
     """Return what texts are instead of categories; empty if they may be."""
     distinct = present.n_unique()
     if bool(present.str.contains(_DATE).all()):
         return DATES
-    different = distinct == len(present) >= _LEAST_DIFFERENT
-    if (distinct > most or different) and not are_codes(present):
-        if signs := signs_in(present):
+    different = distinct == len(present) >= _MIN_DIFFERENT
+    if (distinct > max_categories or different) and not has_only_codes(present):
+        if signs := find_signs(present):
             return describe_signs(signs)
-        if _are_numbers(present):
+        if _has_only_numbers(present):
             return AS_TEXT
-    if different and distinct <= most:
+    if different and distinct <= max_categories:
         return "a different text in every record: an identifier?"
     return ""
 
 
-def drafted_texts(series: pl.Series, absent: int, most: int) -> tuple[dict[str, Any], str]:
+def build_text_entry(
+    series: pl.Series, missing_count: int, max_categories: int
+) -> tuple[dict[str, Any], str]:
     """The entry of a column of at least two texts, and why.
 
     Args:
@@ -105,30 +108,32 @@ def drafted_texts(series: pl.Series, absent: int, most: int) -> tuple[dict[str, 
     present = series.drop_nulls()
     distinct = present.n_unique()
     counts = present.value_counts(name="records")
-    common = counts.filter(counts["records"] >= LEAST_RECORDS)
+    common = counts.filter(counts["records"] >= MIN_RECORDS)
     listed, why = sorted(common[:, 0].to_list()), f"{distinct} texts; {_READ}"
-    other = bool(absent)
+    other = bool(missing_count)
     if series.dtype == pl.String:
-        if reason := _why_no_categories(present, most):
+        if reason := _explain_no_categories(present, max_categories):
             return {"kind": "ignore"}, reason
-        if distinct > most:
+        if distinct > max_categories:
             frequent = common.filter(common["records"] >= _FREQUENT * len(series))
             covered = int(frequent["records"].sum()) >= _COVERED * len(series)
-            if not covered or (_mostly_numbers(present) and not are_codes(present)):
-                said = f"{distinct} distinct texts (names, identifiers?): too many for categories"
-                return {"kind": "ignore"}, said
+            if not covered or (_is_mostly_numbers(present) and not has_only_codes(present)):
+                reason_text = (
+                    f"{distinct} distinct texts (names, identifiers?): too many for categories"
+                )
+                return {"kind": "ignore"}, reason_text
             listed = sorted(frequent[:, 0].to_list())
             why = f"{distinct} texts; {_READ}: those of 1 % of the records, {len(listed)}"
             why, other = f"{why}; all others share the bucket of other categories", True
     if not listed:
-        return {"kind": "ignore"}, f"{distinct} texts, none in {LEAST_RECORDS} records or more"
-    if distinct <= most and (rare := distinct - len(listed)):
-        why += f"; {rare} of fewer than {LEAST_RECORDS} records are not named: "
+        return {"kind": "ignore"}, f"{distinct} texts, none in {MIN_RECORDS} records or more"
+    if distinct <= max_categories and (rare := distinct - len(listed)):
+        why += f"; {rare} of fewer than {MIN_RECORDS} records are not named: "
         why += "they go to the bucket of other categories"
         other = True
     entry: dict[str, Any] = {"kind": "categorical", "categories": listed}
     if other:
         entry["other"] = True
-    if absent:
+    if missing_count:
         why += "; missing values go to the bucket of other categories"
     return entry, why

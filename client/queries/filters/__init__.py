@@ -10,7 +10,7 @@ cell "(missing)", one like the others, which `is null` names.
     "age > 60 and not sex == 'Female'"
     >>> parse_where("18 <= age < 65 or `ward name` in ('A', 'B')").columns == {"age", "ward name"}
     True
-    >>> where_from(old.to_json()) == old
+    >>> decode_where(old.to_json()) == old
     True
     >>> parse_where("age > b")
     Traceback (most recent call last):
@@ -21,5 +21,5 @@ cell "(missing)", one like the others, which `is null` names.
 from parley.client.queries.filters.expressions import Expression as Expression
 from parley.client.queries.filters.expressions import WhereError as WhereError
 from parley.client.queries.filters.expressions import col as col
+from parley.client.queries.filters.parser import decode_where as decode_where
 from parley.client.queries.filters.parser import parse_where as parse_where
-from parley.client.queries.filters.parser import where_from as where_from

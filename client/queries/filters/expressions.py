@@ -13,19 +13,25 @@ from typing import Any, Final, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.strict_decoding import LONGEST_TEXT
-from parley.client.data.column_types import canonical_text
-from parley.client.data.raw_party_block import MISSING, Range, TableBlock, Texts, field_of
+from parley.client.contract.strict_decoding import MAX_TEXT_LENGTH
+from parley.client.data.column_types import canonicalize_text
+from parley.client.data.raw_party_block import (
+    MISSING,
+    CategoryField,
+    RangeField,
+    RawPartyBlock,
+    get_field,
+)
 from parley.client.data.schema import Schema
 
 Constant: TypeAlias = str | int | float | bool
 Mask: TypeAlias = NDArray[np.bool_]
 
-DEEPEST: Final = 8
+MAX_DEPTH: Final = 8
 """Levels of a condition, and of parentheses."""
-MOST_NODES: Final = 64
+MAX_NODES: Final = 64
 """Comparisons, and/or/not and the constants of `in`, together."""
-WORDS: Final = frozenset({"and", "or", "not", "in", "is", "null", "none", "true", "false"})
+RESERVED_WORDS: Final = frozenset({"and", "or", "not", "in", "is", "null", "none", "true", "false"})
 """No names of columns, unless in backticks."""
 
 SIGNS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -58,7 +64,7 @@ class Expression(ABC):
         """Refuses a condition that this schema has no meaning for (SchemaError, WhereError)."""
 
     @abstractmethod
-    def mask(self, block: TableBlock) -> Mask:
+    def mask(self, block: RawPartyBlock) -> Mask:
         """`[N]` whether each record counts; of a block whose schema it was checked with."""
 
     @abstractmethod
@@ -66,13 +72,13 @@ class Expression(ABC):
         """Plain values, which `where_from` reads back unchanged."""
 
     def __and__(self, other: Expression) -> Expression:
-        return joined("and", self, other)
+        return join_conditions("and", self, other)
 
     def __or__(self, other: Expression) -> Expression:
-        return joined("or", self, other)
+        return join_conditions("or", self, other)
 
     def __invert__(self) -> Expression:
-        return limited(negated(self))
+        return check_size(negate(self))
 
     def __bool__(self) -> NoReturn:
         raise WhereError(
@@ -87,7 +93,7 @@ class Expression(ABC):
 
 
 @dataclass(frozen=True)
-class Leaf(Expression):
+class Comparison(Expression):
     """A column beside a constant (a sign), among several ("in"), or empty ("null")."""
 
     column: str
@@ -106,13 +112,15 @@ class Leaf(Expression):
 
     def check(self, schema: Schema) -> None:
         """A number with a number; a category with one listed; null where that has a cell."""
-        field = field_of(schema, self.column)
-        if self.sign == "null" and not (isinstance(field, Texts) and MISSING in field.texts):
+        field = get_field(schema, self.column)
+        if self.sign == "null" and not (
+            isinstance(field, CategoryField) and MISSING in field.texts
+        ):
             raise WhereError(
                 f"Expected a column that can be empty beside null, got {self.column!r}: its "
                 "schema refuses an empty value, or puts another in its place."
             )
-        if isinstance(field, Texts) and self.sign in _ORDERED:
+        if isinstance(field, CategoryField) and self.sign in _ORDERED:
             raise WhereError(
                 f"Expected == or != beside {self.column!r}, a column of categories, "
                 f"got {self.sign}."
@@ -120,12 +128,12 @@ class Leaf(Expression):
         for value in self.values:
             _check_constant(field, self.column, value)
 
-    def mask(self, block: TableBlock) -> Mask:
+    def mask(self, block: RawPartyBlock) -> Mask:
         """By what the column's array holds for a constant: a code, or the clamped number."""
-        field, cells = field_of(block.schema, self.column), block.columns[self.column]
+        field, cells = get_field(block.schema, self.column), block.columns[self.column]
         values: list[Any] = [MISSING] if self.sign == "null" else list(self.values)
-        if isinstance(field, Texts):
-            values = [field.texts.index(canonical_text(value)) for value in values]
+        if isinstance(field, CategoryField):
+            values = [field.texts.index(canonicalize_text(value)) for value in values]
         if self.sign not in SIGNS:
             return np.isin(cells, values)
         found: Mask = SIGNS[self.sign](cells, values[0])
@@ -140,17 +148,17 @@ class Leaf(Expression):
         return own | given
 
     def __str__(self) -> str:
-        name, values = shown_name(self.column), ", ".join(map(shown_constant, self.values))
+        name, values = format_column(self.column), ", ".join(map(format_constant, self.values))
         if self.sign == "null":
             return f"{name} is null"
         return f"{name} in ({values})" if self.sign == "in" else f"{name} {self.sign} {values}"
 
 
 @dataclass(frozen=True)
-class Joined(Expression):
+class CompoundCondition(Expression):
     """Several conditions: all of them ("and"), or one at least ("or"); or not the one."""
 
-    word: str
+    connective: str
     parts: tuple[Expression, ...]
 
     @property
@@ -169,93 +177,101 @@ class Joined(Expression):
         for part in self.parts:
             part.check(schema)
 
-    def mask(self, block: TableBlock) -> Mask:
+    def mask(self, block: RawPartyBlock) -> Mask:
         """Of all parts."""
         masks = [part.mask(block) for part in self.parts]
-        if self.word == "not":
+        if self.connective == "not":
             return ~masks[0]
-        join = np.logical_and if self.word == "and" else np.logical_or
+        join = np.logical_and if self.connective == "and" else np.logical_or
         found: Mask = join.reduce(masks)
         return found
 
     def to_json(self) -> dict[str, Any]:
         """`{"and": [part, …]}`, `{"not": part}`."""
         parts = [part.to_json() for part in self.parts]
-        return {self.word: parts[0] if self.word == "not" else parts}
+        return {self.connective: parts[0] if self.connective == "not" else parts}
 
     def __str__(self) -> str:
-        several = [isinstance(part, Joined) and part.word != "not" for part in self.parts]
+        several = [
+            isinstance(part, CompoundCondition) and part.connective != "not" for part in self.parts
+        ]
         shown = [f"({p})" if one else str(p) for p, one in zip(self.parts, several, strict=True)]
-        return f"not {shown[0]}" if self.word == "not" else f" {self.word} ".join(shown)
+        return f"not {shown[0]}" if self.connective == "not" else f" {self.connective} ".join(shown)
 
 
-def negated(part: Expression) -> Expression:
+def negate(condition: Expression) -> Expression:
     """The other records."""
-    return Joined("not", (part,))
+    return CompoundCondition("not", (condition,))
 
 
-def joined(word: str, *parts: Expression) -> Expression:
+def join_conditions(connective: str, *parts: Expression) -> Expression:
     """`parts` under one word; what is joined by it already is taken apart first."""
     flat: list[Expression] = []
     for part in parts:
         if not isinstance(part, Expression):
-            raise WhereError(f"Expected a condition beside {word}, got {type(part).__name__}.")
-        flat += part.parts if isinstance(part, Joined) and part.word == word else [part]
-    return limited(Joined(word, tuple(flat)))
+            raise WhereError(
+                f"Expected a condition beside {connective}, got {type(part).__name__}."
+            )
+        flat += (
+            part.parts
+            if isinstance(part, CompoundCondition) and part.connective == connective
+            else [part]
+        )
+    return check_size(CompoundCondition(connective, tuple(flat)))
 
 
-def limited(expression: Expression) -> Expression:
+def check_size(expression: Expression) -> Expression:
     """The condition itself, unless it is too deep or too long."""
     depth, nodes = expression.size
-    if depth > DEEPEST:
-        raise WhereError(f"Expected a condition of at most {DEEPEST} levels, got more.")
-    if nodes > MOST_NODES:
-        raise WhereError(f"Expected a condition of at most {MOST_NODES} parts, got {nodes}.")
+    if depth > MAX_DEPTH:
+        raise WhereError(f"Expected a condition of at most {MAX_DEPTH} levels, got more.")
+    if nodes > MAX_NODES:
+        raise WhereError(f"Expected a condition of at most {MAX_NODES} parts, got {nodes}.")
     return expression
 
 
-def among(column: str, values: tuple[Constant, ...]) -> Expression:
+def build_in_condition(column: str, values: tuple[Constant, ...]) -> Expression:
     """`in`, of one constant at least."""
     if not values:
         raise WhereError(f"Expected at least one constant for {column!r}, got none.")
-    return Leaf(column, "in", values)
+    return Comparison(column, "in", values)
 
 
-def _check_constant(field: Texts | Range, column: str, value: Constant) -> None:
-    if isinstance(field, Range):
+def _check_constant(field: CategoryField | RangeField, column: str, value: Constant) -> None:
+    if isinstance(field, RangeField):
         if isinstance(value, str | bool):
             raise WhereError(
                 f"Expected a number beside {column!r}, in [{field.low:g}, {field.high:g}], "
                 f"got {value!r:.80}."
             )
-    elif canonical_text(value) not in field.texts:
+    elif canonicalize_text(value) not in field.texts:
         known = ", ".join(map(repr, field.texts[:12])) + (", …" if len(field.texts) > 12 else "")
         raise WhereError(f"Expected one of {known} beside {column!r}, got {value!r:.80}.")
 
 
-def constant_of(value: object, *, place: str) -> Constant:
+def parse_constant(value: object, *, context: str) -> Constant:
     """A constant as conditions have it: text, a finite number, or a truth value."""
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, str) and len(value) <= LONGEST_TEXT:
+    if isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH:
         return value
     if isinstance(value, int) and abs(value) < 2**63:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
     raise WhereError(
-        f"Expected a text, a finite number, true or false {place}, got {value!r:.80}"
+        f"Expected a text, a finite number, true or false {context}, got {value!r:.80}"
         + (": a column that is empty is asked by `is null`." if value is None else ".")
     )
 
 
-def shown_name(column: str) -> str:
+def format_column(column: str) -> str:
     """A column's name as text has it, in backticks where it is no plain word."""
-    plain = re.fullmatch(r"[^\W\d]\w*", column) and column.lower() not in WORDS
+    plain = re.fullmatch(r"[^\W\d]\w*", column) and column.lower() not in RESERVED_WORDS
     return column if plain else f"`{column}`"
 
 
-def shown_constant(value: Constant) -> str:
+def format_constant(value: Constant) -> str:
     """A constant as text has it."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -272,26 +288,28 @@ class ColumnName:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def _compared(self, sign: str, value: object) -> Expression:
-        return Leaf(self._name, sign, (constant_of(value, place=f"after {self!r} {sign}"),))
+    def _compare(self, sign: str, value: object) -> Expression:
+        return Comparison(
+            self._name, sign, (parse_constant(value, context=f"after {self!r} {sign}"),)
+        )
 
     def __lt__(self, value: object) -> Expression:
-        return self._compared("<", value)
+        return self._compare("<", value)
 
     def __le__(self, value: object) -> Expression:
-        return self._compared("<=", value)
+        return self._compare("<=", value)
 
     def __gt__(self, value: object) -> Expression:
-        return self._compared(">", value)
+        return self._compare(">", value)
 
     def __ge__(self, value: object) -> Expression:
-        return self._compared(">=", value)
+        return self._compare(">=", value)
 
     def __eq__(self, value: object) -> Expression:  # type: ignore[override] # a condition, as polars
-        return self._compared("==", value)
+        return self._compare("==", value)
 
     def __ne__(self, value: object) -> Expression:  # type: ignore[override] # a condition, as polars
-        return self._compared("!=", value)
+        return self._compare("!=", value)
 
     __hash__ = None  # type: ignore[assignment] # == is no comparison of two of these
 
@@ -299,15 +317,15 @@ class ColumnName:
         """Whether the value is one of several."""
         if isinstance(values, str):
             raise WhereError(f"Expected a list of constants for {self!r}, got the text {values!r}.")
-        given = tuple(constant_of(value, place=f"in {self!r}") for value in values)
-        return limited(among(self._name, given))
+        given = tuple(parse_constant(value, context=f"in {self!r}") for value in values)
+        return check_size(build_in_condition(self._name, given))
 
     def is_null(self) -> Expression:
         """Whether the value was empty."""
-        return Leaf(self._name, "null")
+        return Comparison(self._name, "null")
 
     def __repr__(self) -> str:
-        return shown_name(self._name)
+        return format_column(self._name)
 
 
 class _Columns:

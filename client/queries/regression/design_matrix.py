@@ -5,8 +5,8 @@ categories is an indicator for each category but the first in the schema, the *r
 with an empty cell, where the schema says nothing for it, has no row: it does not count. Every
 entry is a function of that record and the schema alone.
 
-    >>> from parley.client.data.data_sources import frame_of
-    >>> from parley.client.data.raw_party_block import read_table_block
+    >>> from parley.client.data.data_sources import build_memory_table
+    >>> from parley.client.data.raw_party_block import read_raw_party_block
     >>> schema = Schema.from_toml('''
     ... [columns]
     ... age = { kind = "numeric", range = [0, 100] }
@@ -14,11 +14,11 @@ entry is a function of that record and the schema alone.
     ... sick = { kind = "label", positive = "yes", negative = "no" }
     ... ''')
     >>> rows = {"age": [75, 50, 0], "ward": ["c", "a", ""], "sick": ["yes", "no", "no"]}
-    >>> block = read_table_block([frame_of(rows, schema=schema)], schema)
-    >>> design = Design.of(schema, ("age", "ward"))
-    >>> design.names, design.rows(block).tolist()
+    >>> block = read_raw_party_block([build_memory_table(rows, schema=schema)], schema)
+    >>> design = Design.from_schema(schema, ("age", "ward"))
+    >>> design.names, design.build_rows(block).tolist()
     (('age', 'ward: b', 'ward: c'), [[0.5, 0.0, 1.0], [0.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])
-    >>> design.known(block).tolist()
+    >>> design.find_complete_records(block).tolist()
     [True, True, False]
 """
 
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.raw_party_block import MISSING, Range, TableBlock, field_of
+from parley.client.data.raw_party_block import MISSING, RangeField, RawPartyBlock, get_field
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Numbers, QueryError
 
@@ -44,13 +44,13 @@ class Covariate:
     column: str
     code: int | None = None
     centre: float = 0.0
-    half: float = 1.0
+    half_width: float = 1.0
 
-    def of(self, values: NDArray[np.generic]) -> Numbers:
+    def encode(self, values: NDArray[np.generic]) -> Numbers:
         """`[N]` in [−1, 1] of a column's values, whatever they are."""
         if self.code is not None:
             return np.where(values == self.code, 1.0, 0.0)
-        scaled = (values.astype(np.float64) - self.centre) / self.half
+        scaled = (values.astype(np.float64) - self.centre) / self.half_width
         found: Numbers = np.fmin(np.fmax(scaled, -1), 1)  # of NaN, too
         return found
 
@@ -68,7 +68,7 @@ class Design:
     missing: tuple[tuple[str, int], ...]
 
     @classmethod
-    def of(cls, schema: Schema, columns: Sequence[str]) -> Design:
+    def from_schema(cls, schema: Schema, columns: Sequence[str]) -> Design:
         """Of some columns of a schema.
 
         Raises:
@@ -78,10 +78,10 @@ class Design:
             raise QueryError(f"Expected distinct columns, got {', '.join(columns)}.")
         covariates, missing = list[Covariate](), list[tuple[str, int]]()
         for name in columns:
-            known = field_of(schema, name)
-            if isinstance(known, Range):
+            known = get_field(schema, name)
+            if isinstance(known, RangeField):
                 centre, half = (known.low + known.high) / 2, (known.high - known.low) / 2
-                covariates.append(Covariate(name=name, column=name, centre=centre, half=half))
+                covariates.append(Covariate(name=name, column=name, centre=centre, half_width=half))
                 continue
             texts = [text for text in known.texts if text != MISSING]
             covariates += [
@@ -99,18 +99,18 @@ class Design:
         return tuple(each.name for each in self.covariates)
 
     @property
-    def centre(self) -> Numbers:
+    def centres(self) -> Numbers:
         """`[p]` what is 0 in a row, in the column's unit."""
         return np.array([each.centre for each in self.covariates])
 
     @property
-    def half(self) -> Numbers:
+    def half_widths(self) -> Numbers:
         """`[p]` what is 1 in a row, in the column's unit."""
-        return np.array([each.half for each in self.covariates])
+        return np.array([each.half_width for each in self.covariates])
 
-    def farthest(self, centre: Numbers) -> float:
+    def compute_max_distance(self, point: Numbers) -> float:
         """The most that ‖row − centre‖² is, of a centre `[p]`: at an end, or at a category."""
-        given = dict(zip(self.covariates, centre.tolist(), strict=True))
+        given = dict(zip(self.covariates, point.tolist(), strict=True))
         total = 0.0  # in one order, so that server and party find the same to the bit
         for column in dict.fromkeys(each.column for each in self.covariates):
             part = [(each.code, at) for each, at in given.items() if each.column == column]
@@ -121,12 +121,12 @@ class Design:
                 total += max(0.0, *(1 - 2 * at for _, at in part))
         return total
 
-    def rows(self, block: TableBlock) -> Numbers:
+    def build_rows(self, block: RawPartyBlock) -> Numbers:
         """`[N, p]` every record's."""
-        columns = [each.of(block.columns[each.column]) for each in self.covariates]
+        columns = [each.encode(block.columns[each.column]) for each in self.covariates]
         return np.stack(columns, axis=1) if columns else np.empty((block.records, 0))
 
-    def known(self, block: TableBlock) -> NDArray[np.bool_]:
+    def find_complete_records(self, block: RawPartyBlock) -> NDArray[np.bool_]:
         """`[N]` which records have a row."""
         found = np.ones(block.records, dtype=np.bool_)
         for name, code in self.missing:

@@ -13,16 +13,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
-from parley.client.models.response_likelihoods import Both, counts, hazards, logistic
-from parley.client.queries.base import Numbers, QueryError, numeric
-from parley.client.queries.survival import Survival, check_event, happened
+from parley.client.models.response_likelihoods import (
+    Both,
+    compute_count_terms,
+    compute_hazard_terms,
+    compute_logistic_terms,
+)
+from parley.client.queries.base import Numbers, QueryError, get_range
+from parley.client.queries.survival import Survival, check_event, find_events
 from parley.privacy.accounting.threat_model import Neighbouring
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class RegressionOutcome:
     """The keys of a query that say what its outcome is: see `Regression`."""
 
     column: str
@@ -35,17 +40,17 @@ class Outcome:
     cap: float = 0.0
     dispersion: float = 0.0
 
-    def times(self) -> Survival:
+    def to_survival(self) -> Survival:
         """The same outcome as `survival` has it. Raises QueryError."""
         own = ("column", "event", "occurred", "bins", "end", "edges")
         return Survival(**{name: getattr(self, name) for name in own})
 
-    def highest(self, schema: Schema) -> float:
+    def get_cap(self, schema: Schema) -> float:
         """At which counts are cut."""
-        return self.cap or numeric(schema, self.column).high
+        return self.cap or get_range(schema, self.column).high
 
 
-class Family(ABC):
+class OutcomeFamily(ABC):
     """One family.
 
     Attributes:
@@ -56,138 +61,146 @@ class Family(ABC):
     ratio: ClassVar[str]
     keys: ClassVar[frozenset[str]]
 
-    def check_keys(self, outcome: Outcome) -> None:
+    def check_keys(self, outcome: RegressionOutcome) -> None:
         """Refuses keys that do not go together. Raises QueryError."""
         del outcome
 
     @abstractmethod
-    def check(self, outcome: Outcome, schema: Schema) -> None:
+    def check(self, outcome: RegressionOutcome, schema: Schema) -> None:
         """Refuses columns that are no such outcome. Raises QueryError, SchemaError."""
 
-    def intervals(self, outcome: Outcome, schema: Schema) -> int:
+    def count_intervals(self, outcome: RegressionOutcome, schema: Schema) -> int:
         """K: how many γ there are."""
         del outcome, schema
         return 1
 
-    def usual(self, outcome: Outcome, schema: Schema) -> float:
+    def get_initial_base(self, outcome: RegressionOutcome, schema: Schema) -> float:
         """Each γ at the first step."""
         del outcome, schema
         return 0.0
 
-    def scale(self, outcome: Outcome, schema: Schema) -> float:
+    def get_slope_unit(self, outcome: RegressionOutcome, schema: Schema) -> float:
         """What slopes are in units of."""
         del outcome, schema
         return 1.0
 
     @abstractmethod
-    def both(self, outcome: Outcome, block: TableBlock, base: Numbers, margins: Numbers) -> Both:
+    def compute_derivatives(
+        self, outcome: RegressionOutcome, block: RawPartyBlock, base: Numbers, margins: Numbers
+    ) -> Both:
         """`[N, K]` slopes, and curvatures."""
 
 
-class Logistic(Family):
+class LogisticFamily(OutcomeFamily):
     """Whether something happened."""
 
     ratio = "odds ratio"
     keys = frozenset({"occurred"})
 
-    def check(self, outcome: Outcome, schema: Schema) -> None:
+    def check(self, outcome: RegressionOutcome, schema: Schema) -> None:
         """See `Family.check`."""
         check_event(schema, outcome.column, outcome.occurred)
 
-    def both(self, outcome: Outcome, block: TableBlock, base: Numbers, margins: Numbers) -> Both:
+    def compute_derivatives(
+        self, outcome: RegressionOutcome, block: RawPartyBlock, base: Numbers, margins: Numbers
+    ) -> Both:
         """See `Family.both`."""
-        happens = happened(block, outcome.column, outcome.occurred)
-        return logistic(base, margins, happens.astype(np.float64))
+        happens = find_events(block, outcome.column, outcome.occurred)
+        return compute_logistic_terms(base, margins, happens.astype(np.float64))
 
 
-class Poisson(Family):
+class PoissonFamily(OutcomeFamily):
     """How often, with a variance like the mean; intervals hold with any other."""
 
     ratio = "rate ratio"
     keys = frozenset({"exposure", "cap"})
 
-    def check(self, outcome: Outcome, schema: Schema) -> None:
+    def check(self, outcome: RegressionOutcome, schema: Schema) -> None:
         """See `Family.check`."""
-        known = numeric(schema, outcome.column)
+        known = get_range(schema, outcome.column)
         if known.low < 0 or not 0 <= outcome.cap <= known.high or known.high <= 0:
             raise QueryError(
                 f"Expected counts from 0 on and a cap within their range, got {outcome.column!r} "
                 f"in [{known.low:g}, {known.high:g}] and cap {outcome.cap:g}."
             )
-        if outcome.exposure and not numeric(schema, outcome.exposure).low > 0:
+        if outcome.exposure and not get_range(schema, outcome.exposure).low > 0:
             raise QueryError(
                 f"Expected an exposure > 0, got {outcome.exposure!r} from "
-                f"{numeric(schema, outcome.exposure).low:g} on: say its range in the schema."
+                f"{get_range(schema, outcome.exposure).low:g} on: say its range in the schema."
             )
 
-    def usual(self, outcome: Outcome, schema: Schema) -> float:
+    def get_initial_base(self, outcome: RegressionOutcome, schema: Schema) -> float:
         """A mean of an eighth of the cap."""
-        known = numeric(schema, outcome.exposure) if outcome.exposure else None
+        known = get_range(schema, outcome.exposure) if outcome.exposure else None
         usual = (known.low + known.high) / 2 if known else 1.0
-        return math.log(outcome.highest(schema) / 8 / usual)
+        return math.log(outcome.get_cap(schema) / 8 / usual)
 
-    def scale(self, outcome: Outcome, schema: Schema) -> float:
+    def get_slope_unit(self, outcome: RegressionOutcome, schema: Schema) -> float:
         """The cap."""
-        return outcome.highest(schema)
+        return outcome.get_cap(schema)
 
-    def both(self, outcome: Outcome, block: TableBlock, base: Numbers, margins: Numbers) -> Both:
+    def compute_derivatives(
+        self, outcome: RegressionOutcome, block: RawPartyBlock, base: Numbers, margins: Numbers
+    ) -> Both:
         """See `Family.both`."""
         exposed = block.columns[outcome.exposure] if outcome.exposure else np.ones(len(margins))
-        cap, values = outcome.highest(block.schema), block.columns[outcome.column]
+        cap, values = outcome.get_cap(block.schema), block.columns[outcome.column]
         spread = {"cap": cap, "dispersion": outcome.dispersion}
-        return counts(base, margins, values, exposures=exposed, **spread)
+        return compute_count_terms(base, margins, values, exposures=exposed, **spread)
 
 
-class NegativeBinomial(Poisson):
+class NegativeBinomialFamily(PoissonFamily):
     """How often, with a variance of μ + α·μ²."""
 
     keys = frozenset({"exposure", "cap", "dispersion"})
 
-    def check_keys(self, outcome: Outcome) -> None:
+    def check_keys(self, outcome: RegressionOutcome) -> None:
         """See `Family.check_keys`."""
-        if not 0 < outcome.dispersion <= _MOST_DISPERSION:
+        if not 0 < outcome.dispersion <= _MAX_DISPERSION:
             raise QueryError(
-                f"Expected a dispersion in (0, {_MOST_DISPERSION:g}], got {outcome.dispersion:g}; "
+                f"Expected a dispersion in (0, {_MAX_DISPERSION:g}], got {outcome.dispersion:g}; "
                 "poisson needs none, and its intervals hold whatever it is."
             )
 
 
-class Hazards(Family):
+class HazardFamily(OutcomeFamily):
     """When something happened, in K intervals."""
 
     ratio = "hazard ratio"
     keys = frozenset({"event", "occurred", "bins", "end", "edges"})
 
-    def check_keys(self, outcome: Outcome) -> None:
+    def check_keys(self, outcome: RegressionOutcome) -> None:
         """See `Family.check_keys`."""
-        outcome.times()
+        outcome.to_survival()
 
-    def check(self, outcome: Outcome, schema: Schema) -> None:
+    def check(self, outcome: RegressionOutcome, schema: Schema) -> None:
         """See `Family.check`."""
-        outcome.times().check(schema, Neighbouring.REPLACE_ONE)
+        outcome.to_survival().check(schema, Neighbouring.REPLACE_ONE)
 
-    def intervals(self, outcome: Outcome, schema: Schema) -> int:
+    def count_intervals(self, outcome: RegressionOutcome, schema: Schema) -> int:
         """See `Family.intervals`."""
-        return len(outcome.times().ends(schema)) - 1
+        return len(outcome.to_survival().list_interval_ends(schema)) - 1
 
-    def usual(self, outcome: Outcome, schema: Schema) -> float:
+    def get_initial_base(self, outcome: RegressionOutcome, schema: Schema) -> float:
         """All together a half."""
-        return -math.log(2 * self.intervals(outcome, schema))
+        return -math.log(2 * self.count_intervals(outcome, schema))
 
-    def both(self, outcome: Outcome, block: TableBlock, base: Numbers, margins: Numbers) -> Both:
+    def compute_derivatives(
+        self, outcome: RegressionOutcome, block: RawPartyBlock, base: Numbers, margins: Numbers
+    ) -> Both:
         """See `Family.both`."""
-        codes, count = outcome.times().axis(block.schema).codes(block), len(base)
+        codes, count = outcome.to_survival().build_axis(block.schema).codes(block), len(base)
         events = codes < count
         at_risk = np.where(events, codes + 1, codes - count)
-        return hazards(base, margins, at_risk, events.astype(np.float64))
+        return compute_hazard_terms(base, margins, at_risk, events.astype(np.float64))
 
 
-_MOST_DISPERSION = 1000.0
+_MAX_DISPERSION = 1000.0
 
-FAMILIES: dict[str, Family] = {
-    "logistic": Logistic(),
-    "poisson": Poisson(),
-    "negative-binomial": NegativeBinomial(),
-    "hazards": Hazards(),
+FAMILIES: dict[str, OutcomeFamily] = {
+    "logistic": LogisticFamily(),
+    "poisson": PoissonFamily(),
+    "negative-binomial": NegativeBinomialFamily(),
+    "hazards": HazardFamily(),
 }
 """Name → the family."""

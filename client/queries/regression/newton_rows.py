@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.estimation.newton_regression import Base, Sums, along
+from parley.privacy.estimation.newton_regression import BaseSums, NewtonSums, compute_midpoints
 from parley.privacy.sensitivity.exact_rows import FINE
 
 Numbers = NDArray[np.float64]
@@ -30,15 +30,15 @@ _CURVATURES, _SQUARES = 1.0, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Read:
+class DecodedSums:
     """A vector as it came: sums over rows, and of each interval."""
 
-    sums: Sums
-    base: Base | None
+    sums: NewtonSums
+    base: BaseSums | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class NewtonRowLayout:
     """A record's vector: Σs·z, triangles of w·zzᵀ and (Σs)²·zzᵀ; of K > 1 s_k, w_k, and the drift.
 
     Attributes:
@@ -48,21 +48,21 @@ class Layout:
     """
 
     rows: int
-    base: int
-    longest: float
+    intervals: int
+    max_squared_norm: float
 
     @property
     def _alpha(self) -> float:
-        return math.sqrt(_CURVATURES / self.longest)
+        return math.sqrt(_CURVATURES / self.max_squared_norm)
 
     @property
     def _beta(self) -> float:
-        return math.sqrt(_SQUARES / self.longest)
+        return math.sqrt(_SQUARES / self.max_squared_norm)
 
     @property
     def size(self) -> int:
         """d."""
-        several = 2 * self.base + self.rows - 1 if self.base > 1 else 0
+        several = 2 * self.intervals + self.rows - 1 if self.intervals > 1 else 0
         return (
             self.rows
             + self.rows * (self.rows + 1) // 2
@@ -71,104 +71,104 @@ class Layout:
         )
 
     @property
-    def _length(self) -> float:
+    def _max_norm(self) -> float:
         """The most that a record's vector has in length.
 
         ‖z‖²·(T² + α²‖z‖²·w² + β²‖z‖²·T⁴) with T² + w² ≤ 5/4 and T² ≤ 1; of intervals Σs_k² ≤ 2 and
         Σw_k² ≤ 1, and a drift of half the longest row.
         """
-        whole = self.longest * (1 + _CURVATURES / 4 + _SQUARES)
-        if self.base > 1:
+        whole = self.max_squared_norm * (1 + _CURVATURES / 4 + _SQUARES)
+        if self.intervals > 1:
             whole += 3 * _INTERVALS**2 + _CURVATURES / 16
         return math.sqrt(whole)
 
     @property
     def fine_squared(self) -> float:
         """Largest square of a record's vector in whole numbers of 2⁻³⁶, each rounded by ½."""
-        return (FINE * self._length + math.sqrt(self.size) / 2 + 1) ** 2
+        return (FINE * self._max_norm + math.sqrt(self.size) / 2 + 1) ** 2
 
-    def squared(self, weight: int) -> int:
+    def bound_squared_move(self, weight: int) -> int:
         """Return the square of how far a record moves a party's sum at this weight.
 
         The sum is rounded once: by less than 1 in a coordinate. 1 in length is more than what
         rounding a record's vector to 2⁻³⁶ adds at a weight up to 2³⁰.
         """
-        return math.floor((weight * self._length + math.sqrt(self.size) + 1) ** 2)
+        return math.floor((weight * self._max_norm + math.sqrt(self.size) + 1) ** 2)
 
-    def rows_of(
+    def build_rows(
         self, x: Numbers, slopes: Numbers, curvatures: Numbers, centres: Numbers
     ) -> Numbers:
         """`[N, d]` of covariates `[N, p]`, slopes and curvatures `[N, K]`."""
-        s, w = _moments(slopes, 2), _moments(curvatures, 3)
+        s, w = _compute_moments(slopes, 2), _compute_moments(curvatures, 3)
         y = np.concatenate([np.full((len(x), 1), BASE), x - centres[0]], axis=1)
         drift = np.concatenate([[0.0], centres[1]])
-        first, second, double = _triangle(self.rows)
+        first, second, double = _list_triangle(self.rows)
         slope = s[0][:, None] * y - s[1][:, None] * drift
         apart = y[:, first] * drift[second] + y[:, second] * drift[first]
         curvature = w[0][:, None] * (y[:, first] * y[:, second]) - w[1][:, None] * apart
         curvature += w[2][:, None] * (drift[first] * drift[second])
-        one, other, twice = _triangle(self.rows - 1)
+        one, other, twice = _list_triangle(self.rows - 1)
         pieces = [
             slope,
             self._alpha * double * curvature,
             self._beta * twice * (slope[:, 1 + one] * slope[:, 1 + other]),
         ]
-        if self.base > 1:
+        if self.intervals > 1:
             moved = w[1][:, None] * y[:, 1:] - w[2][:, None] * drift[1:]
             pieces += [_INTERVALS * slopes, _INTERVALS * curvatures, self._alpha * moved]
         return np.concatenate(pieces, axis=1)
 
-    def read(self, total: Numbers, noise: float, scale: float) -> Read:
+    def decode_sums(self, total: Numbers, noise: float, scale: float) -> DecodedSums:
         """The sums of a noisy total `[d]`.
 
         Args:
             scale: units of slopes and curvatures are so many.
         """
         q = self.rows
-        ends = np.cumsum([q, q * (q + 1) // 2, q * (q - 1) // 2, self.base, self.base])
+        ends = np.cumsum([q, q * (q + 1) // 2, q * (q - 1) // 2, self.intervals, self.intervals])
         slope, curvature, squares, own, bent, moved = (
             np.split(total, ends)
-            if (self.base > 1)
+            if (self.intervals > 1)
             else (*np.split(total, ends[:2]), *[np.empty(0)] * 3)
         )
-        sums = Sums(
+        sums = NewtonSums(
             slope=slope * scale,
-            curvature=_matrix(curvature / self._alpha) * scale,
-            squares=_matrix(squares / self._beta) * scale**2,
+            curvature=_build_matrix(curvature / self._alpha) * scale,
+            squares=_build_matrix(squares / self._beta) * scale**2,
             slope_noise=noise * scale,
             curvature_noise=noise / self._alpha * scale,
         )
-        if self.base == 1:
-            return Read(sums=sums, base=None)
-        base = Base(
+        if self.intervals == 1:
+            return DecodedSums(sums=sums, base=None)
+        base = BaseSums(
             slopes=own / _INTERVALS,
             curvatures=bent / _INTERVALS,
             noise=noise / _INTERVALS,
             drift=moved / self._alpha,
             drift_noise=noise / self._alpha,
         )
-        return Read(sums=sums, base=base)
+        return DecodedSums(sums=sums, base=base)
 
 
 @cache
-def _triangle(rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Numbers]:
+def _list_triangle(rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Numbers]:
     """Where a triangle's entries are, and their weights: as many as they are in the matrix."""
     first, second = np.triu_indices(rows)
     return first, second, np.where(first == second, 1.0, math.sqrt(2))
 
 
-def _matrix(triangle: Numbers) -> Numbers:
+def _build_matrix(triangle: Numbers) -> Numbers:
     rows = (math.isqrt(8 * len(triangle) + 1) - 1) // 2
-    first, second, double = _triangle(rows)
+    first, second, double = _list_triangle(rows)
     found = np.zeros((rows, rows))
     found[first, second] = found[second, first] = triangle / double
     return found
 
 
-def _moments(values: Numbers, count: int) -> list[Numbers]:
+def _compute_moments(values: Numbers, count: int) -> list[Numbers]:
     """`[N]` Σ_k τ_k^j·v_k of `[N, K]`, j from 0 on, in one order."""
     found = [np.zeros(len(values)) for _ in range(count)]
-    for k, tau in enumerate(along(values.shape[1])):
+    for k, tau in enumerate(compute_midpoints(values.shape[1])):
         for power, total in enumerate(found):
             np.add(total, float(tau) ** power * values[:, k], out=total)
     return found

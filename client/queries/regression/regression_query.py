@@ -24,48 +24,48 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.raw_party_block import MISSING, TableBlock, Texts, field_of
+from parley.client.data.raw_party_block import MISSING, CategoryField, RawPartyBlock, get_field
 from parley.client.data.schema import Schema
 from parley.client.queries.base import (
-    Asked,
+    AnsweredQuery,
+    CellSums,
     ColumnQuery,
-    Facts,
     Integers,
     Numbers,
-    Part,
     Query,
     QueryError,
+    QueryFacts,
     Table,
     to_four_digits,
 )
-from parley.client.queries.group_cells import Adds, Cells
+from parley.client.queries.group_cells import CellGrid, Summand
 from parley.client.queries.regression.design_matrix import Design
-from parley.client.queries.regression.glm_families import FAMILIES, Family, Outcome
-from parley.client.queries.regression.newton_rows import BASE, Layout, Read
+from parley.client.queries.regression.glm_families import FAMILIES, OutcomeFamily, RegressionOutcome
+from parley.client.queries.regression.newton_rows import BASE, DecodedSums, NewtonRowLayout
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.newton_regression import (
-    Place,
-    Search,
-    Step,
+    NewtonSearch,
+    NewtonStep,
+    SearchPoint,
 )
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.sensitivity.bounded_sets import Set
-from parley.privacy.sensitivity.exact_rows import FINE, keep_surely_within, row_sum
+from parley.privacy.sensitivity.exact_rows import FINE, keep_surely_within, sum_rows
 from parley.privacy.special_functions import ndtr
 
 SHARES = (5, 10, 20, 65)
 """Percent of the budget, a step each."""
 STEPS = len(SHARES)
-MOST_COEFFICIENTS = 32
-_LARGEST = 50.0
+MAX_COEFFICIENTS = 32
+_MAX_START = 50.0
 """Of a γ or β that a step is asked at."""
-_MOST_WEIGHT = 2**30
-_PIECE = 4096
+_MAX_WEIGHT = 2**30
+_CHUNK_RECORDS = 4096
 """Records at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regression(ColumnQuery):
+class RegressionQuery(ColumnQuery):
     """Coefficients of covariates, one step of their estimate.
 
     Attributes:
@@ -80,12 +80,12 @@ class Regression(ColumnQuery):
     """
 
     kind: ClassVar[str] = "regression"
-    whole: ClassVar[bool] = False
-    grouped: ClassVar[bool] = False
+    integral: ClassVar[bool] = False
+    allows_groups: ClassVar[bool] = False
     shared: ClassVar[bool] = True
     sampling: ClassVar[bool] = True
     inference: ClassVar[bool] = True
-    derived: ClassVar[frozenset[str]] = frozenset({"step", "start", "centres"})
+    derived_fields: ClassVar[frozenset[str]] = frozenset({"step", "start", "centres"})
 
     of: tuple[str, ...]
     family: str
@@ -105,7 +105,7 @@ class Regression(ColumnQuery):
         super().__post_init__()
         if self.family not in FAMILIES:
             raise QueryError(f"Expected a family of {', '.join(FAMILIES)}, got {self.family!r}.")
-        for name in fields(Outcome):
+        for name in fields(RegressionOutcome):
             given = getattr(self, name.name)
             if given and name.name not in {"column", *self._family.keys}:
                 raise QueryError(f"Expected no {name.name} with {self.family}, got {given}.")
@@ -117,8 +117,8 @@ class Regression(ColumnQuery):
             )
         if not 1 <= self.step <= STEPS:
             raise QueryError(f"Expected a step of 1 to {STEPS}, got {self.step}.")
-        if not all(abs(each) <= _LARGEST for each in self.start):
-            raise QueryError(f"Expected a start within ±{_LARGEST:g}, got one outside.")
+        if not all(abs(each) <= _MAX_START for each in self.start):
+            raise QueryError(f"Expected a start within ±{_MAX_START:g}, got one outside.")
         if not all(abs(each) <= 1 for each in self.centres):
             raise QueryError("Expected centres in [-1, 1], got one outside.")
 
@@ -133,16 +133,16 @@ class Regression(ColumnQuery):
         return True
 
     @property
-    def shares(self) -> tuple[int, ...]:
+    def step_shares(self) -> tuple[int, ...]:
         """See `Query.shares`; a start that is given is asked at once."""
         return SHARES if self.step == 1 and not self.start else ()
 
     @property
-    def interim(self) -> str:
+    def interim_text(self) -> str:
         """See `Query.interim`."""
         return f"step {self.step} of {STEPS}" if self.step < STEPS else ""
 
-    def follows(self, other: Query) -> bool:
+    def is_step_after(self, other: Query) -> bool:
         """See `Query.follows`."""
         asked, own = other.to_json(), self.to_json()
         if other.kind != self.kind or asked["step"] + 1 != self.step:
@@ -150,119 +150,129 @@ class Regression(ColumnQuery):
         return {**asked, **{k: own[k] for k in ("step", "start", "centres")}} == own
 
     @property
-    def _family(self) -> Family:
+    def _family(self) -> OutcomeFamily:
         return FAMILIES[self.family]
 
     @property
-    def _outcome(self) -> Outcome:
-        return Outcome(**{each.name: getattr(self, each.name) for each in fields(Outcome)})
+    def _outcome(self) -> RegressionOutcome:
+        return RegressionOutcome(
+            **{each.name: getattr(self, each.name) for each in fields(RegressionOutcome)}
+        )
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        count = len(Design.of(schema, self.of).covariates)
-        if not 1 <= count <= MOST_COEFFICIENTS:
+        count = len(Design.from_schema(schema, self.of).covariates)
+        if not 1 <= count <= MAX_COEFFICIENTS:
             raise QueryError(
-                f"Expected 1 to {MOST_COEFFICIENTS} coefficients, got {count}: one a column of "
+                f"Expected 1 to {MAX_COEFFICIENTS} coefficients, got {count}: one a column of "
                 "numbers, and one a category but the first."
             )
         self._family.check(self._outcome, schema)
-        wanted = self.intervals(schema) + count
+        wanted = self.count_intervals(schema) + count
         if self.start and len(self.start) != wanted:
             raise QueryError(f"Expected a start of {wanted} numbers, got {len(self.start)}.")
         if self.centres and len(self.centres) != 2 * count:
             raise QueryError(f"Expected {2 * count} centres, got {len(self.centres)}.")
 
-    def intervals(self, schema: Schema) -> int:
+    def count_intervals(self, schema: Schema) -> int:
         """K: how many γ there are."""
-        return self._family.intervals(self._outcome, schema)
+        return self._family.count_intervals(self._outcome, schema)
 
-    def place(self, schema: Schema) -> Place:
+    def get_start_point(self, schema: Schema) -> SearchPoint:
         """Where this step is asked: as it says, or at no effect and a usual base."""
-        return self._laid_out(schema)[1]
+        return self._build_step_layout(schema)[1]
 
-    def layout(self, schema: Schema) -> Layout:
+    def build_layout(self, schema: Schema) -> NewtonRowLayout:
         """How its vector is laid out, and how long it is at most."""
-        return self._laid_out(schema)[2]
+        return self._build_step_layout(schema)[2]
 
-    def _laid_out(self, schema: Schema) -> tuple[Design, Place, Layout]:
-        design, base = Design.of(schema, self.of), self.intervals(schema)
-        count, usual = len(design.covariates), self._family.usual(self._outcome, schema)
+    def _build_step_layout(self, schema: Schema) -> tuple[Design, SearchPoint, NewtonRowLayout]:
+        design, base = Design.from_schema(schema, self.of), self.count_intervals(schema)
+        count, usual = len(design.covariates), self._family.get_initial_base(self._outcome, schema)
         start = np.array(self.start or (*[usual] * base, *[0.0] * count))
         centres = np.array(self.centres or [0.0] * (2 * count)).reshape(2, count)
         if base == 1:
             centres[1] = 0
-        place = Place(base=start[:base], coefficients=start[base:], centres=centres)
+        place = SearchPoint(base=start[:base], coefficients=start[base:], centres=centres)
         ends = place.centre[[0, -1]]  # between them no centre is farther from any row
-        longest = max(design.farthest(centre) for centre in ends) + BASE**2
-        return design, place, Layout(rows=count + 1, base=base, longest=longest)
+        longest = max(design.compute_max_distance(centre) for centre in ends) + BASE**2
+        return (
+            design,
+            place,
+            NewtonRowLayout(rows=count + 1, intervals=base, max_squared_norm=longest),
+        )
 
-    def parts(self, schema: Schema, weight: int) -> tuple[Part, ...]:
+    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """A ball."""
-        layout, s = self.layout(schema), min(weight, _MOST_WEIGHT)
-        most = math.isqrt(layout.squared(s))
-        adds = (Adds(low=-most, high=most),) * layout.size
-        within = Set.ball(layout.size, squared=layout.squared(s))
-        return (Part(cells=Cells(), adds=adds, within=within),)
+        layout, s = self.build_layout(schema), min(weight, _MAX_WEIGHT)
+        most = math.isqrt(layout.bound_squared_move(s))
+        adds = (Summand(low=-most, high=most),) * layout.size
+        within = Set.ball(layout.size, squared=layout.bound_squared_move(s))
+        return (CellSums(cells=CellGrid(), summands=adds, record_set=within),)
 
-    def vectors(self, block: TableBlock, weight: int) -> Iterator[Integers]:
+    def compute_party_vectors(self, block: RawPartyBlock, weight: int) -> Iterator[Integers]:
         """See `Query.vectors`."""
-        layout, s = self.layout(block.schema), min(weight, _MOST_WEIGHT)
-        squared, counted = layout.fine_squared, self._counted(block)
+        layout, s = self.build_layout(block.schema), min(weight, _MAX_WEIGHT)
+        squared, counted = layout.fine_squared, self._find_counted_records(block)
         for party in range(block.parties):
-            own = block.rows(party)
+            own = block.get_rows(party)
             total = np.zeros(layout.size, dtype=object)
-            for begin in range(own.start, own.stop, _PIECE):
-                at = np.arange(begin, min(begin + _PIECE, own.stop))
+            for begin in range(own.start, own.stop, _CHUNK_RECORDS):
+                at = np.arange(begin, min(begin + _CHUNK_RECORDS, own.stop))
                 at = at[counted[at]]
                 if not len(at):
                     continue
-                part = TableBlock(
+                part = RawPartyBlock(
                     schema=block.schema,
                     columns={name: block.columns[name][at] for name in self.columns},
                     offsets=np.array([0, len(at)]),
                 )
                 with np.errstate(all="ignore"):  # what is no number adds nothing
-                    rows = np.rint(FINE * self.rows_of(part))
+                    rows = np.rint(FINE * self.compute_rows(part))
                 keep_surely_within(rows, squared)
-                total += row_sum(rows, math.ceil(math.sqrt(squared)) + 1)
+                total += sum_rows(rows, math.ceil(math.sqrt(squared)) + 1)
             yield ((s * total + FINE // 2) // FINE).astype(np.int64)
 
-    def _counted(self, block: TableBlock) -> NDArray[np.bool_]:
+    def _find_counted_records(self, block: RawPartyBlock) -> NDArray[np.bool_]:
         """`[N]` which records have all that is asked."""
-        found = Design.of(block.schema, self.of).known(block)
+        found = Design.from_schema(block.schema, self.of).find_complete_records(block)
         if self.where is not None:
             found &= self.where.mask(block)
-        known = field_of(block.schema, self.column)
-        if isinstance(known, Texts) and MISSING in known.texts:
+        known = get_field(block.schema, self.column)
+        if isinstance(known, CategoryField) and MISSING in known.texts:
             found &= block.columns[self.column] != known.texts.index(MISSING)
         return found
 
-    def rows_of(self, block: TableBlock) -> Numbers:
+    def compute_rows(self, block: RawPartyBlock) -> Numbers:
         """`[N, d]` every record's vector, in units of 1."""
-        design, place, layout = self._laid_out(block.schema)
-        x = design.rows(block)
+        design, place, layout = self._build_step_layout(block.schema)
+        x = design.build_rows(block)
         margins = np.zeros(len(x))
         for axis, coefficient in enumerate(place.coefficients):  # in one order, whoever is there
             margins += x[:, axis] * coefficient
-        slopes, curvatures = self._family.both(self._outcome, block, place.base, margins)
-        return layout.rows_of(x, slopes, curvatures, place.centres)
+        slopes, curvatures = self._family.compute_derivatives(
+            self._outcome, block, place.base, margins
+        )
+        return layout.build_rows(x, slopes, curvatures, place.centres)
 
-    def read(self, noisy: Integers, weight: int, noise: Reach, schema: Schema) -> Read:
+    def decode_sums(
+        self, noisy: Integers, weight: int, noise: CellNoise, schema: Schema
+    ) -> DecodedSums:
         """The sums that a noisy vector says."""
-        s = min(weight, _MOST_WEIGHT)
-        scale = self._family.scale(self._outcome, schema)
-        return self.layout(schema).read(noisy / s, noise.deviation / s, scale)
+        s = min(weight, _MAX_WEIGHT)
+        scale = self._family.get_slope_unit(self._outcome, schema)
+        return self.build_layout(schema).decode_sums(noisy / s, noise.deviation / s, scale)
 
-    def after(self, steps: Sequence[Asked], schema: Schema) -> Regression:
+    def build_next_step(self, steps: Sequence[AnsweredQuery], schema: Schema) -> RegressionQuery:
         """See `Query.after`: where all of them together point."""
-        place = self.place(schema)
-        search = Search.of(len(place.coefficients))
+        place = self.get_start_point(schema)
+        search = NewtonSearch.create(len(place.coefficients))
         for each in steps:
             own = each.query
-            read = own.read(each.noisy, each.weight, each.noise, schema)
-            at = own.place(schema)
-            place = search.next(at, read.sums, read.base, BASE, first=not own.start)
+            read = own.decode_sums(each.noisy, each.weight, each.noise, schema)
+            at = own.get_start_point(schema)
+            place = search.find_next(at, read.sums, read.base, BASE, first=not own.start)
         return replace(
             self,
             step=len(steps) + 1,
@@ -270,17 +280,19 @@ class Regression(ColumnQuery):
             centres=tuple(place.centres.ravel().round(6).tolist()),
         )
 
-    def answer(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> Table:
+    def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """A row a coefficient, in its column's unit: value, interval, p, and their powers of e."""
         schema = facts.schema
-        design, place = Design.of(schema, self.of), self.place(schema)
-        found = self.read(noisy, weight, noise, schema).sums.step(sampling=noise.sampling)
-        units, usable = design.half, found.clear >= 1
+        design, place = Design.from_schema(schema, self.of), self.get_start_point(schema)
+        found = self.decode_sums(noisy, weight, noise, schema).sums.compute_step(
+            sampling=noise.sampling
+        )
+        units, usable = design.half_widths, found.clearance >= 1
         value = (place.coefficients + found.change) / units
         deviation = found.deviation / units
-        by_noise = noise.deviations_within(found.peak) * found.noise / units
+        by_noise = noise.compute_deviations_within(found.peak) * found.noise / units
         sampled = np.sqrt(np.maximum(deviation**2 - (found.noise / units) ** 2, 0))
-        half = noise.widened(by_noise, sampled)
+        half = noise.add_sampling_error(by_noise, sampled)
         ends = {"value": value, "low": value - half, "high": value + half}
         if not usable:
             ends = {name: np.full_like(part, np.nan) for name, part in ends.items()}
@@ -294,25 +306,33 @@ class Regression(ColumnQuery):
         shown = dict(zip(names, (*ratios, to_four_digits(p)), strict=True))
         return {"coefficient": list(design.names), **shown, **ends}
 
-    def beside(self, noisy: Integers, weight: int, noise: Reach, facts: Facts) -> dict[str, Table]:
+    def derive_tables(
+        self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
+    ) -> dict[str, Table]:
         """What noise does to each coefficient, and how much more would be enough."""
         schema = facts.schema
-        found = self.read(noisy, weight, noise, schema).sums.step(sampling=noise.sampling)
-        return {"precision": self._precision(found, Design.of(schema, self.of))}
+        found = self.decode_sums(noisy, weight, noise, schema).sums.compute_step(
+            sampling=noise.sampling
+        )
+        return {
+            "precision": self._build_precision_table(found, Design.from_schema(schema, self.of))
+        }
 
-    def _precision(self, found: Step, design: Design) -> Table:
-        usable = found.clear >= 1
-        part = np.square(found.noise / found.deviation)
-        times = "1" if usable else (f"{1 / found.clear:.1f}" if found.clear > 0.1 else "over 10")
+    def _build_precision_table(self, step: NewtonStep, design: Design) -> Table:
+        usable = step.clearance >= 1
+        part = np.square(step.noise / step.deviation)
+        times = (
+            "1" if usable else (f"{1 / step.clearance:.1f}" if step.clearance > 0.1 else "over 10")
+        )
         return {
             "coefficient": list(design.names),
-            "one unit is, of its range": [f"{1 / (2 * each):.3g}" for each in design.half],
+            "one unit is, of its range": [f"{1 / (2 * each):.3g}" for each in design.half_widths],
             "noise, of the variance": [f"{100 * x:.0f} %" if usable else "–" for x in part],
             "ε or records times, to be enough": [times] * len(part),
         }
 
-    def expected_error(self, weight: int, noise: Reach, facts: Facts) -> float:
+    def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
         """Of a coefficient of a covariate with the variance of an even one, in a column's unit."""
-        s = min(weight, _MOST_WEIGHT)
-        units = float(np.median(Design.of(facts.schema, self.of).half))
+        s = min(weight, _MAX_WEIGHT)
+        units = float(np.median(Design.from_schema(facts.schema, self.of).half_widths))
         return noise.deviation / s / ((facts.records or 1) / 20) / units

@@ -18,16 +18,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from parley.deploy.event_log import Event, Say
-from parley.deploy.stream.grpc_options import EnvelopeError, Reader, chunks
+from parley.deploy.event_log import LogEvent, Notifier
+from parley.deploy.stream.grpc_options import EnvelopeError, FrameReader, split_into_chunks
 
-_MOST_WAITING = 16
+_MAX_WAITING = 16
 PROBE = 0
 """Number of the empty request that a party answers at once, whatever it computes."""
 _PROBE_S = 2.0
 _LARGEST_PROBE_REPLY = 1 << 12
 _SAY_EVERY_S = 600.0
-TWICE = "twice"
+DUPLICATE = "twice"
 """First word of what a second connection of one party is told."""
 # A party that is slower to read than this beyond a request's time is not reading.
 _READS_S = 10.0
@@ -38,7 +38,7 @@ class Dropped(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class PartyRequest:
     """One request to one party.
 
     Attributes:
@@ -55,31 +55,31 @@ class Asked:
     deliver: Callable[[int, bytes], None] = field(repr=False)
 
 
-class Line:
+class PartyConnection:
     """A party's connection, from the check of its certificate to its end."""
 
     def __init__(self, read: Callable[[], Awaitable[bytes | None]], write: _Write) -> None:
         self._read, self._write = read, write
-        self._waiting: asyncio.Queue[Asked] = asyncio.Queue()
+        self._waiting: asyncio.Queue[PartyRequest] = asyncio.Queue()
         self._due: dict[int, int] = {}
         self._ended: asyncio.Future[Dropped] = asyncio.get_running_loop().create_future()
         self._probe: asyncio.Future[bool] | None = None
         self._messages = 0
 
-    def put(self, asked: Asked) -> None:
+    def put(self, request: PartyRequest) -> None:
         """Has it written, after what waits already."""
-        if self._waiting.qsize() >= _MOST_WAITING:
-            self.end(Dropped(f"Expected a party that reads, {_MOST_WAITING} requests wait."))
-        self._waiting.put_nowait(asked)
+        if self._waiting.qsize() >= _MAX_WAITING:
+            self.end(Dropped(f"Expected a party that reads, {_MAX_WAITING} requests wait."))
+        self._waiting.put_nowait(request)
 
-    async def answers(self) -> bool:
+    async def is_alive(self) -> bool:
         """Return whether the party at its other end is still there."""
         if self._ended.done():
             return False
         if self._probe is None:
             self._probe = asyncio.get_running_loop().create_future()
             until = time.monotonic() + _PROBE_S
-            asked = Asked(
+            asked = PartyRequest(
                 number=PROBE,
                 request=b"",
                 largest=_LARGEST_PROBE_REPLY,
@@ -97,19 +97,20 @@ class Line:
         # A long frame that is on its way, in either direction, keeps the answer waiting.
         return not self._ended.done() and self._messages > before + 1
 
-    def end(self, why: Dropped) -> None:
+    def end(self, reason: Dropped) -> None:
         """Has `serve` raise this."""
         if not self._ended.done():
-            self._ended.set_result(why)
+            self._ended.set_result(reason)
 
-    async def serve(self, answered: Callable[[int, bytes], None]) -> None:
+    async def serve(self, deliver: Callable[[int, bytes], None]) -> None:
         """Writes what is put and hands on what is answered, until the party or `end` ends it.
 
         Raises:
             Dropped: by `end`, or because the party sent what it may not, or does not read.
         """
         tasks = [
-            asyncio.ensure_future(part) for part in (self._replies(answered), self._requests())
+            asyncio.ensure_future(part)
+            for part in (self._read_replies(deliver), self._write_requests())
         ]
         try:
             either: list[asyncio.Future[Any]] = [*tasks, self._ended]
@@ -126,8 +127,8 @@ class Line:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _replies(self, answered: Callable[[int, bytes], None]) -> None:
-        reader = Reader(self._due.get)
+    async def _read_replies(self, deliver: Callable[[int, bytes], None]) -> None:
+        reader = FrameReader(self._due.get)
         while (message := await self._read()) is not None:
             self._messages += 1
             try:
@@ -137,11 +138,11 @@ class Line:
             if whole is not None:
                 del self._due[whole.number]  # a second one is not expected
                 if whole.number != PROBE:
-                    answered(whole.number, whole.frame)
+                    deliver(whole.number, whole.frame)
                 elif self._probe is not None and not self._probe.done():
                     self._probe.set_result(True)
 
-    async def _requests(self) -> None:
+    async def _write_requests(self) -> None:
         while True:
             asked = await self._waiting.get()
             left = asked.until - time.monotonic()
@@ -151,7 +152,7 @@ class Line:
             allowed = min(math.ceil(1000 * left), 2**32 - 1)
             try:
                 async with asyncio.timeout(left + _READS_S):
-                    for chunk in chunks(asked.number, asked.request, allowed_ms=allowed):
+                    for chunk in split_into_chunks(asked.number, asked.request, allowed_ms=allowed):
                         await self._write(chunk)
                         self._messages += 1
             except TimeoutError:
@@ -161,90 +162,90 @@ class Line:
 _Write = Callable[[bytes], Awaitable[None]]
 
 
-class Attendance:
+class Connections:
     """The parties' lines and what they have to answer; `say` hears who comes and who goes."""
 
-    def __init__(self, names: Sequence[str], *, say: Say) -> None:
+    def __init__(self, names: Sequence[str], *, say: Notifier) -> None:
         self._names, self._say = names, say
-        self._lines: dict[int, Line] = {}
+        self._connections: dict[int, PartyConnection] = {}
         self._left: dict[int, float] = {}
-        self._twice: dict[int, float] = {}
-        self._pending: list[dict[int, Asked]] = [{} for _ in names]
+        self._duplicates: dict[int, float] = {}
+        self._pending: list[dict[int, PartyRequest]] = [{} for _ in names]
         self.closed = False
 
-    def online(self, *, away_s: float = 0.0) -> frozenset[int]:
+    def list_online(self, *, away_s: float = 0.0) -> frozenset[int]:
         """Parties with a line, or that lost theirs less than `away_s` ago. From any thread."""
         since = time.monotonic() - away_s
         recent = {index for index, left in list(self._left.items()) if left > since}
-        return frozenset(recent | set(self._lines))
+        return frozenset(recent | set(self._connections))
 
-    def ask(self, requests: Mapping[int, Asked]) -> None:
+    def send_requests(self, requests: Mapping[int, PartyRequest]) -> None:
         """Has the requests written, now or when their party is back."""
         for index, asked in requests.items():
             self._pending[index][asked.number] = asked
-            if index in self._lines:
-                self._lines[index].put(asked)
+            if index in self._connections:
+                self._connections[index].put(asked)
 
     def withdraw(self, numbers: Mapping[int, int]) -> None:
         """Nobody waits for these replies any more; what is on its way to a party stays so."""
         for index, number in numbers.items():
             self._pending[index].pop(number, None)
 
-    async def check_alone(self, index: int) -> None:
+    async def check_not_connected(self, index: int) -> None:
         """Check that no other line of this party answers; Dropped if one does."""
-        first = self._lines.get(index)
-        if first is not None and await first.answers() and self._lines.get(index) is first:
-            self._tell_twice(index)
-            raise Dropped(f"{TWICE}: another connection of this party answers.")
+        first = self._connections.get(index)
+        if first is not None and await first.is_alive() and self._connections.get(index) is first:
+            self._report_duplicate(index)
+            raise Dropped(f"{DUPLICATE}: another connection of this party answers.")
 
-    async def attend(self, index: int, line: Line) -> None:
+    async def serve_party(self, index: int, line: PartyConnection) -> None:
         """Serve a party's line, in place of another of its; Dropped if it is ended here."""
         if self.closed:
             raise Dropped("The server ends.")
-        before = self._lines.pop(index, None)
+        before = self._connections.pop(index, None)
         if before is not None:
             before.end(Dropped("replaced: another connection of this party took its place."))
-        self._lines[index] = line
+        self._connections[index] = line
         self._left.pop(index, None)
         if before is None:
-            self._tell(index, "+", "online")
+            self._report_state(index, "+", "online")
         for asked in list(self._pending[index].values()):
             line.put(asked)
         try:
-            await line.serve(lambda number, frame: self._answered(index, number, frame))
+            await line.serve(lambda number, frame: self._deliver_reply(index, number, frame))
         finally:
-            if self._lines.get(index) is line:
-                del self._lines[index]
+            if self._connections.get(index) is line:
+                del self._connections[index]
                 self._left[index] = time.monotonic()
-                self._tell(index, "-", "offline")
+                self._report_state(index, "-", "offline")
 
-    def twice(self) -> frozenset[int]:
+    def list_duplicates(self) -> frozenset[int]:
         """Return the parties of which a second connection was refused lately. From any thread."""
         since = time.monotonic() - _SAY_EVERY_S
-        return frozenset(index for index, at in list(self._twice.items()) if at > since)
+        return frozenset(index for index, at in list(self._duplicates.items()) if at > since)
 
-    def _tell_twice(self, index: int) -> None:
-        known, name = index in self.twice(), self._names[index]
+    def _report_duplicate(self, index: int) -> None:
+        known, name = index in self.list_duplicates(), self._names[index]
         if not known:  # it dials again and again
-            self._twice[index] = time.monotonic()
+            self._duplicates[index] = time.monotonic()
             line = (
                 f"! {name} attends twice: a second process holds its key. The first one stays. Ask "
                 f"{name} whether it started two; if not, its key was copied: parley deploy rotate."
             )
-            self._say(Event("party-twice", line, party=name))
+            self._say(LogEvent("party-twice", line, party=name))
 
     def close(self) -> None:
         """Ends every line; no other comes."""
         self.closed = True
-        for line in self._lines.values():
+        for line in self._connections.values():
             line.end(Dropped("The server ends."))
 
-    def _tell(self, index: int, sign: str, state: str) -> None:
-        name, here, all_ = self._names[index], len(self._lines), len(self._names)
+    def _report_state(self, index: int, sign: str, state: str) -> None:
+        name, here, all_ = self._names[index], len(self._connections), len(self._names)
         line = f"{sign} {name} is {state} ({here} of {all_})."
-        self._say(Event(f"party-{state}", line, party=name, online=here, parties=all_))
+        self._say(LogEvent(f"party-{state}", line, party=name, online=here, parties=all_))
 
-    def _answered(self, index: int, number: int, frame: bytes) -> None:
+    def _deliver_reply(self, index: int, number: int, frame: bytes) -> None:
         asked = self._pending[index].pop(number, None)
         if asked is not None:  # else its time was over, or nobody waits for it
             asked.deliver(index, frame)

@@ -14,17 +14,17 @@ from typing import NoReturn
 
 from parley.client.data.schema import Schema
 from parley.deploy.deployment_folders import ServerHome
-from parley.deploy.event_log import Event, Say
+from parley.deploy.event_log import LogEvent, Notifier
 from parley.deploy.folder_lock import hold_folder
-from parley.deploy.public_test import evaluated, load_test_set
-from parley.deploy.stream.grpc_server import Port, StreamTransport
-from parley.deploy.stream.metrics_server import Monitor, Pages
-from parley.deploy.stream.operator_service import Desk
-from parley.deploy.stream.run_queue import ASKED, Questions, Queue, QueuedRun
+from parley.deploy.public_test import evaluate_public_test, load_test_set
+from parley.deploy.stream.grpc_server import GrpcServer, StreamTransport
+from parley.deploy.stream.metrics_server import MetricsServer, Monitor
+from parley.deploy.stream.operator_service import OperatorService
+from parley.deploy.stream.run_queue import QUERIES_FILE, QueryAnswerer, QueuedRun, RunQueue
 from parley.safe_io.os_errors import describe_error
 from parley.server.jobs.section_base import JobError
-from parley.server.records.result_text import shortcoming
-from parley.server.run_launcher import conduct, open_run, telling
+from parley.server.records.result_text import find_shortcoming
+from parley.server.run_launcher import launch_run, open_run, record_error
 
 _log = logging.getLogger("parley.server")
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("parley.server")
 _AWAY_S = 30.0
 
 
-class Serving:
+class DeploymentServer:
     """A server, open while its `port` is; `next` conducts one run.
 
     Args:
@@ -49,23 +49,25 @@ class Serving:
         self,
         home: ServerHome,
         *,
-        say: Say,
+        say: Notifier,
         away_s: float = _AWAY_S,
-        questions: Questions | None = None,
+        questions: QueryAnswerer | None = None,
     ) -> None:
         self.interrupted = threading.Event()
         self._home, self._say, self._away_s = home, say, away_s
         self._questions = questions
-        self._queue = Queue(home.folder / "runs")
+        self._queue = RunQueue(home.folder / "runs")
         # Which run is conducted now, so that it alone can be stopped, and whether it was.
         self._lock = threading.Lock()
         self._now: tuple[str, StreamTransport] | None = None
         self._stopped = False
-        self.port = Port(home.folder, home.deployment, listen=home.listen, port=home.port, say=say)
-        desk = Desk(
-            self._queue, home.deployment, self.port.attendance, stop=self.stop, questions=questions
+        self.port = GrpcServer(
+            home.folder, home.deployment, listen=home.listen, port=home.port, say=say
         )
-        self.port.services.append(desk.service())
+        desk = OperatorService(
+            self._queue, home.deployment, self.port.connections, stop=self.stop, questions=questions
+        )
+        self.port.services.append(desk.build_service())
         self.monitor = Monitor(self.port, self._queue, say=say)
 
     def stop(self, name: str) -> None:
@@ -75,38 +77,38 @@ class Serving:
                 self._stopped = True
                 self._now[1].stop()
 
-    def next(self) -> QueuedRun:
+    def run_next(self) -> QueuedRun:
         """Waits for a run whose turn it is and conducts it to its end.
 
         Raises:
             KeyboardInterrupt: this process was interrupted; the run is taken up at the next start.
         """
-        run = self._queue.take()
+        run = self._queue.take_next()
         transport = StreamTransport(self.port, away_s=self._away_s)
         try:
-            self._say(Event("run-began", f"{run.name} begins.", run=run.name, by=run.by))
+            self._say(LogEvent("run-began", f"{run.name} begins.", run=run.name, by=run.by))
             with self._lock:
                 self._now, self._stopped = (run.name, transport), False
-            state = self._conducted(run, transport)
+            state = self._run(run, transport)
         except KeyboardInterrupt:
             self._queue.put_back(run.name)
             raise
         finally:
             with self._lock:
                 self._now = None
-        self._queue.ended(run.name, state)
-        self._say(Event("run-ended", f"{run.name}: {state}.", run=run.name, state=state))
+        self._queue.record_end(run.name, state)
+        self._say(LogEvent("run-ended", f"{run.name}: {state}.", run=run.name, state=state))
         return replace(run, state=state)
 
-    def _conducted(self, run: QueuedRun, transport: StreamTransport) -> str:
+    def _run(self, run: QueuedRun, transport: StreamTransport) -> str:
         """How a run ended."""
         path = self._home.folder / "runs" / run.name
         try:
-            with telling(lambda: path if path.is_dir() else None), self._contained():
-                if self._questions is not None and (path / ASKED).exists():
+            with record_error(lambda: path if path.is_dir() else None), self._convert_exits():
+                if self._questions is not None and (path / QUERIES_FILE).exists():
                     self._questions.answer(path, home=self._home.folder, transport=transport)
                     return "complete"
-                return self._learned(path, transport)
+                return self._run_job(path, transport)
         except KeyboardInterrupt:
             if self.interrupted.is_set():
                 raise
@@ -116,13 +118,13 @@ class Serving:
             _log.error("%s failed: %s (more in its error.json)", run.name, describe_error(error))
             return "failed"
 
-    def _learned(self, path: Path, transport: StreamTransport) -> str:
+    def _run_job(self, path: Path, transport: StreamTransport) -> str:
         folder, job = open_run(path)
         test = load_test_set(job)
         if test is not None:  # the model's file then says how its rows are read
-            folder.keep_schema(test.path.read_text(encoding="utf-8"))
+            folder.save_schema(test.path.read_text(encoding="utf-8"))
         schema = folder.schema  # for the parties' to be held against
-        summary = conduct(
+        summary = launch_run(
             folder,
             job,
             transport=transport,
@@ -131,15 +133,15 @@ class Serving:
             schema=Schema.from_toml(schema, source=str(path)).digest if schema else "",
         )
         if test is not None:
-            found = evaluated(path, job, test)
+            found = evaluate_public_test(path, job, test)
             weighted = bool(summary.class_weights)
-            wrong = shortcoming(found.judgement, records="public records", weighted=weighted)
+            wrong = find_shortcoming(found.judgement, records="public records", weighted=weighted)
             verdict = f"{wrong}." if wrong else ""
-            folder.write_summary(summary.adding(public_test=found, verdict=verdict))
+            folder.write_summary(summary.with_fields(public_test=found, verdict=verdict))
         return summary.status
 
     @contextmanager
-    def _contained(self) -> Iterator[None]:
+    def _convert_exits(self) -> Iterator[None]:
         """Whatever else is raised than an `Exception` was raised by what the run runs: JobError.
 
         So `SystemExit` and its like end the run alone. A stop or an interrupt stays what it is.
@@ -157,7 +159,7 @@ class Serving:
                 f"what it runs raised {type(error).__name__}: {error}."
             ) from error
 
-    def interrupt(self, _number: int, _frame: FrameType | None) -> NoReturn:
+    def handle_interrupt(self, _number: int, _frame: FrameType | None) -> NoReturn:
         """A signal's handler: ends the run between two commits, and the server with it."""
         # Sent twice by some; the second must not end what the first began.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -165,17 +167,19 @@ class Serving:
         raise KeyboardInterrupt
 
 
-def serve(home: ServerHome, *, say: Say, monitor: int | None, questions: Questions) -> None:
+def serve(
+    home: ServerHome, *, say: Notifier, monitor: int | None, questions: QueryAnswerer
+) -> None:
     """Serves a deployment until it is interrupted; `monitor` is a port to watch it at."""
     with ExitStack() as open_:
         open_.enter_context(hold_folder(home.folder, role="server", command="parley server"))
-        serving = Serving(home, say=say, questions=questions)
+        serving = DeploymentServer(home, say=say, questions=questions)
         open_.enter_context(serving.port)
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, serving.interrupt)
+            signal.signal(number, serving.handle_interrupt)
         known = ", ".join(party.name for party in home.deployment.parties)
         say(
-            Event(
+            LogEvent(
                 "listening",
                 f"Listening on {home.listen}:{home.port} for {known}. The roster's id:\n"
                 f"  {home.deployment.spoken}",
@@ -186,9 +190,11 @@ def serve(home: ServerHome, *, say: Say, monitor: int | None, questions: Questio
             )
         )
         if monitor is not None:
-            pages = open_.enter_context(Pages(serving.monitor, port=monitor))
+            pages = open_.enter_context(MetricsServer(serving.monitor, port=monitor))
             where = f"http://127.0.0.1:{pages.port}"
-            say(Event("monitored", f"Watch it at {where}/metrics and {where}/healthz.", at=where))
+            say(
+                LogEvent("monitored", f"Watch it at {where}/metrics and {where}/healthz.", at=where)
+            )
         while not serving.interrupted.is_set():  # what a run runs may have caught it
-            serving.next()
+            serving.run_next()
         raise KeyboardInterrupt

@@ -16,16 +16,16 @@ import grpc
 from parley.client.contract.party_protocol import WIRE_VERSION
 from parley.client.contract.roster import Deployment
 from parley.deploy.child_processes import ProcessError
-from parley.deploy.deployment_folders import DeployError, host_of
+from parley.deploy.deployment_folders import DeployError, parse_address
 from parley.deploy.pki import PkiError
-from parley.deploy.stream.connections import TWICE
-from parley.deploy.stream.grpc_options import HELLO, channel_credentials, channel_options
+from parley.deploy.stream.connections import DUPLICATE
+from parley.deploy.stream.grpc_options import HELLO, build_channel_options, load_channel_credentials
 from parley.safe_io.os_errors import describe_cause
-from parley.safe_io.printable_text import one_line
+from parley.safe_io.printable_text import to_one_line
 from parley.version import __version__
 
-_REACH_S, _KNOWN_S = 5.0, 10.0
-_LASTING = {
+_CONNECT_S, _KNOWN_S = 5.0, 10.0
+_PERMANENT_CODES = {
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.UNIMPLEMENTED,
@@ -55,12 +55,12 @@ _CERTIFICATE = {
 class CallError(Exception):
     """A call that the server ended, or that did not reach it; `lasting`: trying again is no use."""
 
-    def __init__(self, said: str, *, lasting: bool) -> None:
+    def __init__(self, said: str, *, is_permanent: bool) -> None:
         super().__init__(said)
-        self.lasting = lasting
+        self.is_permanent = is_permanent
 
 
-def call_metadata(deployment: str) -> tuple[tuple[str, str], ...]:
+def build_call_metadata(deployment: str) -> tuple[tuple[str, str], ...]:
     """What a caller says of itself before its first frame."""
     return (
         ("parley-wire", str(WIRE_VERSION)),
@@ -81,9 +81,9 @@ def check_reachable(address: str, ca: Path, *, host: str | None = None) -> None:
     """
     context = ssl.create_default_context(cafile=str(ca))
     try:
-        name, port = host_of(address)
+        name, port = parse_address(address)
         with (
-            socket.create_connection((name, port), timeout=_REACH_S) as raw,
+            socket.create_connection((name, port), timeout=_CONNECT_S) as raw,
             context.wrap_socket(raw, server_hostname=host or name),
         ):
             return
@@ -116,37 +116,37 @@ def check_known(folder: Path, address: str, deployment: Deployment) -> str:
         ProcessError: no answer.
         DeployError: the server refuses this party: another roster, or another version of Parley.
     """
-    credentials = channel_credentials(folder, "party")
-    with grpc.secure_channel(address, credentials, channel_options()) as channel:
+    credentials = load_channel_credentials(folder, "party")
+    with grpc.secure_channel(address, credentials, build_channel_options()) as channel:
         try:
             name = channel.unary_unary(HELLO)(
-                b"", metadata=call_metadata(deployment.id), timeout=_KNOWN_S
+                b"", metadata=build_call_metadata(deployment.id), timeout=_KNOWN_S
             )
         except grpc.RpcError as error:
-            said = explained(error, address=address)
-            if said.lasting:
+            said = explain_call_error(error, address=address)
+            if said.is_permanent:
                 raise DeployError(str(said)) from error
             raise ProcessError(
                 f"The server at {address} gave this party no answer: {said}. Its certificate may "
                 "be of another deployment, or not valid by the server's clock."
             ) from error
-    return one_line(bytes(name).decode("ascii", errors="replace")[:63])
+    return to_one_line(bytes(name).decode("ascii", errors="replace")[:63])
 
 
-def explained(error: Any, *, address: str) -> CallError:
+def explain_call_error(error: Any, *, address: str) -> CallError:
     """A failed call in words."""
-    code, details = error.code(), one_line((error.details() or "")[:500])
+    code, details = error.code(), to_one_line((error.details() or "")[:500])
     if code is grpc.StatusCode.UNAVAILABLE:
         causes = (said for words, said in _CONNECTION.items() if words in details)
-        return CallError(next(causes, "no connection"), lasting=False)
-    if code is grpc.StatusCode.ABORTED and details.startswith((TWICE, "replaced")):
+        return CallError(next(causes, "no connection"), is_permanent=False)
+    if code is grpc.StatusCode.ABORTED and details.startswith((DUPLICATE, "replaced")):
         return CallError(
             "another process attends with this party's key. If it is yours (a second `parley "
             "party`, a copy of the folder), end one of the two. If not, the key was copied: have "
             "the operator make it anew (parley deploy rotate)",
-            lasting=False,
+            is_permanent=False,
         )
-    if code in _LASTING:
+    if code in _PERMANENT_CODES:
         said = f"The server at {address} refuses this caller: {details}"
-        return CallError(said, lasting=True)
-    return CallError(details or str(code), lasting=False)
+        return CallError(said, is_permanent=True)
+    return CallError(details or str(code), is_permanent=False)

@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 
 from parley.deploy.pki import check_private
-from parley.local_http_server import MOST_CONNECTIONS
+from parley.local_http_server import MAX_CONNECTIONS
 
 CHUNK = 1 << 20
 """Bytes of a frame that travel together."""
@@ -34,7 +34,7 @@ class EnvelopeError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whole:
+class ReceivedFrame:
     """A frame that has come: which request's, what it allows for the reply, its bytes."""
 
     number: int
@@ -42,14 +42,14 @@ class Whole:
     frame: bytes = field(repr=False)
 
 
-def chunks(number: int, frame: bytes, *, allowed_ms: int = 0) -> Iterator[bytes]:
+def split_into_chunks(number: int, frame: bytes, *, allowed_ms: int = 0) -> Iterator[bytes]:
     """The frame as messages of a stream; an empty frame is one of them."""
     for offset in range(0, max(len(frame), 1), CHUNK):
         head = _HEAD.pack(number, len(frame), offset, allowed_ms)
         yield head + frame[offset : offset + CHUNK]
 
 
-class Reader:
+class FrameReader:
     """Puts frames together; `largest(number)` bounds the frame of that number, None refuses it."""
 
     def __init__(self, largest: Callable[[int], int | None]) -> None:
@@ -57,7 +57,7 @@ class Reader:
         self._head: tuple[int, int, int] | None = None
         self._body = bytearray()
 
-    def take(self, message: bytes) -> Whole | None:
+    def take(self, message: bytes) -> ReceivedFrame | None:
         """The frame that ends with this message, None where more of it has to come.
 
         Raises:
@@ -89,7 +89,7 @@ class Reader:
         self._body += memoryview(message)[_HEAD.size :]
         if len(self._body) < total:
             return None
-        whole = Whole(number=number, allowed_ms=allowed, frame=bytes(self._body))
+        whole = ReceivedFrame(number=number, allowed_ms=allowed, frame=bytes(self._body))
         self._head, self._body = None, bytearray()
         return whole
 
@@ -99,23 +99,23 @@ Options = Sequence[tuple[str, Any]]
 ATTEND, HELLO = "/parley.Parties/Attend", "/parley.Parties/Hello"
 HANDSHAKE_S = 10.0
 REQUEST_S = 10.0
-MOST_READ = 8
+MAX_READS = 8
 """Requests of one caller that are read at a time."""
 _PING_MS = 10_000
 _IDLE_MS = 20_000
-_OPERATORS = 8
+_OPERATOR_CONNECTIONS = 8
 """Connections beside the parties': operators' commands."""
-_STRANGERS = 1024
+_UNKNOWN_CONNECTIONS = 1024
 """Connections of whoever has not shown a certificate yet, 20 KiB each: with few, strangers who come
 again as soon as they are let go would take every place before a party does."""
-_OWN_FILES = 256 + MOST_CONNECTIONS
+_OWN_FILES = 256 + MAX_CONNECTIONS
 """Files of the server's own, and the connections of its monitor."""
 
 
-def most_connections(parties: int) -> int:
+def compute_max_connections(parties: int) -> int:
     """How many connections the port takes; this process is let have as many files open."""
-    known = 2 * parties + _OPERATORS
-    wanted = known + _STRANGERS + _OWN_FILES
+    known = 2 * parties + _OPERATOR_CONNECTIONS
+    wanted = known + _UNKNOWN_CONNECTIONS + _OWN_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY not in (soft, hard) and soft < wanted:
         soft = min(wanted, hard)
@@ -125,7 +125,7 @@ def most_connections(parties: int) -> int:
     return max(known, wanted - _OWN_FILES)
 
 
-def port_options(parties: int) -> Options:
+def build_server_options(parties: int) -> Options:
     """Options of the server's port: what a stranger may cost, and how dead connections are found.
 
     Connections are counted before their handshake. A frame longer than a chunk, headers beyond
@@ -133,7 +133,7 @@ def port_options(parties: int) -> Options:
     without a call.
     """
     return (
-        ("grpc.max_allowed_incoming_connections", most_connections(parties)),
+        ("grpc.max_allowed_incoming_connections", compute_max_connections(parties)),
         ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE_S)),
         ("grpc.max_connection_idle_ms", _IDLE_MS),
         ("grpc.max_concurrent_streams", 8),
@@ -143,11 +143,11 @@ def port_options(parties: int) -> Options:
         ("grpc.absolute_max_metadata_size", 1 << 14),
         ("grpc.so_reuseport", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", _PING_MS // 2),
-        *_pings(),
+        *_build_ping_options(),
     )
 
 
-def channel_options() -> Options:
+def build_channel_options() -> Options:
     """Options of a party's or an operator's connection."""
     return (
         ("grpc.max_receive_message_length", LARGEST_MESSAGE),
@@ -157,11 +157,11 @@ def channel_options() -> Options:
         ("grpc.use_local_subchannel_pool", 1),
         # No proxy of the environment's: it would only see the end of a tunnel, or nothing.
         ("grpc.enable_http_proxy", 0),
-        *_pings(),
+        *_build_ping_options(),
     )
 
 
-def _pings() -> Options:
+def _build_ping_options() -> Options:
     return (
         ("grpc.keepalive_time_ms", _PING_MS),
         ("grpc.keepalive_timeout_ms", _PING_MS),
@@ -172,7 +172,7 @@ def _pings() -> Options:
     )
 
 
-def server_credentials(folder: Path) -> Any:
+def load_server_credentials(folder: Path) -> Any:
     """TLS of the server in `folder`: only clients with a certificate of its authority."""
     check_private(folder / "server.key")
     pair = ((folder / "server.key").read_bytes(), (folder / "server.pem").read_bytes())
@@ -181,7 +181,7 @@ def server_credentials(folder: Path) -> Any:
     )
 
 
-def channel_credentials(folder: Path, name: str) -> Any:
+def load_channel_credentials(folder: Path, name: str) -> Any:
     """TLS of whoever holds `name`.key and `name`.pem in `folder`."""
     check_private(folder / f"{name}.key")
     return grpc.ssl_channel_credentials(
@@ -191,13 +191,13 @@ def channel_credentials(folder: Path, name: str) -> Any:
     )
 
 
-def peer_certificate(context: Any) -> bytes:
+def get_peer_certificate(context: Any) -> bytes:
     """The certificate that a caller presented; empty where there is none."""
     found = context.auth_context().get("x509_pem_cert", [])
     return bytes(found[0]) if len(found) == 1 else b""
 
 
-def metadata_of(context: Any) -> Mapping[str, str]:
+def get_metadata(context: Any) -> Mapping[str, str]:
     """What a call says beside its messages: text under the names that start with `parley-`."""
     return {
         str(key): value[:200]
@@ -206,13 +206,13 @@ def metadata_of(context: Any) -> Mapping[str, str]:
     }
 
 
-def service(methods: Mapping[str, Any]) -> Any:
+def build_service(methods: Mapping[str, Any]) -> Any:
     """A service of gRPC: what handles each method, by its path."""
     names = {path.rpartition("/")[2]: handler for path, handler in methods.items()}
     return grpc.method_handlers_generic_handler(next(iter(methods)).split("/")[1], names)
 
 
-class Requests:
+class RequestReader:
     """The one request of each call of a service, within a deadline, of a caller a few at a time.
 
     gRPC's own unary handlers begin once the request is there. A caller who never sends one would
@@ -227,10 +227,10 @@ class Requests:
 
     async def read(self, caller: str, context: Any) -> bytes:
         """What the caller asks; ends the call where nothing comes, or too many are being read."""
-        if self._reading[caller] >= MOST_READ:
+        if self._reading[caller] >= MAX_READS:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"Expected at most {MOST_READ} requests of one caller at a time, got one more.",
+                f"Expected at most {MAX_READS} requests of one caller at a time, got one more.",
             )
         self._reading[caller] += 1
         try:

@@ -28,18 +28,18 @@ from parley.client.contract.party_protocol import WIRE_VERSION
 from parley.client.contract.roster import Deployment
 from parley.deploy.authorization import NotAdmitted, admit_party
 from parley.deploy.child_processes import ProcessError
-from parley.deploy.deployment_folders import address_of
-from parley.deploy.event_log import Say
+from parley.deploy.deployment_folders import format_address
+from parley.deploy.event_log import Notifier
 from parley.deploy.stream import TLS_1_3_ALONE
-from parley.deploy.stream.connections import Asked, Attendance, Dropped, Line
+from parley.deploy.stream.connections import Connections, Dropped, PartyConnection, PartyRequest
 from parley.deploy.stream.grpc_options import (
     ATTEND,
     HELLO,
-    metadata_of,
-    peer_certificate,
-    port_options,
-    server_credentials,
-    service,
+    build_server_options,
+    build_service,
+    get_metadata,
+    get_peer_certificate,
+    load_server_credentials,
 )
 from parley.server.rounds.transport import LARGEST_REPLY
 from parley.version import __version__
@@ -50,7 +50,7 @@ _STARTS_S, _ENDS_S = 20.0, 3.0
 _LOG_EVERY_S = 10.0
 
 
-class Port:
+class GrpcServer:
     """A server's port that is open between `with` and its end.
 
     Args:
@@ -69,12 +69,12 @@ class Port:
         *,
         listen: str,
         port: int,
-        say: Say = lambda _line: None,
+        say: Notifier = lambda _line: None,
     ) -> None:
         self._folder, self.deployment = folder, deployment
-        self._where = address_of(listen, port)
+        self._where = format_address(listen, port)
         self.port = port
-        self.attendance = Attendance([party.name for party in deployment.parties], say=say)
+        self.connections = Connections([party.name for party in deployment.parties], say=say)
         self.services = list[Any]()
         # A number names one request, also beyond the end of this process.
         self._number = secrets.randbits(62)
@@ -102,7 +102,7 @@ class Port:
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(call, *arguments)
 
-    def number(self) -> int:
+    def create_number(self) -> int:
         """A number that no request had."""
         self._number += 1
         return self._number
@@ -117,13 +117,13 @@ class Port:
 
     async def _serve(self, started: Future[None]) -> None:
         self.loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        server = grpc.aio.server(options=port_options(len(self.deployment.parties)))
-        attend = grpc.stream_stream_rpc_method_handler(self._attend)
-        hello = grpc.stream_unary_rpc_method_handler(self._hello)
-        own = service({ATTEND: attend, HELLO: hello})
+        server = grpc.aio.server(options=build_server_options(len(self.deployment.parties)))
+        attend = grpc.stream_stream_rpc_method_handler(self._handle_attend)
+        hello = grpc.stream_unary_rpc_method_handler(self._handle_hello)
+        own = build_service({ATTEND: attend, HELLO: hello})
         server.add_generic_rpc_handlers((own, *self.services))
         try:
-            self.port = server.add_secure_port(self._where, server_credentials(self._folder))
+            self.port = server.add_secure_port(self._where, load_server_credentials(self._folder))
         except RuntimeError as error:
             raise ProcessError(
                 f"Cannot listen on {self._where}: another process has that port, or it is not "
@@ -133,54 +133,54 @@ class Port:
         await server.start()
         started.set_result(None)
         await self._end.wait()
-        self.attendance.close()
+        self.connections.close()
         await asyncio.sleep(0)
         await server.stop(_ENDS_S / 2)
 
-    async def _attend(self, _requests: Any, context: Any) -> None:
+    async def _handle_attend(self, _requests: Any, context: Any) -> None:
         """One party's stream."""
-        index = await self._admitted(context)
+        index = await self._admit_caller(context)
 
         async def read() -> bytes | None:
             message = await context.read()
             return message if isinstance(message, bytes) else None
 
         try:
-            await self.attendance.check_alone(index)
+            await self.connections.check_not_connected(index)
             # Only now: to the party this means that it attends.
             await context.send_initial_metadata((("parley-version", __version__),))
-            await self.attendance.attend(index, Line(read, context.write))
+            await self.connections.serve_party(index, PartyConnection(read, context.write))
         except Dropped as error:
-            self._note(f"{self.deployment.parties[index].name}: {error}", context)
+            self._log_ended(f"{self.deployment.parties[index].name}: {error}", context)
             await context.abort(grpc.StatusCode.ABORTED, str(error))
 
-    async def _hello(self, _requests: Any, context: Any) -> bytes:
+    async def _handle_hello(self, _requests: Any, context: Any) -> bytes:
         """Whether a party is known, for one that asks; what else it says is not read."""
-        index = await self._admitted(context)
+        index = await self._admit_caller(context)
         return self.deployment.parties[index].name.encode()
 
-    async def _admitted(self, context: Any) -> int:
+    async def _admit_caller(self, context: Any) -> int:
         """The index of the party that calls; anybody else's call is ended."""
         try:
-            index = admit_party(self.deployment, peer_certificate(context))
-            self._check_caller(metadata_of(context))
+            index = admit_party(self.deployment, get_peer_certificate(context))
+            self._check_caller(get_metadata(context))
         except NotAdmitted as error:
-            self._note(str(error), context)
+            self._log_ended(str(error), context)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         except Dropped as error:
-            self._note(f"{self.deployment.parties[index].name}: {error}", context)
+            self._log_ended(f"{self.deployment.parties[index].name}: {error}", context)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return index
 
-    def _check_caller(self, said: Mapping[str, str]) -> None:
+    def _check_caller(self, metadata: Mapping[str, str]) -> None:
         """That both speak the same protocol about the same roster; else Dropped."""
-        if said.get("parley-wire") != str(WIRE_VERSION):
+        if metadata.get("parley-wire") != str(WIRE_VERSION):
             raise Dropped(
                 f"versions: the server runs Parley {__version__} (protocol {WIRE_VERSION}), "
-                f"this party Parley {said.get('parley-version', '?')} (protocol "
-                f"{said.get('parley-wire', '?')}): install the same version on both."
+                f"this party Parley {metadata.get('parley-version', '?')} (protocol "
+                f"{metadata.get('parley-wire', '?')}): install the same version on both."
             )
-        theirs = said.get("parley-deployment", "")
+        theirs = metadata.get("parley-deployment", "")
         if theirs != self.deployment.id:
             raise Dropped(
                 f"roster: the server's is {self.deployment.id[:16]}…, this party's "
@@ -188,12 +188,12 @@ class Port:
                 "the server was restarted with it."
             )
 
-    def _note(self, what: str, context: Any) -> None:
+    def _log_ended(self, reason: str, context: Any) -> None:
         # One line now and then: strangers must not fill the disk.
         now = time.monotonic()
         if now - self._noted >= _LOG_EVERY_S:
             self._noted = now
-            _log.warning("Ended a connection from %s: %s", context.peer(), what)
+            _log.warning("Ended a connection from %s: %s", context.peer(), reason)
 
 
 _LOOK_S = 0.2
@@ -206,13 +206,13 @@ class StreamTransport:
     are written again when it is back.
     """
 
-    def __init__(self, port: Port, *, away_s: float = 5.0) -> None:
+    def __init__(self, port: GrpcServer, *, away_s: float = 5.0) -> None:
         self._port, self._away_s = port, away_s
         self._stopped = False
 
     def online(self) -> tuple[int, ...]:
         """The parties that can be asked now, in order."""
-        return tuple(sorted(self._port.attendance.online(away_s=self._away_s)))
+        return tuple(sorted(self._port.connections.list_online(away_s=self._away_s)))
 
     def stop(self) -> None:
         """Has the exchange that is going on, or the next one, raise KeyboardInterrupt, once."""
@@ -234,8 +234,8 @@ class StreamTransport:
         replies = queue.SimpleQueue[tuple[int, bytes]]()
         until = time.monotonic() + timeout_s
         asked = {
-            index: Asked(
-                number=self._port.number(),
+            index: PartyRequest(
+                number=self._port.create_number(),
                 request=requests[index],
                 largest=largest,
                 until=until,
@@ -244,10 +244,10 @@ class StreamTransport:
             for index in self.online()
             if index in requests
         }
-        attendance = self._port.attendance
+        attendance = self._port.connections
         waiting = set(asked)
         if asked:
-            self._port.post(attendance.ask, asked)
+            self._port.post(attendance.send_requests, asked)
         try:
             while waiting:
                 if self._stopped:
@@ -258,7 +258,7 @@ class StreamTransport:
                     index, reply = replies.get(timeout=max(0.0, min(left, _LOOK_S)))
                 except queue.Empty:
                     # Who does not come back in time is silent.
-                    waiting &= attendance.online(away_s=self._away_s)
+                    waiting &= attendance.list_online(away_s=self._away_s)
                     if left <= 0:
                         return
                     continue

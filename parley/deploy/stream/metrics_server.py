@@ -22,12 +22,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from parley.client.contract.release_plan import ReleasePlan
 from parley.deploy.child_processes import ProcessError
-from parley.deploy.event_log import Event, Say
-from parley.deploy.stream.grpc_server import Port
-from parley.deploy.stream.run_queue import Queue
+from parley.deploy.event_log import LogEvent, Notifier
+from parley.deploy.stream.grpc_server import GrpcServer
+from parley.deploy.stream.run_queue import RunQueue
 from parley.local_http_server import LocalHttpServer
-from parley.privacy.accounting.rounding import as_written, shown_up
-from parley.safe_io.json_writing import json_text
+from parley.privacy.accounting.rounding import format_exact, format_rounded_up
+from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.job import Job
 from parley.server.records import guarantee_text
@@ -47,7 +47,7 @@ class Monitor:
     `say` hears of every round.
     """
 
-    def __init__(self, port: Port, queue: Queue, *, say: Say) -> None:
+    def __init__(self, port: GrpcServer, queue: RunQueue, *, say: Notifier) -> None:
         self._port, self._queue, self._say = port, queue, say
         self._lock = threading.Lock()
         self._totals: Counter[str] = Counter()
@@ -76,9 +76,9 @@ class Monitor:
             self._refused.update(line.reasons)
             for number, seconds in enumerate(line.stage_seconds, start=1):
                 self._seconds[number] = self._seconds.get(number, 0.0) + seconds
-            self._account(line)
+            self._update_spent(line)
         self._say(
-            Event(
+            LogEvent(
                 "round-committed",
                 f"{self._run}: round {line.round} of {self._rounds}.",
                 detail=True,
@@ -91,24 +91,24 @@ class Monitor:
             )
         )
 
-    def _account(self, line: RoundLine) -> None:
+    def _update_spent(self, line: RoundLine) -> None:
         if self._plan is None or self._job is None:
             return
         spent, budget = [], []
         of_each = zip(line.guarantees, self._plan.guarantees, self._job.budgets, strict=True)
         for account, of, asked in of_each:
-            delta = shown_up(account.delta, 3)
+            delta = format_rounded_up(account.delta, 3)
             labels = [self._run, str(of.unit), str(of.neighbouring), delta]
-            spent.append((labels, _number(shown_up(account.epsilon_charged))))
-            budget.append((labels, _number(as_written(asked.epsilon))))
+            spent.append((labels, _parse_number(format_rounded_up(account.epsilon_charged))))
+            budget.append((labels, _parse_number(format_exact(asked.epsilon))))
         self._spent, self._budget = spent, budget
 
-    def health(self) -> tuple[bool, dict[str, Any]]:
+    def check_health(self) -> tuple[bool, dict[str, Any]]:
         """Whether the port answers parties now; who attends and what runs."""
         turned = threading.Event()
         self._port.post(turned.set)
         well = turned.wait(_ANSWERS_S)
-        online = self._port.attendance.online()
+        online = self._port.connections.list_online()
         return well, {
             "status": "ok" if well else "the port does not answer",
             "parties": len(self._port.deployment.parties),
@@ -119,8 +119,8 @@ class Monitor:
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, as they are now."""
-        online, parties = self._port.attendance.online(), self._port.deployment.parties
-        states = Counter(run.state for run in self._queue.runs())
+        online, parties = self._port.connections.list_online(), self._port.deployment.parties
+        states = Counter(run.state for run in self._queue.list_runs())
         with self._lock:
             of_run = [[self._run]] if self._run else []
             now, planned = ([(of, n) for of in of_run] for n in (self._round, self._rounds))
@@ -136,7 +136,10 @@ class Monitor:
         yield _gauge("runs", "Runs in the server's folder, by state.", by_state, "state")
         yield _gauge("round", "Last committed round of the run that began last.", now, "run")
         yield _gauge("rounds_planned", "Rounds of that run.", planned, "run")
-        said = f"Epsilon charged by it so far, rounded up, {guarantee_text.FIXED}; {_AGAINST}"
+        said = (
+            f"Epsilon charged by it so far, rounded up, {guarantee_text.FIXED_RELEASES_NOTE}; "
+            f"{_AGAINST}"
+        )
         yield _gauge("run_epsilon_spent", said, spent, *_GUARANTEE)
         said = f"Epsilon that its job asks for; {_AGAINST}"
         yield _gauge("run_epsilon_budget", said, budget, *_GUARANTEE)
@@ -147,25 +150,29 @@ class Monitor:
         yield _counter("refusals", "Parties that declined a round, by reason.", refused, "reason")
 
 
-def _family(
-    kind: type[Any], name: str, said: str, samples: Sequence[tuple[list[str], float]], *labels: str
+def _build_family(
+    kind: type[Any],
+    name: str,
+    documentation: str,
+    samples: Sequence[tuple[list[str], float]],
+    *labels: str,
 ) -> Any:
-    family = kind(f"parley_{name}", said, labels=labels)
+    family = kind(f"parley_{name}", documentation, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
     return family
 
 
-_gauge = partial(_family, GaugeMetricFamily)
-_counter = partial(_family, CounterMetricFamily)
+_gauge = partial(_build_family, GaugeMetricFamily)
+_counter = partial(_build_family, CounterMetricFamily)
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     """The number that was shown, so rounded as it was."""
     return float(text.replace("∞", "inf"))
 
 
-class Pages:
+class MetricsServer:
     """The two pages of a monitor, on a port of this machine between `with` and its end (0: any)."""
 
     def __init__(self, monitor: Monitor, *, port: int) -> None:
@@ -174,7 +181,7 @@ class Pages:
     def __enter__(self) -> Self:
         """Opens the port; ProcessError where somebody else listens there."""
         try:
-            self._server = LocalHttpServer(self.port, _handler(self._monitor))
+            self._server = LocalHttpServer(self.port, _build_handler(self._monitor))
         except OSError as error:
             raise ProcessError(
                 f"Cannot listen on 127.0.0.1:{self.port}: {describe_cause(error)}. Choose another "
@@ -189,7 +196,7 @@ class Pages:
         self._server.server_close()
 
 
-def _handler(monitor: Monitor) -> type[MetricsHandler]:
+def _build_handler(monitor: Monitor) -> type[MetricsHandler]:
     class Handler(MetricsHandler):
         """Answers GET on the two pages. Only the head of a request is read."""
 
@@ -208,11 +215,11 @@ def _handler(monitor: Monitor) -> type[MetricsHandler]:
             elif self.path == "/metrics":
                 super().do_GET()
             elif self.path == "/healthz":
-                well, said = monitor.health()
+                well, said = monitor.check_health()
                 self.send_response(HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE)
                 self.send_header("Content-Type", "application/json")
                 self.end_headers()
-                self.wfile.write(f"{json_text(said)}\n".encode())
+                self.wfile.write(f"{format_json(said)}\n".encode())
             else:
                 self.send_error(HTTPStatus.NOT_FOUND)
 

@@ -19,28 +19,40 @@ from typing import Any, Self
 
 import grpc
 
-from parley.client.contract.party_protocol import strict_json
+from parley.client.contract.party_protocol import parse_strict_json
 from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
 from parley.deploy.child_processes import ProcessError
-from parley.deploy.deployment_folders import DeployError, address_of, check_server, host_of
+from parley.deploy.deployment_folders import (
+    DeployError,
+    check_server,
+    format_address,
+    parse_address,
+)
 from parley.deploy.pki import check_client_pair
-from parley.deploy.run_watcher import as_it_was, board_from, counted, farewell, follow, refusals
-from parley.deploy.stream.grpc_client import check_reachable, explained
-from parley.deploy.stream.grpc_options import channel_credentials, channel_options
+from parley.deploy.run_watcher import (
+    follow,
+    format_next_steps,
+    format_refusal_counts,
+    format_refusals,
+    parse_party_states,
+    rebuild_error,
+)
+from parley.deploy.stream.grpc_client import check_reachable, explain_call_error
+from parley.deploy.stream.grpc_options import build_channel_options, load_channel_credentials
 from parley.deploy.stream.operator_service import ASK, FILES, READ
-from parley.deploy.stream.run_queue import OPEN, PAGE
+from parley.deploy.stream.run_queue import OPEN_STATES, PAGE_FILE
 from parley.report.report_page import write_report
 from parley.safe_io.file_writing import append_to_file, write_file
-from parley.safe_io.json_writing import json_text
-from parley.safe_io.path_names import NameRefused, plain_name
-from parley.safe_io.printable_text import one_line
+from parley.safe_io.json_writing import format_json
+from parley.safe_io.path_names import InvalidName, require_plain_name
+from parley.safe_io.printable_text import to_one_line
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.model_file import open_model
-from parley.server.records.run_folder import anchored
-from parley.server.records.run_result import Run
-from parley.terminal.deployment_status import RunStanding, Standing
+from parley.server.records.run_folder import resolve_paths
+from parley.server.records.run_result import RunResult
+from parley.terminal.deployment_status import DeploymentStatus, RunStatus
 from parley.terminal.live_progress import RunDisplay
 
 _ANSWER_S = 30.0
@@ -69,7 +81,7 @@ class OperatorHome:
     runs: Path | None
 
 
-def operator_home(folder: Path) -> OperatorHome:
+def load_operator_home(folder: Path) -> OperatorHome:
     """The operator's folder, checked: the server's own, a deployment's, or one that was sent.
 
     A deployment's whose server's folder has gone to the server has the operator's.
@@ -78,7 +90,7 @@ def operator_home(folder: Path) -> OperatorHome:
         home = check_server(folder)
         folder, runs = home.folder, home.folder / "runs"
         listen = "127.0.0.1" if home.listen in {"0.0.0.0", "::"} else home.listen  # noqa: S104
-        address, public = address_of(listen, home.port), home.deployment.server_address
+        address, public = format_address(listen, home.port), home.deployment.server_address
     else:
         inner = folder / "operator"
         folder, runs = (inner if inner.is_dir() else folder).resolve(), None
@@ -89,10 +101,10 @@ def operator_home(folder: Path) -> OperatorHome:
             )
         address = public = load_deployment(folder / "deployment.toml").server_address
     check_client_pair(folder, "operator")
-    return OperatorHome(folder=folder, address=address, host=host_of(public)[0], runs=runs)
+    return OperatorHome(folder=folder, address=address, host=parse_address(public)[0], runs=runs)
 
 
-class Operator:
+class OperatorClient:
     """A connection to a server's desk; a context manager.
 
     Raises:
@@ -105,8 +117,8 @@ class Operator:
         check_reachable(home.address, home.folder / "ca.crt", host=home.host)
         self._channel = grpc.secure_channel(
             home.address,
-            channel_credentials(home.folder, "operator"),
-            (*channel_options(), ("grpc.ssl_target_name_override", home.host)),
+            load_channel_credentials(home.folder, "operator"),
+            (*build_channel_options(), ("grpc.ssl_target_name_override", home.host)),
         )
 
     def __enter__(self) -> Self:
@@ -115,37 +127,37 @@ class Operator:
     def __exit__(self, *_: object) -> None:
         self._channel.close()
 
-    def ask(self, what: str, **more: Any) -> dict[str, Any]:
+    def send_request(self, kind: str, **more: Any) -> dict[str, Any]:
         """The server's answer; ProcessError without one, or what the server refused it with."""
-        request = json_text({"ask": what, **more}).encode()
+        request = format_json({"ask": kind, **more}).encode()
         try:
             answer = self._channel.unary_unary(ASK)(request, timeout=_ANSWER_S)
         except grpc.RpcError as error:
             raise ProcessError(
                 f"The server at {self.home.address} gave no answer: "
-                f"{explained(error, address=self.home.address)}."
+                f"{explain_call_error(error, address=self.home.address)}."
             ) from error
         try:
-            said: dict[str, Any] = strict_json(answer)
+            said: dict[str, Any] = parse_strict_json(answer)
         except ValueError as error:
             raise ProcessError(f"The server at {self.home.address} said: {error}") from error
         if "error" in said:
             message = str(said.get("message"))
-            raise as_it_was(str(said["error"]), message, unknown=message)
+            raise rebuild_error(str(said["error"]), message, unknown=message)
         return said
 
-    def begin(self, what: str, **more: Any) -> Path:
+    def begin(self, kind: str, **more: Any) -> Path:
         """The folder of a run that the server made of a submission: its own, or a new copy's.
 
         ProcessError, too, where the server names a folder that it may not.
         """
-        said = self.ask(what, **more).get("run")
+        said = self.send_request(kind, **more).get("run")
         try:
-            return self._folder(plain_name(said), new=True)
-        except NameRefused as error:
-            raise self._lied(str(error)) from error
+            return self._find_run_folder(require_plain_name(said), new=True)
+        except InvalidName as error:
+            raise self._build_server_error(str(error)) from error
         except FileExistsError as error:
-            raise self._lied(
+            raise self._build_server_error(
                 f"Expected the name of a new run, got {said}, which is here"
             ) from error
 
@@ -156,18 +168,18 @@ class Operator:
             DeployError: it is no run's name, or the folder here is no copy of this server's run.
         """
         try:
-            folder = self._folder(plain_name(name), new=False)
-        except NameRefused as error:
+            folder = self._find_run_folder(require_plain_name(name), new=False)
+        except InvalidName as error:
             raise DeployError(f"--resume: {error}") from error
         except FileExistsError as error:
             raise DeployError(
                 f"Expected {error.filename} to be a copy of this server's run, got a folder of "
                 "your own: move it away, or work in another folder."
             ) from error
-        self.ask("resume", run=name)
+        self.send_request("resume", run=name)
         return folder
 
-    def _folder(self, name: str, *, new: bool) -> Path:
+    def _find_run_folder(self, name: str, *, new: bool) -> Path:
         """The server's own folder of a run, or the copy's, which is made where there is none.
 
         FileExistsError where something else has that name.
@@ -181,45 +193,48 @@ class Operator:
             write_file(mark, authority)
         return folder
 
-    def _lied(self, said: str) -> ProcessError:
+    def _build_server_error(self, problem: str) -> ProcessError:
         return ProcessError(
-            f"The server at {self.home.address} lied: {said.rstrip('.')}. Nothing was written; an "
+            f"The server at {self.home.address} lied: {problem.rstrip('.')}. Nothing was written; "
+            "an "
             "honest server never says so. Ask whoever runs it."
         )
 
-    def ended(self, folder: Path) -> str | None:
+    def poll_end(self, folder: Path) -> str | None:
         """How a run ended, None while it goes on; a copy of its folder is brought up to date."""
-        looked = self.ask("look", run=folder.name)
+        looked = self.send_request("look", run=folder.name)
         state = str(looked["state"])
         if self.home.runs is None:
             for name, stamp in looked["files"].items():
                 # The ledger is written while the run goes on: a copy of it then is none.
-                whole = name != "ledger.sqlite" or state not in OPEN
+                whole = name != "ledger.sqlite" or state not in OPEN_STATES
                 if name in FILES and self._seen.get(folder / name) != stamp and whole:
                     self._copy(folder / name)
                     self._seen[folder / name] = stamp
-        return None if state in OPEN else state
+        return None if state in OPEN_STATES else state
 
     def _copy(self, path: Path) -> None:
         folder, name = path.parent, path.name
         # Lines are only added to it, but for a run that goes on after a crash.
         offset = path.stat().st_size if name == "rounds.jsonl" and path.exists() else 0
-        asked = json_text({"ask": "read", "run": folder.name, "file": name, "offset": offset})
+        asked = format_json({"ask": "read", "run": folder.name, "file": name, "offset": offset})
         content = bytearray()
         try:
             for part in self._channel.unary_stream(READ)(asked.encode(), timeout=600):
                 content += part
                 if len(content) > LARGEST_FILE:
-                    raise self._lied(f"Expected {name} of at most {LARGEST_FILE} bytes, got more")
+                    raise self._build_server_error(
+                        f"Expected {name} of at most {LARGEST_FILE} bytes, got more"
+                    )
         except grpc.RpcError:
             return  # it was replaced just now: the next look has it
         if offset:
             append_to_file(path, bytes(content))
             return
-        write_file(path, _harmless(bytes(content)) if name == PAGE else bytes(content))
+        write_file(path, _sanitize_page(bytes(content)) if name == PAGE_FILE else bytes(content))
 
 
-def _harmless(page: bytes) -> bytes:
+def _sanitize_page(page: bytes) -> bytes:
     """A page of a server's without scripts, addresses and ways on.
 
     A policy that stands first holds for all that follows; what else it may say there, as where to
@@ -230,27 +245,27 @@ def _harmless(page: bytes) -> bytes:
 
 def submit_job(
     job: Path | None, *, to: Path, sets: Sequence[str], resume: str | None, quiet: bool
-) -> Run:
+) -> RunResult:
     """Submits a job, follows it to its end, writes its report, and returns what it came to."""
     if resume is not None and (job is not None or sets):
         raise DeployError("Expected --resume RUN alone: the run goes on with its own job.")
-    with Operator(operator_home(to)) as operator:
+    with OperatorClient(load_operator_home(to)) as operator:
         if resume is None:
-            own, schema = _with_schema(anchored(load_job(job, overrides=sets)))
+            own, schema = _with_schema(resolve_paths(load_job(job, overrides=sets)))
             folder = operator.begin("submit", job=render_job(own), **schema)
         else:
             folder = operator.resume(Path(resume).name)
-        operator.ended(folder)  # a copy has its files now
+        operator.poll_end(folder)  # a copy has its files now
         loaded = load_job(folder / "job.toml")
 
-        leaving = partial(farewell, folder=folder, to=to)
+        leaving = partial(format_next_steps, folder=folder, to=to)
         display = RunDisplay(quiet=quiet, farewell=leaving)
         away = False
 
         def ended() -> str | None:
             nonlocal away
             try:
-                state = operator.ended(folder)
+                state = operator.poll_end(folder)
             except ProcessError:
                 # The server is started again, or the line is cut: it is asked again.
                 away = True
@@ -266,11 +281,11 @@ def submit_job(
                 display.stage("queued")
                 summary = follow(folder, ended=ended, observer=display, every=3)
         finally:
-            for line in refusals(folder, loaded):
+            for line in format_refusals(folder, loaded):
                 print(line, file=sys.stderr)
     write_report(folder)
     theta = open_model(folder).tensors["theta"]
-    return Run(summary=summary, folder=folder, theta=theta)
+    return RunResult(summary=summary, folder=folder, theta=theta)
 
 
 def _with_schema(job: Job) -> tuple[Job, dict[str, str]]:
@@ -282,38 +297,43 @@ def _with_schema(job: Job) -> tuple[Job, dict[str, str]]:
     return job.model_copy(update={"data": data}), {"schema": text}
 
 
-def look(folder: Path) -> Standing:
+def fetch_status(folder: Path) -> DeploymentStatus:
     """How the deployment stands."""
-    with Operator(operator_home(folder)) as operator:
-        said = operator.ask("status")
+    with OperatorClient(load_operator_home(folder)) as operator:
+        said = operator.send_request("status")
     try:
-        return Standing(
-            address=one_line(str(said["address"])),
-            spoken=one_line(str(said["id"])),
-            parties={one_line(str(each["name"])): bool(each["online"]) for each in said["parties"]},
-            twice=tuple(
-                one_line(str(each["name"])) for each in said["parties"] if each.get("twice")
+        return DeploymentStatus(
+            address=to_one_line(str(said["address"])),
+            deployment_id=to_one_line(str(said["id"])),
+            parties={
+                to_one_line(str(each["name"])): bool(each["online"]) for each in said["parties"]
+            },
+            duplicates=tuple(
+                to_one_line(str(each["name"])) for each in said["parties"] if each.get("twice")
             ),
-            runs=tuple(map(_standing, said["runs"])),
+            runs=tuple(map(_parse_run_status, said["runs"])),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ProcessError("Expected how the deployment stands, the server said else.") from error
 
 
-def _standing(said: Any) -> RunStanding:
-    refused = board_from({"parties": [], "refused": said["refused"]})["refused"]
-    return RunStanding(
-        name=one_line(str(said["name"])),
-        state=one_line(str(said["state"])),
-        board=board_from(said["board"]),
-        notes=(*counted(refused), *filter(None, [one_line(str(said.get("reason") or ""))])),
+def _parse_run_status(content: Any) -> RunStatus:
+    refused = parse_party_states({"parties": [], "refused": content["refused"]})["refused"]
+    return RunStatus(
+        name=to_one_line(str(content["name"])),
+        state=to_one_line(str(content["state"])),
+        party_states=parse_party_states(content["board"]),
+        notes=(
+            *format_refusal_counts(refused),
+            *filter(None, [to_one_line(str(content.get("reason") or ""))]),
+        ),
     )
 
 
 def stop_runs(folder: Path, run: str | None) -> list[str]:
     """Stops the named run, or all that have not ended; their names. DeployError without it."""
-    with Operator(operator_home(folder)) as operator:
-        stopping = [str(name) for name in operator.ask("stop", run=run)["stopping"]]
+    with OperatorClient(load_operator_home(folder)) as operator:
+        stopping = [str(name) for name in operator.send_request("stop", run=run)["stopping"]]
     if run is not None and not stopping:
         raise DeployError(f"Expected a run that is going on, got {run}.")
-    return list(map(one_line, stopping))
+    return list(map(to_one_line, stopping))

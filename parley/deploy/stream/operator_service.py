@@ -18,26 +18,31 @@ from typing import Any
 
 import grpc
 
-from parley.client.contract.party_protocol import strict_json
+from parley.client.contract.party_protocol import parse_strict_json
 from parley.client.contract.roster import Deployment
 from parley.deploy.authorization import NotAdmitted, admit_operator
-from parley.deploy.run_watcher import board_of
-from parley.deploy.stream.connections import Attendance
-from parley.deploy.stream.grpc_options import CHUNK, Requests, peer_certificate, service
-from parley.deploy.stream.run_queue import (
-    ANSWERS,
-    ASKED,
-    OPEN,
-    PAGE,
-    SESSION,
-    Questions,
-    Queue,
-    QueuedRun,
+from parley.deploy.run_watcher import load_party_states
+from parley.deploy.stream.connections import Connections
+from parley.deploy.stream.grpc_options import (
+    CHUNK,
+    RequestReader,
+    build_service,
+    get_peer_certificate,
 )
-from parley.exit_status import exit_status
-from parley.safe_io.json_writing import json_text
+from parley.deploy.stream.run_queue import (
+    ANSWERS_FILE,
+    OPEN_STATES,
+    PAGE_FILE,
+    QUERIES_FILE,
+    SESSION_FOLDER,
+    QueryAnswerer,
+    QueuedRun,
+    RunQueue,
+)
+from parley.exit_status import get_exit_status
+from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_error
-from parley.server.records.run_folder import PROPOSED, RunFolderError
+from parley.server.records.run_folder import PROPOSED_ID_FILE, RunFolderError
 
 _log = logging.getLogger("parley.desk")
 
@@ -46,13 +51,14 @@ _SERVERS_OWN = "server"
 """The operator whose key lies in the server's folder."""
 
 FILES = (
-    "job.toml", "run-id", PROPOSED, "deployment-id", "started.json", "rounds.jsonl", "parties.json",
+    "job.toml", "run-id", PROPOSED_ID_FILE, "deployment-id", "started.json", "rounds.jsonl",
+    "parties.json",
     "summary.json", "error.json", "model.safetensors", "ledger.sqlite", "schema.toml",
-    ASKED, ANSWERS, PAGE,
+    QUERIES_FILE, ANSWERS_FILE, PAGE_FILE,
 )  # fmt: skip
 """Files of a run's folder that an operator may read."""
 
-_WORDS: dict[str, dict[str, tuple[type, ...]]] = {
+_REQUEST_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     "status": {},
     "submit": {"job": (str,), "schema": (str, type(None))},
     "query": {"queries": (str,)},
@@ -63,60 +69,60 @@ _WORDS: dict[str, dict[str, tuple[type, ...]]] = {
 }
 """What may be asked, and with which words of which types."""
 
-_MAY_BE_LEFT_OUT = {"schema"}
+_OPTIONAL_FIELDS = {"schema"}
 
-_LARGEST_ASK = 1 << 20
-_RUNS_SHOWN = 500
+_MAX_REQUEST_BYTES = 1 << 20
+_MAX_RUNS_SHOWN = 500
 
 
-class Desk:
+class OperatorService:
     """Answers operators; `stop` stops the run that is conducted, if it is this one."""
 
     def __init__(
         self,
-        queue: Queue,
+        queue: RunQueue,
         deployment: Deployment,
-        attendance: Attendance,
+        attendance: Connections,
         *,
         stop: Callable[[str], None],
-        questions: Questions | None = None,
+        questions: QueryAnswerer | None = None,
     ) -> None:
         self._queue, self._deployment, self._attendance = queue, deployment, attendance
         self._stop, self._questions = stop, questions
         # Texts of operators are read there, one after another: the parties' loop waits for none.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="desk")
-        self._requests = Requests()
+        self._requests = RequestReader()
         self._asks: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
-            "status": self._status,
+            "status": self._build_status,
             "submit": self._submit,
             "query": self._query,
             "resume": self._resume,
-            "stop": self._stopped,
+            "stop": self._stop_runs,
             "look": self._look,
         }
 
-    def service(self) -> Any:
+    def build_service(self) -> Any:
         """As a service of gRPC."""
-        return service(
+        return build_service(
             {
-                ASK: grpc.stream_unary_rpc_method_handler(self._ask),
-                READ: grpc.stream_stream_rpc_method_handler(self._read),
+                ASK: grpc.stream_unary_rpc_method_handler(self._handle_ask),
+                READ: grpc.stream_stream_rpc_method_handler(self._handle_read),
             }
         )
 
-    async def _ask(self, _requests: Any, context: Any) -> bytes:
-        name = await self._admitted(context)
+    async def _handle_ask(self, _requests: Any, context: Any) -> bytes:
+        name = await self._admit_caller(context)
         request = await self._requests.read(name, context)
         try:
-            known = {each: _WORDS[each] for each in self._asks}
-            asked = await self._aside(_plain, request, known)
+            known = {each: _REQUEST_FIELDS[each] for each in self._asks}
+            asked = await self._run_in_thread(_parse_request, request, known)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise
         try:
-            answer = await self._aside(self._asks[asked["ask"]], asked, name)
+            answer = await self._run_in_thread(self._asks[asked["ask"]], asked, name)
         except Exception as error:
-            if exit_status(error) is None:
+            if get_exit_status(error) is None:
                 # A bug of ours. gRPC would send its text; that belongs into the server's log.
                 _log.exception("An operator's request could not be answered.")
                 await context.abort(grpc.StatusCode.INTERNAL, "The server's log says why.")
@@ -125,16 +131,18 @@ class Desk:
                 "error": f"{kind.__module__}.{kind.__qualname__}",
                 "message": describe_error(error),
             }
-        return json_text(answer).encode()
+        return format_json(answer).encode()
 
-    async def _read(self, _requests: Any, context: Any) -> AsyncIterator[bytes]:
-        name = await self._admitted(context)
+    async def _handle_read(self, _requests: Any, context: Any) -> AsyncIterator[bytes]:
+        name = await self._admit_caller(context)
         request = await self._requests.read(name, context)
         try:
-            asked = await self._aside(_plain, request, {"read": _WORDS["read"]})
+            asked = await self._run_in_thread(
+                _parse_request, request, {"read": _REQUEST_FIELDS["read"]}
+            )
             if asked["file"] not in FILES or asked["offset"] < 0:
                 raise ValueError("no such file")
-            path = self._queue.folder(asked["run"]) / asked["file"]
+            path = self._queue.get_folder(asked["run"]) / asked["file"]
             with path.open("rb") as file:
                 file.seek(asked["offset"])
                 while part := file.read(CHUNK):
@@ -142,19 +150,21 @@ class Desk:
         except (OSError, ValueError, RunFolderError):
             await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such file of a run.")
 
-    async def _aside(self, read: Callable[..., dict[str, Any]], *given: object) -> dict[str, Any]:
+    async def _run_in_thread(
+        self, read: Callable[..., dict[str, Any]], *given: object
+    ) -> dict[str, Any]:
         return await asyncio.get_running_loop().run_in_executor(self._reader, read, *given)
 
-    async def _admitted(self, context: Any) -> str:
+    async def _admit_caller(self, context: Any) -> str:
         try:
-            return admit_operator(peer_certificate(context))
+            return admit_operator(get_peer_certificate(context))
         except NotAdmitted as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
             raise
 
-    def _status(self, _asked: Mapping[str, Any], _by: str) -> dict[str, Any]:
-        online, of = self._attendance.online(), self._deployment
-        twice = self._attendance.twice()
+    def _build_status(self, _asked: Mapping[str, Any], _by: str) -> dict[str, Any]:
+        online, of = self._attendance.list_online(), self._deployment
+        twice = self._attendance.list_duplicates()
         return {
             "address": of.server_address,
             "id": of.spoken,
@@ -162,71 +172,75 @@ class Desk:
                 {"name": party.name, "online": index in online, "twice": index in twice}
                 for index, party in enumerate(of.parties)
             ],
-            "runs": [self._standing(run) for run in self._queue.runs()[-_RUNS_SHOWN:]],
+            "runs": [
+                self._build_run_status(run) for run in self._queue.list_runs()[-_MAX_RUNS_SHOWN:]
+            ],
         }
 
-    def _standing(self, run: QueuedRun) -> dict[str, Any]:
-        folder = self._queue.folder(run.name)
-        board = board_of(folder) or board_of(folder / SESSION)
+    def _build_run_status(self, run: QueuedRun) -> dict[str, Any]:
+        folder = self._queue.get_folder(run.name)
+        board = load_party_states(folder) or load_party_states(folder / SESSION_FOLDER)
         return {
             "name": run.name,
             "state": run.state,
             "at": run.at,
             "by": run.by,
-            "board": board if run.state in OPEN else {},
+            "board": board if run.state in OPEN_STATES else {},
             "refused": board.get("refused", {}),
             "reason": run.reason,
         }
 
-    def _submit(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
-        own, schema = by == _SERVERS_OWN, asked["schema"] or ""
-        return {"run": self._queue.submit(asked["job"], schema=schema, by=by, own_files=own)}
+    def _submit(self, request: Mapping[str, Any], by: str) -> dict[str, Any]:
+        own, schema = by == _SERVERS_OWN, request["schema"] or ""
+        return {"run": self._queue.submit(request["job"], schema=schema, by=by, own_files=own)}
 
-    def _query(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
+    def _query(self, request: Mapping[str, Any], by: str) -> dict[str, Any]:
         if self._questions is None:
             raise RunFolderError("Expected jobs: this server answers no queries.")
         # Here, so that who submits hears at once what cannot be asked.
-        self._questions.check(asked["queries"], own_files=by == _SERVERS_OWN)
-        return {"run": self._queue.submit_queries(asked["queries"], by=by)}
+        self._questions.check(request["queries"], own_files=by == _SERVERS_OWN)
+        return {"run": self._queue.submit_queries(request["queries"], by=by)}
 
-    def _resume(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
-        self._queue.resume(asked["run"], by=by)
-        return {"run": asked["run"]}
+    def _resume(self, request: Mapping[str, Any], by: str) -> dict[str, Any]:
+        self._queue.resume(request["run"], by=by)
+        return {"run": request["run"]}
 
-    def _stopped(self, asked: Mapping[str, Any], _by: str) -> dict[str, Any]:
-        going = [run.name for run in self._queue.runs() if run.state in OPEN]
-        stopping = [name for name in going if asked["run"] in {None, name}]
+    def _stop_runs(self, request: Mapping[str, Any], _by: str) -> dict[str, Any]:
+        going = [run.name for run in self._queue.list_runs() if run.state in OPEN_STATES]
+        stopping = [name for name in going if request["run"] in {None, name}]
         for name in stopping:
             if not self._queue.withdraw(name):
                 self._stop(name)
         return {"stopping": stopping}
 
-    def _look(self, asked: Mapping[str, Any], _by: str) -> dict[str, Any]:
-        name = asked["run"]
-        path = self._queue.folder(name)
-        state = next((run.state for run in self._queue.runs() if run.name == name), "unknown")
+    def _look(self, request: Mapping[str, Any], _by: str) -> dict[str, Any]:
+        name = request["run"]
+        path = self._queue.get_folder(name)
+        state = next((run.state for run in self._queue.list_runs() if run.name == name), "unknown")
         known = {file: (path / file).stat() for file in FILES if (path / file).exists()}
         files = {file: [stamp.st_size, stamp.st_mtime_ns] for file, stamp in known.items()}
         return {"state": state, "files": files}
 
 
-def _plain(request: bytes, known: Mapping[str, Mapping[str, tuple[type, ...]]]) -> dict[str, Any]:
+def _parse_request(
+    request: bytes, allowed: Mapping[str, Mapping[str, tuple[type, ...]]]
+) -> dict[str, Any]:
     """A request: which of the `known` ones it is, and exactly that one's words, of their types.
 
     Raises:
         ValueError: it is something else. Never carries content.
     """
-    if len(request) > _LARGEST_ASK:
-        raise ValueError(f"Expected a request of at most {_LARGEST_ASK} bytes.")
+    if len(request) > _MAX_REQUEST_BYTES:
+        raise ValueError(f"Expected a request of at most {_MAX_REQUEST_BYTES} bytes.")
     try:
-        asked: Any = strict_json(request)
+        asked: Any = parse_strict_json(request)
     except ValueError as error:
         raise ValueError(f"Expected a request in JSON. {error}") from None
     what = asked.get("ask") if isinstance(asked, dict) else None
-    words = known.get(what) if isinstance(what, str) else None
+    words = allowed.get(what) if isinstance(what, str) else None
     if words is None:
         raise ValueError("Expected a request of an operator.")
-    asked = dict.fromkeys(_MAY_BE_LEFT_OUT & set(words)) | asked
+    asked = dict.fromkeys(_OPTIONAL_FIELDS & set(words)) | asked
     if set(asked) != {"ask", *words}:
         raise ValueError("Expected a request of an operator.")
     if any(type(asked[word]) not in kinds for word, kinds in words.items()):

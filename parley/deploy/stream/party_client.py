@@ -26,23 +26,28 @@ from typing import Any
 
 import grpc
 
-from parley.client.contract.party_protocol import LARGEST_REQUEST, Reason, encode_frame, refusal
+from parley.client.contract.party_protocol import (
+    MAX_REQUEST_BYTES,
+    Reason,
+    build_refusal,
+    encode_frame,
+)
 from parley.client.contract.roster import load_deployment
-from parley.client.models.memory_trim import let_go_of_start_pages
+from parley.client.models.memory_trim import release_start_pages
 from parley.client.party.party_service import PartyService
 from parley.deploy.child_processes import end_with_parent
-from parley.deploy.event_log import Event, Say
+from parley.deploy.event_log import LogEvent, Notifier
 from parley.deploy.pki import PkiError
 from parley.deploy.stream.connections import PROBE
-from parley.deploy.stream.grpc_client import CallError, call_metadata, explained
+from parley.deploy.stream.grpc_client import CallError, build_call_metadata, explain_call_error
 from parley.deploy.stream.grpc_options import (
     ATTEND,
     EnvelopeError,
-    Reader,
-    Whole,
-    channel_credentials,
-    channel_options,
-    chunks,
+    FrameReader,
+    ReceivedFrame,
+    build_channel_options,
+    load_channel_credentials,
+    split_into_chunks,
 )
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.printable_text import guard_streams
@@ -51,8 +56,8 @@ _log = logging.getLogger("parley.party")
 
 # Between dials, half of it by chance: a server that is back is not met by everybody at once.
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 3.0
-_MOST_WAITING = 16
-_LARGEST_WAITING = 2 * LARGEST_REQUEST
+_MAX_WAITING = 16
+_LARGEST_WAITING = 2 * MAX_REQUEST_BYTES
 # So often a party that waits looks up: a signal that another thread took is heard then.
 _HEARS_S = 1.0
 _KEPT = 8
@@ -61,12 +66,14 @@ _SAY_EVERY_S = 600.0
 # Beyond a request's own time, for a computation to end by itself.
 _GRACE_S = 5.0
 # So many new modules are a library's that a request needed, torch or dp-accounting.
-_A_LIBRARY = 200
+_LIBRARY_MODULES = 200
 
-Answers = Callable[[bytes], bytes]
+AnswerRequest = Callable[[bytes], bytes]
 
 
-def party_answers(folder: Path, *, check: Callable[[], None] = lambda: None) -> Answers:
+def build_answer_request(
+    folder: Path, *, check: Callable[[], None] = lambda: None
+) -> AnswerRequest:
     """What the party in a folder answers; its service is opened again when its files change.
 
     Args:
@@ -93,12 +100,12 @@ def party_answers(folder: Path, *, check: Callable[[], None] = lambda: None) -> 
             # party's own log, and no further. A dropout, not a failed computation; the next request
             # may be answered.
             _log.exception("A request could not be answered.")
-            return encode_frame(refusal(Reason.ERROR))
+            return encode_frame(build_refusal(Reason.ERROR))
 
     return answer
 
 
-def begin_anew() -> None:
+def restart_process() -> None:
     """Replaces this process by itself, as it was started.
 
     What an answer relies on is on disk before it is returned: an end at any point is safe.
@@ -127,46 +134,46 @@ class _Request:
     reply: bytes | None = None
 
 
-class _Requests:
+class _RequestQueue:
     """Requests in the order in which they came, and the last answers to them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[int, _Request] = OrderedDict()
-        self._turns: queue.Queue[int | Exception] = queue.Queue(_MOST_WAITING)
+        self._turns: queue.Queue[int | Exception] = queue.Queue(_MAX_WAITING)
 
-    def take(self, whole: Whole, outgoing: Outgoing) -> None:
+    def take(self, frame: ReceivedFrame, outgoing: Outgoing) -> None:
         """Puts a request at the end; one that is known already only gets a new way back.
 
         Raises:
             EnvelopeError: another request of that number, or more bytes than an honest server has
                 wait.
         """
-        named = sha256(whole.frame).digest()
+        named = sha256(frame.frame).digest()
         with self._lock:
-            known = self._known.get(whole.number)
+            known = self._known.get(frame.number)
             if known is not None:
                 if known.named != named:
-                    raise EnvelopeError(f"Expected request {whole.number} again, got another.")
+                    raise EnvelopeError(f"Expected request {frame.number} again, got another.")
                 known.outgoing = outgoing
                 if known.reply is not None:
-                    outgoing.put(chunks(whole.number, known.reply))
+                    outgoing.put(split_into_chunks(frame.number, known.reply))
                 return
             waiting = sum(len(each.frame) for each in self._known.values())
-            if waiting + len(whole.frame) > _LARGEST_WAITING:
+            if waiting + len(frame.frame) > _LARGEST_WAITING:
                 raise EnvelopeError(
                     f"Expected at most {_LARGEST_WAITING} bytes of requests to wait, got more."
                 )
-            until = time.monotonic() + whole.allowed_ms / 1000
-            fresh = _Request(frame=whole.frame, named=named, until=until, outgoing=outgoing)
-            self._known[whole.number] = fresh
-        self._turns.put(whole.number)
+            until = time.monotonic() + frame.allowed_ms / 1000
+            fresh = _Request(frame=frame.frame, named=named, until=until, outgoing=outgoing)
+            self._known[frame.number] = fresh
+        self._turns.put(frame.number)
 
     def give_up(self, error: Exception) -> None:
         """Has `next` raise this."""
         self._turns.put(error)
 
-    def next(self) -> tuple[int, _Request]:
+    def take_next(self) -> tuple[int, _Request]:
         """The next request whose time is not over; or raises what `give_up` was told."""
         while True:
             try:
@@ -181,18 +188,18 @@ class _Requests:
             with self._lock:
                 del self._known[turn]
 
-    def answered(self, number: int, reply: bytes) -> None:
+    def save_reply(self, number: int, reply: bytes) -> None:
         """Sends an answer and keeps it."""
         with self._lock:
             request = self._known[number]
             request.frame, request.reply = b"", reply
-            request.outgoing.put(chunks(number, reply))
+            request.outgoing.put(split_into_chunks(number, reply))
             done = [each for each, known in self._known.items() if known.reply is not None]
             for old in done[:-_KEPT]:
                 del self._known[old]
 
 
-class Attending:
+class PartyClient:
     """A party that attends a server until somebody stops it.
 
     Args:
@@ -205,50 +212,50 @@ class Attending:
         folder: Path,
         *,
         address: str,
-        answers: Answers,
-        say: Say,
-        late: Callable[[], None] = begin_anew,
+        answers: AnswerRequest,
+        say: Notifier,
+        late: Callable[[], None] = restart_process,
     ) -> None:
         self._folder, self._address = folder, address
         self._answers, self._say = answers, say
         self._late = late
-        self._requests = _Requests()
+        self._requests = _RequestQueue()
         self._attended, self._said = False, ""
         self._twice = -_SAY_EVERY_S
         self._over = threading.Event()
         self._call: Any = None
 
-    def forever(self) -> None:
+    def run_forever(self) -> None:
         """Attends, and dials again; CallError once the server refuses this party for good."""
         threading.Thread(target=self._keep_dialing, daemon=True).start()
         known = len(sys.modules)
         try:
             while True:
-                number, request = self._requests.next()
+                number, request = self._requests.take_next()
                 left_s = request.until + _GRACE_S - time.monotonic()
                 late = threading.Timer(left_s, self._late)
                 late.daemon = True
                 late.start()
                 reply = self._answers(request.frame)
                 late.cancel()
-                self._requests.answered(number, reply)
-                if len(sys.modules) > known + _A_LIBRARY:
+                self._requests.save_reply(number, reply)
+                if len(sys.modules) > known + _LIBRARY_MODULES:
                     known = len(sys.modules)
-                    let_go_of_start_pages()
+                    release_start_pages()
         finally:
             self._over.set()
             if self._call is not None:
                 self._call.cancel()
 
-    def end(self, why: Exception) -> None:
+    def end(self, error: Exception) -> None:
         """Has `forever` raise this, after what it computes now; from any thread."""
-        self._requests.give_up(why)
+        self._requests.give_up(error)
 
     def _keep_dialing(self) -> None:
         wait_s = _FIRST_WAIT_S
         try:
             while not self._over.is_set():
-                self._dial()
+                self._connect_once()
                 if self._attended:  # after a connection that held, the wait is the first one again
                     wait_s = _FIRST_WAIT_S
                 self._over.wait(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
@@ -256,15 +263,15 @@ class Attending:
         except Exception as error:  # a refusal that lasts, or a bug of ours: `forever` raises it
             self._requests.give_up(error)
 
-    def _dial(self) -> None:
+    def _connect_once(self) -> None:
         """One connection, and what its owner is told of its end; or a CallError that lasts."""
         self._attended = False
         try:
             self._connect()
             reason = "the server ended it"
         except grpc.RpcError as error:
-            refusal = explained(error, address=self._address)
-            if refusal.lasting:
+            refusal = explain_call_error(error, address=self._address)
+            if refusal.is_permanent:
                 raise refusal from error
             reason = str(refusal)
         except (OSError, ValueError, PkiError) as error:
@@ -272,10 +279,10 @@ class Attending:
             reason = describe_cause(error)
         if self._attended or reason != self._said:
             line = f"Not connected to {self._address}: {reason.rstrip('.')}. Trying again."
-            self._say(Event("disconnected", line, server=self._address, reason=reason))
+            self._say(LogEvent("disconnected", line, server=self._address, reason=reason))
         self._said = reason
 
-    def _say_twice(self) -> None:
+    def _report_duplicate(self) -> None:
         now = time.monotonic()
         if now - self._twice >= _SAY_EVERY_S:
             self._twice = now
@@ -284,16 +291,18 @@ class Attending:
                 "refuses it while this one answers. If you did not start it, the key was copied: "
                 "have the operator make it anew (parley deploy rotate)."
             )
-            self._say(Event("attends-twice", line, server=self._address))
+            self._say(LogEvent("attends-twice", line, server=self._address))
 
     def _connect(self) -> None:
         """One connection, to its end; grpc.RpcError unless the server ended it in order."""
         deployment = load_deployment(self._folder / "deployment.toml")
-        credentials = channel_credentials(self._folder, "party")
+        credentials = load_channel_credentials(self._folder, "party")
         outgoing: Outgoing = queue.SimpleQueue()
-        with grpc.secure_channel(self._address, credentials, channel_options()) as channel:
+        with grpc.secure_channel(self._address, credentials, build_channel_options()) as channel:
             attend = channel.stream_stream(ATTEND)
-            call: Any = attend(_messages(outgoing), metadata=call_metadata(deployment.id))
+            call: Any = attend(
+                _iterate_messages(outgoing), metadata=build_call_metadata(deployment.id)
+            )
             self._call = call
             if self._over.is_set():  # it was set while this call had no name yet
                 call.cancel()
@@ -302,15 +311,15 @@ class Attending:
                 if "parley-version" in begun and call.is_active():
                     self._attended = True
                     line = f"Connected to {self._address}."
-                    self._say(Event("connected", line, server=self._address))
-                reader = Reader(lambda _number: LARGEST_REQUEST)
+                    self._say(LogEvent("connected", line, server=self._address))
+                reader = FrameReader(lambda _number: MAX_REQUEST_BYTES)
                 for message in call:
                     whole = reader.take(message)
                     if whole is None:
                         continue
                     if whole.number == PROBE:
-                        outgoing.put(chunks(PROBE, b""))
-                        self._say_twice()
+                        outgoing.put(split_into_chunks(PROBE, b""))
+                        self._report_duplicate()
                     else:
                         self._requests.take(whole, outgoing)
             finally:
@@ -318,7 +327,7 @@ class Attending:
                 call.cancel()
 
 
-def _messages(outgoing: Outgoing) -> Iterator[bytes]:
+def _iterate_messages(outgoing: Outgoing) -> Iterator[bytes]:
     while (parts := outgoing.get()) is not None:
         yield from parts
 
@@ -329,14 +338,14 @@ def main() -> None:
     end_with_parent()
     guard_streams()
     logging.basicConfig(level=logging.WARNING)
-    attending = Attending(
+    attending = PartyClient(
         folder,
         address=load_deployment(folder / "deployment.toml").server_address,
-        answers=party_answers(folder),
+        answers=build_answer_request(folder),
         say=lambda line: print(line, file=sys.stderr),
     )
     try:
-        attending.forever()
+        attending.run_forever()
     except CallError as error:
         sys.exit(str(error))
 

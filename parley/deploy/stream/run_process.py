@@ -15,10 +15,10 @@ from pathlib import Path
 
 from parley.client.contract.roster import load_deployment
 from parley.deploy.child_processes import ProcessError, end_with_parent, wait_until
-from parley.deploy.deployment_folders import host_of
-from parley.deploy.stream.grpc_server import Port, StreamTransport
+from parley.deploy.deployment_folders import parse_address
+from parley.deploy.stream.grpc_server import GrpcServer, StreamTransport
 from parley.safe_io.printable_text import guard_streams
-from parley.server.run_launcher import conduct, open_run, telling
+from parley.server.run_launcher import launch_run, open_run, record_error
 
 _COME_S = 120.0
 # On one machine a party that is gone is gone: nobody starts it again.
@@ -42,10 +42,10 @@ def main() -> None:
         signal.signal(number, _stop)
     logging.basicConfig(level=logging.WARNING)
     deployment = load_deployment(given.server / "deployment.toml")
-    host, port = host_of(deployment.server_address)
+    host, port = parse_address(deployment.server_address)
     with (
-        telling(lambda: given.run),
-        Port(given.server, deployment, listen=host, port=port, say=_say) as opened,
+        record_error(lambda: given.run),
+        GrpcServer(given.server, deployment, listen=host, port=port, say=_say) as opened,
     ):
         transport = StreamTransport(opened, away_s=_AWAY_S)
         everyone = len(deployment.parties)
@@ -60,7 +60,7 @@ def main() -> None:
             # A run that is resumed may have lost one for good; `coordinate` says if too many.
             _say(str(error))
         folder, job = open_run(given.run)
-        conduct(folder, job, transport=transport, deployment=deployment)
+        launch_run(folder, job, transport=transport, deployment=deployment)
 
 
 def _say(line: str) -> None:

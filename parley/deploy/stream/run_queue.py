@@ -23,28 +23,33 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from parley.client.data.schema import Schema
-from parley.deploy.run_watcher import STALE
+from parley.deploy.run_watcher import STALE_FILES
 from parley.safe_io.file_writing import write_file
-from parley.safe_io.json_writing import json_text
+from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause
-from parley.safe_io.path_names import is_plain
-from parley.server.jobs.external_references import check_from_elsewhere
+from parley.safe_io.path_names import is_plain_name
+from parley.server.jobs.external_references import check_submission
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.run_folder import PROPOSED, RunFolder, RunFolderError, write_error
+from parley.server.records.run_folder import (
+    PROPOSED_ID_FILE,
+    RunFolder,
+    RunFolderError,
+    write_error,
+)
 from parley.server.rounds.transport import Transport
 
 _log = logging.getLogger("parley.server")
 
-ASKED, ANSWERS, PAGE = "asked.json", "answers.json", "answers.html"
+QUERIES_FILE, ANSWERS_FILE, PAGE_FILE = "asked.json", "answers.json", "answers.html"
 """Files of a run of queries: what was asked, all answers, and their page."""
-SESSION = "session"
+SESSION_FOLDER = "session"
 """The session's own folder in it."""
 
 _STATE = "state.json"
 _LARGEST_JOB = 1 << 20
 
-OPEN = frozenset({"queued", "running"})
+OPEN_STATES = frozenset({"queued", "running"})
 """States of a run that has not ended."""
 
 SET_ASIDE = "set-aside"
@@ -61,7 +66,7 @@ _KILLED = (
 )
 
 
-class Questions(Protocol):
+class QueryAnswerer(Protocol):
     """How a submission of queries is checked, and answered."""
 
     def check(self, text: str, *, own_files: bool) -> None:
@@ -96,14 +101,14 @@ class QueuedRun:
     reason: str = ""
 
 
-class Queue:
+class RunQueue:
     """The runs in a folder."""
 
     def __init__(self, runs: Path) -> None:
         self._runs = runs
         self._changed = threading.Condition()
 
-    def runs(self) -> list[QueuedRun]:
+    def list_runs(self) -> list[QueuedRun]:
         """All of them, the oldest submission first."""
         found = [self._state(path) for path in self._runs.iterdir() if path.is_dir()]
         return sorted((run for run in found if run is not None), key=lambda run: (run.at, run.name))
@@ -127,12 +132,12 @@ class Queue:
         finally:
             draft.unlink(missing_ok=True)
         if not own_files:
-            check_from_elsewhere(job)
+            check_submission(job)
         job = job.model_copy(update={"run": job.run.model_copy(update={"out": str(self._runs)})})
         kept = Schema.from_toml(schema, source="the operator's schema") if schema else None
         folder = RunFolder.create(job)
         if kept is not None:
-            folder.keep_schema(kept.to_toml())
+            folder.save_schema(kept.to_toml())
         return self._enqueue(folder.path.name, by=by)
 
     def submit_queries(self, text: str, *, by: str) -> str:
@@ -141,7 +146,7 @@ class Queue:
         path = self._runs / f"{stamp}-queries-{secrets.token_hex(4)}"
         try:
             path.mkdir()
-            write_file(path / ASKED, text)
+            write_file(path / QUERIES_FILE, text)
         except OSError as error:
             raise RunFolderError(
                 f"Cannot make run folder {path}: {describe_cause(error)}."
@@ -150,21 +155,23 @@ class Queue:
 
     def resume(self, name: str, *, by: str) -> None:
         """Puts a run that ended before its last round at the queue's end, or RunFolderError."""
-        path = self.folder(name)
+        path = self.get_folder(name)
         with self._changed:
             known = self._state(path)
-            if known is not None and known.state in OPEN:
+            if known is not None and known.state in OPEN_STATES:
                 raise RunFolderError(f"{name} is {known.state}. It ends with: parley stop {name}")
             if known is not None and known.state == "complete":
                 raise RunFolderError(f"{name} is complete. Its page: parley report {path}")
-            kept = any((path / file).exists() for file in ("run-id", PROPOSED, ASKED))
+            kept = any(
+                (path / file).exists() for file in ("run-id", PROPOSED_ID_FILE, QUERIES_FILE)
+            )
             if not kept and (known is None or known.state != SET_ASIDE):
                 raise RunFolderError(f"{name} was never begun: submit the job again.")
-            for stale in STALE:
+            for stale in STALE_FILES:
                 (path / stale).unlink(missing_ok=True)
             self._enqueue(name, by=by)
 
-    def take(self) -> QueuedRun:
+    def take_next(self) -> QueuedRun:
         """Waits for the run whose turn it is, and marks it as running.
 
         One that was running already is of a server that was killed: it goes on, unless it got no
@@ -173,7 +180,7 @@ class Queue:
         """
         with self._changed:
             while True:
-                taken = self._until_done(self._take_next)
+                taken = self._retry_until_done(self._take_next)
                 if taken is not None:
                     return taken
                 # In between, so that a signal is heard.
@@ -181,16 +188,16 @@ class Queue:
 
     def _take_next(self) -> QueuedRun | None:
         """Mark the run whose turn it is as running and return it; None if no run waits."""
-        waiting = [run for run in self.runs() if run.state in OPEN]
+        waiting = [run for run in self.list_runs() if run.state in OPEN_STATES]
         for run in sorted(waiting, key=lambda each: each.state != "running"):
-            done = _done(self._runs / run.name)
+            done = _count_progress(self._runs / run.name)
             if run.state == "running" and done <= run.done:
                 self._set_aside(run)
                 continue
             return self._write(replace(run, state="running", done=done))
         return None
 
-    def _until_done(self, action: Callable[[], _Result]) -> _Result:
+    def _retry_until_done(self, action: Callable[[], _Result]) -> _Result:
         """Return what `action` returns. After an OSError log it once, wait and try again."""
         logged = ""
         while True:
@@ -202,10 +209,10 @@ class Queue:
                     _log.error("The queue of runs waits until the machine allows it: %s.", reason)
                 self._changed.wait(_POLL_S)
 
-    def ended(self, name: str, state: str) -> None:
+    def record_end(self, name: str, state: str) -> None:
         """Note how a run ended. A run whose job is refused has no folder any more."""
         with self._changed:
-            self._until_done(partial(self._note_end, name, state))
+            self._retry_until_done(partial(self._note_end, name, state))
 
     def put_back(self, name: str) -> None:
         """Note that a run was interrupted with the server: it has its turn at the next start.
@@ -223,24 +230,24 @@ class Queue:
     def withdraw(self, name: str) -> bool:
         """Stops a run that waits; whether it did."""
         with self._changed:
-            run = self._state(self.folder(name))
+            run = self._state(self.get_folder(name))
             if run is None or run.state != "queued":
                 return False
             self._write(replace(run, state="stopped"))
             write_error(self._runs / name, KeyboardInterrupt())
             return True
 
-    def folder(self, name: str) -> Path:
+    def get_folder(self, name: str) -> Path:
         """A run's folder; RunFolderError where there is none of that name."""
         # One name, so that no operator reaches beyond the server's own runs.
-        if not is_plain(name) or not (self._runs / name).is_dir():
+        if not is_plain_name(name) or not (self._runs / name).is_dir():
             raise RunFolderError(f"Expected the name of a run of this server, got {name[:128]!r}.")
         return self._runs / name
 
     def _enqueue(self, name: str, *, by: str) -> str:
         with self._changed:
             # Behind every other, also after the clock was set back.
-            last = max((run.at for run in self.runs()), default=0.0)
+            last = max((run.at for run in self.list_runs()), default=0.0)
             at = max(time.time(), last + 0.001)
             self._write(QueuedRun(name=name, state="queued", at=at, by=by))
             self._changed.notify_all()
@@ -255,7 +262,7 @@ class Queue:
     def _write(self, run: QueuedRun) -> QueuedRun:
         path = self._runs / run.name
         said = {key: value for key, value in asdict(run).items() if key != "name"}
-        write_file(path / _STATE, json_text(said))
+        write_file(path / _STATE, format_json(said))
         return run
 
     def _state(self, path: Path) -> QueuedRun | None:
@@ -276,7 +283,7 @@ class Queue:
             return None
 
 
-def _done(run: Path) -> int:
+def _count_progress(run: Path) -> int:
     """How far a run has come: begun, which it does once what it names has run, and its lines.
 
     So a run that was killed in its first round goes on, and one that kills what takes it does not.

@@ -13,11 +13,11 @@ from parley.deploy.child_processes import (
     Process,
     ProcessError,
     Supervisor,
-    free_ports,
-    own_environment,
+    build_environment,
+    find_free_ports,
     wait_until,
 )
-from parley.deploy.pki import client_request, make_authority, make_server_certificate
+from parley.deploy.pki import make_authority, make_client_request, make_server_certificate
 from parley.deploy.run_watcher import follow
 from parley.safe_io.file_writing import write_file
 from parley.server.jobs.job import Job
@@ -41,10 +41,10 @@ def run_stream(
 
     def start(name: str, module: str, *arguments: Path, log: Path) -> Process:
         command = [sys.executable, "-P", "-m", module, *map(str, arguments)]
-        return supervisor.start(name, command, environment=own_environment(), log=log)
+        return supervisor.start(name, command, environment=build_environment(), log=log)
 
     server_home = run / "network" / "server"
-    homes = _keys(run / "parties", server_home)
+    homes = _make_keys(run / "parties", server_home)
     server = start("the server", _SERVER, server_home, run, log=run / "logs" / "server.log")
     for home in homes:
         start(home.name, _PARTY, home, log=home / "process.log")
@@ -75,7 +75,7 @@ def run_stream(
     return summary
 
 
-def _keys(parties: Path, server: Path) -> list[Path]:
+def _make_keys(parties: Path, server: Path) -> list[Path]:
     """Keys, certificates and roster of one run; the authority's key is gone then."""
     deployment = load_deployment(parties / "deployment.toml")
     homes = party_folders(parties, len(deployment.parties))
@@ -85,11 +85,11 @@ def _keys(parties: Path, server: Path) -> list[Path]:
         make_server_certificate(server, authority=server, hosts=["127.0.0.1", "localhost"])
         for home, party in zip(homes, deployment.parties, strict=True):
             write_file(home / "ca.crt", (server / "ca.crt").read_bytes())
-            asked = client_request(home / "party.key")
+            asked = make_client_request(home / "party.key")
             write_file(home / "party.pem", certify_party(asked, party, authority=server))
     finally:
         (server / "ca.key").unlink()
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     deployment = replace(deployment, server_address=f"127.0.0.1:{port}")
     write_roster(deployment, parties)
     write_file(server / "deployment.toml", render_deployment(deployment))

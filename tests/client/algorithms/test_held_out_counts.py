@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from parley.client.algorithms.held_out_counts import HeldOutCounts, public_edges
-from parley.client.contract.assumptions import REMEMBERED
+from parley.client.algorithms.held_out_counts import HeldOutCounts, choose_edges
+from parley.client.contract.assumptions import OWN_NETWORK
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.linear_losses import HuberSVM, Logistic, Softmax
+from parley.client.models.linear_losses import HuberSVM, LogisticLoss, SoftmaxLoss
 from parley.client.models.linear_models import LinearModel
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sampling.random_stream import Randomness
 
-EDGES = public_edges(records=24_000, epsilon=1.0)
+EDGES = choose_edges(records=24_000, epsilon=1.0)
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Crowd:
     classes: int = 2
     kind: str = "mlp"
 
-    def margins(self, theta, rows):
+    def compute_margins(self, theta, rows):
         return np.full((len(rows), 2), [0.0, 4.0 * (len(rows) % 2)])
 
-    def chances(self, margins):
+    def compute_probabilities(self, margins):
         return margins
 
 
@@ -36,7 +36,7 @@ def test_that_ones_own_network_remembers_nobody_is_assumed_and_said():
         learner=Learner(Crowd()), edges=EDGES, neighbouring=Neighbouring.REPLACE_ONE
     )
     assert counts.assumption == ""
-    assert replace(counts, learner=Learner(Crowd(kind="net.py:build"))).assumption == REMEMBERED
+    assert replace(counts, learner=Learner(Crowd(kind="net.py:build"))).assumption == OWN_NETWORK
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def test_a_record_that_is_gone_takes_no_answer_but_its_own_with_it(gone):
 def test_a_model_that_stands_on_the_edge_for_every_record_gives_nobody_away():
     """θ whose classes tie up to the last bits: a product's shape would decide the answers."""
     rng = np.random.default_rng(1)
-    model = LinearModel(loss=Softmax(classes=4), features=37)
+    model = LinearModel(loss=SoftmaxLoss(classes=4), features=37)
     for _ in range(30):
         features = rng.normal(size=(67, 37)).astype(rng.choice([np.float32, np.float64]))
         row = rng.normal(size=37)
@@ -80,7 +80,7 @@ def test_a_model_that_stands_on_the_edge_for_every_record_gives_nobody_away():
         assert moved(model, theta, features, labels, rng.integers(67)).sum() == 1
 
 
-@pytest.mark.parametrize("loss", [Logistic(), HuberSVM(), Softmax(classes=2)])
+@pytest.mark.parametrize("loss", [LogisticLoss(), HuberSVM(), SoftmaxLoss(classes=2)])
 def test_a_model_that_stands_on_an_edge_for_every_record_gives_nobody_away(loss):
     rng = np.random.default_rng(3)
     model = LinearModel(loss=loss, features=2)
@@ -94,19 +94,19 @@ def test_a_model_that_stands_on_an_edge_for_every_record_gives_nobody_away(loss)
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
 def test_a_model_that_is_not_finite_says_the_same_of_every_record(bad):
-    model = LinearModel(loss=Softmax(classes=2), features=3)
+    model = LinearModel(loss=SoftmaxLoss(classes=2), features=3)
     features, labels = np.random.default_rng(0).normal(size=(9, 3)), np.arange(9) % 2
     given = counts(model, np.array([bad, 1, -bad, 0, bad, 2]), features, labels, edges=(0.5,))
     assert given.tolist() == [0, 0, 5, 4]
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Softmax(classes=2)])
+@pytest.mark.parametrize("loss", [LogisticLoss(), SoftmaxLoss(classes=2)])
 def test_a_record_is_counted_between_the_edges_that_its_probability_lies_between(loss):
     rng = np.random.default_rng(2)
     model = LinearModel(loss=loss, features=5)
     features, theta = rng.normal(size=(400, 5)), rng.normal(size=model.dimension)
     labels = rng.choice([-1, 1] if loss.outputs == 1 else [0, 1], 400)
-    chances = model.chances(model.margins(theta, features))[:, 1]
+    chances = model.compute_probabilities(model.compute_margins(theta, features))[:, 1]
     cells = 2 * np.searchsorted(EDGES, chances, side="right") + (labels > 0)
     given = counts(model, theta, features, labels)
     assert given.tolist() == np.bincount(cells, minlength=40).tolist()
@@ -114,7 +114,7 @@ def test_a_record_is_counted_between_the_edges_that_its_probability_lies_between
 
 def test_of_several_labels_a_record_is_counted_by_its_own_and_the_predicted_one():
     rng = np.random.default_rng(2)
-    model = LinearModel(loss=Softmax(classes=3), features=5)
+    model = LinearModel(loss=SoftmaxLoss(classes=3), features=5)
     features, theta = rng.normal(size=(400, 5)) / 3, rng.normal(size=15)
     labels, said = rng.integers(0, 3, 400), model.predict(theta, features)
     given = counts(model, theta, features, labels).reshape(3, 3)

@@ -71,8 +71,8 @@ def test_no_waves_make_a_records_features_longer_than_one(data):
         )
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel_mean_embedding, "_weights", lambda *_: waves)
-        found = features(wide, frequencies).summed(of_integers([row]), np.zeros(1))[:-1] * ONE
+        patch.setattr(kernel_mean_embedding, "_draw_weights", lambda *_: waves)
+        found = features(wide, frequencies).sum_records(of_integers([row]), np.zeros(1))[:-1] * ONE
     whole = [int(each) for each in found]
     assert sum(each * each for each in whole) <= ONE**2
     assert whole == reference(waves, row, frequencies)
@@ -84,7 +84,7 @@ def test_no_seed_of_hundreds_makes_a_record_longer_and_the_bound_is_nearly_reach
     for seed, scale in itertools.product(range(300), (0.01, 1.0)):
         own = features(3, 2, seed=seed, scale=scale)
         for row in rows[seed % 10 :: 10]:
-            whole = (own.summed(row[None], np.zeros(1))[:-1] * ONE).astype(np.int64)
+            whole = (own.sum_records(row[None], np.zeros(1))[:-1] * ONE).astype(np.int64)
             longest = max(longest, int(whole @ whole))
     assert 0.9999 * ONE**2 < longest <= ONE**2
 
@@ -93,9 +93,9 @@ def test_phases_are_exact_for_as_many_columns_and_as_large_waves_as_there_may_be
     wide = 131_071
     signs = np.random.default_rng(0).choice([-1, 1], wide)
     waves = np.stack([np.full(wide, LARGEST), LARGEST * signs - signs], axis=1).astype(float)
-    monkeypatch.setattr(kernel_mean_embedding, "_weights", lambda *_: waves)
+    monkeypatch.setattr(kernel_mean_embedding, "_draw_weights", lambda *_: waves)
     for row in (np.full(wide, ONE), signs * ONE, signs * (ONE - 1)):
-        found = features(wide, 2).summed(of_integers([row]), np.zeros(1))[:-1] * ONE
+        found = features(wide, 2).sum_records(of_integers([row]), np.zeros(1))[:-1] * ONE
         assert found.tolist() == reference(waves, row, 2)
 
 
@@ -140,12 +140,12 @@ def farthest(moved, relation):
 def test_no_waves_and_no_bound_move_the_sum_by_more_than_is_claimed(
     monkeypatch, at, bound, relation
 ):
-    monkeypatch.setattr(kernel_mean_embedding, "_weights", lambda *_: HOSTILE[at])
+    monkeypatch.setattr(kernel_mean_embedding, "_draw_weights", lambda *_: HOSTILE[at])
     own = features(2, 3, classes=2, relation=relation, bound=bound)
     records = [(of_integers([row])[0], label) for row, label in RECORDS]
     moved = moves(own, records)
     assert own.claim().sensitivity == pytest.approx(2 if relation == "replace-one" else 2**0.5)
-    assert farthest(moved, relation) <= own.claim().covered
+    assert farthest(moved, relation) <= own.claim().covered_sensitivity
     if at == 1 and bound > 1:  # nothing is wasted either
         assert farthest(moved, relation) > 0.999 * own.claim().sensitivity
 
@@ -182,7 +182,7 @@ def test_no_grid_moves_what_is_released_by_more_than_is_charged(made, relation, 
     rounded = np.stack([released(*record) for record in records])
     squares = (rounded**2).sum(axis=1)
     apart = squares[:, None] + squares[None] - 2 * rounded @ rounded.T
-    charged = claim.sensitivity * (1 + grid.inflation(claim.sensitivity, claim.dimension))
+    charged = claim.sensitivity * (1 + grid.compute_inflation(claim.sensitivity, claim.dimension))
     most = math.sqrt(max(apart.max(), 0.0))
     # Two records of one block differ by a record replaced: twice what one more or less moves.
     assert most <= charged * (1 if relation == "replace-one" else 2) * (1 + 1e-9)

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms import kernel_mean_embedding
-from parley.client.algorithms.kernel_mean_embedding import RandomFeatures, check_waves, waves_digest
-from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.algorithms.kernel_mean_embedding import (
+    RandomFeatures,
+    check_waves,
+    compute_waves_digest,
+)
+from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.party_protocol import Declined
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock
@@ -27,7 +31,7 @@ def features(wide=4, sizes=(), classes=3, frequencies=8, scale=1.0, relation="re
         frequencies=frequencies,
         length_scale=scale,
         seed=5,
-        digest=waves_digest(wide, frequencies, scale, 5),
+        digest=compute_waves_digest(wide, frequencies, scale, 5),
         neighbouring=Neighbouring(relation),
         bound=1e6,
     )
@@ -36,7 +40,7 @@ def features(wide=4, sizes=(), classes=3, frequencies=8, scale=1.0, relation="re
 def with_waves(monkeypatch, weights):
     """The features of W itself, `[F, p]`."""
     waves = np.rint(np.array(weights, float).T * 2**14 / (2 * math.pi))
-    monkeypatch.setattr(kernel_mean_embedding, "_weights", lambda *_: waves)
+    monkeypatch.setattr(kernel_mean_embedding, "_draw_weights", lambda *_: waves)
     return replace(features(waves.shape[0], frequencies=waves.shape[1], classes=1), digest="own")
 
 
@@ -44,7 +48,7 @@ def test_known_integers_of_two_records(monkeypatch):
     own = with_waves(monkeypatch, [[1, 0], [0, 2]])
     rows = np.array([[0.5, 0.25], [-0.5, 1.0]]) / math.sqrt(2)  # rows come over √p
     rows = np.nextafter(rows, rows * 2)  # and √p² is not 2 in floats
-    one, other = (own.summed(row[None], np.zeros(1))[:-1] * ONE for row in rows)
+    one, other = (own.sum_records(row[None], np.zeros(1))[:-1] * ONE for row in rows)
     assert one.tolist() == [40666, 40674, 22220, 22204]
     assert (one**2).sum() == 4294843848
     assert other.tolist() == [40666, -19281, -22220, 42139]
@@ -57,7 +61,7 @@ def test_known_integers_of_two_records(monkeypatch):
 
 @pytest.mark.parametrize("frequencies", [1, 2, 3, 7, 500, 1000, 5000])
 def test_no_phase_is_longer_than_its_share(frequencies):
-    table = kernel_mean_embedding._cosines(frequencies).astype(np.float64)
+    table = kernel_mean_embedding._build_cosine_table(frequencies).astype(np.float64)
     squares = table**2 + np.roll(table, 4096) ** 2
     assert frequencies * squares.max() <= 2**32
     if frequencies == 5000:
@@ -74,16 +78,17 @@ def test_sums_have_the_same_bits_however_records_are_cut_and_ordered(monkeypatch
     rows = (rng.uniform(-1, 1, (1203, 6)) / math.sqrt(6)).astype(np.float32)
     labels = rng.integers(0, 3, 1203)
     own = features(6, frequencies=50)
-    whole = own.summed(rows, labels)
+    whole = own.sum_records(rows, labels)
     order = rng.permutation(1203)
-    np.testing.assert_array_equal(own.summed(rows[order], labels[order]), whole)
+    np.testing.assert_array_equal(own.sum_records(rows[order], labels[order]), whole)
     for piece, waves in ((7, 3), (1, 50), (400, 49)):
         monkeypatch.setattr(kernel_mean_embedding, "_ROWS", piece)
         monkeypatch.setattr(kernel_mean_embedding, "_WAVES", waves)
         np.testing.assert_array_equal(
-            own.summed(rows[:100], labels[:100]) * 1.0,
+            own.sum_records(rows[:100], labels[:100]) * 1.0,
             sum(
-                own.summed(r[None], y[None]) for r, y in zip(rows[:100], labels[:100], strict=True)
+                own.sum_records(r[None], y[None])
+                for r, y in zip(rows[:100], labels[:100], strict=True)
             ),
         )
     monkeypatch.undo()
@@ -94,7 +99,7 @@ def test_sums_have_the_same_bits_however_records_are_cut_and_ordered(monkeypatch
 def test_features_approximate_the_gaussian_kernel():
     rows = np.array([[0.0, 0.0], [1.0, 0.0]]) / math.sqrt(2)
     own = features(2, frequencies=20_000, scale=1.5, classes=1)
-    one, other = (own.summed(row[None], np.zeros(1))[:-1] for row in rows)
+    one, other = (own.sum_records(row[None], np.zeros(1))[:-1] for row in rows)
     assert one @ other == pytest.approx(0.800737403, abs=0.01)
 
 
@@ -130,4 +135,4 @@ def test_tasks_that_are_none_are_refused(change):
     for name, value in change.items():
         (task if name == "sizes" else task["settings"])[name] = value
     with pytest.raises(DecodingError):
-        task_from(task)
+        decode_task(task)

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.data.party_block import PartyBlock
 from parley.client.data.schema import Schema
-from parley.client.features.binned_columns import Hats
+from parley.client.features.binned_columns import LinearSplines
 from parley.client.models.row_quantization import prepare_rows
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
+from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 
 RECORDS = 400
 SCHEMA = """
@@ -47,7 +47,7 @@ def made(*overrides, features=4):
             *overrides,
         ]
     )
-    algorithm = algorithm_for(job, model_for(job, features=features, classes=0), FEDERATION)
+    algorithm = build_algorithm(job, build_model(job, features=features, classes=0), FEDERATION)
     return algorithm, plan_release(job, algorithm=algorithm, federation=FEDERATION)
 
 
@@ -61,7 +61,7 @@ def long_tailed(*, hats):
     cells = np.zeros((RECORDS, 4))
     cells[:, :2] = rng.uniform(-1, 1, (RECORDS, 2))
     cells[np.arange(RECORDS), 2 + rng.integers(0, 2, RECORDS)] = 1
-    raw = Hats().on(Schema.from_toml(SCHEMA)).of(cells) if hats else cells
+    raw = LinearSplines().bind(Schema.from_toml(SCHEMA)).compute(cells) if hats else cells
     labels = rng.exponential(0.1, RECORDS) + 0.05 * cells[:, 0]
     return block_of(prepare_rows(raw, intercept=not hats), np.clip(labels - labels.mean(), -1, 1))
 
@@ -70,7 +70,7 @@ def learned(algorithm, plan, block):
     """Without noise."""
     state = algorithm.init()
     for number in range(1, algorithm.rounds + 1):
-        release = plan.at_round(number)
+        release = plan.with_round(number)
         sent = {"theta": state["theta"]}  # which is all that a party is sent
         values = algorithm.local(sent, block, release, Randomness.from_seed(1)).values
         state = algorithm.update(state, values[0])
@@ -94,13 +94,13 @@ def test_what_clipping_takes_from_all_predictions_comes_back(hats):
 @given(st.data())
 def test_a_record_moves_the_level_no_further_than_it_moves_a_step(data):
     algorithm, plan = made()
-    claim = algorithm.claim(FEDERATION.facts("uniform"))
+    claim = algorithm.claim(FEDERATION.to_public_facts("uniform"))
     block, at = long_tailed(hats=False), data.draw(st.integers(0, RECORDS - 1))
     number = st.floats(-1e3, 1e3)
     theta = np.array(data.draw(st.lists(number, min_size=5, max_size=5)))
     state, plan = (
         {**algorithm.init(), "theta": theta},
-        plan.at_round(data.draw(st.integers(1, 120))),
+        plan.with_round(data.draw(st.integers(1, 120))),
     )
     sums = []
     for sign in (1, -1):
@@ -108,13 +108,13 @@ def test_a_record_moves_the_level_no_further_than_it_moves_a_step(data):
         rows[at], labels[at] = [0, 0, 0, 0, 1], sign
         near = block_of(rows, labels)
         sums.append(algorithm.local(state, near, plan, Randomness.from_seed(1)).values[0])
-    assert np.linalg.norm(sums[0] - sums[1]) <= claim.covered
+    assert np.linalg.norm(sums[0] - sums[1]) <= claim.covered_sensitivity
 
 
 def test_a_record_at_the_clip_norm_moves_the_level_by_all_that_is_claimed():
     algorithm, plan = made()
-    claim = algorithm.claim(FEDERATION.facts("uniform"))
-    state, plan = algorithm.init(), plan.at_round(110)
+    claim = algorithm.claim(FEDERATION.to_public_facts("uniform"))
+    state, plan = algorithm.init(), plan.with_round(110)
     sums = [
         algorithm.local(
             state,
@@ -131,7 +131,7 @@ def test_the_level_is_the_same_whole_numbers_as_steps_with_four_times_the_clip_n
     algorithm, plan = made()
     wide, wide_plan = made("algorithm.clip-norm=0.2", "algorithm.level-rounds=0")
     block, state = long_tailed(hats=False), algorithm.init()
-    ours = algorithm.local(state, block, plan.at_round(109), Randomness.from_seed(1)).values
+    ours = algorithm.local(state, block, plan.with_round(109), Randomness.from_seed(1)).values
     theirs = wide.local(state, block, wide_plan, Randomness.from_seed(1)).values
     np.testing.assert_array_equal(4 * ours, theirs)
 
@@ -144,7 +144,7 @@ def test_a_tenth_of_the_rounds_by_the_rule_where_targets_have_signal(tmp_path):
         each = {"min_records": records, "total_records": 10 * records, "max_records": records}
         parties = Federation(parties=10, numbers=2, columns=3, **each)
         asked = ["model.kind=ridge", "parties.count=10", "privacy.epsilon=1", *keys]
-        return load_job(overrides=asked).settled(parties, 0).algorithm
+        return load_job(overrides=asked).resolve_auto(parties, 0).algorithm
 
     found = steps(1000)
     assert found.level_rounds == -(-(found.rounds - found.level_rounds) // 10) > 0
@@ -159,7 +159,7 @@ def test_a_tenth_of_the_rounds_by_the_rule_where_targets_have_signal(tmp_path):
 def test_the_task_says_it():
     algorithm, _ = made(*HATS, features=12)
     assert (algorithm.level_rounds, algorithm.level_columns) == (12, 3)
-    assert task_from(describe_task(algorithm)) == algorithm
+    assert decode_task(describe_task(algorithm)) == algorithm
 
 
 @pytest.mark.parametrize(

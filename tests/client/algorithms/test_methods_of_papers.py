@@ -7,7 +7,12 @@ from parley.privacy.accounting.composition import Composition
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import algorithm_for, averaged, model_for, plan_release
+from parley.server.planning.job_planner import (
+    build_algorithm,
+    build_model,
+    plan_release,
+    scale_to_average,
+)
 
 OUTPUT = (
     "algorithm.kind=output-perturbation",
@@ -21,7 +26,7 @@ OF_100 = Federation(parties=100, min_records=500, total_records=50_000, max_reco
 
 def planned(*overrides, federation=OF_100):
     job = load_job(overrides=overrides)
-    algorithm = algorithm_for(job, model_for(job, features=9, classes=2), federation)
+    algorithm = build_algorithm(job, build_model(job, features=9, classes=2), federation)
     return plan_release(job, algorithm=algorithm, federation=federation)
 
 
@@ -37,14 +42,16 @@ def planned(*overrides, federation=OF_100):
 def test_scales_of_output_perturbation_on_the_average(changed, b):
     """n = 500, λ = .01, ε = .5, G = 1, m = 100 (experiments: methods 5 and 4)."""
     plan = planned(*OUTPUT, *changed)
-    assert averaged(plan, plan.primary).scale == pytest.approx(b, rel=1e-3)
+    assert scale_to_average(plan, plan.primary).scale == pytest.approx(b, rel=1e-3)
 
 
 def test_the_scale_of_a_party_that_adds_all_of_the_noise():
     """Method 3: b = .8 on its own model, whoever else there is; ε against everybody."""
     plan = planned(*OUTPUT, "privacy.noise-point=party")
     own = plan.primary
-    assert own.mechanism.scale / own.units(plan.encoding.scale) == pytest.approx(0.8, rel=1e-3)
+    assert own.mechanism.scale / own.compute_unit_scale(plan.encoding.scale) == pytest.approx(
+        0.8, rel=1e-3
+    )
     assert own.shares.scale == own.mechanism.scale
     assert own.noise_growth == 10  # √100 parties' noise in the sum
 
@@ -61,7 +68,9 @@ def test_pathaks_noise_is_charged_what_it_costs(parties):
         "privacy.noise-point=server",
         federation=federation,
     )
-    spent = Composition.of([plan.primary.event]).epsilons(plan.primary.delta)["pure"]
+    spent = Composition.from_events([plan.primary.event]).compute_epsilons(plan.primary.delta)[
+        "pure"
+    ]
     assert spent == pytest.approx(0.5 / parties)
 
 
@@ -71,7 +80,10 @@ RAJKUMAR = ("algorithm.kind=rajkumar-agarwal", "privacy.epsilon=0.5", "algorithm
 def test_every_round_of_rajkumar_and_agarwal_is_charged():
     plan = planned(*RAJKUMAR, "parties.count=100")
     event, delta = plan.primary.event, plan.primary.delta
-    one, all_of_them = (Composition.empty().add(event, count=n).epsilon(delta)[1] for n in (1, 20))
+    one, all_of_them = (
+        Composition.create_empty().add(event, count=n).compute_lowest_epsilon(delta)[1]
+        for n in (1, 20)
+    )
     assert one == pytest.approx(0.5, rel=1e-6)
     assert all_of_them > 2  # by composition; as printed .5
 
@@ -90,11 +102,11 @@ def test_it_needs_a_budget_for_all_rounds(tmp_path):
 
 def test_the_tilt_of_its_objective_is_public_and_costs_nothing():
     job = load_job(overrides=RAJKUMAR)
-    model = model_for(job, features=9, classes=2)
-    algorithm = algorithm_for(job, model, OF_100)
-    again = algorithm_for(job, model, OF_100)
+    model = build_model(job, features=9, classes=2)
+    algorithm = build_algorithm(job, model, OF_100)
+    again = build_algorithm(job, model, OF_100)
     assert (algorithm.tilt == again.tilt).all()
-    assert 0.0039999 < algorithm.claim(OF_100.facts("uniform")).sensitivity <= 2 / 500
+    assert 0.0039999 < algorithm.claim(OF_100.to_public_facts("uniform")).sensitivity <= 2 / 500
 
 
 @pytest.mark.parametrize(

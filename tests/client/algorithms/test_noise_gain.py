@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.algorithms.iterative import KnowsGain
-from parley.client.algorithms.noise_gain import noise_gain
-from parley.client.models.linear_losses import Logistic, Softmax
+from parley.client.algorithms.iterative import HasNoiseGain
+from parley.client.algorithms.noise_gain import compute_noise_gain
+from parley.client.models.linear_losses import LogisticLoss, SoftmaxLoss
 from parley.client.models.linear_models import LinearModel
 from parley.privacy.accounting.threat_model import Neighbouring
 
@@ -25,7 +25,7 @@ PLAIN = {
 
 def algorithm(model=None, **settings):
     return GradientPerturbation(
-        model=model or LinearModel(loss=Logistic(), features=5),
+        model=model or LinearModel(loss=LogisticLoss(), features=5),
         lipschitz=settings.pop("lipschitz", 1.0),
         weights="uniform",
         **{**PLAIN, **settings},
@@ -52,22 +52,22 @@ def test_no_direction_moves_further_and_one_moves_as_far(momentum, nesterov, ave
     curvature = np.linspace(0, 0.125, 5)  # up to half of the loss's ¼
     for done in (2, 6):
         sd = moved(steps, curvature, done)
-        gain = steps.noise_gain(done)
+        gain = steps.compute_noise_gain(done)
         assert sd.max() <= gain * (1 + 1e-12)
         assert sd.max() == pytest.approx(gain, rel=1e-3)
 
 
 def test_where_no_record_lies_noise_adds_up_as_a_walk():
-    assert noise_gain(**PLAIN, smoothness=1, done=6) == pytest.approx(0.5 * math.sqrt(6))
-    pulled = noise_gain(**{**PLAIN, "lambda_": 0.2}, smoothness=0, done=6)
+    assert compute_noise_gain(**PLAIN, smoothness=1, done=6) == pytest.approx(0.5 * math.sqrt(6))
+    pulled = compute_noise_gain(**{**PLAIN, "lambda_": 0.2}, smoothness=0, done=6)
     assert pulled == pytest.approx(0.5 * math.sqrt(sum(0.9 ** (2 * k) for k in range(6))))
 
 
 def test_steps_that_would_diverge_along_one_direction_are_bounded_along_the_others():
     fast = {**PLAIN, "rounds": 60, "learning_rate": 6.0, "momentum": 0.9, "nesterov": True}
-    steady = noise_gain(**fast, smoothness=0, done=60)
-    assert noise_gain(**fast, smoothness=0.25, done=60) == pytest.approx(steady)
-    assert noise_gain(**fast, smoothness=0.5, done=60) > 10 * steady
+    steady = compute_noise_gain(**fast, smoothness=0, done=60)
+    assert compute_noise_gain(**fast, smoothness=0.25, done=60) == pytest.approx(steady)
+    assert compute_noise_gain(**fast, smoothness=0.5, done=60) > 10 * steady
 
 
 def test_noise_on_logistic_steps_moves_the_model_by_the_gain_and_no_more():
@@ -83,17 +83,17 @@ def test_noise_on_logistic_steps_moves_the_model_by_the_gain_and_no_more():
             noise = rng.normal(0, 0.05, 5)
             state = steps.update(state, slopes @ rows / 400 + noise)
         found.append(steps.model_of(state))
-    ratio = np.std(found, axis=0) / (0.05 * steps.noise_gain(8))
+    ratio = np.std(found, axis=0) / (0.05 * steps.compute_noise_gain(8))
     assert (ratio < 1.05).all()
     assert ratio[-1] > 0.95  # as far as the bound says
     assert ratio[0] < 0.8  # where most records are, they pull back
 
 
 def test_nothing_is_claimed_where_the_bound_is_not_proved():
-    softmax = LinearModel(loss=Softmax(classes=3), features=5)
-    assert isinstance(algorithm(), KnowsGain)
-    assert algorithm(lipschitz=0.5).noise_gain(6) == algorithm().noise_gain(6)
-    assert algorithm(softmax, lipschitz=2**0.5).noise_gain(6) is not None
-    assert algorithm(softmax, lipschitz=0.5).noise_gain(6) is None
+    softmax = LinearModel(loss=SoftmaxLoss(classes=3), features=5)
+    assert isinstance(algorithm(), HasNoiseGain)
+    assert algorithm(lipschitz=0.5).compute_noise_gain(6) == algorithm().compute_noise_gain(6)
+    assert algorithm(softmax, lipschitz=2**0.5).compute_noise_gain(6) is not None
+    assert algorithm(softmax, lipschitz=0.5).compute_noise_gain(6) is None
     private = algorithm(neighbouring=Neighbouring.ADD_OR_REMOVE_ONE)
-    assert private.noise_gain(6) is None
+    assert private.compute_noise_gain(6) is None

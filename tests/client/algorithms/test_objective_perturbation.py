@@ -6,19 +6,19 @@ import pytest
 from plain_gradients import plain_gradients
 from plans import with_primary
 
-from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.data.party_block import PartyBlock
 from parley.client.party.plan_verification import _check_covers
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary
-from parley.privacy.mechanisms.objective_noise import ObjectivePerturbation, objective_noise
+from parley.privacy.mechanisms.objective_noise import ObjectivePerturbation, compute_objective_noise
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
+from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 
 PARTIES, RECORDS, FEATURES = 400, 20, 3
 FEDERATION = Federation(
@@ -36,7 +36,7 @@ def made(*overrides):
             *overrides,
         ]
     )
-    algorithm = algorithm_for(job, model_for(job, features=FEATURES - 1, classes=2), FEDERATION)
+    algorithm = build_algorithm(job, build_model(job, features=FEATURES - 1, classes=2), FEDERATION)
     return algorithm, plan_release(job, algorithm=algorithm, federation=FEDERATION)
 
 
@@ -52,11 +52,11 @@ def block_of(parties, records, seed=0):
 
 
 def test_known_answers():
-    few = objective_noise(epsilon=0.5, records=50, lambda_=0.001, curvature=0.25)
+    few = compute_objective_noise(epsilon=0.5, records=50, lambda_=0.001, curvature=0.25)
     assert few.log_term == pytest.approx(3.58352, abs=1e-5)
     assert few.regularisation == pytest.approx(0.0365521, abs=1e-7)
     assert few.epsilon == pytest.approx(0.25)
-    many = objective_noise(epsilon=0.5, records=50_000, lambda_=0.001, curvature=0.25)
+    many = compute_objective_noise(epsilon=0.5, records=50_000, lambda_=0.001, curvature=0.25)
     assert many.log_term == pytest.approx(0.00997508, abs=1e-8)
     assert (many.epsilon, many.regularisation) == (pytest.approx(0.490025, abs=1e-6), 0)
 
@@ -65,7 +65,7 @@ def test_known_answers():
 def test_the_density_of_an_optimum_changes_by_no_more_than_is_charged(epsilon, lambda_):
     """At any θ: that of b, |b(θ; D)| against |b(θ; D′)|, and the Jacobian's determinant."""
     algorithm, _ = made(f"privacy.epsilon={epsilon}", f"model.lambda={lambda_}")
-    noise = algorithm.inside(RECORDS)
+    noise = algorithm.compute_objective_noise(RECORDS)
     convexity = lambda_ + noise.regularisation
     rng, worst = np.random.default_rng(1), 0.0
     for trial in range(300):
@@ -77,8 +77,8 @@ def test_the_density_of_an_optimum_changes_by_no_more_than_is_charged(epsilon, l
         logs = []
         for own in (block, other):
             margins = own.features @ theta
-            slope = algorithm.model.loss.slope(margins, own.labels)
-            bend = algorithm.model.loss.curvature(margins, own.labels)
+            slope = algorithm.model.loss.compute_slopes(margins, own.labels)
+            bend = algorithm.model.loss.compute_curvatures(margins, own.labels)
             b = -(own.features.T @ slope + RECORDS * convexity * theta)
             hessian = (own.features * bend[:, None]).T @ own.features
             hessian += RECORDS * convexity * np.eye(FEATURES)
@@ -92,7 +92,7 @@ def test_the_noise_inside_has_the_scale_that_is_charged_and_no_other(scaled, rig
     algorithm, plan = made()
     block = block_of(PARTIES, RECORDS)
     given = algorithm.local(algorithm.init(), block, plan, Randomness.from_seed(7)).values
-    noise = algorithm.inside(RECORDS)
+    noise = algorithm.compute_objective_noise(RECORDS)
     gradient = plain_gradients(algorithm.model, np.zeros(FEATURES), block)
     assert gradient.shape == given.shape
     lengths = []
@@ -111,7 +111,7 @@ def test_what_it_costs_is_both_noises_and_within_the_budget():
     algorithm, plan = made()
     own = plan.primary
     assert isinstance(own.mechanism, ObjectivePerturbation)
-    spent = Composition.of([own.event]).epsilons(own.delta)["pure"]
+    spent = Composition.from_events([own.event]).compute_epsilons(own.delta)["pure"]
     assert 2 * (1 - 1e-9) < spent <= 2
     assert own.mechanism.epsilon + algorithm.objective_epsilon <= 2
     assert own.noise_point is NOISE_POINTS["party"]
@@ -131,7 +131,7 @@ def test_noise_too_large_for_the_sampler_of_a_coarse_ring_gets_a_finer_one():
     sets += ["privacy.noise-point=party", "privacy.epsilon=0.01", "privacy.delta=1e-3"]
     job = load_job(overrides=sets)
     parties = Federation(parties=1000, min_records=50, max_records=50, total_records=50_000)
-    algorithm = algorithm_for(job, model_for(job, features=121, classes=2), parties)
+    algorithm = build_algorithm(job, build_model(job, features=121, classes=2), parties)
     plan = plan_release(job, algorithm=algorithm, federation=parties)
     # On 32 bits a share's jitter would be 2^44: no sampler takes it, which a round found out.
     assert (plan.encoding.ring_bits, plan.guarantees[0].shares.ring_unit) == (64, 1)
@@ -139,8 +139,8 @@ def test_noise_too_large_for_the_sampler_of_a_coarse_ring_gets_a_finer_one():
 
 def test_a_party_declines_a_plan_that_charges_less_than_its_objective_costs():
     algorithm, plan = made()
-    there = task_from(describe_task(algorithm))
-    claim = there.claim(FEDERATION.facts("uniform"))
+    there = decode_task(describe_task(algorithm))
+    claim = there.claim(FEDERATION.to_public_facts("uniform"))
     _check_covers(plan, claim)
     cheaper = replace(plan.primary.mechanism, objective_epsilon=algorithm.objective_epsilon / 2)
     with pytest.raises(Declined) as declined:
@@ -160,9 +160,9 @@ def test_noise_for_itself_is_never_taken_for_a_part_of_it():
 def test_other_losses_and_a_pull_that_no_solver_could_certify_are_refused():
     algorithm, _ = made()
     with pytest.raises(ValueError, match="in the objective"):
-        replace(algorithm, objective_epsilon=1e-6).claim(FEDERATION.facts("uniform"))
+        replace(algorithm, objective_epsilon=1e-6).claim(FEDERATION.to_public_facts("uniform"))
     with pytest.raises(ValueError, match="uniform"):
-        algorithm.claim(FEDERATION.facts("size"))
+        algorithm.claim(FEDERATION.to_public_facts("size"))
 
 
 @pytest.mark.parametrize("towards", [0.0, math.inf])
@@ -173,5 +173,5 @@ def test_a_party_whose_logarithms_round_otherwise_has_the_bound_of_the_plan(monk
         monkeypatch.setattr(
             math, name, lambda x, own=own: math.nextafter(own(x), towards if own(x) else 0.0)
         )
-    noise = algorithm.inside(RECORDS)
-    assert algorithm._bound(noise, RECORDS) == plan.encoding.bound
+    noise = algorithm.compute_objective_noise(RECORDS)
+    assert algorithm._compute_entry_bound(noise, RECORDS) == plan.encoding.bound

@@ -8,8 +8,8 @@ import pytest
 
 import parley
 from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own
-from parley.client.algorithms.registry import describe_task, task_from
-from parley.exit_status import exit_status
+from parley.client.algorithms.registry import decode_task, describe_task
+from parley.exit_status import get_exit_status
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.recorded_entries import EntryState
 from parley.server.jobs.job import Job
@@ -27,7 +27,7 @@ def test_text_annotations_are_types_as_any(tmp_path: Path) -> None:
     name = f"{file}:FederatedCount"
     built = build_own(name, {"most": 7}, features=3, classes=2)
     task = describe_task(built)
-    again = task_from(task, own_algorithms={"federated_count.py:FederatedCount": name})
+    again = decode_task(task, own_algorithms={"federated_count.py:FederatedCount": name})
     assert (again.most, again.features, again.dimension) == (7, 3, 1)  # type: ignore[attr-defined]
     with pytest.raises(OwnAlgorithmError, match="most"):
         build_own(name, {"most": "many"}, features=3, classes=2)
@@ -88,7 +88,7 @@ def test_a_part_that_fails_is_named_with_its_line_before_a_run_begins(
         parley.run(count_job(tmp_path), out=tmp_path / "run")
     said = str(refused.value)
     assert "\n" not in said
-    assert exit_status(refused.value) == 2
+    assert get_exit_status(refused.value) == 2
     assert not (tmp_path / "run").exists()
     if fault == "raises":
         line = text.splitlines().index("        [][1]") + 1
@@ -115,8 +115,8 @@ def test_a_part_that_fails_on_real_records_alone_is_not_charged_and_shows_no_val
     with pytest.raises(OwnAlgorithmError, match=r"got ValueError \(federated_count\.py, line"):
         parley.run(count_job(tmp_path), out=tmp_path / "run")
     with Ledger.open(tmp_path / "run" / "ledger.sqlite", read_only=True) as ledger:
-        (run,) = {each.entry.run_id for each in ledger.entries()}
-        assert [each.state for each in ledger.entries(run)] == [EntryState.VOIDED]
+        (run,) = {each.entry.run_id for each in ledger.list_entries()}
+        assert [each.state for each in ledger.list_entries(run)] == [EntryState.VOIDED]
 
 
 def count_job(folder: Path) -> Job:

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from parley.client.algorithms.pair_tables import PairTables, codes_of, named_pairs
-from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.algorithms.pair_tables import PairTables, encode_rows, list_pairs
+from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.accounting.threat_model import Neighbouring
@@ -17,7 +17,7 @@ SIZES = (3, 4, 2, 5)
 
 
 def tables(sizes=SIZES, pairs="all", neighbouring="replace-one"):
-    named = named_pairs(pairs, len(sizes)) if isinstance(pairs, str) else pairs
+    named = list_pairs(pairs, len(sizes)) if isinstance(pairs, str) else pairs
     return PairTables(
         sizes=sizes, pairs=named, neighbouring=Neighbouring(neighbouring), bound=1000.0
     )
@@ -33,7 +33,7 @@ def every_record(sizes=SIZES):
 )
 def test_the_sensitivity_is_the_largest_of_all_pairs_of_records(pairs, replaced, removed):
     one = tables(pairs=pairs)
-    cells = np.stack([one.counted(record[None]) for record in every_record()])
+    cells = np.stack([one.count_cells(record[None]) for record in every_record()])
     squares = (cells**2).sum(axis=1)
     assert math.sqrt(squares.max()) == pytest.approx(removed)
     apart = squares[:, None] + squares[None] - 2 * cells @ cells.T
@@ -61,7 +61,7 @@ def test_counts_are_those_of_a_loop_over_records():
         for record in codes:
             table[record[i], record[j]] += 1
         expected.append(table.ravel())
-    np.testing.assert_array_equal(one.counted(codes), np.concatenate(expected))
+    np.testing.assert_array_equal(one.count_cells(codes), np.concatenate(expected))
 
 
 def block_of(codes, sizes, parties):
@@ -77,12 +77,12 @@ def test_whoever_else_is_in_the_block_a_party_counts_the_same():
     rng = np.random.default_rng(1)
     codes = np.stack([rng.integers(0, size, 200) for size in SIZES], axis=1)
     one, block = tables(), block_of(codes, SIZES, 7)
-    np.testing.assert_array_equal(codes_of(block.features, block.labels, SIZES), codes)
+    np.testing.assert_array_equal(encode_rows(block.features, block.labels, SIZES), codes)
     whole = one.local(one.init(), block, None, Randomness.from_seed(1)).values
     for party in range(7):
         alone = one.local(one.init(), block.take([party]), None, Randomness.from_seed(2)).values
         np.testing.assert_array_equal(alone[0], whole[party])
-    np.testing.assert_array_equal(whole.sum(axis=0), one.counted(codes))
+    np.testing.assert_array_equal(whole.sum(axis=0), one.count_cells(codes))
 
 
 def test_a_party_larger_than_the_bound_is_clamped_entry_by_entry():
@@ -97,7 +97,7 @@ def test_a_party_larger_than_the_bound_is_clamped_entry_by_entry():
 def test_tasks_of_many_columns_travel(pairs):
     one = tables(sizes=(2,) * 100, pairs=pairs)
     task = describe_task(one)
-    assert task_from(task) == one
+    assert decode_task(task) == one
     if isinstance(pairs, str):
         assert task["pairs"] == pairs
 
@@ -131,4 +131,4 @@ def test_tasks_of_many_columns_travel(pairs):
 )
 def test_other_tasks_are_refused(changes):
     with pytest.raises(DecodingError):
-        task_from({**describe_task(tables()), **changes})
+        decode_task({**describe_task(tables()), **changes})

@@ -9,19 +9,19 @@ import pytest
 from plans import with_primary
 from scipy.stats import norm
 
-from parley.client.algorithms.party_sampling import Attendance
+from parley.client.algorithms.party_sampling import PartySampling
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.networks import Network
 from parley.client.party.plan_verification import _check_covers, _check_sampling
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.privacy_events import BehindCoin, PoissonSampledGaussian
+from parley.privacy.accounting.privacy_events import BernoulliSteps, PoissonSampledGaussian
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import algorithm_for, plan_release
+from parley.server.planning.job_planner import build_algorithm, plan_release
 
 JOB = (
     "algorithm.kind=fedavg",
@@ -42,12 +42,12 @@ BLOCK = PartyBlock(
 def made(*overrides):
     job = load_job(overrides=[*JOB, *overrides])
     network = Network.build("mlp", features=4, classes=3, hidden=(2,))
-    algorithm = algorithm_for(job, network, FEDERATION)
+    algorithm = build_algorithm(job, network, FEDERATION)
     return job, algorithm, plan_release(job, algorithm=algorithm, federation=FEDERATION)
 
 
 def leaf_of(guarantee):
-    ((leaf, _),) = guarantee.event.leaves()
+    ((leaf, _),) = guarantee.event.iterate_leaves()
     return leaf
 
 
@@ -86,17 +86,22 @@ def test_algorithms_that_sample_no_parties_say_so_by_name(kind):
 
 def test_coins_fall_with_p_and_a_number_is_drawn_without_replacement():
     _, _, plan = made()
-    coins, seeded = Attendance(rate=0.25), Randomness.from_seed(1)
-    block = [coins.present(BLOCK, plan.at_round(t), seeded) for t in range(1, 251)]
+    coins, seeded = PartySampling(rate=0.25), Randomness.from_seed(1)
+    block = [coins.sample_parties(BLOCK, plan.with_round(t), seeded) for t in range(1, 251)]
     # 10,000 coins: five deviations of 43 are missed with probability 6·10⁻⁷.
     assert abs(sum(map(np.sum, block)) - 2500) < 5 * 43
     for row in (0, 17):  # alone, a party draws the coin that it has in the block
         own = Randomness.from_seed(1, party=row)
-        alone = [coins.present(BLOCK.span(row, row + 1), plan.at_round(t), own) for t in (1, 2)]
+        alone = [
+            coins.sample_parties(BLOCK.slice_parties(row, row + 1), plan.with_round(t), own)
+            for t in (1, 2)
+        ]
         assert [bool(each[0]) for each in alone] == [bool(block[t][row]) for t in (0, 1)]
-    drawn = Attendance(number=10, parties=40, hidden=False)
-    public = [drawn.present(BLOCK, plan.at_round(t), Randomness.from_entropy()) for t in (1, 2)]
-    again = drawn.present(BLOCK, plan.at_round(1), Randomness(seed=None, party=3))
+    drawn = PartySampling(number=10, parties=40, hidden=False)
+    public = [
+        drawn.sample_parties(BLOCK, plan.with_round(t), Randomness.from_entropy()) for t in (1, 2)
+    ]
+    again = drawn.sample_parties(BLOCK, plan.with_round(1), Randomness(seed=None, party=3))
     assert [each.sum() for each in public] == [10, 10]
     assert not np.array_equal(*public)
     assert again.tolist() == [public[0][3]]  # everybody knows who it is
@@ -105,7 +110,7 @@ def test_coins_fall_with_p_and_a_number_is_drawn_without_replacement():
 def test_who_is_not_in_a_round_gives_zero_and_the_rest_is_divided_by_p():
     _, algorithm, plan = made("parties.per-round=0.3", "run.seed=2")
     state, seeded = algorithm.init(), Randomness.from_seed(2)
-    present = algorithm.attendance.present(BLOCK, plan, seeded)
+    present = algorithm.attendance.sample_parties(BLOCK, plan, seeded)
     values = algorithm.local(state, BLOCK, plan, seeded).values
     assert 0 < present.sum() < 40
     assert np.array_equal(np.any(values, axis=1), present)
@@ -146,7 +151,7 @@ def test_the_round_is_charged_as_the_sampled_gaussian_that_it_is():
     assert leaf_of(own) == PoissonSampledGaussian(
         sampling_rate=0.25, noise_multiplier=own.mechanism.multiplier, neighbouring="replace-one"
     )
-    epsilon = Composition.empty().add(own.event).epsilon(own.delta)[1]
+    epsilon = Composition.create_empty().add(own.event).compute_lowest_epsilon(own.delta)[1]
     assert epsilon <= job.privacy.epsilon
     round_of = {"p": 0.25, "sigma": sigma, "epsilon": epsilon}
     for value, other in ((1.0, -1.0), (-1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.7, 0.6)):
@@ -160,11 +165,11 @@ def test_a_party_that_is_added_or_removed_moves_the_sum_by_its_clip_norm_alone()
     job, algorithm, plan = made(
         "privacy.neighbouring=add-or-remove-one", "parties.min-records=2", *ONE_ROUND
     )
-    own, clip, facts = plan.primary, algorithm.update_bound, FEDERATION.facts("uniform")
+    own, clip, facts = plan.primary, algorithm.update_bound, FEDERATION.to_public_facts("uniform")
     assert own.sensitivity == algorithm.claim(facts).sensitivity == clip
     assert leaf_of(own).neighbouring == "add-or-remove-one"
     assert made(*ONE_ROUND)[1].claim(facts).sensitivity == 2 * clip
-    epsilon = Composition.empty().add(own.event).epsilon(own.delta)[1]
+    epsilon = Composition.create_empty().add(own.event).compute_lowest_epsilon(own.delta)[1]
     assert epsilon <= job.privacy.epsilon
     sigma = own.mechanism.sigma / own.mechanism.sensitivity
     round_of = {"p": 0.25, "sigma": sigma, "epsilon": epsilon}
@@ -192,7 +197,7 @@ def test_an_update_is_no_longer_than_its_clip_norm_however_few_or_many_records_i
 
 
 def test_both_accounts_are_there_and_the_job_says_which_is_charged():
-    from parley.server.records.guarantees import accounts_of
+    from parley.server.records.guarantees import build_accounts
 
     for presence, rate, other in (
         ("hidden", 0.25, "attendance-known"),
@@ -202,8 +207,14 @@ def test_both_accounts_are_there_and_the_job_says_which_is_charged():
         own = plan.primary
         assert own.mechanism.sampling_rate == rate
         assert own.mechanism.attendance == 0.25
-        spent = Composition.empty().add(own.event, count=job.rounds).epsilon(own.delta)[1]
-        rows = accounts_of(plan, own.unit, epsilon=spent, delta=own.delta, summed=[40, 40])
+        spent = (
+            Composition.create_empty()
+            .add(own.event, count=job.rounds)
+            .compute_lowest_epsilon(own.delta)[1]
+        )
+        rows = build_accounts(
+            plan, own.unit, epsilon=spent, delta=own.delta, contributions=[40, 40]
+        )
         assert rows[0].charged
         assert rows[1].adversary == other
         assert not rows[1].charged
@@ -217,7 +228,7 @@ def test_both_accounts_are_there_and_the_job_says_which_is_charged():
     step = PoissonSampledGaussian(
         sampling_rate=1.0, noise_multiplier=own.mechanism.multiplier, neighbouring="replace-one"
     )
-    assert leaf_of(own) == BehindCoin(probability=0.25, event=step, count=1)
+    assert leaf_of(own) == BernoulliSteps(probability=0.25, event=step, count=1)
     assert own.mechanism.sigma < 0.9 * made()[2].primary.mechanism.sigma
 
 
@@ -228,25 +239,31 @@ def gaussian_delta(epsilon, *, mu):
 @pytest.mark.parametrize(("kind", "together"), [("fedavg", 4), ("distributed-dp-sgd", 1)])
 def test_a_record_is_charged_for_the_rounds_that_its_party_is_in_by_one_coin_each(kind, together):
     """A block of local steps has one coin; of steps that are sums each has its own."""
-    from parley.server.records.guarantees import accounts_of
+    from parley.server.records.guarantees import build_accounts
 
     steps = ("dp-sgd.local-steps=4", "privacy.unit=record")
     job = (f"algorithm.kind={kind}", *steps)
     (_, _, whole), (made_job, _, sampled) = (
         made(*job, *more) for more in ((), ("parties.per-round=0.1",))
     )
-    ((coin, times),) = sampled.primary.event.leaves()
+    ((coin, times),) = sampled.primary.event.iterate_leaves()
     mechanism = sampled.primary.mechanism
-    assert coin == BehindCoin(probability=0.1, event=mechanism.step, count=together)
+    assert coin == BernoulliSteps(probability=0.1, event=mechanism.step, count=together)
     assert times * together == 4
-    assert sampled.primary.event.slack == whole.primary.event.slack  # drawn in every round
-    ((step, _),) = whole.primary.event.leaves()
+    assert (
+        sampled.primary.event.sampler_distance == whole.primary.event.sampler_distance
+    )  # drawn in every round
+    ((step, _),) = whole.primary.event.iterate_leaves()
     assert mechanism.step.sampling_rate == step.sampling_rate == 0.5
     assert mechanism.step.noise_multiplier < 0.75 * step.noise_multiplier
     own = sampled.primary
-    spent = Composition.empty().add(own.event, count=made_job.rounds).epsilon(own.delta)[1]
+    spent = (
+        Composition.create_empty()
+        .add(own.event, count=made_job.rounds)
+        .compute_lowest_epsilon(own.delta)[1]
+    )
     assert 1.99 < spent <= 2
-    rows = accounts_of(sampled, own.unit, epsilon=spent, delta=own.delta, summed=[40, 40])
+    rows = build_accounts(sampled, own.unit, epsilon=spent, delta=own.delta, contributions=[40, 40])
     assert [(row.adversary, row.epsilon, row.charged) for row in rows[:2]] == [
         (str(own.against), spent, True),
         ("attendance-either", spent, False),
@@ -258,7 +275,7 @@ def test_a_record_is_charged_for_the_rounds_that_its_party_is_in_by_one_coin_eac
 def test_a_coin_that_is_seen_is_charged_less_the_rarer_it_is_at_the_same_noise():
     job = ("privacy.unit=record", "dp-sgd.local-steps=2", "dp-sgd.noise-multiplier=3")
     epsilons = [
-        Composition.empty().add(plan.primary.event, count=2).epsilon(1e-5)[1]
+        Composition.create_empty().add(plan.primary.event, count=2).compute_lowest_epsilon(1e-5)[1]
         for p in (0.05, 0.2, 1.0)
         for plan in [made(*job, f"parties.per-round={p}")[2]]
     ]
@@ -270,7 +287,7 @@ def test_a_party_declines_amplification_that_its_task_does_not_have():
     _, everyone, plain = made()
     _, sampled, plan = made("parties.per-round=0.25")
     mechanism = plan.primary.mechanism
-    facts = FEDERATION.facts("uniform")
+    facts = FEDERATION.to_public_facts("uniform")
     _check_sampling(plan, sampled.claim(facts))
     for algorithm, offered in (
         (everyone, plan),
@@ -283,7 +300,7 @@ def test_a_party_declines_amplification_that_its_task_does_not_have():
             sampled,
             with_primary(plan, mechanism=replace(mechanism, attendance=0.1, sampling_rate=0.1)),
         ),
-        (replace(everyone, attendance=Attendance(number=1, parties=40, hidden=False)), plan),
+        (replace(everyone, attendance=PartySampling(number=1, parties=40, hidden=False)), plan),
     ):
         with pytest.raises(Declined) as declined:
             _check_sampling(offered, algorithm.claim(facts))
@@ -301,7 +318,7 @@ def test_a_party_declines_another_coin_for_its_records_than_its_tasks(kind, offe
     """Drill: a server whose task has p = 0.1 and whose plan claims another p, and its noise."""
     job = (f"algorithm.kind={kind}", "privacy.unit=record", "dp-sgd.noise-multiplier=3")
     _, task, plan = made(*job, "parties.per-round=0.1")
-    claim = task.claim(FEDERATION.facts("uniform"))
+    claim = task.claim(FEDERATION.to_public_facts("uniform"))
     _check_covers(plan, claim)
     _, _, other = made(*job, offered)
     with pytest.raises(Declined) as declined:

@@ -6,8 +6,8 @@ import pytest
 from parley.client.algorithms.base import PublicFacts
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.integer_gradients import MOST_RECORDS
-from parley.client.models.linear_losses import Logistic
+from parley.client.models.integer_gradients import MAX_RECORDS
+from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.row_quantization import prepare_rows
 from parley.privacy.accounting.threat_model import Neighbouring
@@ -15,7 +15,7 @@ from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
+from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 
 FEDERATION = Federation(parties=4, min_records=500, total_records=2000, max_records=500)
 
@@ -32,8 +32,8 @@ def made(*overrides):
             *overrides,
         ]
     )
-    model = model_for(job, features=7, classes=3)
-    algorithm = algorithm_for(job, model, FEDERATION)
+    model = build_model(job, features=7, classes=3)
+    algorithm = build_algorithm(job, model, FEDERATION)
     return algorithm, plan_release(job, algorithm=algorithm, federation=FEDERATION)
 
 
@@ -51,7 +51,7 @@ def contribution(algorithm, plan, theta, rows, labels):
 def test_the_measured_sensitivity_is_the_claimed_one_wherever_the_record_stands(dtype, length):
     """1,300 records; the one that goes moves those behind it."""
     algorithm, plan = made()
-    claim = algorithm.claim(FEDERATION.facts("uniform"))
+    claim = algorithm.claim(FEDERATION.to_public_facts("uniform"))
     assert claim.sensitivity == pytest.approx(0.25 / 500, rel=1e-5)
     assert claim.sensitivity <= 0.25 / 500
     rng = np.random.default_rng(2)
@@ -65,7 +65,7 @@ def test_the_measured_sensitivity_is_the_claimed_one_wherever_the_record_stands(
         kept = np.delete(np.arange(len(rows)), gone)
         less = contribution(algorithm, plan, theta, rows[kept], labels[kept])
         largest = max(largest, float(np.linalg.norm(whole - less)))
-    assert largest <= claim.covered
+    assert largest <= claim.covered_sensitivity
     if length < 10:  # unsure of every record: each gradient is clipped
         assert largest >= 0.999 * claim.sensitivity
 
@@ -82,16 +82,16 @@ def test_a_partys_own_number_of_records_changes_nothing_that_it_claims():
         PublicFacts(
             parties=4, min_records=500, total_records=2000, max_records=n, weights="uniform"
         )
-        for n in (1, 500, 10**6, MOST_RECORDS)
+        for n in (1, 500, 10**6, MAX_RECORDS)
     ]
     assert len({algorithm.claim(each) for each in facts}) == 1
-    with pytest.raises(ValueError, match=f"at most {MOST_RECORDS}"):
+    with pytest.raises(ValueError, match=f"at most {MAX_RECORDS}"):
         algorithm.claim(
             PublicFacts(
                 parties=4,
                 min_records=500,
                 total_records=2000,
-                max_records=MOST_RECORDS + 1,
+                max_records=MAX_RECORDS + 1,
                 weights="uniform",
             )
         )
@@ -104,7 +104,7 @@ def test_nesterovs_step_looks_ahead_by_the_momentum():
     steps = {}
     for nesterov in (False, True):
         algorithm = GradientPerturbation(
-            model=LinearModel(loss=Logistic(), features=1),
+            model=LinearModel(loss=LogisticLoss(), features=1),
             lambda_=0.5,
             lipschitz=1.0,
             weights="uniform",

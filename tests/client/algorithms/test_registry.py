@@ -12,33 +12,33 @@ from hypothesis import strategies as st
 from plans import with_primary
 
 from parley.client.algorithms.base import Claim
-from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.clipping import real_ball
-from parley.privacy.accounting.rounding import exact
+from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
 from parley.privacy.sampling.random_stream import Randomness
 from parley.privacy.sensitivity.bounded_sets import Set
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
+from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 
 _FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95)
 
 
 @cache
 def made(*overrides):
-    job = load_job(None, overrides=list(overrides)).settled(_FEDERATION, 3)
+    job = load_job(None, overrides=list(overrides)).resolve_auto(_FEDERATION, 3)
     if job.algorithm.kind == "fedavg":
         from parley.client.models.networks import Network
 
         model = Network.build(job.model.kind, features=4, classes=3, hidden=(8, 5))
     else:
-        model = model_for(job, features=4, classes=3)
-    algorithm = algorithm_for(job, model, _FEDERATION)
+        model = build_model(job, features=4, classes=3)
+    algorithm = build_algorithm(job, model, _FEDERATION)
     return algorithm, plan_release(job, algorithm=algorithm, federation=_FEDERATION)
 
 
@@ -52,9 +52,9 @@ def test_a_task_cannot_make_a_party_import_code():
     task = describe_task(algorithm)
     task["network"]["kind"] = "os:getcwd"
     with pytest.raises(DecodingError, match="own model that this party allows"):
-        task_from(task)
+        decode_task(task)
     with pytest.raises(DecodingError, match="getcwd"):  # allowed by name, and no network
-        task_from(task, own_models={"os:getcwd": "os:getcwd"})
+        decode_task(task, own_models={"os:getcwd": "os:getcwd"})
 
 
 def test_parties_alone_draw_from_one_seed_what_is_their_own():
@@ -79,7 +79,7 @@ def test_the_digest_binds_the_noise_law():
     discrete = DiscreteGaussian(
         sensitivity=gaussian.sensitivity, sigma=gaussian.sigma, dimension=gaussian.dimension
     )
-    assert with_primary(plan, mechanism=discrete).digest() != plan.digest()
+    assert with_primary(plan, mechanism=discrete).compute_digest() != plan.compute_digest()
 
 
 _WRONG = st.sampled_from(
@@ -115,7 +115,7 @@ def test_a_changed_plan_or_task_is_another_one_or_a_typed_refusal(overrides, dat
     algorithm, plan = made(*overrides)
     for value, parse in (
         (plan.to_json(), ReleasePlan.from_json),
-        (describe_task(algorithm), task_from),
+        (describe_task(algorithm), decode_task),
     ):
         path = data.draw(st.sampled_from(list(_paths(value))))
         how = data.draw(st.sampled_from(["drop", "add", "change"]))
@@ -125,8 +125,8 @@ def test_a_changed_plan_or_task_is_another_one_or_a_typed_refusal(overrides, dat
         except DecodingError:
             continue
         assert how == "change"
-        if parse is not task_from:
-            assert parsed == plan or parsed.digest() != plan.digest()
+        if parse is not decode_task:
+            assert parsed == plan or parsed.compute_digest() != plan.compute_digest()
 
 
 @given(
@@ -140,7 +140,7 @@ def test_anything_else_is_a_typed_refusal(value):
     with pytest.raises(DecodingError):
         ReleasePlan.from_json(value)
     with pytest.raises(DecodingError):
-        task_from(value)
+        decode_task(value)
 
 
 CLAIM = Claim(
@@ -158,18 +158,20 @@ def test_a_set_s_diameter_or_radius_is_the_sensitivity_in_the_values_unit():
     assert (CLAIM.sensitivity, CLAIM.sensitivity_l1) == (10 / 8, 30 / 8)
     removed = replace(CLAIM, neighbouring=Neighbouring.ADD_OR_REMOVE_ONE)
     assert (removed.sensitivity, removed.sensitivity_l1) == (5 / 8, 15 / 8)
-    assert CLAIM.covered == CLAIM.sensitivity
+    assert CLAIM.covered_sensitivity == CLAIM.sensitivity
 
 
 @given(norm=st.floats(1e-6, 1e6))
 def test_a_ball_of_real_vectors_has_their_diameter_and_no_bound_in_l1(norm):
-    ball, bits = real_ball(9, exact(norm))
+    ball, bits = real_ball(9, to_fraction(norm))
     claim = replace(CLAIM, lies_in=ball, grid_bits=bits, whole=False)
     assert 2 * norm <= claim.sensitivity <= 2 * norm * (1 + 2.0**-52)
     assert claim.sensitivity_l1 is None
-    assert claim.on_grid(1.0, 2.0**bits) == 2.0**bits + 3  # rounding comes on top, on any grid
+    assert (
+        claim.compute_grid_sensitivity(1.0, 2.0**bits) == 2.0**bits + 3
+    )  # rounding comes on top, on any grid
 
 
 def test_rounding_adds_to_it_on_a_coarser_grid_alone():
-    assert CLAIM.on_grid(1.25, 2.0**3) == 10
-    assert CLAIM.on_grid(1.25, 2.0**2) == 5 + math.sqrt(9)
+    assert CLAIM.compute_grid_sensitivity(1.25, 2.0**3) == 10
+    assert CLAIM.compute_grid_sensitivity(1.25, 2.0**2) == 5 + math.sqrt(9)

@@ -10,9 +10,9 @@ import pytest
 
 from parley.client.algorithms.second_moments import (
     SecondMoments,
-    Triangle,
+    UpperTriangle,
     check_components,
-    projected,
+    project_rows,
 )
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.row_quantization import prepare_rows
@@ -24,24 +24,24 @@ def summed(rows, *, neighbouring=Neighbouring.REPLACE_ONE, bound=1e6):
     """One party's contribution, and the algorithm it is of."""
     rows = np.asarray(rows, dtype=np.float64)
     moments = SecondMoments(
-        model=Triangle(features=rows.shape[1]), neighbouring=neighbouring, bound=bound
+        model=UpperTriangle(features=rows.shape[1]), neighbouring=neighbouring, bound=bound
     )
     block = PartyBlock(features=rows, labels=np.zeros(len(rows)), offsets=np.array([0, len(rows)]))
     return moments.local(moments.init(), block, None, Randomness.from_entropy()).values[0], moments
 
 
 def of_sum(moments):
-    return moments.claim().covered
+    return moments.claim().covered_sensitivity
 
 
 def test_a_triangle_is_no_longer_than_its_matrix_and_gives_it_back() -> None:
     half = np.random.default_rng(0).integers(-99, 99, size=(7, 7))
     matrix = half + half.T
-    triangle = Triangle(features=7)
-    flat = triangle.of(matrix)
+    triangle = UpperTriangle(features=7)
+    flat = triangle.extract_triangle(matrix)
     assert flat.shape == (triangle.dimension,) == (28,)
     assert 0.99 < np.linalg.norm(flat / 32) / np.linalg.norm(matrix) <= 1
-    assert np.allclose(triangle.matrix(flat / 32), matrix, rtol=1e-14)
+    assert np.allclose(triangle.rebuild_matrix(flat / 32), matrix, rtol=1e-14)
 
 
 def test_the_sum_of_the_cut_rows_is_exact() -> None:
@@ -67,7 +67,7 @@ def test_the_sensitivity_is_reached_and_no_larger_than_needed() -> None:
 @pytest.mark.parametrize("bound", [1, 95, 2**13, 2**24, 2**40 - 1])
 def test_sums_up_to_the_bound_are_whole_doubles_and_leave_room_in_a_ring(bound) -> None:
     of_bound = SecondMoments(
-        model=Triangle(features=3), neighbouring=Neighbouring.REPLACE_ONE, bound=float(bound)
+        model=UpperTriangle(features=3), neighbouring=Neighbouring.REPLACE_ONE, bound=float(bound)
     )
     assert bound * 2**of_bound.grid_bits < 2**51
     assert of_bound.row_bits >= 2
@@ -93,15 +93,15 @@ def test_a_row_is_projected_by_itself_also_where_the_server_makes_it_cancel(
     rows[1::3] = rng.normal(size=(30, features))
     components = rng.normal(size=(features, count)) * 300
     components[-1] -= rows[0] @ components / rows[0, -1]  # to the last digits
-    whole = projected(rows, components)
+    whole = project_rows(rows, components)
     np.testing.assert_allclose(whole, rows @ components, atol=2e-5 * np.abs(components).max())
     for size in (1, 4, 63, 89):
         order = rng.permutation(90)[:size]
-        assert np.array_equal(projected(rows[order], components), whole[order])
+        assert np.array_equal(project_rows(rows[order], components), whole[order])
     strange = np.repeat(rows[:1], 4, axis=0)
     strange[[1, 2, 3], 0] = np.nan, np.inf, 33
-    assert np.array_equal(projected(strange, components)[0], whole[0])
-    assert not projected(strange, components)[1:].any()
+    assert np.array_equal(project_rows(strange, components)[0], whole[0])
+    assert not project_rows(strange, components)[1:].any()
 
 
 @pytest.mark.parametrize(
@@ -124,5 +124,7 @@ def test_what_cannot_be_components_is_refused(components) -> None:
 def test_facts_out_of_their_range_are_refused(features, bound) -> None:
     with pytest.raises(ValueError, match="Expected"):
         SecondMoments(
-            model=Triangle(features=features), neighbouring=Neighbouring.REPLACE_ONE, bound=bound
+            model=UpperTriangle(features=features),
+            neighbouring=Neighbouring.REPLACE_ONE,
+            bound=bound,
         )

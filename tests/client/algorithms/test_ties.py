@@ -8,24 +8,26 @@ import pytest
 from parley.client.algorithms.base import PublicFacts
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.class_weights import weighted
-from parley.client.models.linear_losses import HuberSVM, Logistic, Softmax, SquaredLoss
+from parley.client.models.class_weights import apply_class_weights
+from parley.client.models.linear_losses import HuberSVM, LogisticLoss, SoftmaxLoss, SquaredLoss
 from parley.client.models.linear_models import LinearModel
-from parley.client.models.loss_table import tabled
-from parley.client.models.own_losses import OwnLoss, OwnResidualLoss
+from parley.client.models.loss_table import build_tabled_loss
+from parley.client.models.own_losses import TabledResidualLoss, TabledSignLoss
 from parley.client.models.row_quantization import prepare_rows
 from parley.privacy.accounting.threat_model import Neighbouring
 
 RECORDS, RADIUS = 7, 1e3
 LOSSES = {
-    "logistic": Logistic(),
+    "logistic": LogisticLoss(),
     "huber-svm": HuberSVM(width=1e-9),  # all but a kink
-    "softmax": Softmax(classes=3),
+    "softmax": SoftmaxLoss(classes=3),
     "ridge": SquaredLoss(radius=RADIUS, label_bound=1.0),
-    "own": tabled(OwnLoss, lambda z, y: max(0.0, 1 - y * z) ** 2, lipschitz=4.0, steeper="clip"),
-    "weighted": weighted(HuberSVM(width=1e-9), (0.2, 3.0)),
-    "weighted-softmax": weighted(Softmax(classes=3), (3.0, 0.2, 1.0)),
-    "own-residual": tabled(OwnResidualLoss, lambda z, y: abs(z - y), lipschitz=1.0),
+    "own": build_tabled_loss(
+        TabledSignLoss, lambda z, y: max(0.0, 1 - y * z) ** 2, lipschitz=4.0, steeper="clip"
+    ),
+    "weighted": apply_class_weights(HuberSVM(width=1e-9), (0.2, 3.0)),
+    "weighted-softmax": apply_class_weights(SoftmaxLoss(classes=3), (3.0, 0.2, 1.0)),
+    "own-residual": build_tabled_loss(TabledResidualLoss, lambda z, y: abs(z - y), lipschitz=1.0),
 }
 
 
@@ -45,7 +47,7 @@ def tied(rng, loss, dtype, features):
     elif loss.outputs > 1:
         theta[1] = theta[0]
     theta = np.minimum(1, loss.theta_radius / max(np.abs(theta).max() * features, 1)) * theta
-    labels = loss.nearest(rng.integers(-1, 3, RECORDS).astype(float))
+    labels = loss.to_nearest_labels(rng.integers(-1, 3, RECORDS).astype(float))
     return rows, labels, theta.ravel()
 
 
@@ -59,7 +61,7 @@ def neighbours(rng, rows, labels, relation, loss):
         for row in (-rows[gone], 0 * rows[gone], rows[rng.choice(kept)]):
             other, said = rows.copy(), labels.copy()
             other[gone] = row
-            said[gone] = loss.nearest(rng.integers(-1, 3, 1).astype(float))[0]
+            said[gone] = loss.to_nearest_labels(rng.integers(-1, 3, 1).astype(float))[0]
             yield other, said
 
 
@@ -88,7 +90,7 @@ def test_no_record_moves_a_sum_by_more_than_is_charged_where_theta_ties(name, dt
             )
             return algorithm.local({**algorithm.init(), "theta": theta}, block, plan, None).values
 
-        whole, charged = given(rows, labels), algorithm.claim(facts).covered
+        whole, charged = given(rows, labels), algorithm.claim(facts).covered_sensitivity
         for own, said in neighbours(rng, rows, labels, relation, loss):
             largest = max(largest, float(np.linalg.norm(whole - given(own, said))) / charged)
     assert 0.3 < largest <= 1
@@ -102,7 +104,7 @@ def test_no_record_moves_others_where_classes_tie_by_rounding_alone(dtype):
     for case in range(150):
         classes, p = (2, 3, 10)[case % 3], (5, 8, 17, 31, 64)[case % 5]
         count = int(rng.choice([2, 3, 5, 8, 9, 13, 17, 33]))
-        loss, row = Softmax(classes=classes), rng.normal(size=p)
+        loss, row = SoftmaxLoss(classes=classes), rng.normal(size=p)
         rows = np.repeat(prepare_rows(row[None].astype(dtype), intercept=False), count, axis=0)
         first = rows[0].astype(np.float64)
         theta = rng.normal(size=(classes, p)) * 10.0 ** rng.choice([15, 16, 17, 18])
@@ -129,5 +131,8 @@ def test_no_record_moves_others_where_classes_tie_by_rounding_alone(dtype):
             ).values
             for gone in (0, 1)
         )
-        largest = max(largest, float(np.linalg.norm(whole - rest)) / algorithm.claim(facts).covered)
+        largest = max(
+            largest,
+            float(np.linalg.norm(whole - rest)) / algorithm.claim(facts).covered_sensitivity,
+        )
     assert 0.5 < largest <= 1

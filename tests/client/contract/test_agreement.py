@@ -13,7 +13,7 @@ from agreements import NETWORK
 from safetensors.numpy import save
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.canonical_encoding import canonical
+from parley.client.contract.canonical_encoding import encode_canonical
 from parley.client.contract.party_protocol import REQUESTS, Declined
 
 BOTH = (*NETWORK, "privacy.unit=both", "privacy.party-epsilon=3", "privacy.record-bound=inner")
@@ -30,7 +30,7 @@ def joined(wired, folder, kind):
     overrides, data = KINDS[kind]
     world = wired.World(folder, overrides=overrides, reopen=False, **data)
     world.join()
-    plan, state = world.plan.at_round(1), world.state()
+    plan, state = world.plan.with_round(1), world.state()
     return world, replace(
         world.agreement, plan=plan, serial=1, state=state, components=save({"components": ROWS})
     )
@@ -94,11 +94,11 @@ def changed(value, path, new):
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_field_of_an_agreement_is_left_out_of_what_keys_the_masks(wired, tmp_path, kind):
     _, agreed = joined(wired, tmp_path, kind)
-    bindings = {agreed.binding()}
+    bindings = {agreed.compute_binding()}
     found = list(leaves(agreed))
     assert len(found) > 45
     for path, value in found:
-        bindings.add(changed(agreed, path, other(value)).binding())
+        bindings.add(changed(agreed, path, other(value)).compute_binding())
     assert len(bindings) == 1 + len(found)
 
 
@@ -109,26 +109,29 @@ def test_a_yes_is_to_every_field_but_the_names_of_a_session_and_a_round(wired, t
     same |= {("parameters", name) for name in ("run_id", "commitments", "beacon")}
     for path, value in leaves(agreed):
         with suppress(ValueError):  # else no parameters at all
-            own = changed(agreed, path, other(value)).proposal() == agreed.proposal()
+            own = (
+                changed(agreed, path, other(value)).compute_proposal_digest()
+                == agreed.compute_proposal_digest()
+            )
             assert own == (path in same), path
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_a_request_can_say_is_bound_or_refused(wired, tmp_path, kind):
     _, agreed = joined(wired, tmp_path, kind)
-    assert set(REQUESTS["join"][0]) == set(REQUESTS["propose"][0]) == set(agreed.head())
+    assert set(REQUESTS["join"][0]) == set(REQUESTS["propose"][0]) == set(agreed.build_head())
     # The rest of a round's request: its plan, shares of another round, which are no part of it, and
     # ciphertexts, which key the masks themselves.
     assert (set(REQUESTS["round"][0]), REQUESTS["round"][1]) == ({"session", "plan", "prepare"}, 3)
-    head = json.loads(json.dumps(agreed.head()))
+    head = json.loads(json.dumps(agreed.build_head()))
     told = {"components": agreed.components, "identities": agreed.identities}
-    honest = Agreement.proposed(head, **told).binding()
+    honest = Agreement.from_head(head, **told).compute_binding()
     found = [path for path, _ in leaves(head)]
     assert len(found) > 40
     for path, value in leaves(head):
         lying = json.loads(json.dumps(changed(head, path, other(value))))
         with suppress(Declined):
-            assert Agreement.proposed(lying, **told).binding() != honest, path
+            assert Agreement.from_head(lying, **told).compute_binding() != honest, path
 
 
 def test_a_field_that_is_added_later_is_bound_by_being_added():
@@ -144,10 +147,10 @@ def test_a_field_that_is_added_later_is_bound_by_being_added():
         return made
 
     cold, warm = (built(Later, temperature=t) for t in (1.0, 2.0))
-    assert canonical(cold) != canonical(warm)
-    assert cold.binding() != warm.binding()
+    assert encode_canonical(cold) != encode_canonical(warm)
+    assert cold.compute_binding() != warm.compute_binding()
     with pytest.raises(TypeError, match="canonical encoding, got set"):
-        built(Later, temperature={1.0}).binding()
+        built(Later, temperature={1.0}).compute_binding()
     with pytest.raises(dataclasses.FrozenInstanceError):
         cold.temperature = 3.0
 
@@ -155,9 +158,9 @@ def test_a_field_that_is_added_later_is_bound_by_being_added():
 def test_values_that_are_alike_have_encodings_that_are_not():
     alike = [1, 1.0, True, "1", b"1", None, (1,), (), {"1": 1}, {}, "", b"", 0, -0.0, 0.0, ((),)]
     alike += [("ab", "c"), ("a", "bc"), {"a": 1, "b": 2}, {"a": 1, "c": 2}, Enum("Kind", "A").A]
-    assert len({canonical(value) for value in alike}) == len(alike)
+    assert len({encode_canonical(value) for value in alike}) == len(alike)
     with pytest.raises(ValueError, match="NaN"):
-        canonical({"a": float("nan")})
+        encode_canonical({"a": float("nan")})
 
 
 # What decides no value.
@@ -172,6 +175,6 @@ def test_the_content_of_two_rounds_is_the_same_whatever_they_are_called(wired, t
         named = path[0] in NAMES or path in NAMES_OF_PLAN
         if path[:2] == ("plan", "guarantees") and path[3] in ("unit", "charges"):
             with pytest.raises(ValueError, match="each charged once"):
-                one.content()  # A plan that contradicts itself has none.
+                one.compute_content_digest()  # A plan that contradicts itself has none.
             continue
-        assert (one.content() == agreed.content()) == named, path
+        assert (one.compute_content_digest() == agreed.compute_content_digest()) == named, path

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from make_golden import JOBS, MORE, known
 
-from parley.client.algorithms.registry import ALGORITHMS, assumption_of
+from parley.client.algorithms.registry import ALGORITHMS, get_assumption
 from parley.client.contract.assumptions import (
-    COMPANY,
-    FEATURES,
+    BATCH_INVARIANCE,
     OWN_CLAIM,
-    PERSONS,
-    assumptions_for,
+    OWN_FEATURE_MAP,
+    PERSON_IDENTIFIERS,
+    select_assumptions,
 )
 from parley.client.queries import QUERIES
 from parley.privacy.accounting.threat_model import Unit
@@ -24,13 +24,13 @@ class _Own:
 
 
 def test_code_of_ones_own_cannot_say_that_it_assumes_nothing():
-    assert assumption_of(_Own()) == OWN_CLAIM
+    assert get_assumption(_Own()) == OWN_CLAIM
 
 
 def test_what_a_record_does_to_others_is_no_matter_to_what_hides_its_party():
-    said = [COMPANY, "", FEATURES, COMPANY, OWN_CLAIM]
-    assert assumptions_for(Unit.RECORD, said) == (COMPANY, FEATURES, OWN_CLAIM)
-    assert assumptions_for(Unit.PARTY, said) == (OWN_CLAIM,)
+    said = [BATCH_INVARIANCE, "", OWN_FEATURE_MAP, BATCH_INVARIANCE, OWN_CLAIM]
+    assert select_assumptions(Unit.RECORD, said) == (BATCH_INVARIANCE, OWN_FEATURE_MAP, OWN_CLAIM)
+    assert select_assumptions(Unit.PARTY, said) == (OWN_CLAIM,)
 
 
 @pytest.mark.parametrize("name", [f"job-{each}" for each in (*JOBS, *MORE) if each != "file"])
@@ -54,8 +54,8 @@ def test_plan_result_page_model_and_certificate_say_the_same_assumptions(name):
 
 def test_answers_about_persons_say_who_says_what_a_person_is():
     text = known("session-persons")
-    assert f"assuming: {PERSONS}" in text
-    assert f"It assumes: {PERSONS}" in text
+    assert f"assuming: {PERSON_IDENTIFIERS}" in text
+    assert f"It assumes: {PERSON_IDENTIFIERS}" in text
 
 
 def _rows(title):

@@ -8,7 +8,7 @@ from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.party_protocol import decode_frame, encode_frame
-from parley.client.party.owner_policy import Consent, render_consent
+from parley.client.party.owner_policy import OwnerPolicy, format_policy
 from parley.client.party.unmasking_log import _HEAD_MARK
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
@@ -19,7 +19,7 @@ def two_names(world):
     given = {"prepared": "rows.npz", "epsilon": 50.0, "delta": 1e-5}
     text = {"lock-wait-s": 0.2, "colluders-at-least": 0, "data": {"ward": given, "ward-2": given}}
     for folder in world.folders:
-        (folder / "party.toml").write_text(render_consent(Consent.model_validate(text)))
+        (folder / "party.toml").write_text(format_policy(OwnerPolicy.model_validate(text)))
     world.services = [world.open(i) for i in range(world.count)]
 
 
@@ -43,7 +43,7 @@ LIES = {
     ),
     "the schema": (lambda w: {"schema": "0" * 64}, "schema"),
     "the number of rounds": (lambda w: {"rounds": 4}, None),
-    "the run": (lambda w: {"run": "r-2", "plan": w.plan.for_run("r-2").to_json()}, None),
+    "the run": (lambda w: {"run": "r-2", "plan": w.plan.with_run_id("r-2").to_json()}, None),
     "the task": (lambda w: task(w, learning_rate=0.25), None),
     "the loss": (
         lambda w: {
@@ -105,28 +105,28 @@ def summed(world, wired, *, session, serial=1, number=1, without=(), join=True, 
     requests = world.round_requests(serial, number, prepare=serial + 1, state=state)
     for i, request in requests.items():
         reply = wired.ok(world.raw(i, encode_frame(request)))
-        world.server.on_shares(reply.blobs[1])
+        world.server.handle_shares(reply.blobs[1])
         if i not in without:
-            world.server.on_vector(reply.blobs[0])
+            world.server.handle_vector(reply.blobs[0])
     listed, reasons = world.server.close(), []
     for i in world.server.survivors:
         reply = world.ask(i, "survivors", [listed], session=session)
         if reply.head["status"] == "ok":
-            world.server.on_confirm(reply.blobs[0])
+            world.server.handle_confirm(reply.blobs[0])
         else:
             reasons.append(wired.reason(reply))
     if reasons:
         return reasons
-    for i, message in world.server.confirmations().items():
+    for i, message in world.server.build_confirmations().items():
         reply = wired.ok(world.ask(i, "confirmations", [message], session=session))
-        world.server.on_reveal(reply.blobs[0])
+        world.server.handle_reveal(reply.blobs[0])
     return world.server.finish()
 
 
 def spent(world, party=0):
     """The rounds that a party has charged itself, by run."""
     with Ledger.open(world.folders[party] / "ledger.sqlite", read_only=True) as ledger:
-        return [(each.entry.run_id, each.entry.index) for each in ledger.entries()]
+        return [(each.entry.run_id, each.entry.index) for each in ledger.list_entries()]
 
 
 def kept(world):
@@ -172,7 +172,7 @@ def test_one_release_is_not_summed_with_two_lists(tmp_path, wired, release, how)
 def test_another_release_is_charged_by_itself_with_shares_of_its_own(tmp_path, wired, what):
     """Whatever it has in common with the one before; so it may be summed with another list."""
     world = wired.World(tmp_path, overrides=SHARED, sizes=FIVE, reopen=False)
-    assert world.plan.shared is not None
+    assert world.plan.shared_guarantee is not None
     summed(world, wired, session="0a" * 16)
     first = kept(world)
     again = {"session": "0a" * 16, "serial": 2, "number": 2, "join": False}
@@ -243,10 +243,10 @@ def test_records_are_not_charged_by_noise_that_only_the_server_adds(tmp_path, wi
     outer += ("dp-sgd.noise-multiplier=0.6", "dp-sgd.sampling-rate=0.01")
     data = {"party-epsilon": 50.0, "party-delta": 1e-5}
     world = wired.World(tmp_path, overrides=outer, reopen=False, **data)
-    assert world.plan.charged_by(Unit.RECORD) is world.plan.of(Unit.PARTY)
+    assert world.plan.get_charging_guarantee(Unit.RECORD) is world.plan.get_guarantee(Unit.PARTY)
     assert wired.reason(world.ask(0, "join", **world.join_head())) == "record-bound"
     world.propose(*outer, "privacy.record-bound=inner")
-    assert world.plan.charged_by(Unit.RECORD) is world.plan.primary
+    assert world.plan.get_charging_guarantee(Unit.RECORD) is world.plan.primary
     wired.ok(world.ask(0, "join", **world.join_head("0b" * 16)))
     world.consent({"insist-on-inner": False}, **data)
     world.services = [world.open(i) for i in range(world.count)]

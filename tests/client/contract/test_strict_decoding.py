@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.client.contract.feature_map import features_from
+from parley.client.contract.feature_map import parse_feature_map
 from parley.client.contract.party_protocol import (
     REQUESTS,
     Declined,
-    Frame,
+    MessageFrame,
     Reason,
     WireError,
     decode_frame,
     encode_frame,
 )
-from parley.client.contract.strict_decoding import DecodingError, facts_from, value_from
+from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, decode_value
 
 
 class Side(StrEnum):
@@ -58,7 +58,7 @@ class Step:
     ],
 )
 def test_a_value_of_its_type_is_a_fact(hint, value, fact):
-    decoded = value_from(hint, value, "x")
+    decoded = decode_value(hint, value, "x")
     assert (decoded, type(decoded)) == (fact, type(fact))
 
 
@@ -80,40 +80,42 @@ def test_a_value_of_its_type_is_a_fact(hint, value, fact):
 def test_a_value_of_another_type_length_or_range_is_refused_in_a_short_line(hint, values):
     for value in values:
         with pytest.raises(DecodingError, match=r"^Expected x.* to .*, got ") as error:
-            value_from(hint, value, "x")
+            decode_value(hint, value, "x")
         assert len(str(error.value)) < 250
         assert str(error.value).isascii()
 
 
 def test_an_object_has_exactly_the_fields_that_are_not_given():
     good = {"rate": 1, "side": "left", "rounds": 3}
-    assert facts_from(Step, good, given=7) == Step(rate=1.0, side=Side.LEFT, rounds=3, given=7)
+    assert decode_dataclass(Step, good, given=7) == Step(
+        rate=1.0, side=Side.LEFT, rounds=3, given=7
+    )
     with pytest.raises(DecodingError, match=r"^Expected exactly the keys of Step, got no rounds\."):
-        facts_from(Step, {"rate": 1, "side": None}, given=7)
+        decode_dataclass(Step, {"rate": 1, "side": None}, given=7)
     for key in ("given", "Rate", "\n" * 300):
         with pytest.raises(DecodingError, match=r"the keys of Step, got .* too") as error:
-            facts_from(Step, {**good, key: 1}, given=7)
+            decode_dataclass(Step, {**good, key: 1}, given=7)
         assert len(str(error.value)) < 200
     with pytest.raises(DecodingError, match="Step: Expected rate >= 0"):
-        facts_from(Step, {**good, "rate": -1}, given=7)
+        decode_dataclass(Step, {**good, "rate": -1}, given=7)
     for value in (None, [], "rate", 3):
         with pytest.raises(DecodingError, match="Expected Step to be a valid dictionary"):
-            facts_from(Step, value, given=7)
+            decode_dataclass(Step, value, given=7)
 
 
 def test_a_field_of_a_type_that_messages_have_no_values_of_is_refused():
     with pytest.raises(DecodingError, match="Expected a type that messages have values of"):
-        value_from(list[int], [1], "x")
+        decode_value(list[int], [1], "x")
 
 
 GOOD = {"name": "bins", "settings": {"bins": 4}, "digest": "0a" * 32}
 
 
 def test_what_was_agreed_on_is_read_as_it_was_sent():
-    assert features_from(GOOD, agreed=True) == GOOD
+    assert parse_feature_map(GOOD, agreed=True) == GOOD
     asked = {"name": "bins", "settings": {}}
-    assert features_from(asked, agreed=False) == asked
-    assert features_from({}, agreed=True) == {}
+    assert parse_feature_map(asked, agreed=False) == asked
+    assert parse_feature_map({}, agreed=True) == {}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_what_was_agreed_on_is_read_as_it_was_sent():
 )
 def test_anything_else_is_refused_as_a_fault_of_the_protocol(value):
     with pytest.raises(Declined) as declined:
-        features_from(value, agreed=True)
+        parse_feature_map(value, agreed=True)
     assert declined.value.reason is Reason.PROTOCOL
 
 
@@ -150,7 +152,7 @@ _JSON = st.recursive(
     max_leaves=8,
 )
 _FRAMES = st.builds(
-    Frame,
+    MessageFrame,
     kind=st.sampled_from(sorted(REQUESTS)),
     head=st.dictionaries(st.text(max_size=8), _JSON, max_size=4),
     blobs=st.lists(st.binary(max_size=40), max_size=4).map(tuple),
@@ -206,4 +208,4 @@ def test_a_head_that_is_not_strict_json_is_refused(text):
 
 
 def test_a_frame_shows_no_blob_in_its_repr():
-    assert "secret" not in repr(Frame(kind="finish", head={}, blobs=(b"secret",)))
+    assert "secret" not in repr(MessageFrame(kind="finish", head={}, blobs=(b"secret",)))

@@ -11,7 +11,7 @@ import pytest
 from tables import GOOD, HEADER, SCHEMA, columns, write
 
 from parley.client.data.binary_files import read_arrays
-from parley.client.data.memory_limit import room_for
+from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.raw_table import DataError
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema, SchemaError
@@ -224,7 +224,7 @@ def test_threads_read_headers_of_arrays_one_after_another(tmp_path, monkeypatch)
 
     monkeypatch.setattr(np.lib.format, "read_array", slowly)
     with ThreadPoolExecutor(4) as pool:
-        given = [tmp_path / "r.npz", lambda names: names, room_for(math.inf)]
+        given = [tmp_path / "r.npz", lambda names: names, compute_memory_limit(math.inf)]
         read = list(pool.map(lambda _: read_arrays(*given)["features"].sum(), range(8)))
     assert read == [8.0] * 8
     assert max(most) == 1

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.client.data.budget_blocks import Division
-from parley.client.data.cell_parsing import plain_texts
-from parley.client.data.content_digest import cells_of
-from parley.client.data.csv_text import csv_tables
+from parley.client.data.cell_parsing import read_plain_texts
+from parley.client.data.content_digest import encode_cells
+from parley.client.data.csv_text import read_csv_tables
 from parley.client.data.data_sources import SqlQuery
-from parley.client.data.raw_party_block import Persons, of_persons, read_table_block
-from parley.client.data.raw_table import DataError, Table
+from parley.client.data.raw_party_block import PersonIds, limit_person_records, read_raw_party_block
+from parley.client.data.raw_table import DataError, RawTable
 from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.sql_source import _series, sql_tables
-from parley.privacy.ledger.block_composition import block_number
+from parley.client.data.sql_source import _build_series, read_sql_tables
+from parley.privacy.ledger.block_composition import compute_block_number
 
 SCHEMA = Schema.from_toml(
     """
@@ -44,9 +44,9 @@ CELLS = NUMBERS | st.none() | st.text("a1.e- ", max_size=3)
 
 def read(cells):
     """Texts, and what rows are known again by, of one batch of a query."""
-    series = _series("c", cells, "w")
-    table = Table(path="w", frame=pl.DataFrame([series]), arrays={}, typed=False)
-    return plain_texts(table, "c").to_list(), cells_of(table, "c").tolist()
+    series = _build_series("c", cells, "w")
+    table = RawTable(path="w", frame=pl.DataFrame([series]), arrays={}, typed=False)
+    return read_plain_texts(table, "c").to_list(), encode_cells(table, "c").tolist()
 
 
 @STEADY
@@ -61,7 +61,7 @@ def test_a_cell_of_a_query_is_read_as_if_it_were_alone(cells):
 def test_a_number_of_a_file_is_one_text_whatever_the_others_are(cells, kind):
     def texts(values):
         frame = pl.DataFrame({"c": np.array(values, kind)})
-        return plain_texts(Table(path="w", frame=frame, arrays={}), "c").to_list()
+        return read_plain_texts(RawTable(path="w", frame=frame, arrays={}), "c").to_list()
 
     assert texts(cells) == [texts([cell])[0] for cell in cells]
 
@@ -72,10 +72,14 @@ def test_one_odd_identifier_makes_no_two_persons_one_and_no_person_two(tmp_path)
         made.execute("CREATE TABLE w (patient, place INTEGER, sick TEXT)")
         made.executemany("INSERT INTO w VALUES (?, ?, 'no')", [(i, k) for k, i in enumerate(ids)])
     query = SqlQuery(database="sqlite:///w.db", query="SELECT * FROM w", folder=tmp_path)
-    persons = Persons(column="patient", most=1, key=b"of this party")
+    persons = PersonIds(column="patient", max_records=1, key=b"of this party")
 
     def owners():
-        return set(of_persons(read_table_block([query], SCHEMA, persons=persons), persons).owners)
+        return set(
+            limit_person_records(
+                read_raw_party_block([query], SCHEMA, persons=persons), persons
+            ).owners
+        )
 
     before = owners()
     with sqlite3.connect(tmp_path / "w.db") as made:
@@ -89,7 +93,7 @@ def test_lines_of_a_csv_are_read_alike_beside_a_quotation_mark_and_an_empty_cell
         path = tmp_path / "w.csv"
         path.write_text(text, encoding="utf-8")
         try:
-            tables = list(csv_tables(path, FileFormat(), ["a", "b"], ["a", "b"]))
+            tables = list(read_csv_tables(path, FileFormat(), ["a", "b"], ["a", "b"]))
         except DataError as error:
             return error.row
         return [row for table in tables for row in table.frame.rows()]
@@ -110,11 +114,11 @@ def test_one_endless_block_refuses_nobody():
     """An array of texts has the length of its longest for every one of them."""
     long = "9" * 10**7
     frame = pl.DataFrame({"year": ["2024", long] + ["2025"] * 10**5})
-    numbers, kept = Division(column="year", read=("2024",)).of(
-        Table(path="w", frame=frame, arrays={})
+    numbers, kept = Division(column="year", read=("2024",)).find_blocks(
+        RawTable(path="w", frame=frame, arrays={})
     )
     assert kept.tolist() == [0]
-    assert numbers[[0, 1, 2]].tolist() == [block_number(x) for x in ("2024", long, "2025")]
+    assert numbers[[0, 1, 2]].tolist() == [compute_block_number(x) for x in ("2024", long, "2025")]
 
 
 def test_a_path_of_json_that_a_cell_is_stands_in_no_log(tmp_path):
@@ -125,5 +129,5 @@ def test_a_path_of_json_that_a_cell_is_stands_in_no_log(tmp_path):
         database="sqlite:///w.db", query="SELECT json_set('{}', a, 1) AS a FROM w", folder=tmp_path
     )
     with pytest.raises(DataError) as caught:
-        list(sql_tables(query, FileFormat(), ["a"], ["a"]))
+        list(read_sql_tables(query, FileFormat(), ["a"], ["a"]))
     assert "s3cret" not in caught.value.log_message

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parley.client.data.data_sources import columns_of, frame_of
+from parley.client.data.data_sources import build_memory_table, to_columns
 from parley.client.data.raw_table import DataError
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema
@@ -32,22 +32,24 @@ FRAME = pl.DataFrame(
 def test_a_frame_holds_the_very_records_of_its_file(tmp_path):
     FRAME.write_csv(tmp_path / "a.csv")
     FRAME.write_parquet(tmp_path / "a.parquet")
-    ours = read_records(frame_of(FRAME), SCHEMA, "logistic")
+    ours = read_records(build_memory_table(FRAME), SCHEMA, "logistic")
     for file in ("a.csv", "a.parquet"):
         theirs = read_records(tmp_path / file, SCHEMA, "logistic")
         np.testing.assert_array_equal(ours.features, theirs.features)
         np.testing.assert_array_equal(ours.labels, theirs.labels)
         assert ours.contents == theirs.contents  # one budget, whichever way they come
-    other = frame_of(FRAME.with_columns(age=pl.Series([30, None, 62])))
+    other = build_memory_table(FRAME.with_columns(age=pl.Series([30, None, 62])))
     assert read_records(other, SCHEMA, "logistic").contents != ours.contents
 
 
 def test_a_pandas_frame_holds_the_records_of_a_polars_frame():
     pd = pytest.importorskip("pandas")
     plain = {name: FRAME[name].to_list() for name in FRAME.columns}
-    ours = read_records(frame_of(FRAME), SCHEMA, "logistic")
+    ours = read_records(build_memory_table(FRAME), SCHEMA, "logistic")
     for kinds in ({}, {"age": "Int64", "ward": "category"}, {"ward": "string", "age": object}):
-        theirs = read_records(frame_of(pd.DataFrame(plain).astype(kinds)), SCHEMA, "logistic")
+        theirs = read_records(
+            build_memory_table(pd.DataFrame(plain).astype(kinds)), SCHEMA, "logistic"
+        )
         np.testing.assert_array_equal(ours.features, theirs.features)
         assert ours.contents == theirs.contents
 
@@ -57,7 +59,7 @@ def test_objects_become_numbers_or_texts_and_a_missing_one_is_no_text():
         def __repr__(self):
             return "<NA>"
 
-    found = columns_of(
+    found = to_columns(
         {
             "n": np.array([1, Absent(), 2.5], object),
             "t": np.array(["nan", None, float("nan")], object),
@@ -78,7 +80,7 @@ def test_arrays_take_the_names_of_the_schema():
     dose = { kind = "numeric", range = [0, 1] }
     sick = { kind = "label", positive = [1], negative = [0] }
     """)
-    named = frame_of((rows, [0, 1]), schema=two)
+    named = build_memory_table((rows, [0, 1]), schema=two)
     assert list(named.columns) == ["age", "dose", "sick"]
     assert read_records(named, two, "logistic").labels.tolist() == [-1.0, 1.0]
     image = Schema.from_toml("""
@@ -86,18 +88,18 @@ def test_arrays_take_the_names_of_the_schema():
     x = { kind = "array", shape = [2], range = [0, 100] }
     y = { kind = "label", classes = [0, 1] }
     """)
-    assert list(frame_of((rows, [0, 1]), schema=image).columns) == ["x", "y"]
+    assert list(build_memory_table((rows, [0, 1]), schema=image).columns) == ["x", "y"]
     with pytest.raises(DataError, match=r"2 columns.*got shape \(2, 1\)"):
-        frame_of((rows[:, :1], [0, 1]), schema=two)
+        build_memory_table((rows[:, :1], [0, 1]), schema=two)
     with pytest.raises(DataError, match="X of shape"):
-        frame_of((rows[:, 0], [0, 1]), schema=two)
+        build_memory_table((rows[:, 0], [0, 1]), schema=two)
 
 
 def test_a_torch_data_set_becomes_its_pairs():
     torch = pytest.importorskip("torch")
     rows, labels = torch.arange(24.0).reshape(3, 2, 4), torch.tensor([2, 0, 1])
     whole = torch.utils.data.TensorDataset(rows, labels)
-    found = frame_of(torch.utils.data.Subset(whole, [2, 0])).columns
+    found = build_memory_table(torch.utils.data.Subset(whole, [2, 0])).columns
     np.testing.assert_array_equal(found["x"], rows[[2, 0]].numpy())
     assert found["y"].tolist() == [1, 2]
 
@@ -117,26 +119,26 @@ def test_a_torch_data_set_becomes_its_pairs():
 )
 def test_what_is_no_data_is_refused(data, message):
     with pytest.raises(DataError, match=message):
-        frame_of(data)
+        build_memory_table(data)
 
 
 def test_columns_beyond_the_schema_and_missing_ones_are_named_together():
     frame = FRAME.drop("age", "id").with_columns(extra=pl.lit(1))
     with pytest.raises(DataError, match=r"no column \['age'\] and \['extra'\]"):
-        read_records(frame_of(frame), SCHEMA, "logistic")
+        read_records(build_memory_table(frame), SCHEMA, "logistic")
 
 
 def test_a_schema_read_off_a_frame_is_that_of_its_file(tmp_path):
     FRAME.write_parquet(tmp_path / "a.parquet")
-    ours, theirs = infer_schema(frame_of(FRAME)), infer_schema(tmp_path / "a.parquet")
+    ours, theirs = infer_schema(build_memory_table(FRAME)), infer_schema(tmp_path / "a.parquet")
     for one, other in zip(ours.columns, theirs.columns, strict=True):
         assert one.entry["kind"] == other.entry["kind"]
     read = Schema.from_toml(ours.text)
     assert read.file.format is None
-    assert len(read_records(frame_of(FRAME), read, "logistic")) == 3
+    assert len(read_records(build_memory_table(FRAME), read, "logistic")) == 3
 
 
 def test_columns_of_unequal_length_are_refused_by_name_not_ignored():
     columns = {"a": np.zeros(6), "b": np.zeros(5), "out": np.arange(6) % 2}
     with pytest.raises(DataError, match=r"columns of one length.*got 6 in 'a' and 5 in 'b'"):
-        frame_of(columns)
+        build_memory_table(columns)

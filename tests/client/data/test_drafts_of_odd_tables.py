@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parley.client.data.column_types import canonical_text
-from parley.client.data.data_sources import frame_of
-from parley.client.data.raw_table import DataError, Table
+from parley.client.data.column_types import canonicalize_text
+from parley.client.data.data_sources import build_memory_table
+from parley.client.data.raw_table import DataError, RawTable
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_check import check_file
@@ -68,7 +68,9 @@ def test_whole_numbers_of_16_digits_and_more_are_codes_wherever_they_come_from(
             "Decimal": pl.Series(cells, dtype=pl.Decimal(scale=0)),
             "series": pl.Series([*cells[:-1], None], dtype=pl.Int128),
         }
-        source = frame_of({"x": np.arange(RECORDS) % 7, "v": objects[suffix], "outcome": OUTCOME})
+        source = build_memory_table(
+            {"x": np.arange(RECORDS) % 7, "v": objects[suffix], "outcome": OUTCOME}
+        )
     found, records = reading(source)
     assert found.entry["kind"] == "categorical"
     assert found.entry["categories"] == sorted(map(str, set(cells)))
@@ -117,12 +119,12 @@ def test_codes_are_labels_identifiers_and_categories_beside_shorter_ones(tmp_pat
 def test_values_that_a_schema_takes_as_one_are_listed_once(spellings, wanted, tmp_path):
     cells = [spellings[k % len(spellings)] for k in range(RECORDS)]
     found = reading(written(tmp_path, cells))[0]
-    assert [canonical_text(value) for value in found.entry["categories"]] == wanted
+    assert [canonicalize_text(value) for value in found.entry["categories"]] == wanted
     path = tmp_path / "label.csv"
     path.write_text("x,v\n" + "".join(f"{k % 7},{cell}\n" for k, cell in enumerate(cells)))
     entry = reading(path, label="v")[0].entry
     listed = entry.get("classes") or entry["positive"] + entry["negative"]
-    assert sorted(map(canonical_text, listed)) == wanted
+    assert sorted(map(canonicalize_text, listed)) == wanted
 
 
 DAY = datetime.date(2015, 1, 1)
@@ -313,13 +315,13 @@ def test_a_party_whose_column_is_text_is_named_with_the_column(tmp_path):
 def test_a_check_looks_at_each_column_by_itself(tmp_path, monkeypatch):
     """What is copied grows with the columns, not with their square."""
     copied = []
-    take = Table.take
+    take = RawTable.take
 
     def counted(self, rows):
         copied.append(self.frame.width * len(rows))
         return take(self, rows)
 
-    monkeypatch.setattr(Table, "take", counted)
+    monkeypatch.setattr(RawTable, "take", counted)
     cells = {}
     for width in (20, 80):
         names = [f"c{k}" for k in range(width)]

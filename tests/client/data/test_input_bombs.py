@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 from forged_parquet import packed, page, plain_text, write_parquet
 
-from parley.client.data.binary_files import ROWS
+from parley.client.data.binary_files import BATCH_ROWS
 from parley.client.data.parquet_sizes import measure_row_groups
 
 _READ = """
@@ -155,11 +155,11 @@ def test_a_page_is_read_to_the_size_of_its_header(tmp_path):
 
 @pytest.mark.parametrize("compression", ["zstd", "gzip", "snappy", "lz4", "brotli", "uncompressed"])
 def test_the_pages_of_ordinary_files_are_measured(tmp_path, compression):
-    rows, path = 3 * ROWS, tmp_path / "x.parquet"
+    rows, path = 3 * BATCH_ROWS, tmp_path / "x.parquet"
     texts = [f"text {at % 1000}" for at in range(rows)]
     frame = pl.DataFrame(
         {"t": texts, "c": pl.Series(texts, dtype=pl.Categorical), "n": np.arange(rows) / 7.0,
-         "l": [[1, 2]] * rows, "b": [True, None, False] * ROWS}
+         "l": [[1, 2]] * rows, "b": [True, None, False] * BATCH_ROWS}
     )  # fmt: skip
     frame.write_parquet(path, compression=compression, row_group_size=100_000)
     groups = measure_row_groups(path, ["n"])

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from parley.client.data.column_names import MissingColumns
-from parley.client.data.data_sources import frame_of
-from parley.client.data.raw_party_block import Persons, of_persons, read_table_block
+from parley.client.data.data_sources import build_memory_table
+from parley.client.data.raw_party_block import PersonIds, limit_person_records, read_raw_party_block
 from parley.client.data.raw_table import DataError
 from parley.client.data.schema import Schema, SchemaError
 
@@ -20,7 +20,7 @@ place = { kind = "numeric", range = [0, 1000] }
 sick = { kind = "label", positive = "yes", negative = "no" }
 """
 )
-PERSONS = Persons(column="patient", most=2, key=b"of this party")
+PERSONS = PersonIds(column="patient", max_records=2, key=b"of this party")
 
 
 def rows(ids, places=None):
@@ -32,8 +32,8 @@ def rows(ids, places=None):
 
 
 def bounded(*parties, persons=PERSONS):
-    frames = [frame_of(each, schema=SCHEMA) for each in parties]
-    return of_persons(read_table_block(frames, SCHEMA, persons=persons), persons)
+    frames = [build_memory_table(each, schema=SCHEMA) for each in parties]
+    return limit_person_records(read_raw_party_block(frames, SCHEMA, persons=persons), persons)
 
 
 def kept_places(ids, persons=PERSONS):
@@ -78,7 +78,10 @@ def test_a_file_in_several_batches_is_bounded_as_one(tmp_path):
     path = tmp_path / "records.parquet"
     pl.DataFrame({"patient": np.arange(count) % 3, "place": np.zeros(count),
                   "sick": ["no"] * count}).write_parquet(path)  # fmt: skip
-    assert of_persons(read_table_block([path], SCHEMA, persons=PERSONS), PERSONS).records == 6
+    assert (
+        limit_person_records(read_raw_party_block([path], SCHEMA, persons=PERSONS), PERSONS).records
+        == 6
+    )
 
 
 def test_records_of_nobody_and_columns_that_can_be_asked_about_are_refused():

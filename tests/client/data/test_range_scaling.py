@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.client.data.range_scaling import Scale
+from parley.client.data.range_scaling import RangeScale
 
 
 def test_a_logarithm_has_the_centre_as_its_unit():
-    costs = Scale(low=100, high=1600, centre=200, transform="log")
+    costs = RangeScale(low=100, high=1600, centre=200, transform="log")
     logs = np.log([1, 2, 4, 16])
     known = (logs - np.log(2)) / np.log(8)
     np.testing.assert_allclose(costs.encode(np.array([100.0, 200, 400, 1600])), known)
@@ -24,7 +24,7 @@ def test_it_rises_within_bounds_and_goes_back(low, width, share, places, transfo
     centre = low + width * share
     if not low < centre < low + width:
         return
-    scale = Scale(low=low, high=low + width, centre=centre, transform=transform)
+    scale = RangeScale(low=low, high=low + width, centre=centre, transform=transform)
     values = np.sort(np.clip(low + width * np.array(places), low, low + width))
     scaled = scale.encode(values)
     assert (np.abs(scaled) <= 1 + 1e-12).all()
@@ -36,7 +36,7 @@ def test_it_rises_within_bounds_and_goes_back(low, width, share, places, transfo
 @given(st.floats(0.01, 0.5), st.floats(0, 1), st.floats(1e-3, 1e3))
 def test_a_logarithm_is_the_same_in_every_unit(share, place, unit):
     def of(width: float) -> float:
-        scale = Scale(low=width, high=2 * width, centre=width * (1 + share), transform="log")
+        scale = RangeScale(low=width, high=2 * width, centre=width * (1 + share), transform="log")
         return float(scale.encode(np.array([width * (1 + place)]))[0])
 
     assert of(unit) == pytest.approx(of(1), abs=1e-9)
@@ -45,6 +45,6 @@ def test_a_logarithm_is_the_same_in_every_unit(share, place, unit):
 @pytest.mark.parametrize("centre", [None, 0, 10])
 def test_a_logarithm_without_a_unit_is_refused(centre):
     with pytest.raises(ValueError, match="Expected a centre above 0 and below 10 for log"):
-        Scale(low=0, high=10, centre=centre, transform="log")
+        RangeScale(low=0, high=10, centre=centre, transform="log")
     with pytest.raises(ValueError, match="finite and differ after log"):
-        Scale(low=0, high=1e300, centre=1e-300, transform="log")
+        RangeScale(low=0, high=1e300, centre=1e-300, transform="log")

@@ -5,7 +5,7 @@ import pytest
 from blocks import block_of_columns
 
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.raw_party_block import field_of, read_table_block
+from parley.client.data.raw_party_block import get_field, read_raw_party_block
 from parley.client.data.raw_table import DataError
 from parley.client.data.schema import Schema, SchemaError
 
@@ -36,7 +36,7 @@ def test_numbers_are_clamped_and_empty_cells_go_where_the_schema_says():
     assert block.columns["sex"].tolist()[:3] == [1, 2, 0]
     assert block.columns["ward"].tolist()[:3] == [2, 0, 2]
     assert block.columns["sick"].tolist()[:3] == [0, 1, 2]
-    assert field_of(SCHEMA, "sick").texts == ("yes", "(other)", "(missing)")
+    assert get_field(SCHEMA, "sick").texts == ("yes", "(other)", "(missing)")
     assert block.sizes.tolist() == [3, 3]
 
 
@@ -57,13 +57,13 @@ def test_a_cell_that_the_schema_refuses_is_named_by_row_and_column(column, value
 @pytest.mark.parametrize("name", ["note", "agee", ""])
 def test_a_column_that_cannot_be_asked_about_is_refused_with_those_that_can(name):
     with pytest.raises(SchemaError, match="Expected a column of"):
-        field_of(SCHEMA, name)
+        get_field(SCHEMA, name)
 
 
 def test_a_csv_and_its_columns_in_memory_are_the_same_data(tmp_path):
     lines = ["age,stay,sex,ward,note,sick", "-5,1,Male,c,x,yes", "50,,,a,,no", "200,30,Female,,,"]
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
-    read = read_table_block([tmp_path / "a.csv"], SCHEMA)
+    read = read_raw_party_block([tmp_path / "a.csv"], SCHEMA)
     held = block_of_columns([ROWS], SCHEMA)
     for name, values in held.columns.items():
         assert np.array_equal(values, read.columns[name])
@@ -85,8 +85,8 @@ def test_parties_are_taken_with_their_own_records_in_the_order_given(sizes, chos
     assert own.labels.tolist() == rows.tolist()
     assert own.features.tolist() == block.features[rows].tolist()
     assert own.sizes.tolist() == [sizes[at] for at in chosen]
-    assert own.places.tolist() == list(chosen)
-    assert own.take([0]).places.tolist() == chosen[:1]
+    assert own.positions.tolist() == list(chosen)
+    assert own.take([0]).positions.tolist() == chosen[:1]
     assert not np.shares_memory(own.features, block.features)
 
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from parley.client.data.record_chunks import _pool, for_each_chunk, row_ranges
+from parley.client.data.record_chunks import _get_pool, compute_row_ranges, map_chunks
 
 RANGES = [(n, n + 1) for n in range(40)]
 
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parley.client.data.record_chunks._cores", lambda: 2)
-    _pool.cache_clear()
+    monkeypatch.setattr("parley.client.data.record_chunks._count_cores", lambda: 2)
+    _get_pool.cache_clear()
 
 
 def test_results_come_in_the_ranges_order_whoever_computes_them() -> None:
@@ -28,7 +28,7 @@ def test_results_come_in_the_ranges_order_whoever_computes_them() -> None:
         time.sleep(0.002 * (first % 3))
         return first
 
-    assert for_each_chunk(work, RANGES) == list(range(40))
+    assert map_chunks(work, RANGES) == list(range(40))
     assert len(threads) == 2
 
 
@@ -40,7 +40,7 @@ def test_blas_has_one_thread_meanwhile_and_then_as_many_as_before(
         return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
 
     with threadpool_limits(2, user_api="blas"):
-        held = for_each_chunk(threads, ranges)
+        held = map_chunks(threads, ranges)
         assert {count for counts in held for count in counts} == {1}
         assert set(threads()) == {2}
 
@@ -57,7 +57,7 @@ def test_an_error_in_any_thread_comes_through_and_ends_the_work(in_caller: bool)
         done.append(first)
 
     with pytest.raises(OSError, match="this one"):
-        for_each_chunk(work, RANGES)
+        map_chunks(work, RANGES)
     count = len(done)
     assert count < 5
     time.sleep(0.05)
@@ -90,7 +90,7 @@ def test_ctrl_c_ends_the_work_after_the_chunks_that_are_begun(waiting: bool) -> 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            for_each_chunk(work, ranges)
+            map_chunks(work, ranges)
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(done) <= 2
@@ -101,9 +101,9 @@ def _interrupt() -> None:
 
 
 def test_rows_that_are_worked_through_together_are_all_rows_once() -> None:
-    assert row_ranges(np.empty((0, 7))) == []
-    assert row_ranges(np.empty((3, 1 << 20))) == [(0, 1), (1, 2), (2, 3)]
-    ranges = row_ranges(np.empty((5000, 120)))
+    assert compute_row_ranges(np.empty((0, 7))) == []
+    assert compute_row_ranges(np.empty((3, 1 << 20))) == [(0, 1), (1, 2), (2, 3)]
+    ranges = compute_row_ranges(np.empty((5000, 120)))
     assert [first for first, _ in ranges] == [0, *(last for _, last in ranges[:-1])]
     assert ranges[-1][1] == 5000
     assert len(ranges) > 1
@@ -115,6 +115,6 @@ def test_what_floating_point_may_not_warn_of_is_the_callers_in_every_thread() ->
         np.exp(np.full(1000, 1e4))
 
     with np.errstate(over="ignore"):
-        for_each_chunk(work, RANGES)
+        map_chunks(work, RANGES)
     with np.errstate(over="raise"), pytest.raises(FloatingPointError):
-        for_each_chunk(work, RANGES)
+        map_chunks(work, RANGES)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.data.record_codes import coded_columns
-from parley.client.data.records import as_classes, read_records
+from parley.client.data.record_codes import build_coded_columns
+from parley.client.data.records import read_records, to_classes
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.features.binned_columns import Codes
-from parley.server.synthetic.synthetic_rows import tables_of, write_table
+from parley.client.features.binned_columns import RecordCodes
+from parley.server.synthetic.synthetic_rows import decode_tables, write_table
 
 SCHEMA = """
 [file]
@@ -30,12 +30,12 @@ ward = { kind = "categorical", categories = ["A", 7, true], other = true }
 def read_back(frame, schema, path):
     write_table([frame], schema, path)
     records = read_records(path, schema.unscaled, "logistic")
-    rows = Codes().on(schema).of(records.features)
-    sizes = [column.size for column in coded_columns(schema)]
+    rows = RecordCodes().bind(schema).compute(records.features)
+    sizes = [column.size for column in build_coded_columns(schema)]
     ends = np.cumsum(sizes[:-1])
     blocks = np.split(rows, ends[:-1], axis=1)
     assert all((block.sum(axis=1) == 1).all() for block in blocks)
-    labels, _ = as_classes(records.labels, schema.classes)
+    labels, _ = to_classes(records.labels, schema.classes)
     return np.stack([*(block.argmax(axis=1) for block in blocks), labels], axis=1)
 
 
@@ -43,17 +43,17 @@ def read_back(frame, schema, path):
 @given(seed=st.integers(0, 2**32))
 def test_rows_read_back_as_the_codes_that_they_were_drawn_from(seed, tmp_path_factory):
     schema = Schema.from_toml(SCHEMA)
-    columns = coded_columns(schema)
+    columns = build_coded_columns(schema)
     rng = np.random.default_rng(seed)
     codes = np.stack([rng.integers(0, column.size, 300) for column in columns], axis=1)
-    (frame,) = tables_of([codes], schema, seed=seed)
+    (frame,) = decode_tables([codes], schema, seed=seed)
     assert frame.columns == list(schema.columns)
     found = read_back(frame, schema, tmp_path_factory.mktemp("rows") / "rows.csv")
     np.testing.assert_array_equal(found, codes)
 
 
 def test_parts_are_equal_in_the_transformed_scale_and_end_at_whole_steps():
-    age, gain, share, half, ward, sick = coded_columns(Schema.from_toml(SCHEMA))
+    age, gain, share, half, ward, sick = build_coded_columns(Schema.from_toml(SCHEMA))
     assert age.edges[:3] == (22, 26, 31)
     assert (age.size, len(age.edges)) == (16, 15)
     assert gain.edges[:3] == (1, 3, 8)
@@ -65,13 +65,13 @@ def test_parts_are_equal_in_the_transformed_scale_and_end_at_whole_steps():
 
 
 def test_numbers_are_uniform_within_their_part_and_whole_where_the_schema_says_so():
-    age, _, share, half, *_ = coded_columns(Schema.from_toml(SCHEMA))
+    age, _, share, half, *_ = build_coded_columns(Schema.from_toml(SCHEMA))
     rng = np.random.default_rng(0)
-    drawn = age.values(np.zeros(5000, np.int64), rng)
+    drawn = age.sample_values(np.zeros(5000, np.int64), rng)
     assert drawn.dtype == np.int64
     assert np.allclose(np.bincount(drawn - 17) / 5000, 1 / 5, atol=0.02)
-    assert set(half.values(np.full(50, 7), rng)) == {4.0}
-    inside = share.values(np.full(5000, 3), rng)
+    assert set(half.sample_values(np.full(50, 7), rng)) == {4.0}
+    inside = share.sample_values(np.full(5000, 3), rng)
     assert share.edges[2] <= inside.min() < inside.max() < share.edges[3]
     assert abs(inside.mean() - (share.edges[2] + share.edges[3]) / 2) < 0.01
 
@@ -88,14 +88,14 @@ def test_numbers_are_uniform_within_their_part_and_whole_where_the_schema_says_s
 def test_columns_that_cannot_be_counted_are_refused_with_their_name(column, said):
     text = f'[columns]\n{column}\ny = {{ kind = "label", positive = 1, negative = 0 }}\n'
     with pytest.raises(SchemaError, match=said):
-        coded_columns(Schema.from_toml(text))
+        build_coded_columns(Schema.from_toml(text))
 
 
 def test_a_label_that_is_a_number_is_refused_with_the_remedy():
     text = '[columns]\na = { kind = "numeric", range = [0, 1] }\n'
     text += 'y = { kind = "label", range = [0, 9] }\n'
     with pytest.raises(SchemaError, match="make it a column of kind numeric"):
-        coded_columns(Schema.from_toml(text))
+        build_coded_columns(Schema.from_toml(text))
 
 
 def test_the_new_keys_change_no_digest_of_schemas_that_lack_them():

@@ -12,7 +12,7 @@ from tables import GOOD, HEADER, SCHEMA, columns, write
 
 from parley.client.data import table_readers
 from parley.client.data.raw_table import DataError
-from parley.client.data.records import find_party_files, read_records, records_from_columns
+from parley.client.data.records import build_records, find_party_files, read_records
 from parley.client.data.schema import Schema, load_schema
 from parley.client.data.schema_inference.draft import infer_schema
 
@@ -41,7 +41,7 @@ def test_the_same_records_come_from_csv_gzip_parquet_npz_and_memory(tmp_path):
     check_good(read_records(tmp_path / "d.parquet", SCHEMA, "logistic"))
     np.savez(tmp_path / "d.npz", **columns())
     check_good(read_records(tmp_path / "d.npz", SCHEMA, "logistic"))
-    check_good(records_from_columns(columns(), SCHEMA, "logistic"))
+    check_good(build_records(columns(), SCHEMA, "logistic"))
 
 
 def test_files_windows_wrote_and_spaces_around_texts_read_alike(tmp_path):
@@ -269,7 +269,7 @@ sick = { kind = "label", positive = "yes", negative = "no" }
     schema, path = Schema.from_toml(text), tmp_path / "rows.csv"
     path.write_text("a,b,sick\n.1,.2,yes\n-.3,.4,no\n.5,-.6,yes\n")
     apart = read_records(path, schema, "logistic")
-    monkeypatch.setattr(table_readers, "checked_names", lambda *_, **__: ["b", "a", "sick"])
+    monkeypatch.setattr(table_readers, "check_column_names", lambda *_, **__: ["b", "a", "sick"])
     swapped = read_records(path, schema, "logistic")
     assert swapped.features[:, ::-1].tolist() == apart.features.tolist()
     assert swapped.labels.tolist() == apart.labels.tolist()

@@ -15,7 +15,7 @@ from parley.client.data.column_types import (
     MISSING_TEXTS,
     ArrayColumn,
     NumericColumn,
-    canonical_text,
+    canonicalize_text,
 )
 from parley.client.data.raw_table import DataError
 from parley.client.data.records import read_records
@@ -153,7 +153,7 @@ def test_to_toml_is_read_back_as_the_same_schema():
     ],
 )  # fmt: skip
 def test_values_are_compared_as_text(value, text):
-    assert canonical_text(value) == text
+    assert canonicalize_text(value) == text
 
 
 def test_arrays_encode_like_numbers():

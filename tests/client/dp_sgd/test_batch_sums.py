@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from parley.client.dp_sgd import torch_gradients
-from parley.client.dp_sgd.batch_sums import party_sum, union_sums
-from parley.client.dp_sgd.poisson_batches import padded_width, party_batches
+from parley.client.dp_sgd.batch_sums import compute_party_sum, compute_union_sums
+from parley.client.dp_sgd.poisson_batches import compute_padded_width, draw_party_batches
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.privacy.sampling.random_stream import NoiseStream
@@ -41,7 +41,7 @@ def alone(network, rows, labels, batches, config, *, pad):
     theta = network.start()
     return np.stack(
         [
-            party_sum(
+            compute_party_sum(
                 network,
                 theta,
                 rows[begin:end],
@@ -69,8 +69,10 @@ def test_one_pass_for_all_parties_gives_every_partys_own_sum(kind, way, features
     config = training(
         per_example_method=way or "vmap", clip_norm=0.5 if way else None, micro_batch=micro_batch
     )
-    batches = party_batches(OFFSETS, 0.3, NoiseStream.from_seed(4))
-    together = union_sums(network, network.start(), rows, labels, batches, config, public=150)
+    batches = draw_party_batches(OFFSETS, 0.3, NoiseStream.from_seed(4))
+    together = compute_union_sums(
+        network, network.start(), rows, labels, batches, config, public=150
+    )
     for pad in (False, True):
         single = alone(network, rows, labels, batches, config, pad=pad)
         assert np.abs(together - single).max() < (1e-7 if way == "vmap" else 1e-12)
@@ -83,14 +85,20 @@ def test_a_party_that_drew_nothing_gives_zero_and_a_record_that_is_not_finite_ad
     network, rows, labels = world()
     nothing = np.zeros(0, dtype=np.int64)
     batches = [np.array([0, 1]), nothing, np.array([50, 51]), nothing]
-    before = union_sums(network, network.start(), rows, labels, batches, training(), public=150)
+    before = compute_union_sums(
+        network, network.start(), rows, labels, batches, training(), public=150
+    )
     assert not before[[1, 3]].any()
     rows[1] = np.inf
-    after = union_sums(network, network.start(), rows, labels, batches, training(), public=150)
+    after = compute_union_sums(
+        network, network.start(), rows, labels, batches, training(), public=150
+    )
     without = [np.array([0]), nothing, np.array([50, 51]), nothing]
-    expected = union_sums(network, network.start(), rows, labels, without, training(), public=150)
+    expected = compute_union_sums(
+        network, network.start(), rows, labels, without, training(), public=150
+    )
     assert np.abs(after - expected).max() < 1e-12
-    padded = party_sum(
+    padded = compute_party_sum(
         network,
         network.start(),
         rows[:40],
@@ -106,7 +114,7 @@ def test_a_party_that_drew_nothing_gives_zero_and_a_record_that_is_not_finite_ad
 def test_a_partys_batches_are_its_own_records_each_at_the_rate():
     stream, counts = NoiseStream.from_seed(9), np.zeros(OFFSETS[-1])
     for _ in range(400):
-        for party, batch in enumerate(party_batches(OFFSETS, 0.3, stream)):
+        for party, batch in enumerate(draw_party_batches(OFFSETS, 0.3, stream)):
             assert ((batch >= OFFSETS[party]) & (batch < OFFSETS[party + 1])).all()
             counts[batch] += 1
     assert abs(counts.mean() / 400 - 0.3) < 0.01
@@ -116,14 +124,16 @@ def test_a_partys_batches_are_its_own_records_each_at_the_rate():
 def test_a_padded_batch_is_as_wide_whatever_was_drawn_and_a_larger_one_is_not_cut(monkeypatch):
     network, rows, labels = world()
     seen = []
-    whole = torch_gradients.clipped_sum
+    whole = torch_gradients.compute_clipped_sum
     monkeypatch.setattr(
-        torch_gradients, "clipped_sum", lambda *a, **k: seen.append(len(a[1])) or whole(*a, **k)
+        torch_gradients,
+        "compute_clipped_sum",
+        lambda *a, **k: seen.append(len(a[1])) or whole(*a, **k),
     )
     config, theta = training(sampling_rate=0.1), network.start()
-    assert padded_width(70, 0.1) == 23
+    assert compute_padded_width(70, 0.1) == 23
     for drawn in (0, 1, 9, 23, 30):
-        party_sum(
+        compute_party_sum(
             network, theta, rows[43:113], labels[43:113], np.arange(drawn), config,
             public=70, pad=True,
         )  # fmt: skip

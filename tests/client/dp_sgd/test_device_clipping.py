@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from parley.client.dp_sgd.device_clipping import sum_clipped_rows
-from parley.client.models.clipping import ball_of, clip_rows
+from parley.client.models.clipping import build_ball, clip_rows
 
 ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True, width=64)
 CLIPS = st.sampled_from([2.0**-40, 0.3, 1.0, 7.0, 2.0**40])
@@ -20,7 +20,7 @@ CLIPS = st.sampled_from([2.0**-40, 0.3, 1.0, 7.0, 2.0**40])
 @given(arrays(np.float64, (1, 5), elements=ANY_FLOAT), CLIPS)
 def test_what_any_row_adds_is_whole_and_inside_the_ball(row, clip) -> None:
     total, _ = sum_clipped_rows(torch.tensor(row), clip, torch.ones(1, dtype=torch.float64))
-    ball, bits = ball_of(5, clip)
+    ball, bits = build_ball(5, clip)
     units = [Fraction(value) * Fraction(2) ** bits for value in total.tolist()]
     assert all(value.denominator == 1 for value in units)
     assert sum(value * value for value in units) <= ball.radius.l2_squared
@@ -30,7 +30,7 @@ def test_what_any_row_adds_is_whole_and_inside_the_ball(row, clip) -> None:
 def test_the_sum_differs_from_numpys_by_a_unit_per_row_at_most(rows, clip) -> None:
     weights = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
     total, norms = sum_clipped_rows(torch.tensor(rows), clip, torch.tensor(weights))
-    _, bits = ball_of(4, clip)
+    _, bits = build_ball(4, clip)
     np.testing.assert_allclose(norms, np.linalg.norm(rows, axis=1), rtol=1e-12)
     clip_rows(rows, clip)
     np.testing.assert_allclose(total, weights @ rows, rtol=0, atol=6 * 2.0**-bits)

@@ -7,8 +7,8 @@ from record_loop import loop_sums
 from small_networks import training
 from torch import nn
 
-from parley.client.dp_sgd.batch_sums import normal_of, party_sum
-from parley.client.dp_sgd.torch_clipping import choose_way, clipped_sum
+from parley.client.dp_sgd.batch_sums import compute_party_sum, draw_normals
+from parley.client.dp_sgd.torch_clipping import choose_way, compute_clipped_sum
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
@@ -92,7 +92,7 @@ def test_every_record_is_clipped_as_if_it_were_alone_with_its_draws(name):
     assert choose_way(own) == "vmap"
     rows, drawn = torch.randn(7, 9).double().numpy(), torch.randn(7, 9 * K).double().numpy()
     batch = own.with_draws(rows, drawn), torch.tensor([0, 1, 1, 0, 1, 0, 0]), 0.02
-    found, norms = clipped_sum(own.module, *batch, losses=own.losses)
+    found, norms = compute_clipped_sum(own.module, *batch, losses=own.losses)
     loop, expected = loop_sums(own.module, *batch, losses=own.losses)
     np.testing.assert_allclose(norms, expected, rtol=1e-5)
     np.testing.assert_allclose(found, loop, rtol=1e-4, atol=1e-7)
@@ -116,12 +116,12 @@ def test_a_step_is_the_clipped_sum_of_the_records_with_their_own_draws():
     batch = np.array([1, 4, 5, 11])
     how = training(steps=1, sampling_rate=0.5, clip_norm=0.05, per_example_method="vmap")
     theta = own.start()
-    found = party_sum(
+    found = compute_party_sum(
         own, theta, rows, labels, batch, how, public=12, pad=True,
         draws=NoiseStream.from_seed(3, "draws"),
     )  # fmt: skip
-    draws = normal_of(NoiseStream.from_seed(3, "draws"), 4 * 27).reshape(4, 27)
-    own.use(own.rows(theta).clone())
+    draws = draw_normals(NoiseStream.from_seed(3, "draws"), 4 * 27).reshape(4, 27)
+    own.set_parameters(own.to_tensor(theta).clone())
     expected = np.zeros(own.dimension)
     for place, drawn in zip(batch, draws, strict=True):
         loss = own.losses(
@@ -134,14 +134,17 @@ def test_a_step_is_the_clipped_sum_of_the_records_with_their_own_draws():
         expected += flat * min(1, 0.05 / np.linalg.norm(flat))
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-6)
     with pytest.raises(ValueError, match="Expected a stream"):
-        party_sum(own, theta, rows, labels, batch, how, public=12, pad=True)
+        compute_party_sum(own, theta, rows, labels, batch, how, public=12, pad=True)
 
 
 def test_draws_are_standard_normal_and_each_partys_and_steps_own():
     seeded = Randomness.from_seed(1)
-    one = normal_of(seeded.draws(1, 1, 0), 40_000)
+    one = draw_normals(seeded.open_loss_draws(1, 1, 0), 40_000)
     assert abs(one.mean()) < 0.03
     assert one.std() == pytest.approx(1, abs=0.02)
-    others = [normal_of(seeded.draws(*place), 5) for place in ((1, 1, 1), (1, 2, 0), (2, 1, 0))]
+    others = [
+        draw_normals(seeded.open_loss_draws(*place), 5)
+        for place in ((1, 1, 1), (1, 2, 0), (2, 1, 0))
+    ]
     assert not any(np.array_equal(one[:5], other) for other in others)
-    np.testing.assert_array_equal(one[:5], normal_of(seeded.draws(1, 1, 0), 5))
+    np.testing.assert_array_equal(one[:5], draw_normals(seeded.open_loss_draws(1, 1, 0), 5))

@@ -16,15 +16,15 @@ from record_loop import loop_sums
 from small_networks import training
 from torch import nn
 
-from parley.client.dp_sgd.batch_sums import party_sum, union_sums
-from parley.client.dp_sgd.exact_clipping import Chain, Grid, Layer
-from parley.client.dp_sgd.exact_layers import linear_layers
+from parley.client.dp_sgd.batch_sums import compute_party_sum, compute_union_sums
+from parley.client.dp_sgd.exact_clipping import BitAllocation, ExactChain, ExactLayer
+from parley.client.dp_sgd.exact_layers import find_exact_layers
 from parley.client.dp_sgd.integer_convolution import Windows
 from parley.client.dp_sgd.torch_clipping import choose_way
 from parley.client.models.exact_math import exp, tanh
 from parley.client.models.networks import Network
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.sensitivity.bounded_sets import Set, moved_by
+from parley.privacy.sensitivity.bounded_sets import Set, compute_sensitivity
 
 CHAINS = {
     "no hidden layer": lambda: nn.Sequential(nn.Linear(7, 4)),
@@ -81,11 +81,13 @@ def numbers(network: Network, theta, x, y, clip: float = 0.5) -> np.ndarray:
 def of_each(network: Network, theta, x, y, clip: float) -> np.ndarray:
     """`[B, d]` of parties' records `[B, w, p]`."""
     config = training(clip_norm=clip)
-    layers = linear_layers(network.module)
+    layers = find_exact_layers(network.module)
     assert layers is not None
-    own = Chain.at(layers, theta[None])
-    total, _ = own.clipped(x, y, np.ones(y.shape, dtype=bool), config.radius, config.grid_bits)
-    units: np.ndarray = own.flat(total, 1.0)
+    own = ExactChain.from_parameters(layers, theta[None])
+    total, _ = own.compute_clipped_sums(
+        x, y, np.ones(y.shape, dtype=bool), config.radius, config.grid_bits
+    )
+    units: np.ndarray = own.flatten(total, 1.0)
     assert np.array_equal(units, np.rint(units))
     return units
 
@@ -117,10 +119,10 @@ def test_permuted_split_alone_and_in_union_are_the_same_whole_numbers(name) -> N
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         config = training(micro_batch=micro_batch)
-        own = union_sums(network, theta, x, y, batches, config, public=40)
+        own = compute_union_sums(network, theta, x, y, batches, config, public=40)
         for batch, found in zip(batches, own, strict=True):
             for pad in (False, True):
-                alone = party_sum(network, theta, x, y, batch, config, public=10, pad=pad)
+                alone = compute_party_sum(network, theta, x, y, batch, config, public=10, pad=pad)
                 assert np.array_equal(alone, found)
         assert np.array_equal(own.sum(axis=0) * 2.0**config.grid_bits, whole)
         torch.set_num_threads(before)
@@ -191,9 +193,12 @@ def test_any_two_neighbours_sums_are_no_further_apart_than_the_set_says(name) ->
         whole = numbers(network, theta, x, y).astype(object)
         rest = numbers(network, theta, np.delete(x, row, 0), np.delete(y, row)).astype(object)
         replaced = numbers(network, theta, other, label).astype(object)
-        removed = moved_by(ball, Neighbouring.ADD_OR_REMOVE_ONE).l2_squared
+        removed = compute_sensitivity(ball, Neighbouring.ADD_OR_REMOVE_ONE).l2_squared
         assert sum((whole - rest) ** 2) <= removed
-        assert sum((whole - replaced) ** 2) <= moved_by(ball, Neighbouring.REPLACE_ONE).l2_squared
+        assert (
+            sum((whole - replaced) ** 2)
+            <= compute_sensitivity(ball, Neighbouring.REPLACE_ONE).l2_squared
+        )
         # What one record changes is its share alone, to the last unit.
         assert np.array_equal(whole - rest, numbers(network, theta, x[[row]], y[[row]]))
 
@@ -203,7 +208,9 @@ def test_a_share_that_is_too_long_is_dropped_whoever_guessed_its_factor(name, mo
     from parley.client.dp_sgd import exact_clipping
 
     network, x, y = chain(name)
-    monkeypatch.setattr(exact_clipping, "_factors", lambda norms, *_: np.full_like(norms, 1e3))
+    monkeypatch.setattr(
+        exact_clipping, "_compute_clip_factors", lambda norms, *_: np.full_like(norms, 1e3)
+    )
     assert not numbers(network, network.start(), x, y).any()
 
 
@@ -212,22 +219,22 @@ def test_clipped_records_are_counted_one_by_one() -> None:
     _, norms = loop_sums(network.module, torch.tensor(x), torch.tensor(y), 1.0)
     clip = float(np.median(norms))
     config = training(clip_norm=clip)
-    own = Chain.at(linear_layers(network.module) or (), network.start()[None])
+    own = ExactChain.from_parameters(find_exact_layers(network.module) or (), network.start()[None])
     there = np.arange(40)[None] < 30
-    _, signs = own.clipped(x[None], y[None], there, config.radius, config.grid_bits)
+    _, signs = own.compute_clipped_sums(x[None], y[None], there, config.radius, config.grid_bits)
     assert abs(signs[0] - (2 * (norms[:30] > clip).sum().item() - 30)) <= 2  # one at the very edge
 
 
 def test_grids_leave_every_product_below_2_to_the_53() -> None:
     for inputs, outputs, bias in product((1, 2, 1000, 2**17, 2**27), (2, 10, 2**20), (True, False)):
-        grid = Grid.of([Layer(inputs, outputs, bias)])
+        grid = BitAllocation.from_layers([ExactLayer(inputs, outputs, bias)])
         width = max(inputs + bias, outputs)
         assert width * 2 ** (grid.values + grid.weights) < 2**53
         assert width * 2 ** (2 * grid.values) < 2**53  # squares of values
-    assert not Grid.fits([Layer(2**28, 2, True)])
+    assert not BitAllocation.can_fit([ExactLayer(2**28, 2, True)])
     for side, fits in ((1024, True), (1025, False)):  # of windows, sums of products of 32 bits
         own = Windows(1, (side, side), (1, 1), (1, 1), (0, 0), (1, 1))
-        assert Grid.fits([Layer(1, 2, True, windows=own)]) == fits
+        assert BitAllocation.can_fit([ExactLayer(1, 2, True, windows=own)]) == fits
 
 
 def test_exp_and_tanh_are_near_numpys_and_the_same_wherever_a_number_stands() -> None:

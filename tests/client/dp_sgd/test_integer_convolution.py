@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from parley.client.dp_sgd.exact_layers import linear_layers
+from parley.client.dp_sgd.exact_layers import find_exact_layers
 from parley.client.dp_sgd.integer_convolution import MaxPool, MeanPool
 
 AXES = (nn.Conv1d, nn.Conv2d, nn.Conv3d), (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d), (
@@ -52,14 +52,14 @@ def test_windows_give_what_torch_gives_there_and_back(given) -> None:
     expected = layer(x)
     slopes = torch.randint(-3, 4, expected.shape).double()
     back = torch.autograd.grad(expected, x, slopes)[0]
-    found = linear_layers(
+    found = find_exact_layers(
         nn.Sequential(nn.Unflatten(1, x.shape[1:]), layer, nn.Flatten(), nn.Linear(3, 2))
     )
     row, own = x.detach().flatten(1).numpy(), slopes.flatten(1).numpy()
     if not isinstance(layer, AXES[0]):
         if found is None:
             raise AssertionError("Expected a chain.")
-        (pool,) = found[0].before
+        (pool,) = found[0].transforms
         assert isinstance(pool, MaxPool if isinstance(layer, AXES[1]) else MeanPool)
         value, way_back = pool(row)
         exact = np.array_equal if isinstance(pool, MaxPool) else np.allclose
@@ -71,8 +71,8 @@ def test_windows_give_what_torch_gives_there_and_back(given) -> None:
         return
     windows = found[0].windows
     weight = layer.weight.detach().flatten(1).numpy()
-    seen = windows.patches(row, np.ones((2, 0)))
+    seen = windows.extract_patches(row, np.ones((2, 0)))
     value = weight @ seen + (0 if layer.bias is None else layer.bias.detach().numpy()[:, None])
     assert np.array_equal(value.reshape(expected.shape), expected.detach().numpy())
-    spread = windows.spread(weight.T @ own.reshape(2, 2, -1))
+    spread = windows.spread_patches(weight.T @ own.reshape(2, 2, -1))
     assert np.array_equal(spread, back.flatten(1).numpy())

@@ -11,12 +11,12 @@ import pytest
 import torch
 from small_networks import K, P, network, party, training, with_entry
 
-from parley.client.data.record_chunks import _pool
+from parley.client.data.record_chunks import _get_pool
 from parley.client.dp_sgd import batch_sums
 from parley.client.dp_sgd import local_training as dp_sgd
-from parley.client.dp_sgd.batch_sums import party_chunks, together
+from parley.client.dp_sgd.batch_sums import split_party_chunks, supports_joint_pass
 from parley.client.dp_sgd.local_training import train_parties, train_party
-from parley.client.dp_sgd.training_data import Parties, PartyData
+from parley.client.dp_sgd.training_data import PartyData, TrainingParties
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.privacy.sampling.random_stream import NoiseStream
@@ -27,10 +27,10 @@ def test_training_goes_on_after_a_step_that_leaves_no_finite_parameters() -> Non
     net, config = network(), training(learning_rate=1e308, clip_norm=1e3, clipped_share=0.1)
     for parties in (["a"], ["a", "b", "c"]):
         data = [party(name) for name in parties]
-        trained = train_parties(net, net.start(), Parties.of(data), config)
+        trained = train_parties(net, net.start(), TrainingParties.from_parties(data), config)
         assert not np.isfinite(trained.theta).all()
-        assert trained.clipped is not None
-        assert np.isfinite(trained.clipped).all()
+        assert trained.clipped_fractions is not None
+        assert np.isfinite(trained.clipped_fractions).all()
 
 
 SIZES = [1, 5, 9, 30, 2, 17, 300, 6, 6, 3]
@@ -60,10 +60,12 @@ def test_a_party_comes_to_the_same_bits_in_any_block_and_to_what_it_does_by_itse
 
     def own(row: int) -> PartyData:
         made = party(str(row), SIZES[row], row)
-        return replace(made, features=net.rows(made.features.numpy()))
+        return replace(made, features=net.to_tensor(made.features.numpy()))
 
     def trained(rows: list[PartyData]) -> np.ndarray:
-        return train_parties(net, start, Parties.of(rows), config, records=9).theta
+        return train_parties(
+            net, start, TrainingParties.from_parties(rows), config, records=9
+        ).theta
 
     everyone = [own(row) for row in range(len(SIZES))]
     whole = trained(everyone)
@@ -83,16 +85,16 @@ def test_a_party_comes_to_the_same_bits_in_any_block_and_to_what_it_does_by_itse
 
 
 def test_networks_that_mix_places_or_are_large_are_trained_party_by_party() -> None:
-    assert together(network(), training())
-    assert not together(network(), training(per_example_method="vmap"))
+    assert supports_joint_pass(network(), training())
+    assert not supports_joint_pass(network(), training(per_example_method="vmap"))
     large = Network.build("mlp", features=P, classes=K, hidden=(50_000,))
-    assert not together(large, training())
+    assert not supports_joint_pass(large, training())
 
 
 def _in_chunks(net: Network, names: str, config: LocalTraining) -> list[PartyData]:
     """Parties that share a stream with those of their chunk, and with no others."""
     data = []
-    for chunk, (first, last) in enumerate(party_chunks(net, len(names), config)):
+    for chunk, (first, last) in enumerate(split_party_chunks(net, len(names), config)):
         batches, noise = (NoiseStream.from_seed(5, use, chunk) for use in ("batches", "noise"))
         for name in names[first:last]:
             own = party(name, seed=ord(name))
@@ -106,8 +108,8 @@ def two_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _on(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parley.client.data.record_chunks._cores", lambda: cores)
-    _pool.cache_clear()
+    monkeypatch.setattr("parley.client.data.record_chunks._count_cores", lambda: cores)
+    _get_pool.cache_clear()
 
 
 @pytest.mark.usefixtures("two_a_chunk")
@@ -129,7 +131,9 @@ def test_a_seed_gives_the_same_bits_on_any_number_of_threads(
     for cores in (1, 2, 2, 3):
         _on(cores, monkeypatch)
         threads.clear()
-        trained = train_parties(net, start, Parties.of(_in_chunks(net, names, config)), config)
+        trained = train_parties(
+            net, start, TrainingParties.from_parties(_in_chunks(net, names, config)), config
+        )
         assert len(threads) == cores
         results.append(trained.theta.tobytes())
     assert len(set(results)) == 1
@@ -141,11 +145,11 @@ def test_chunks_that_share_a_stream_are_trained_in_one_thread(
 ) -> None:
     """Two threads in one stream could draw the same words."""
     _on(2, monkeypatch)
-    monkeypatch.setattr("parley.client.dp_sgd.local_training.for_each_chunk", None)
+    monkeypatch.setattr("parley.client.dp_sgd.local_training.map_chunks", None)
     net = network()
     one = party("a")
     data = [replace(party("a"), noise=one.noise) for _ in range(5)]
-    trained = train_parties(net, net.start(), Parties.of(data), training())
+    trained = train_parties(net, net.start(), TrainingParties.from_parties(data), training())
     assert len({row.tobytes() for row in trained.theta}) == 5
 
 
@@ -159,7 +163,7 @@ def test_errors_of_a_later_chunk_come_through_and_threads_are_given_back(
     data = _in_chunks(net, "abcdefgh", config)
     data[6] = replace(data[6], labels=data[6].labels + K)  # in a later chunk, no class of ours
     with pytest.raises(IndexError):
-        train_parties(net, net.start(), Parties.of(data), config)
+        train_parties(net, net.start(), TrainingParties.from_parties(data), config)
     assert torch.get_num_threads() == threads
 
 
@@ -171,7 +175,7 @@ def test_chunks_cover_the_parties_and_depend_on_no_core_count(
     found = []
     for cores in (1, 2, 64):
         _on(cores, monkeypatch)
-        found.append(party_chunks(net, parties, training()))
+        found.append(split_party_chunks(net, parties, training()))
     assert found[0] == found[1] == found[2]
     covered = [row for first, last in found[0] for row in range(first, last)]
     assert covered == list(range(parties))
@@ -190,7 +194,7 @@ def test_adam_and_momentum_are_torchs_on_the_noisy_gradients() -> None:
         steps=6,
     )
     ours = train_party(net, start, party(), config).theta[0]
-    net.use(torch.as_tensor(start).clone())
+    net.set_parameters(torch.as_tensor(start).clone())
     adam = torch.optim.Adam(net.module.parameters(), lr=0.01)
     data = party()
     for _ in range(6):

@@ -8,8 +8,8 @@ import torch
 from record_loop import loop_sums
 from torch import nn
 
-from parley.client.dp_sgd.torch_clipping import clipped_sum
-from parley.client.models.clipping import ball_of
+from parley.client.dp_sgd.torch_clipping import compute_clipped_sum
+from parley.client.models.clipping import build_ball
 from parley.client.models.layers import NetworkError, check_layers
 from parley.client.models.networks import Network
 
@@ -48,13 +48,15 @@ def test_clipped_sums_are_those_of_a_plain_loop_but_for_what_whole_numbers_cut_o
     network = network.double()
     x = torch.randn(9, features, dtype=torch.float64)
     y = torch.randint(0, 4, (9,))
-    total, norms = clipped_sum(network, x, y, CLIP)
+    total, norms = compute_clipped_sum(network, x, y, CLIP)
     loop, expected = loop_sums(network, x, y, CLIP)
-    ball, bits = ball_of(len(total), CLIP)
+    ball, bits = build_ball(len(total), CLIP)
     np.testing.assert_allclose(total, loop, rtol=0, atol=9 * 2.0**-bits)
     np.testing.assert_allclose(norms, expected, rtol=1e-9)
     assert norms.max() > CLIP
-    alone = np.array([clipped_sum(network, x[[row]], y[[row]], CLIP)[0] for row in range(9)])
+    alone = np.array(
+        [compute_clipped_sum(network, x[[row]], y[[row]], CLIP)[0] for row in range(9)]
+    )
     whole = np.ldexp(alone, bits)
     assert (whole == np.rint(whole)).all()
     assert max(sum(int(v) ** 2 for v in row) for row in whole) <= ball.radius.l2_squared
@@ -81,11 +83,11 @@ def test_a_record_whose_gradient_is_not_finite_adds_zero(name: str, dtype: torch
     network = network.to(dtype)
     x, y = torch.randn(9, features, dtype=dtype), torch.randint(0, 4, (9,))
     x = with_broken_rows(x)
-    total, norms = clipped_sum(network, x, y, CLIP)
+    total, norms = compute_clipped_sum(network, x, y, CLIP)
     finite = np.isfinite(norms)
     assert not finite[:3].any()
     assert finite[4:].all()
-    without, _ = clipped_sum(network, x[finite], y[finite], CLIP)
+    without, _ = compute_clipped_sum(network, x[finite], y[finite], CLIP)
     np.testing.assert_allclose(total, without, rtol=1e-4, atol=1e-5)
 
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from small_networks import network, party, training, with_entry
 
 from parley.client.dp_sgd import local_training as dp_sgd
-from parley.client.dp_sgd.local_training import Trained, train_parties, train_party
-from parley.client.dp_sgd.poisson_batches import poisson_batch
-from parley.client.dp_sgd.training_data import Parties, PartyData
+from parley.client.dp_sgd.local_training import TrainingResult, train_parties, train_party
+from parley.client.dp_sgd.poisson_batches import draw_poisson_batch
+from parley.client.dp_sgd.training_data import PartyData, TrainingParties
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.record_losses import cross_entropy
-from parley.privacy.sampling.gaussian import rounded_gaussian
+from parley.privacy.sampling.gaussian import draw_rounded_gaussian
 from parley.privacy.sampling.random_stream import NoiseStream
 
 
@@ -52,7 +52,9 @@ def _spread_of_fractions(config: LocalTraining) -> tuple[NDArray[np.float64], fl
     for trial in range(4):
         batches, noise = (NoiseStream.from_seed(9, use, trial) for use in ("batches", "noise"))
         own = replace(party(), batches=batches, noise=noise)
-        clipped = train_parties(net, net.start(), Parties.of([own] * 200), config).clipped
+        clipped = train_parties(
+            net, net.start(), TrainingParties.from_parties([own] * 200), config
+        ).clipped_fractions
         assert clipped is not None
         fractions.append(clipped)
     of_count = 2.0 / math.sqrt(config.clipped_share) * math.sqrt(config.steps)
@@ -73,9 +75,9 @@ def test_the_clipped_fractions_noise_has_its_standard_deviation() -> None:
 def _clipped_by_a_loop(config: LocalTraining, label: str, records: int) -> int:
     """Σ (2b_i − 1) over all steps at the start's θ, record after record."""
     net, data, total = network(), party(label, records), 0
-    net.use(torch.as_tensor(net.start()).clone())
+    net.set_parameters(torch.as_tensor(net.start()).clone())
     for _ in range(config.steps):
-        for row in poisson_batch(records, config.sampling_rate, data.batches):
+        for row in draw_poisson_batch(records, config.sampling_rate, data.batches):
             net.module.zero_grad()
             cross_entropy(net.module(data.features[[row]]), data.labels[[row]]).sum().backward()
             flat = torch.cat([p.grad.reshape(-1) for p in net.module.parameters()])
@@ -87,13 +89,13 @@ def _clipped_by_a_loop(config: LocalTraining, label: str, records: int) -> int:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Every party's Σ (2b_i − 1) as it is before its noise."""
     counts: list[float] = []
-    noisy = dp_sgd._fractions
+    noisy = dp_sgd._estimate_fractions
 
     def noted(signs: torch.Tensor, *args: Any) -> Any:
         counts.extend(signs.tolist())
         return noisy(signs, *args)
 
-    monkeypatch.setattr(dp_sgd, "_fractions", noted)
+    monkeypatch.setattr(dp_sgd, "_estimate_fractions", noted)
     return counts
 
 
@@ -121,7 +123,7 @@ def test_every_way_counts_the_clipped_records_of_a_plain_loop(
     sizes = {"a": 40, "b": 25, "c": 33}
     data = [party(name, size) for name, size in sizes.items()]
     if together:
-        train_parties(network(), network().start(), Parties.of(data), config)
+        train_parties(network(), network().start(), TrainingParties.from_parties(data), config)
     else:
         for own in data:
             train_party(network(), network().start(), own, config)
@@ -149,25 +151,25 @@ def test_one_record_without_a_finite_gradient_moves_a_sum_by_at_most_the_bound(
         per_example_method="exact" if way == "together" else way,
     )
 
-    def trained(data: PartyData) -> Trained:
+    def trained(data: PartyData) -> TrainingResult:
         parties = [data, party("b")] if way == "together" else [data]
-        return train_parties(net, start, Parties.of(parties), config)
+        return train_parties(net, start, TrainingParties.from_parties(parties), config)
 
     without, broken = trained(party()), trained(with_entry(party(), entry))
     assert np.isfinite(broken.theta).all()
     moved = np.linalg.norm(broken.theta[0] - without.theta[0]) * 40 / 0.2
     assert moved <= 0.5 * (1 + 1e-5)  # C: from its clipped gradient to zero
     assert moved > 0.1
-    assert without.clipped is not None
-    assert broken.clipped is not None
-    assert abs(broken.clipped[0] - without.clipped[0]) <= 1.001 / 40
+    assert without.clipped_fractions is not None
+    assert broken.clipped_fractions is not None
+    assert abs(broken.clipped_fractions[0] - without.clipped_fractions[0]) <= 1.001 / 40
     np.testing.assert_array_equal(broken.theta[1:], without.theta[1:])
 
 
 def test_noise_is_added_to_sums_however_they_lie_in_memory() -> None:
     config = training()
     total = torch.zeros((4, 3), dtype=torch.float64).T
-    noisy = dp_sgd._noisy(total, config, [NoiseStream.from_seed(1)] * 3)
+    noisy = dp_sgd._add_grid_noise(total, config, [NoiseStream.from_seed(1)] * 3)
     scale = 2.0**config.grid_bits
-    drawn = rounded_gaussian(1.5 * 0.5 * scale, 12, NoiseStream.from_seed(1)).reshape(3, 4)
+    drawn = draw_rounded_gaussian(1.5 * 0.5 * scale, 12, NoiseStream.from_seed(1)).reshape(3, 4)
     np.testing.assert_array_equal(noisy.numpy(), drawn / scale)

@@ -9,15 +9,15 @@ import torch
 from record_loop import loop_sums
 from torch import nn
 
-from parley.client.dp_sgd.exact_layers import linear_layers
+from parley.client.dp_sgd.exact_layers import find_exact_layers
 from parley.client.dp_sgd.torch_clipping import (
-    WayError,
+    GradientMethodError,
     check_way,
     choose_way,
-    clipped_sum,
-    trainable,
+    compute_clipped_sum,
+    get_trainable,
 )
-from parley.client.dp_sgd.training_settings import EXACT, WRITTEN
+from parley.client.dp_sgd.training_settings import EXACT, VMAP
 from parley.client.models.networks import Network
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -27,7 +27,7 @@ CLASSES = 4
 
 def network_of(module: nn.Module, features: int) -> Network:
     torch.manual_seed(0)
-    flat = nn.utils.parameters_to_vector(trainable(module).values()).detach()
+    flat = nn.utils.parameters_to_vector(get_trainable(module).values()).detach()
     return Network(
         kind="mine.py:net",
         features=features,
@@ -110,14 +110,14 @@ def new_weight_norm() -> tuple[nn.Module, int]:
 def test_a_network_whose_layers_rows_are_no_records_is_clipped_record_by_record(made) -> None:
     torch.manual_seed(0)
     network = network_of(*made())
-    assert choose_way(network) == WRITTEN
-    with pytest.raises(WayError, match="Expected a chain"):
+    assert choose_way(network) == VMAP
+    with pytest.raises(GradientMethodError, match="Expected a chain"):
         check_way(network, EXACT)
     x = torch.randn(5, network.features, dtype=torch.float64)
     y = torch.arange(5) % CLASSES
     _, norms = loop_sums(network.module, x, y, 1.0)
     clip = float(np.median(norms))
-    total, own = clipped_sum(network.module, x, y, clip)
+    total, own = compute_clipped_sum(network.module, x, y, clip)
     np.testing.assert_allclose(own, norms, rtol=1e-9)
     np.testing.assert_allclose(total, loop_sums(network.module, x, y, clip)[0], atol=1e-6 * clip)
 
@@ -214,14 +214,14 @@ def test_a_chain_is_known_by_its_structure(chain) -> None:
 
 @pytest.mark.parametrize("made", NO_CHAINS)
 def test_what_may_look_beyond_a_row_or_use_a_weight_elsewhere_is_no_chain(made) -> None:
-    assert linear_layers(made()) is None
+    assert find_exact_layers(made()) is None
 
 
 def test_a_check_leaves_the_module_as_it_was_to_the_bit() -> None:
     module, features = low_rank()
     network = network_of(module, features)
     before = copy.deepcopy(module.state_dict())
-    network.use(torch.as_tensor(network.start()))
+    network.set_parameters(torch.as_tensor(network.start()))
     choose_way(network)
     after = module.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -235,13 +235,13 @@ def test_built_in_networks_have_a_way(kind, features, precision) -> None:
         kind, features=features, classes=CLASSES, hidden=(7,), precision=precision
     )
     assert choose_way(network) == EXACT
-    check_way(network, WRITTEN)
+    check_way(network, VMAP)
 
 
 def test_a_way_that_is_wanted_by_name_is_checked_as_well() -> None:
-    with pytest.raises(WayError, match="Expected a chain"):
+    with pytest.raises(GradientMethodError, match="Expected a chain"):
         choose_way(network_of(*neighbours_row()), wanted=EXACT)
-    with pytest.raises(WayError, match="Expected exact or vmap, got 'shortcut'"):
+    with pytest.raises(GradientMethodError, match="Expected exact or vmap, got 'shortcut'"):
         check_way(network_of(nn.Linear(4, CLASSES), 4), "shortcut")
 
 
@@ -257,13 +257,13 @@ def recurrent(layer: type[nn.Module]) -> nn.Module:
 def test_recurrent_layers_of_opacus_keep_records_apart(name) -> None:
     opacus = pytest.importorskip("opacus")
     network = network_of(recurrent(getattr(opacus.layers, name)), 6)
-    assert choose_way(network) == WRITTEN
+    assert choose_way(network) == VMAP
 
 
 @pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU])
 def test_torchs_recurrent_layers_are_refused_with_what_to_use(layer) -> None:
     network = network_of(recurrent(layer), 6)
-    with pytest.raises(WayError, match=rf"{layer.__name__}.*DPLSTM"):
+    with pytest.raises(GradientMethodError, match=rf"{layer.__name__}.*DPLSTM"):
         choose_way(network)
 
 
@@ -277,9 +277,9 @@ def embeds(*, scaled: bool) -> nn.Module:
 
 
 def test_an_embedding_on_raw_indices_is_refused_in_words() -> None:
-    with pytest.raises(WayError, match=r"IndexError.*scale and clamp"):
+    with pytest.raises(GradientMethodError, match=r"IndexError.*scale and clamp"):
         choose_way(network_of(embeds(scaled=False), 4))
-    assert choose_way(network_of(embeds(scaled=True), 4)) == WRITTEN
+    assert choose_way(network_of(embeds(scaled=True), 4)) == VMAP
 
 
 class ToItself(nn.Module):
@@ -305,9 +305,9 @@ class ToItself(nn.Module):
 @pytest.mark.parametrize("mixing", [False, True])
 def test_an_own_loss_is_clipped_record_by_record_as_a_loop_over_records_would(mixing):
     network = network_of(ToItself(mixing=mixing), 6)
-    assert choose_way(network) == WRITTEN  # in which each record is alone
+    assert choose_way(network) == VMAP  # in which each record is alone
     x, y = torch.randn(5, 6, dtype=torch.float64), torch.arange(5) % CLASSES
-    total, norms = clipped_sum(network.module, x, y, 0.1)
+    total, norms = compute_clipped_sum(network.module, x, y, 0.1)
     expected, own = loop_sums(network.module, x, y, 0.1)
     np.testing.assert_allclose(norms, own, rtol=1e-9)
     np.testing.assert_allclose(total, expected, atol=1e-7)
@@ -318,5 +318,5 @@ def test_an_own_loss_is_one_number_a_record():
         def record_losses(self, x, y, draws):
             return super().record_losses(x, y, draws).mean()
 
-    with pytest.raises(WayError, match="one loss a record"):
+    with pytest.raises(GradientMethodError, match="one loss a record"):
         choose_way(network_of(Mean(), 6))

@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from parley.client.data.records import encoded
+from parley.client.data.records import encode_features
 from parley.client.data.schema import Schema
-from parley.client.data.table_readers import table_of
-from parley.client.features.column_terms import plain_blocks, row_length
+from parley.client.data.table_readers import build_table
+from parley.client.features.column_terms import estimate_row_norm, list_plain_terms
 from parley.client.features.registry import build_map
 
 SCHEMA = Schema.from_toml("""
@@ -27,13 +27,13 @@ MAPS = {
 
 
 def rows_of(kind, columns):
-    table = table_of({name: np.array(each) for name, each in columns.items()}, SCHEMA, path="t")
-    cells = encoded(table, SCHEMA.unscaled)[0]
-    return cells if MAPS[kind] is None else MAPS[kind].on(SCHEMA).of(cells)
+    table = build_table({name: np.array(each) for name, each in columns.items()}, SCHEMA, path="t")
+    cells = encode_features(table, SCHEMA.unscaled)[0]
+    return cells if MAPS[kind] is None else MAPS[kind].bind(SCHEMA).compute(cells)
 
 
 def blocks_of(kind):
-    return plain_blocks(SCHEMA) if MAPS[kind] is None else MAPS[kind].blocks(SCHEMA)
+    return list_plain_terms(SCHEMA) if MAPS[kind] is None else MAPS[kind].list_column_terms(SCHEMA)
 
 
 @pytest.mark.parametrize("kind", MAPS)
@@ -86,22 +86,22 @@ def test_the_mean_square_is_that_of_values_spread_evenly(kind):
 
 
 def test_a_row_is_as_long_as_its_scaling_makes_it():
-    plain = plain_blocks(SCHEMA)
+    plain = list_plain_terms(SCHEMA)
     fixed = SCHEMA.model_copy(update={"scaling": "schema"})
-    assert row_length(fixed, plain, mapped=False) == pytest.approx(3**0.5)
-    assert row_length(SCHEMA, blocks_of("bins"), mapped=True) == pytest.approx(3**0.5)
-    assert row_length(SCHEMA, plain[:1], mapped=False) == 1  # short rows keep their length
+    assert estimate_row_norm(fixed, plain, mapped=False) == pytest.approx(3**0.5)
+    assert estimate_row_norm(SCHEMA, blocks_of("bins"), mapped=True) == pytest.approx(3**0.5)
+    assert estimate_row_norm(SCHEMA, plain[:1], mapped=False) == 1  # short rows keep their length
 
 
 def test_an_array_has_no_blocks():
-    assert not plain_blocks(
+    assert not list_plain_terms(
         Schema.from_toml("""
         [columns]
         image = { kind = "array", shape = [2, 2], range = [0, 1] }
         y = { kind = "label", classes = [0, 1] }
         """)
     )
-    assert not build_map("random-fourier", {}).blocks(SCHEMA)
+    assert not build_map("random-fourier", {}).list_column_terms(SCHEMA)
 
 
 def test_a_column_of_whole_steps_is_drawn_where_its_values_lie():
@@ -109,9 +109,9 @@ def test_a_column_of_whole_steps_is_drawn_where_its_values_lie():
     label = "y = { kind = 'label', range = [0, 1] }"
     for most, values in ((1, (0, 1)), (5, (0, 1, 2, 3, 4, 5)), (40, (0, 10, 20, 30, 40))):
         schema = Schema.from_toml(text.format(most) + label)
-        (block,) = build_map("hats", {"intervals": 4}).blocks(schema)
+        (block,) = build_map("hats", {"intervals": 4}).list_column_terms(schema)
         assert block.values == values
-        table = table_of({"asks": np.array(values)}, schema, path="t")
-        cells = encoded(table, schema.unscaled)[0]
-        rows = build_map("hats", {"intervals": 4}).on(schema).of(cells)
+        table = build_table({"asks": np.array(values)}, schema, path="t")
+        cells = encode_features(table, schema.unscaled)[0]
+        rows = build_map("hats", {"intervals": 4}).bind(schema).compute(cells)
         np.testing.assert_allclose(block.features, rows, atol=1e-4)

@@ -13,9 +13,9 @@ from safetensors.torch import save_file
 
 import parley
 from parley.client.contract.party_protocol import Declined, Reason
-from parley.client.party.dataset_loader import load_holding
-from parley.client.party.owner_policy import load_consent, render_consent
-from parley.client.party.run_validation import map_of
+from parley.client.party.dataset_loader import load_dataset
+from parley.client.party.owner_policy import format_policy, load_policy
+from parley.client.party.run_validation import build_feature_map
 from parley.prediction.model_loading import load_model
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
@@ -76,16 +76,16 @@ def parties(tmp_path):
             {"0.weight": torch.linspace(-1, 1, 320).reshape(5, 64), "0.bias": torch.zeros(5)},
             folder / "net.safetensors",
         )
-        consent = load_consent(folder / "party.toml")
+        consent = load_policy(folder / "party.toml")
         held = {"path": "raw.npz", "schema": "raw.schema.toml", "epsilon": 8.1, "delta": 1e-5}
         given = json.loads(consent.model_dump_json(by_alias=True)) | {"data": {"digits": held}}
         given["features"] = ["scattering", "net.py:net"]
         policy = type(consent).model_validate(given)
-        (folder / "party.toml").write_text(render_consent(policy))
+        (folder / "party.toml").write_text(format_policy(policy))
 
     def run(asked, name="run"):
         made = RunFolder.create(asked, tmp_path / name)
-        made.keep_schema(SCHEMA)
+        made.save_schema(SCHEMA)
         coordinate(
             asked,
             transport=InProcessTransport(folders),
@@ -108,11 +108,11 @@ def test_parties_learn_on_features_of_their_own_files_and_the_model_predicts_raw
     assert metadata["parley.features"] == "scattering, data-independent"
     model = load_model(path)
     pictures = images(0)[0]
-    consent = load_consent(folders[0] / "party.toml")
-    dataset = consent.dataset("digits")
-    features = map_of(consent, dataset, job(*SCATTERING).model.feature_map)
-    held = load_holding(dataset, folders[0], label="softmax", intercept=True, features=features)
-    assert np.array_equal(model.rows({"image": pictures}), held.rows)
+    consent = load_policy(folders[0] / "party.toml")
+    dataset = consent.get_dataset("digits")
+    features = build_feature_map(consent, dataset, job(*SCATTERING).model.feature_map)
+    held = load_dataset(dataset, folders[0], label="softmax", intercept=True, features=features)
+    assert np.array_equal(model.encode_rows({"image": pictures}), held.rows)
     assert set(model.predict({"image": pictures})) <= {0, 1, 2}
     with pytest.raises(parley.client.data.records.DataError, match="shape"):
         model.predict({"image": pictures[:, :7]})
@@ -126,7 +126,7 @@ def test_ones_own_map_runs_where_policies_name_it_and_the_model_names_its_digest
         load_model(path)
     place = f"{folders[0]}/net.py:net"
     model = load_model(path, own_models=(place,))
-    assert model.rows({"image": images(9)[0]}).shape == (60, 6)
+    assert model.encode_rows({"image": images(9)[0]}).shape == (60, 6)
     assert (
         "learned from ImageNet, not from the parties' records" in model.statement["parley.features"]
     )
@@ -141,26 +141,28 @@ def test_a_map_that_a_policy_does_not_name_is_never_made(parties):
     folders, run = parties
     with pytest.raises(JobError, match=r"declines \(model\)"):
         run(job("model.features=random-fourier"))
-    consent = load_consent(folders[0] / "party.toml")
-    dataset = consent.dataset("digits")
+    consent = load_policy(folders[0] / "party.toml")
+    dataset = consent.get_dataset("digits")
     for name in ("bins", "other.py:net", "os:system"):
         with pytest.raises(Declined) as declined:
-            map_of(consent, dataset, {"name": name, "settings": {}})
+            build_feature_map(consent, dataset, {"name": name, "settings": {}})
         assert declined.value.reason is Reason.MODEL
 
 
 def test_features_are_read_from_the_cache_only_for_the_same_file_schema_and_map(parties):
     folder, dataset = parties[0][0], None
-    consent = load_consent(folder / "party.toml")
-    dataset = consent.dataset("digits")
+    consent = load_policy(folder / "party.toml")
+    dataset = consent.get_dataset("digits")
 
     def rows(settings):
-        features = map_of(consent, dataset, {"name": "scattering", "settings": settings})
-        return load_holding(dataset, folder, label="softmax", intercept=True, features=features)
+        features = build_feature_map(consent, dataset, {"name": "scattering", "settings": settings})
+        return load_dataset(dataset, folder, label="softmax", intercept=True, features=features)
 
-    slow = map_of(consent, dataset, {"name": "scattering", "settings": {"scales": 1, "groups": 9}})
+    slow = build_feature_map(
+        consent, dataset, {"name": "scattering", "settings": {"scales": 1, "groups": 9}}
+    )
     with pytest.raises(Declined, match="at most 1e-06 ms a record, got") as declined:
-        load_holding(
+        load_dataset(
             dataset, folder, label="softmax", intercept=True, features=slow, slowest_ms=1e-6
         )
     assert declined.value.reason is Reason.MODEL
@@ -178,12 +180,12 @@ def test_features_are_read_from_the_cache_only_for_the_same_file_schema_and_map(
 def test_prepared_rows_are_learned_from_as_they_were_prepared(tmp_path):
     asked = job(*SCATTERING, "run.seed=1")
     prepare_parties(asked, tmp_path / "parties")
-    consent = load_consent(tmp_path / "parties" / "party-0" / "party.toml")
-    dataset = consent.dataset("digits")
-    assert map_of(consent, dataset, asked.model.feature_map) is None
+    consent = load_policy(tmp_path / "parties" / "party-0" / "party.toml")
+    dataset = consent.get_dataset("digits")
+    assert build_feature_map(consent, dataset, asked.model.feature_map) is None
     with pytest.raises(Declined, match="with the features of its map"):
-        map_of(consent, dataset, {})
-    held = load_holding(dataset, tmp_path / "parties" / "party-0", label="softmax", intercept=True)
+        build_feature_map(consent, dataset, {})
+    held = load_dataset(dataset, tmp_path / "parties" / "party-0", label="softmax", intercept=True)
     assert len(held.map) == 64
 
 
@@ -235,13 +237,13 @@ def test_real_parties_learn_through_the_map_that_their_sizes_pay_for(
         pl.DataFrame(rows).write_csv(folder / "raw.csv")
         (folder / "raw.schema.toml").write_text(CHOSEN)
         held = {"path": "raw.csv", "schema": "raw.schema.toml", "epsilon": 8.1, "delta": 1e-5}
-        consent = load_consent(folder / "party.toml")
+        consent = load_policy(folder / "party.toml")
         given = json.loads(consent.model_dump_json(by_alias=True))
         policy = type(consent).model_validate(given | {"data": {"breast-cancer": held}})
-        (folder / "party.toml").write_text(render_consent(policy))
+        (folder / "party.toml").write_text(format_policy(policy))
     made = RunFolder.create(asked, tmp_path / "run")
     if schema:
-        made.keep_schema(schema)
+        made.save_schema(schema)
     transport = InProcessTransport(folders)
     coordinate(asked, transport=transport, deployment=deployment, folder=made)
     kept = load_job(made.path / "job.toml").model

@@ -9,13 +9,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from parley.client.data.records import encoded
+from parley.client.data.records import encode_features
 from parley.client.data.schema import Schema
-from parley.client.data.table_readers import table_of
+from parley.client.data.table_readers import build_table
 from parley.client.features.base import FeatureError
-from parley.client.features.own_feature_map import local_code
+from parley.client.features.own_feature_map import find_local_code
 from parley.client.features.registry import FEATURES, build_map
-from parley.client.features.row_preparation import cached
+from parley.client.features.row_preparation import load_or_compute
 
 IMAGES = Schema.from_toml(
     """
@@ -74,7 +74,7 @@ def text(features): return "no module"
 
 
 def cells(schema, columns):
-    return encoded(table_of(columns, schema, path="here"), schema.unscaled)[0]
+    return encode_features(build_table(columns, schema, path="here"), schema.unscaled)[0]
 
 
 def example(name, records=40):
@@ -91,43 +91,43 @@ def own(tmp_path, function, **settings):
     file.write_text(OWN)
     given = {"trained-on": "nothing", **settings}
     name = f"backbone.py:{function}"
-    return build_map(name, given, own={name: f"{file}:{function}"})
+    return build_map(name, given, own_maps={name: f"{file}:{function}"})
 
 
 @pytest.mark.parametrize("name", FEATURES)
 def test_a_record_has_the_same_bits_alone_among_others_and_in_any_order(name) -> None:
     schema, rows = example(name)
-    features = build_map(name, SMALL[name]).on(schema)
-    whole = features.of(rows)
+    features = build_map(name, SMALL[name]).bind(schema)
+    whole = features.compute(rows)
     assert whole.shape == (40, features.width)
     assert whole.dtype == np.float32
-    alone = np.concatenate([features.of(rows[k : k + 1]) for k in range(40)])
+    alone = np.concatenate([features.compute(rows[k : k + 1]) for k in range(40)])
     assert np.array_equal(alone, whole)
     order = np.random.default_rng(4).permutation(40)
-    assert np.array_equal(features.of(rows[order]), whole[order])
+    assert np.array_equal(features.compute(rows[order]), whole[order])
     assert len(np.unique(whole, axis=0)) > 3
 
 
 def test_scattering_is_normalised_by_group_of_each_record() -> None:
     schema, rows = example("scattering")
-    found = build_map("scattering", SMALL["scattering"]).on(schema).of(rows)
+    found = build_map("scattering", SMALL["scattering"]).bind(schema).compute(rows)
     groups = found.reshape(40, 9, -1)
     np.testing.assert_allclose(groups.mean(axis=2), 0, atol=1e-5)
     assert (np.abs(groups.std(axis=2) - 0.95) < 0.1).all()  # a little below 1: 1e-5 is added
-    plain = build_map("scattering", {"scales": 1, "groups": 0}).on(schema).of(rows)
+    plain = build_map("scattering", {"scales": 1, "groups": 0}).bind(schema).compute(rows)
     assert plain.min() > -0.1  # averages of moduli
 
 
 def test_bins_are_the_columns_ranges_in_equal_parts_or_at_the_edges_that_are_named() -> None:
     settings = {"bins": 4, "edges": {"gain": [1, 99]}, "products": [["age", "sex"]]}
-    found = build_map("bins", settings).on(TABLE).of(cells(TABLE, ROWS))
+    found = build_map("bins", settings).bind(TABLE).compute(cells(TABLE, ROWS))
     at = [np.flatnonzero(row).tolist() for row in found]
     # age 0–3, sex 4–5, gain 6–8 (an edge belongs to the bin above), age × sex from 9 on.
     assert at == [[0, 4, 6, 9], [0, 5, 7, 10], [2, 5, 8, 14], [3, 4, 8, 15]]
 
 
 def test_hats_of_a_number_are_linear_between_knots_and_add_up_to_one() -> None:
-    found = build_map("hats", {"intervals": 4}).on(TABLE).of(cells(TABLE, ROWS))
+    found = build_map("hats", {"intervals": 4}).bind(TABLE).compute(cells(TABLE, ROWS))
     # age 0–4, sex 5–6, gain 7–11: log1p(gain) of log1p(1000).
     np.testing.assert_allclose(
         found[:, :5].tolist()[1:3], [[0.6, 0.4, 0, 0, 0], [0, 0, 0.8, 0.2, 0]], atol=1e-7
@@ -143,7 +143,9 @@ def test_hats_of_a_number_are_linear_between_knots_and_add_up_to_one() -> None:
 def test_random_fourier_features_approximate_the_gaussian_kernel() -> None:
     rows = cells(TABLE, ROWS)
     found = (
-        build_map("random-fourier", {"features": 20_000, "length-scale": 1.5}).on(TABLE).of(rows)
+        build_map("random-fourier", {"features": 20_000, "length-scale": 1.5})
+        .bind(TABLE)
+        .compute(rows)
     )
     squares = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
     np.testing.assert_allclose(found @ found.T, np.exp(-squares / (2 * 1.5**2)), atol=0.03)
@@ -180,7 +182,7 @@ def test_the_digest_is_of_what_the_code_imports_near_it_too(tmp_path, monkeypatc
     (tmp_path / "beyond.py").write_text("")  # not of the package
     (package / "unused.py").write_text("")
     names = ["nets/__init__.py", "nets/deep/er.py", "nets/layers.py"]
-    assert list(local_code(package / "back.py")) == names
+    assert list(find_local_code(package / "back.py")) == names
 
     made = own(tmp_path, "net")
     alone = made.digest
@@ -203,13 +205,13 @@ def test_ones_own_module_is_frozen_and_loads_its_weights(tmp_path) -> None:
     made = own(tmp_path, "net", weights="public.safetensors")
     rows = cells(TABLE, ROWS)
     wanted = np.maximum(rows.sum(axis=1, keepdims=True) + np.arange(6), 0)
-    np.testing.assert_allclose(made.on(TABLE).of(rows), wanted, atol=1e-6)
+    np.testing.assert_allclose(made.bind(TABLE).compute(rows), wanted, atol=1e-6)
     before = made.digest
     save_file({**weights, "0.bias": torch.zeros(6)}, tmp_path / "public.safetensors")
     assert made.digest != before
     save_file({"0.weight": torch.ones(5, 4)}, tmp_path / "public.safetensors")
     with pytest.raises(FeatureError, match="Cannot load the weights"):
-        made.on(TABLE)
+        made.bind(TABLE)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_ones_own_module_is_frozen_and_loads_its_weights(tmp_path) -> None:
 )  # fmt: skip
 def test_a_module_that_is_no_function_of_one_record_is_refused(tmp_path, function, said) -> None:
     with pytest.raises(FeatureError, match=said):
-        own(tmp_path, function).on(TABLE)
+        own(tmp_path, function).bind(TABLE)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +246,7 @@ def test_a_module_that_is_no_function_of_one_record_is_refused(tmp_path, functio
 )
 def test_settings_and_names_that_are_unknown_are_refused(name, settings, said) -> None:
     with pytest.raises(FeatureError, match=said):
-        build_map(name, settings).on(IMAGES)
+        build_map(name, settings).bind(IMAGES)
 
 
 def test_columns_that_a_map_does_not_take_are_refused() -> None:
@@ -255,9 +257,9 @@ def test_columns_that_a_map_does_not_take_are_refused() -> None:
         ({"edges": {"age": [3, 1]}}, "increasing"),
     ):
         with pytest.raises(FeatureError, match=said):
-            build_map("bins", settings).on(TABLE)
+            build_map("bins", settings).bind(TABLE)
     with pytest.raises(FeatureError, match="one column of kind array"):
-        build_map("scattering", {}).on(TABLE)
+        build_map("scattering", {}).bind(TABLE)
 
 
 def test_a_disk_without_room_keeps_nothing_and_nobody_from_learning(tmp_path, monkeypatch) -> None:
@@ -266,7 +268,9 @@ def test_a_disk_without_room_keeps_nothing_and_nobody_from_learning(tmp_path, mo
         raise SafetensorError("No space left on device")
 
     monkeypatch.setattr("parley.client.features.row_preparation.save_file", full)
-    assert cached(tmp_path / "f", "key", lambda: np.ones((1, 1), np.float32)).tolist() == [[1.0]]
+    assert load_or_compute(tmp_path / "f", "key", lambda: np.ones((1, 1), np.float32)).tolist() == [
+        [1.0]
+    ]
     assert list((tmp_path / "f").iterdir()) == []
 
 
@@ -278,13 +282,13 @@ def test_what_was_computed_is_kept_and_what_is_damaged_is_made_anew(tmp_path) ->
         return np.full((3, 2), 0.5, np.float32)
 
     for _ in range(2):
-        assert cached(tmp_path / "f", "key", compute).tolist() == [[0.5, 0.5]] * 3
+        assert load_or_compute(tmp_path / "f", "key", compute).tolist() == [[0.5, 0.5]] * 3
     assert len(made) == 1
     (file,) = (tmp_path / "f").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     file.write_bytes(file.read_bytes()[:-3])
-    cached(tmp_path / "f", "key", compute)
+    load_or_compute(tmp_path / "f", "key", compute)
     for other in range(9):
-        cached(tmp_path / "f", f"other-{other}", compute)
+        load_or_compute(tmp_path / "f", f"other-{other}", compute)
     assert len(list((tmp_path / "f").iterdir())) == 4
     assert len(made) == 11

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.client.features.image_scattering import Scattering
+from parley.client.features.image_scattering import ScatteringTransform
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = Path(os.environ.get("PARLEY_DATA", ROOT.parent / "shared" / "data"))
@@ -18,7 +18,7 @@ def test_it_gives_the_reference_librarys_coefficients_of_mnist_images() -> None:
     if not file.is_file():
         pytest.skip(f"needs {file} (set PARLEY_DATA to its folder)")
     known = np.load(file)
-    found = Scattering(height=28, width=28)(known["images"] / 255)
+    found = ScatteringTransform(height=28, width=28)(known["images"] / 255)
     assert found.shape == known["features"].shape == (4, 81, 7, 7)
     assert np.abs(found - known["features"]).max() < 1e-5
 
@@ -27,7 +27,7 @@ def test_it_gives_the_kept_coefficients_of_an_image_that_is_not_square() -> None
     known = json.loads((ROOT / "tests" / "vectors" / "scattering.json").read_text())
     y, x = np.mgrid[0:12, 0:16]
     image = ((7 * x * x + 5 * x * y + 11 * y) % 256) / 255
-    found = Scattering(height=12, width=16, angles=4)(image[None])[0]
+    found = ScatteringTransform(height=12, width=16, angles=4)(image[None])[0]
     assert list(found.shape) == known["shape"]
     np.testing.assert_allclose(found.ravel(), known["features"], atol=1e-6)
 
@@ -36,7 +36,7 @@ def test_coefficients_agree_with_convolutions_done_one_by_one() -> None:
     """|x ⋆ ψ| ⋆ φ in double precision, from the definition: the first order, every θ and scale."""
     size, scales, angles = 16, 2, 4
     image = np.random.default_rng(0).random((size, size))
-    found = Scattering(height=size, width=size, angles=angles)(image[None])[0]
+    found = ScatteringTransform(height=size, width=size, angles=angles)(image[None])[0]
     padded = np.pad(image, 4, mode="reflect")
     period = len(padded)
     far = np.arange(-2 * period, 3 * period)
@@ -79,4 +79,4 @@ def test_coefficients_agree_with_convolutions_done_one_by_one() -> None:
 )
 def test_other_images_and_settings_are_refused(shape, settings, said) -> None:
     with pytest.raises(ValueError, match=said):
-        Scattering(height=28, width=28, **settings)(np.zeros(shape))
+        ScatteringTransform(height=28, width=28, **settings)(np.zeros(shape))

@@ -6,7 +6,11 @@ import brought_networks
 import pytest
 import torch
 
-from parley.client.dp_sgd.torch_clipping import WayError, choose_way, record_gradients
+from parley.client.dp_sgd.torch_clipping import (
+    GradientMethodError,
+    choose_way,
+    compute_record_gradients,
+)
 from parley.client.models.batch_invariance import check_batch_invariance
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
@@ -53,10 +57,10 @@ def test_their_gradients_are_those_of_each_record_alone(name: str) -> None:
     network = built(name)
     try:
         choose_way(network)
-    except WayError as error:
+    except GradientMethodError as error:
         pytest.fail(str(error))
     rows, labels = torch.rand(5, 6, dtype=torch.float64) / 3, torch.tensor([0, 1, 2, 1, 0])
-    found = record_gradients(network.module, rows, labels)
+    found = compute_record_gradients(network.module, rows, labels)
     learned = [p for p in network.module.parameters() if p.requires_grad]
     for at in range(5):
         loss = network.losses(network.module, rows[at : at + 1], labels[at : at + 1]).sum()

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from linear_blocks import KINDS, make_block, theta_for
 
-from parley.client.models.exact_math import exp, ordered_sum
-from parley.client.models.linear_losses import HuberSVM, Logistic, Softmax, SquaredLoss
+from parley.client.models.exact_math import exp, sum_in_order
+from parley.client.models.linear_losses import HuberSVM, LogisticLoss, SoftmaxLoss, SquaredLoss
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.row_quantization import prepare_rows
 
@@ -55,7 +55,7 @@ def test_evaluate_gives_loss_and_metric_of_the_whole(monkeypatch):
             expected = 1 - ((predicted - y) ** 2).sum() / ((y - y.mean()) ** 2).sum()
         else:
             expected = (predicted == y).mean()
-        assert model.metric(theta, x, y) == pytest.approx(metric, rel=1e-12)
+        assert model.compute_metric(theta, x, y) == pytest.approx(metric, rel=1e-12)
         assert metric == pytest.approx(expected, rel=1e-9)
 
 
@@ -64,18 +64,18 @@ def test_ridge_projects_to_its_ball_and_others_not_at_all():
     far = np.array([[3.0, 0, 4.0], [0.1, 0, 0]])
     np.testing.assert_allclose(ridge.project(far), [[1.2, 0, 1.6], [0.1, 0, 0]])
     assert ridge.project(far[0]).shape == (3,)
-    assert LinearModel(loss=Logistic(), features=3).project(far) is far
+    assert LinearModel(loss=LogisticLoss(), features=3).project(far) is far
 
 
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [
-        (Logistic(), [-1, 1], [0, 1]),
+        (LogisticLoss(), [-1, 1], [0, 1]),
         (HuberSVM(), [-1.0], [2.0]),
         (SquaredLoss(radius=1, label_bound=2), [-2.0, 1.5], [2.1]),
         (SquaredLoss(radius=1, label_bound=2), [0.0], [np.nan]),
-        (Softmax(classes=3), [0, 2], [3]),
-        (Softmax(classes=3), [0.0], [0.5]),
+        (SoftmaxLoss(classes=3), [0, 2], [3]),
+        (SoftmaxLoss(classes=3), [0.0], [0.5]),
     ],
 )
 def test_labels_a_loss_is_not_defined_for_are_refused(kind, good, bad):
@@ -88,10 +88,10 @@ def test_labels_a_loss_is_not_defined_for_are_refused(kind, good, bad):
     "build",
     [
         lambda: HuberSVM(width=0),
-        lambda: Softmax(classes=1),
+        lambda: SoftmaxLoss(classes=1),
         lambda: SquaredLoss(radius=np.inf, label_bound=1),
         lambda: SquaredLoss(radius=1, label_bound=-1),
-        lambda: LinearModel(loss=Logistic(), features=0),
+        lambda: LinearModel(loss=LogisticLoss(), features=0),
     ],
 )
 def test_parameters_out_of_range_are_refused(build):
@@ -114,4 +114,4 @@ def test_exp_is_right_to_its_last_digits_and_a_number_s_own():
 
 def test_sums_are_from_the_first_to_the_last():
     values = np.array([[1.0, 1e16, -1e16, 1.0]])
-    assert ordered_sum(values).tolist() == [1.0]
+    assert sum_in_order(values).tolist() == [1.0]

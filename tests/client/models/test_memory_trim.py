@@ -16,14 +16,14 @@ print(sorted({"torch", "opacus", "dp_accounting", "sqlalchemy"} & set(sys.module
 TORCH = """
 from pathlib import Path
 import torch
-from parley.client.models.memory_trim import let_go_of_start_pages
+from parley.client.models.memory_trim import release_start_pages
 
 def code():
     return int(Path("/proc/self/status").read_text().partition("RssFile:")[2].split()[0])
 
 x = torch.linspace(0, 1, 300).reshape(20, 15)
 before, sum_before = code(), (x @ x.T).sum().item()
-given = let_go_of_start_pages()
+given = release_start_pages()
 after = code()
 assert (x @ x.T).sum().item() == sum_before
 print(given > 5 and after < before / 2)

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.strict_decoding import DecodingError
-from parley.client.models.linear_losses import Logistic
+from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
-from parley.client.models.loss_table import tabled
-from parley.client.models.own_losses import NODES, OwnLoss, OwnResidualLoss
+from parley.client.models.loss_table import build_tabled_loss
+from parley.client.models.own_losses import NODES, TabledResidualLoss, TabledSignLoss
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import model_for
+from parley.server.planning.job_planner import build_model
 
 PLACES = np.array([-1e300, -1e4, -16, -15.99, -1, -0.01, 0, 0.3, 7, 16, 17, 1e308, np.inf])
 
@@ -46,11 +46,15 @@ def algorithm(loss):
 
 
 def test_the_table_of_a_known_loss_is_that_loss():
-    own = tabled(OwnLoss, logistic, lipschitz=1.0)
+    own = build_tabled_loss(TabledSignLoss, logistic, lipschitz=1.0)
     rng = np.random.default_rng(0)
     z, y = rng.normal(0, 6, 4000), rng.choice([-1.0, 1.0], 4000)
-    np.testing.assert_allclose(own.slope(z, y), Logistic().slope(z, y), atol=1e-4)
-    np.testing.assert_allclose(own.value(z, y), Logistic().value(z, y), atol=1e-3)
+    np.testing.assert_allclose(
+        own.compute_slopes(z, y), LogisticLoss().compute_slopes(z, y), atol=1e-4
+    )
+    np.testing.assert_allclose(
+        own.compute_values(z, y), LogisticLoss().compute_values(z, y), atol=1e-3
+    )
     assert own.lipschitz == pytest.approx(1.0, abs=1e-6)
     assert own.lipschitz <= 1
     assert own.smoothness == pytest.approx(0.25, abs=1e-3)
@@ -59,23 +63,23 @@ def test_the_table_of_a_known_loss_is_that_loss():
 @pytest.mark.parametrize(
     "own",
     [
-        tabled(OwnLoss, squared_hinge, lipschitz=3.0, steeper="clip"),
-        tabled(OwnResidualLoss, log_cosh, lipschitz=1.0),
+        build_tabled_loss(TabledSignLoss, squared_hinge, lipschitz=3.0, steeper="clip"),
+        build_tabled_loss(TabledResidualLoss, log_cosh, lipschitz=1.0),
     ],
 )
 def test_slope_and_curvature_are_derivatives_and_nothing_is_steeper_than_g(own):
     y = np.ones(len(PLACES))
     for label in (-1.0, 1.0):
         with np.errstate(all="ignore"):
-            slopes = own.slope(PLACES, label * y)
+            slopes = own.compute_slopes(PLACES, label * y)
             assert (np.abs(slopes) <= own.lipschitz).all()
-            assert np.isnan(own.slope(np.array([np.nan]), np.array([label]))).all()
+            assert np.isnan(own.compute_slopes(np.array([np.nan]), np.array([label]))).all()
         z = np.random.default_rng(1).uniform(-20, 20, 500) + 1e-3
-        up, down = (own.value(z + e, np.full(500, label)) for e in (1e-6, -1e-6))
-        at = own.slope(z, np.full(500, label))
+        up, down = (own.compute_values(z + e, np.full(500, label)) for e in (1e-6, -1e-6))
+        at = own.compute_slopes(z, np.full(500, label))
         np.testing.assert_allclose((up - down) / 2e-6, at, atol=1e-4)
-        assert (own.curvature(z, np.full(500, label)) <= own.smoothness).all()
-        grown = own.slope(np.sort(z), np.full(500, label))
+        assert (own.compute_curvatures(z, np.full(500, label)) <= own.smoothness).all()
+        grown = own.compute_slopes(np.sort(z), np.full(500, label))
         assert (np.diff(grown) >= -1e-12).all()
 
 
@@ -93,12 +97,12 @@ def test_slope_and_curvature_are_derivatives_and_nothing_is_steeper_than_g(own):
 )
 def test_what_is_stated_falsely_or_is_no_such_loss_is_refused(loss, message):
     with pytest.raises(ValueError, match=message):
-        tabled(OwnLoss, loss, lipschitz=4.0)
+        build_tabled_loss(TabledSignLoss, loss, lipschitz=4.0)
 
 
 def test_a_loss_of_residuals_depends_on_nothing_else():
     with pytest.raises(ValueError, match="function of z - y"):
-        tabled(OwnResidualLoss, lambda z, y: abs(z) + abs(y), lipschitz=1.0)
+        build_tabled_loss(TabledResidualLoss, lambda z, y: abs(z) + abs(y), lipschitz=1.0)
 
 
 def changed(task, change):
@@ -123,22 +127,22 @@ def changed(task, change):
     ],
 )
 def test_a_task_carries_the_table_and_a_hostile_one_is_refused(change):
-    own = algorithm(tabled(OwnLoss, logistic, lipschitz=1.0))
+    own = algorithm(build_tabled_loss(TabledSignLoss, logistic, lipschitz=1.0))
     task = json.loads(json.dumps(describe_task(own), allow_nan=False))
-    assert task_from(task) == own
+    assert decode_task(task) == own
     with pytest.raises(DecodingError):
-        task_from(changed(task, change))
+        decode_task(changed(task, change))
 
 
 def test_a_job_names_the_function(tmp_path):
     (tmp_path / "mine.py").write_text("def hinge(z, y):\n    return max(0.0, 1 - y * z) ** 2\n")
     named = [f"model.loss={tmp_path / 'mine.py'}:hinge", "model.kind=own-loss"]
     with pytest.raises(JobError, match="steeper = 'clip'"):
-        model_for(load_job(overrides=named), features=3, classes=2)
+        build_model(load_job(overrides=named), features=3, classes=2)
     job = load_job(overrides=[*named, "model.steeper=clip", "model.class-weights=[1, 3]"])
-    assert model_for(job, features=3, classes=2).lipschitz == 3.0
+    assert build_model(job, features=3, classes=2).lipschitz == 3.0
     with pytest.raises(JobError, match=r"file\.py:function"):
         load_job(overrides=["model.kind=own-loss"])
     nowhere = load_job(overrides=["model.kind=own-loss", "model.loss=no_such:f"])
     with pytest.raises(JobError, match="no_such"):
-        model_for(nowhere, features=3, classes=2)
+        build_model(nowhere, features=3, classes=2)

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from parley.client.contract.party_protocol import Frame
+from parley.client.contract.party_protocol import MessageFrame
 from parley.client.party.last_uses import LastUses, Uptime
-from parley.client.party.party_folder import Keeper
-from parley.deploy.stream.run_queue import Queue
+from parley.client.party.party_folder import PartyFolder
+from parley.deploy.stream.run_queue import RunQueue
 from parley.privacy.ledger import owner_actions
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job_file import load_job, render_job
@@ -60,13 +60,13 @@ def test_a_clock_that_is_set_during_a_run_does_not_end_it(tmp_path, wired, monke
 
 
 def test_the_newest_contributions_are_kept_whatever_the_clock_said(tmp_path):
-    keeper = Keeper.open(tmp_path)
+    keeper = PartyFolder.open(tmp_path)
     for number, day in enumerate((0, -400, -399, -398)):
-        frame = Frame(kind="round", head={"round": number}, blobs=(b"",))
-        keeper.keep_contribution(f"r-{number}", "ward", frame, most=2)
+        frame = MessageFrame(kind="round", head={"round": number}, blobs=(b"",))
+        keeper.save_contribution(f"r-{number}", "ward", frame, max_files=2)
         (newest,) = (p for p in tmp_path.glob("state/release-*") if p.stat().st_mtime > DAY_S)
         os.utime(newest, times=(DAY_S * (1000 + day) / 1000,) * 2)
-    left = [number for number in range(4) if keeper.contribution(f"r-{number}", "ward")]
+    left = [number for number in range(4) if keeper.load_contribution(f"r-{number}", "ward")]
     assert left == [2, 3]
 
 
@@ -76,12 +76,12 @@ def test_a_machine_that_was_off_makes_no_session_old(tmp_path):
     uses.note("session-1")
     for boot in "bcd":  # three restarts: ages go on, they never jump
         at[0] = Uptime(boot=boot, seconds=7.0)
-        uses.keep(["session-1"])
+        uses.keep_only(["session-1"])
         at[0] = Uptime(boot=boot, seconds=107.0)
         uses.note("release-1")
-    assert uses.ages() == {"session-1": 300.0, "release-1": 0.0}
+    assert uses.compute_ages() == {"session-1": 300.0, "release-1": 0.0}
     (tmp_path / "last-uses").write_text("damaged")
-    assert uses.ages() == {}
+    assert uses.compute_ages() == {}
 
 
 @pytest.fixture
@@ -110,23 +110,23 @@ def test_an_approval_lapses_although_the_clock_is_held_back(waiting, wired, back
 def test_a_proposal_is_as_old_as_what_the_ledger_saw_last(waiting, wired, monkeypatch):
     """Also where the machine was off in between, and its clock starts from an earlier time."""
     later = datetime.fromtimestamp(waiting.clock + 8 * DAY_S, UTC).isoformat("T", "milliseconds")
-    monkeypatch.setattr(owner_actions, "now", lambda: later)
+    monkeypatch.setattr(owner_actions, "format_now", lambda: later)
     with Ledger.open(waiting.folders[0] / "ledger.sqlite") as ledger:
-        key = ledger.totals()[0].key
+        key = ledger.list_accounts()[0].key
         ledger.decide(key, run_id="another", proposals=("ab" * 32,), accepted=False, reason="")
     assert propose(waiting, wired) == "approval-lapsed"
 
 
 def decide_at(world, monkeypatch, moment, proposal):
     said = datetime.fromtimestamp(moment, UTC).isoformat("T", "milliseconds")
-    monkeypatch.setattr(owner_actions, "now", lambda: said)
+    monkeypatch.setattr(owner_actions, "format_now", lambda: said)
     with Ledger.open(world.folders[0] / "ledger.sqlite") as ledger:
-        key = ledger.totals()[0].key
+        key = ledger.list_accounts()[0].key
         ledger.decide(key, run_id=world.run, proposals=(proposal,), accepted=True, reason="")
 
 
 def test_a_yes_of_long_ago_begins_no_run_and_is_asked_for_again(waiting, wired, monkeypatch):
-    (proposal,) = Keeper(folder=waiting.folders[0]).proposals()
+    (proposal,) = PartyFolder(path=waiting.folders[0]).load_proposals()
     decide_at(waiting, monkeypatch, waiting.clock + 1, proposal)
     assert propose(waiting, wired) == "ok"
     waiting.clock += 3650 * DAY_S
@@ -136,7 +136,7 @@ def test_a_yes_of_long_ago_begins_no_run_and_is_asked_for_again(waiting, wired, 
 
 
 def test_a_yes_holds_to_the_end_of_the_run_that_it_began(waiting, wired, monkeypatch):
-    (proposal,) = Keeper(folder=waiting.folders[0]).proposals()
+    (proposal,) = PartyFolder(path=waiting.folders[0]).load_proposals()
     decide_at(waiting, monkeypatch, waiting.clock, proposal)
     waiting.join()
     assert wired.ok(waiting.vectors(1, 1)[0])
@@ -148,9 +148,9 @@ def test_a_yes_holds_to_the_end_of_the_run_that_it_began(waiting, wired, monkeyp
 def test_a_run_that_is_submitted_after_the_clock_was_set_back_waits_behind_the_others(
     tmp_path, monkeypatch
 ):
-    queue, text = Queue(tmp_path), render_job(load_job(overrides=["parties.count=3"]))
+    queue, text = RunQueue(tmp_path), render_job(load_job(overrides=["parties.count=3"]))
     first = queue.submit(text, by="server", own_files=True)
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() - 400 * DAY_S)
     second = queue.submit(text, by="server", own_files=True)
-    assert [run.name for run in queue.runs()] == [first, second]
+    assert [run.name for run in queue.list_runs()] == [first, second]

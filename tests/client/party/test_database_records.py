@@ -10,10 +10,10 @@ import pytest
 
 from parley.client.contract.party_protocol import Declined
 from parley.client.data.schema import load_schema
-from parley.client.party.dataset_config import DataSet
-from parley.client.party.dataset_loader import RAW_COLUMNS, load_holding
-from parley.client.party.owner_policy import Consent, ConsentError, parse_consent
-from parley.client.party.record_cache import KeptRecords
+from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.dataset_loader import RAW_COLUMNS, load_dataset
+from parley.client.party.owner_policy import OwnerPolicy, PolicyError, parse_policy
+from parley.client.party.record_cache import RecordCache
 from parley.privacy.ledger.ledger import Ledger
 
 NAMES = ("a", "b", "c", "d")
@@ -57,8 +57,8 @@ def made(folder, count, *, seed=0):
 
 
 def holding_of(folder, label="logistic", **changes):
-    dataset = DataSet.model_validate({**GIVEN, **changes})
-    return load_holding(dataset, folder, label=label, intercept=True)
+    dataset = DatasetConfig.model_validate({**GIVEN, **changes})
+    return load_dataset(dataset, folder, label=label, intercept=True)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def world(tmp_path, wired):
 
 def rounds_charged(folder):
     with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
-        return [each.entry.index for each in ledger.entries()]
+        return [each.entry.index for each in ledger.list_entries()]
 
 
 def test_a_run_holds_its_snapshot_and_a_party_that_lost_it_says_so(world, wired):
@@ -118,37 +118,37 @@ def test_a_file_that_changes_between_two_rounds_ends_the_run_and_one_saved_anew_
 
 def test_runs_are_given_the_rows_of_their_beginning_and_let_go_of_them_at_their_end(tmp_path):
     made(tmp_path, 20)
-    consent = parse_consent(
+    consent = parse_policy(
         "[data.ward]\n" + "".join(f"{k} = {v!r}\n" for k, v in GIVEN.items()), source="test"
     )
     running = set()
-    kept = KeptRecords(consent, tmp_path, secret=b"s", sessions=lambda: running)
+    kept = RecordCache(consent, tmp_path, secret=b"s", sessions=lambda: running)
     sizes = []
     for session in ("one", "two", "three"):
-        asked = kept.of(*KEY)
+        asked = kept.load(*KEY)
         if session != "three":
             insert(tmp_path, 1, seed=len(running) + 7)
         running.add(session)
-        assert kept.of(*KEY, "another of its stages") is kept.of(*KEY, session) is asked
+        assert kept.load(*KEY, "another of its stages") is kept.load(*KEY, session) is asked
         sizes.append(len(asked.labels))
     assert sizes == [20, 21, 22]
-    assert [len(kept.of(*KEY, session).labels) for session in ("two", "one")] == [21, 20]
-    assert kept.of(*KEY) is kept.of(*KEY, "three")  # the same rows, which are held once
+    assert [len(kept.load(*KEY, session).labels) for session in ("two", "one")] == [21, 20]
+    assert kept.load(*KEY) is kept.load(*KEY, "three")  # the same rows, which are held once
     running.clear()
-    kept.of(*KEY)
-    assert len(kept.of(*KEY, "one").labels) == 22
+    kept.load(*KEY)
+    assert len(kept.load(*KEY, "one").labels) == 22
 
 
 def test_a_run_is_given_the_blocks_of_its_beginning(tmp_path):
     made(tmp_path, 20)
     given = {**GIVEN, "query": "SELECT * FROM visits", "held-out": "", "block-column": "held"}
-    consent = Consent(data={"ward": DataSet.model_validate(given)})
+    consent = OwnerPolicy(data={"ward": DatasetConfig.model_validate(given)})
     running = {"one"}
-    kept = KeptRecords(consent, tmp_path, secret=b"s", sessions=lambda: running)
-    assert len(kept.of(*KEY[:4], ("0",), "one").labels) == 20
+    kept = RecordCache(consent, tmp_path, secret=b"s", sessions=lambda: running)
+    assert len(kept.load(*KEY[:4], ("0",), "one").labels) == 20
     run(tmp_path, "UPDATE visits SET held = 1 WHERE rowid = 1")
-    assert len(kept.of(*KEY[:4], ("0",)).labels) == 19
-    assert len(kept.of(*KEY[:4], ("0",), "one").labels) == 20
+    assert len(kept.load(*KEY[:4], ("0",)).labels) == 19
+    assert len(kept.load(*KEY[:4], ("0",), "one").labels) == 20
 
 
 def test_a_data_set_of_a_query_is_one_like_any_other(tmp_path):
@@ -158,8 +158,8 @@ def test_a_data_set_of_a_query_is_one_like_any_other(tmp_path):
     assert first.fingerprint == first.contents == second.contents
     table = holding_of(tmp_path, RAW_COLUMNS).table
     assert (table.records, str(table.contents)) == (30, first.contents)
-    dataset = DataSet.model_validate(GIVEN).of_held_out()
-    held = load_holding(dataset, tmp_path, label="logistic", intercept=True)
+    dataset = DatasetConfig.model_validate(GIVEN).to_held_out()
+    held = load_dataset(dataset, tmp_path, label="logistic", intercept=True)
     assert len(held.labels) == 5
     with pytest.raises(Declined, match="most-records = 29"):
         holding_of(tmp_path, unit="party", **{"most-records": 29})
@@ -172,36 +172,36 @@ def test_a_file_that_is_written_while_it_is_read_is_not_learned_from(tmp_path, m
     file, line = tmp_path / "w.csv", "0,0,0,0,0,yes\n"
     file.write_text(f"{','.join((*NAMES, 'held', 'sick'))}\n{line}")
     given = {"path": "w.csv", "schema": "schema.toml", "epsilon": 1.0, "delta": 1e-5}
-    consent = Consent(data={"ward": DataSet.model_validate(given)})
-    kept = KeptRecords(consent, tmp_path, secret=b"s", sessions=tuple)
+    consent = OwnerPolicy(data={"ward": DatasetConfig.model_validate(given)})
+    kept = RecordCache(consent, tmp_path, secret=b"s", sessions=tuple)
 
     def read_while_it_grows(*given, **named):
-        found = load_holding(*given, **named)
+        found = load_dataset(*given, **named)
         file.write_text(file.read_text() + line)
         return found
 
-    monkeypatch.setattr("parley.client.party.record_cache.load_holding", read_while_it_grows)
+    monkeypatch.setattr("parley.client.party.record_cache.load_dataset", read_while_it_grows)
     with pytest.raises(Declined, match="files that stay while they are read"):
-        kept.of(*KEY)
+        kept.load(*KEY)
     monkeypatch.undo()
-    assert len(kept.of(*KEY).labels) == 2
+    assert len(kept.load(*KEY).labels) == 2
 
 
 def test_records_held_out_are_known_by_the_account_that_counts_them(tmp_path):
     made(tmp_path, 20)
-    consent = Consent(data={"ward": DataSet.model_validate(GIVEN)})
-    kept = KeptRecords(consent, tmp_path, secret=b"s", sessions=tuple)
+    consent = OwnerPolicy(data={"ward": DatasetConfig.model_validate(GIVEN)})
+    kept = RecordCache(consent, tmp_path, secret=b"s", sessions=tuple)
     agreed = SimpleNamespace(dataset="ward", label="logistic", intercept=True, features={})
     agreed.plan, agreed.session = SimpleNamespace(blocks=()), ""
-    learned, counted = (kept.of_agreement(agreed, held_out) for held_out in (False, True))
+    learned, counted = (kept.load_for_agreement(agreed, held_out) for held_out in (False, True))
     assert counted.contents == learned.contents  # the run's
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         for one in (learned, counted):
-            budgets = consent.data["ward"].budgets(
+            budgets = consent.data["ward"].build_budgets(
                 "ward", one.fingerprint, one.contents, one.row_digests
             )
             ledger.register(*budgets, among=False)
-        assert ledger.sharing(counted.row_digests) == {"ward": 5}
+        assert ledger.count_shared_rows(counted.row_digests) == {"ward": 5}
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_records_held_out_are_known_by_the_account_that_counts_them(tmp_path):
 )
 def test_a_policy_names_a_database_without_its_password(changes, named):
     lines = "".join(f"{key} = {value!r}\n" for key, value in {**GIVEN, **changes}.items())
-    with pytest.raises(ConsentError) as caught:
-        parse_consent(f"[data.ward]\n{lines}", source="party.toml")
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(f"[data.ward]\n{lines}", source="party.toml")
     assert named in str(caught.value)
     assert "s3cret" not in str(caught.value)

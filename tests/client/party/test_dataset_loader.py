@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from parley.client.contract.party_protocol import Declined
-from parley.client.models.linear_losses import HuberSVM, Logistic, Softmax, SquaredLoss
+from parley.client.models.linear_losses import HuberSVM, LogisticLoss, SoftmaxLoss, SquaredLoss
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.networks import Network
-from parley.client.party.dataset_config import DataSet
-from parley.client.party.dataset_loader import load_holding
+from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.dataset_loader import load_dataset
 from parley.server.jobs.job_file import load_job
 from parley.simulations.data.experiment import load_experiment
 
@@ -50,10 +50,10 @@ def test_rows_and_labels_are_those_of_the_simulation_to_the_bit(files, intercept
     )
     experiment = load_experiment(job)
     for party in range(2):
-        dataset = DataSet.model_validate(
+        dataset = DatasetConfig.model_validate(
             {"path": f"site-{party}.csv", "schema": "schema.toml", "epsilon": 1, "delta": 0}
         )
-        holding = load_holding(dataset, files, label="logistic", intercept=intercept)
+        holding = load_dataset(dataset, files, label="logistic", intercept=intercept)
         mine = experiment.block.take([party])
         # The fast engine holds records in a drawn order, even where there is nothing to split.
         order = np.lexsort(holding.rows.T)
@@ -66,7 +66,9 @@ def test_rows_and_labels_are_those_of_the_simulation_to_the_bit(files, intercept
 def prepared(tmp_path, features, labels, **more):
     np.savez(tmp_path / "rows.npz", features=features, labels=labels)
     given = {"prepared": "rows.npz", "epsilon": 1, "delta": 0, **more}
-    return load_holding(DataSet.model_validate(given), tmp_path, label="logistic", intercept=False)
+    return load_dataset(
+        DatasetConfig.model_validate(given), tmp_path, label="logistic", intercept=False
+    )
 
 
 def reason(*args, **more):
@@ -102,7 +104,9 @@ def test_prepared_arrays_that_say_more_than_there_is_memory_for_are_refused(tmp_
             archive.writestr(f"{name}.npy", content.getvalue())
     given = {"prepared": "rows.npz", "epsilon": 1, "delta": 0}
     with pytest.raises(Declined) as caught:
-        load_holding(DataSet.model_validate(given), tmp_path, label="logistic", intercept=False)
+        load_dataset(
+            DatasetConfig.model_validate(given), tmp_path, label="logistic", intercept=False
+        )
     assert str(caught.value.reason) == "data-unreadable"
     assert "GiB of values" in caught.value.detail
 
@@ -113,9 +117,9 @@ ODD_LABELS = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 5e-324, 1e308, -1e308, 7.0]
 @pytest.mark.parametrize(
     "loss",
     [
-        Logistic(),
+        LogisticLoss(),
         HuberSVM(),
-        Softmax(classes=3),
+        SoftmaxLoss(classes=3),
         SquaredLoss(radius=1.0, label_bound=2.0),
         None,
     ],
@@ -133,18 +137,18 @@ def test_no_label_makes_a_party_refuse_a_model_that_a_server_named(tmp_path, cap
 
     rows = np.full((len(ODD_LABELS), 4), 0.5)
     holding = prepared(tmp_path, rows, np.array(ODD_LABELS), classes=classes)
-    block = holding.block(Task())
+    block = holding.to_block(Task())
     Task.model.check_labels(block.labels)
     one = prepared(tmp_path, rows[:1], np.array(ODD_LABELS[-1:]), classes=classes)
-    assert one.block(Task()).labels[0] == block.labels[-1]  # each by itself
+    assert one.to_block(Task()).labels[0] == block.labels[-1]  # each by itself
     assert not caplog.records  # nor does a line of the log tell of it
 
 
 def test_the_data_are_named_by_their_bytes(files):
     def named(**more):
         given = {"path": "site-0.csv", "schema": "schema.toml", "epsilon": 1, "delta": 0, **more}
-        dataset = DataSet.model_validate(given)
-        return load_holding(dataset, files, label="logistic", intercept=True).fingerprint
+        dataset = DatasetConfig.model_validate(given)
+        return load_dataset(dataset, files, label="logistic", intercept=True).fingerprint
 
     before = named()
     (files / "schema.toml").write_text(SCHEMA.replace("100", "120"))

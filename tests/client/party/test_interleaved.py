@@ -7,7 +7,7 @@ session is finished in the middle of the other.
 import numpy as np
 import pytest
 
-from parley.client.contract.party_protocol import WIRE_VERSION, Frame, encode_frame
+from parley.client.contract.party_protocol import WIRE_VERSION, MessageFrame, encode_frame
 from parley.privacy.ledger.ledger import Ledger
 
 SESSIONS = {"0a" * 16: "r-1", "0b" * 16: "r-2"}
@@ -28,22 +28,22 @@ class Conversation:
 
     def _asking(self, kind, blobs, **head):
         head = {"version": WIRE_VERSION, "session": self.session, **head}
-        return Frame(kind=kind, head=head, blobs=tuple(blobs))
+        return MessageFrame(kind=kind, head=head, blobs=tuple(blobs))
 
     def messages(self, rounds=2):
         """Yields (party, request) and is sent the answer."""
         world, server = self.world, self.server
         for i in range(world.count):
             reply = yield i, self._asking("join", [b""], **self.head)
-            server.on_advertise(reply.blobs[0])
-        rosters = server.roster()
+            server.handle_advertise(reply.blobs[0])
+        rosters = server.build_rosters()
         world.run, world.plan = self.head["run"], self.plan
         world.agree(rosters[0], self.session)
         agreement = world.agreement
         for i, roster in rosters.items():
             reply = yield i, self._asking("roster", [roster, b""], prepare=1)
-            server.on_encapsulated(reply.blobs[0])
-            server.on_shares(reply.blobs[1])
+            server.handle_encapsulated(reply.blobs[0])
+            server.handle_shares(reply.blobs[1])
         for number in range(1, rounds + 1):
             world.server, world.agreement, world.session = server, agreement, self.session
             state = world.state(np.full(5, 0.1 * number))
@@ -52,15 +52,15 @@ class Conversation:
             )
             for i, request in requests.items():
                 reply = yield i, request
-                server.on_vector(reply.blobs[0])
-                server.on_shares(reply.blobs[1], number=number + 1)
+                server.handle_vector(reply.blobs[0])
+                server.handle_shares(reply.blobs[1], number=number + 1)
             listed = server.close()
             for i in server.survivors:
                 reply = yield i, self._asking("survivors", [listed])
-                server.on_confirm(reply.blobs[0])
-            for i, message in server.confirmations().items():
+                server.handle_confirm(reply.blobs[0])
+            for i, message in server.build_confirmations().items():
                 reply = yield i, self._asking("confirmations", [message])
-                server.on_reveal(reply.blobs[0])
+                server.handle_reveal(reply.blobs[0])
             self.sums.append(server.finish())
         for i in range(world.count):
             yield i, self._asking("finish", [])
@@ -78,7 +78,7 @@ def held(world, wired, rounds, *, replayed=False):
             if replayed and request.kind not in {"join", "finish"}:  # a join names its session
                 for other in others:
                     moved = {**request.head, "session": other}
-                    frame = Frame(kind=request.kind, head=moved, blobs=request.blobs)
+                    frame = MessageFrame(kind=request.kind, head=moved, blobs=request.blobs)
                     refused.append(wired.reason(world.raw(party, encode_frame(frame))))
             reply = wired.ok(world.raw(party, encode_frame(request)))
             try:
@@ -93,7 +93,7 @@ def charged(world):
     for folder in world.folders:
         with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
             assert ledger.verify() == []
-            yield [(entry.entry.run_id, entry.entry.index) for entry in ledger.entries()]
+            yield [(entry.entry.run_id, entry.entry.index) for entry in ledger.list_entries()]
 
 
 @pytest.mark.parametrize("point", POINTS)

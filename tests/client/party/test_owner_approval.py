@@ -8,8 +8,8 @@ import pytest
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.party_protocol import encode_frame
 from parley.client.party import owner_approval
-from parley.client.party.owner_policy import ConsentError, load_consent, parse_consent
-from parley.client.party.party_folder import Keeper
+from parley.client.party.owner_policy import PolicyError, load_policy, parse_policy
+from parley.client.party.party_folder import PartyFolder
 from parley.privacy.ledger import owner_actions as ledger_owner
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import LedgerConflict
@@ -30,22 +30,24 @@ class Owner:
         if ledger is None:
             with self.ledger() as ledger:
                 return self.pending(ledger)
-        consent = load_consent(self.folder / "party.toml")
-        keeper, identities = Keeper(folder=self.folder), self.world.deployment.identities
-        return owner_approval.waiting(keeper, ledger, consent, identities, clock=self.world.clock)
+        consent = load_policy(self.folder / "party.toml")
+        keeper, identities = PartyFolder(path=self.folder), self.world.deployment.identities
+        return owner_approval.list_pending(
+            keeper, ledger, consent, identities, clock=self.world.clock
+        )
 
     def names(self):
-        return [each.name for each in self.pending()]
+        return [each.id for each in self.pending()]
 
     def say(self, accepted, name=None, reason=""):
-        consent = load_consent(self.folder / "party.toml")
+        consent = load_policy(self.folder / "party.toml")
         with self.ledger() as ledger:
             pending = self.pending(ledger)
-            name = name or pending[0].name
+            name = name or pending[0].id
             at = datetime.fromtimestamp(self.world.clock, UTC).isoformat("T", "milliseconds")
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(ledger_owner, "now", lambda: at)
-                owner_approval.decide(
+                patch.setattr(ledger_owner, "format_now", lambda: at)
+                owner_approval.record_decision(
                     ledger, consent, pending, name, accepted=accepted, reason=reason
                 )
             assert ledger.verify() == []
@@ -53,11 +55,11 @@ class Owner:
 
     def lines(self):
         with self.ledger() as ledger:
-            return [each.accepted for each in ledger.decisions()]
+            return [each.accepted for each in ledger.list_decisions()]
 
     def charged(self):
         with self.ledger() as ledger:
-            return [each.entry.index for each in ledger.entries()]
+            return [each.entry.index for each in ledger.list_entries()]
 
 
 @pytest.fixture
@@ -106,12 +108,12 @@ def test_a_yes_that_is_replayed_holds_for_no_other_job(world, owner, proposed):
     for change in (
         {"plan": dearer},
         {"rounds": 2},
-        {"run": "r-2", "plan": world.plan.for_run("r-2").to_json()},
+        {"run": "r-2", "plan": world.plan.with_run_id("r-2").to_json()},
     ):
         assert proposed(**change) == proposed("join", **change) == "waiting-for-approval", change
     assert proposed(**label) != "ok"
     for again in owner.pending():
-        assert again.name != name
+        assert again.id != name
     owner.say(True, name)  # once more, by its old name
     assert owner.lines() == [True]
     assert proposed(rounds=2) == "waiting-for-approval"
@@ -119,7 +121,7 @@ def test_a_yes_that_is_replayed_holds_for_no_other_job(world, owner, proposed):
 
 
 def test_of_two_jobs_at_once_each_has_its_own_yes(world, owner, proposed):
-    other = {"run": "r-2", "plan": world.plan.for_run("r-2").to_json()}
+    other = {"run": "r-2", "plan": world.plan.with_run_id("r-2").to_json()}
     assert proposed() == proposed(**other) == "waiting-for-approval"
     first, second = owner.names()
     owner.say(True, second)
@@ -183,14 +185,17 @@ def test_what_lapsed_hides_no_later_proposal_of_its_run(world, owner, proposed):
 
 def test_a_server_that_proposes_without_end_fills_nothing(world, owner, proposed):
     def another(k):
-        return proposed(run=f"r-{k}", plan=world.plan.for_run(f"r-{k}").to_json())
+        return proposed(run=f"r-{k}", plan=world.plan.with_run_id(f"r-{k}").to_json())
 
-    said = [another(k) for k in range(owner_approval.MOST_WAITING + 1)]
+    said = [another(k) for k in range(owner_approval.MAX_PENDING_PROPOSALS + 1)]
     assert set(said[:-1]) == {"waiting-for-approval"}
     assert said[-1] == "busy"
     owner.say(False)  # what is decided makes room
     assert another(99) == "waiting-for-approval"
-    assert len(list((world.folders[0] / "state").glob("proposal-*"))) == owner_approval.MOST_WAITING
+    assert (
+        len(list((world.folders[0] / "state").glob("proposal-*")))
+        == owner_approval.MAX_PENDING_PROPOSALS
+    )
 
 
 def test_what_is_declined_anyway_is_not_put_to_the_owner(world, owner, proposed):
@@ -206,7 +211,7 @@ def test_small_jobs_add_up_to_what_needs_a_yes(world, owner, proposed):
     for number in (1, 2, 3):
         world.vectors(number, number)
         world.opened()
-    other = {"run": "r-2", "plan": world.plan.for_run("r-2").to_json()}
+    other = {"run": "r-2", "plan": world.plan.with_run_id("r-2").to_json()}
     assert proposed(**other) == "waiting-for-approval"
     world.consent({}, party=0, **{"approval-above": 40.0})
     assert proposed(**other) == "ok"
@@ -217,7 +222,7 @@ def test_jobs_that_began_together_add_up_too(world, owner, wired):
     world.join("0d" * 16)
     first = {name: getattr(world, name) for name in ("run", "plan", "session", "server")}
     first["agreement"] = world.agreement
-    world.run, world.plan = "r-2", world.plan.for_run("r-2")
+    world.run, world.plan = "r-2", world.plan.with_run_id("r-2")
     world.join("0e" * 16)
     for number in (1, 2, 3):
         world.vectors(number, number)
@@ -245,13 +250,13 @@ def test_a_yes_that_was_written_into_the_file_is_no_yes(world, owner, proposed):
 
 def test_no_server_finds_another_proposal_of_the_name_that_an_owner_was_shown():
     # 10 digits are 2^20 proposals and 2^40 pairs of them: one more beside it, before the yes.
-    assert 4 * len(owner_approval.name_of(["00" * 32])) >= 128
+    assert 4 * len(owner_approval.compute_proposal_id(["00" * 32])) >= 128
 
 
 def test_a_data_set_that_asks_nobody_is_not_charged_to_one_whose_owner_is_asked():
     """A server would choose the one that does not ask."""
     one = '[data.%s]\nprepared = "r.npz"\nepsilon = 1\ndelta = 1e-5\n'
     asked = f"{one % 'w'}approval-above = 0.0\n"
-    with pytest.raises(ConsentError, match="of the same totals and approval-above"):
-        parse_consent(f'{asked}{one % "v"}account = "w"\n', source="party.toml")
-    parse_consent(f'{asked}{one % "v"}account = "w"\napproval-above = 0\n', source="party.toml")
+    with pytest.raises(PolicyError, match="of the same totals and approval-above"):
+        parse_policy(f'{asked}{one % "v"}account = "w"\n', source="party.toml")
+    parse_policy(f'{asked}{one % "v"}account = "w"\napproval-above = 0\n', source="party.toml")

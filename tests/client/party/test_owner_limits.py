@@ -11,10 +11,10 @@ from parley.client.contract.party_protocol import (
     REQUESTS,
     WIRE_VERSION,
     Declined,
-    Frame,
+    MessageFrame,
     Reason,
     encode_frame,
-    request_from,
+    parse_request,
 )
 from parley.privacy.accounting.threat_model import NOISE_POINTS
 from parley.privacy.sampling.random_stream import Randomness
@@ -135,7 +135,7 @@ def test_a_run_that_assumes_fewer_colluders_than_the_party_is_declined_with_its_
         overrides=("privacy.noise-point=share",),
         reopen=False,
     )
-    assert world.plan.shared.shares.colluders == 0
+    assert world.plan.shared_guarantee.shares.colluders == 0
     assert wired.reason(world.ask(0, "join", **world.join_head())) == "protocol"
 
 
@@ -158,7 +158,7 @@ def test_a_value_of_another_type_is_a_breach_of_the_protocol(kind):
 
     def asked(**changed):
         head = {"version": WIRE_VERSION, **good, **changed}
-        return request_from(encode_frame(Frame(kind=kind, head=head, blobs=(b"",) * blobs)))
+        return parse_request(encode_frame(MessageFrame(kind=kind, head=head, blobs=(b"",) * blobs)))
 
     assert asked().head == {"version": WIRE_VERSION, **good}
     for key, hint in hints.items():

@@ -3,11 +3,11 @@
 import pytest
 
 from parley.client.party.owner_policy import (
-    Consent,
-    ConsentError,
-    load_consent,
-    parse_consent,
-    render_consent,
+    OwnerPolicy,
+    PolicyError,
+    format_policy,
+    load_policy,
+    parse_policy,
 )
 
 GIVEN = {
@@ -27,16 +27,16 @@ GIVEN = {
 
 
 def test_a_rendered_file_is_read_back_the_same_and_explains_every_key(tmp_path):
-    consent = Consent.model_validate(GIVEN)
-    text = render_consent(consent)
+    consent = OwnerPolicy.model_validate(GIVEN)
+    text = format_policy(consent)
     path = tmp_path / "party.toml"
     path.write_text(text)
-    assert load_consent(path) == consent
+    assert load_policy(path) == consent
     lines = text.splitlines()
     keys = [at for at, line in enumerate(lines) if " = " in line and not line.startswith("#")]
     assert len(keys) > 25
     assert all(lines[at - 1].startswith("# ") for at in keys)
-    assert consent.own("models") == {"wards.models:small": "wards.models:small"}
+    assert consent.get_own_code("models") == {"wards.models:small": "wards.models:small"}
     jobs = [
         [t.epsilon_per_job for t in consent.data[name].totals.values()] for name in consent.data
     ]
@@ -44,13 +44,13 @@ def test_a_rendered_file_is_read_back_the_same_and_explains_every_key(tmp_path):
 
 
 def test_the_defaults_are_those_of_a_real_party():
-    consent = parse_consent("", source="party.toml")
+    consent = parse_policy("", source="party.toml")
     assert (consent.confirm_survivors, consent.key_exchange) == (True, "hybrid")
     assert not consent.allow_seeded_noise
     assert consent.seed is None
     assert "laplace-as-printed" not in consent.laws
     assert "as-printed" not in consent.calibrations
-    assert not consent.own("models")
+    assert not consent.get_own_code("models")
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_the_defaults_are_those_of_a_real_party():
     ],
 )
 def test_a_faulty_file_is_explained(text, message):
-    with pytest.raises(ConsentError) as caught:
-        parse_consent(text, source="party.toml")
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(text, source="party.toml")
     assert str(caught.value).startswith("party.toml: ")
     assert message in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConsentError, match="nowhere"):
-        load_consent(tmp_path / "nowhere")
+    with pytest.raises(PolicyError, match="nowhere"):
+        load_policy(tmp_path / "nowhere")

@@ -9,12 +9,12 @@ from agreements import NETWORK
 
 from parley.client.contract.party_protocol import encode_frame
 from parley.client.data.schema import load_schema
-from parley.client.party.owner_policy import ConsentError, parse_consent
-from parley.client.party.record_cache import KeptRecords
+from parley.client.party.owner_policy import PolicyError, parse_policy
+from parley.client.party.record_cache import RecordCache
 from parley.deploy.party_check import check_items
-from parley.owner.offers import opened
-from parley.owner.owner_status import budgets
-from parley.privacy.accounting.account_certificates import Certificate
+from parley.owner.offers import open_party
+from parley.owner.owner_status import list_budgets
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.privacy_events import PlannedSteps
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
@@ -73,9 +73,10 @@ def spent(world, party=0):
     path = world.folders[party] / "ledger.sqlite"
     with Ledger.open(path, read_only=True) as ledger:
         assert ledger.verify() == []
-        (totals,) = ledger.totals()
+        (totals,) = ledger.list_accounts()
         return {
-            block: each.releases for block, each in totals.charged.of(("2023", "2024", "")).items()
+            block: each.releases
+            for block, each in totals.charged.get_compositions(("2023", "2024", "")).items()
         }
 
 
@@ -114,8 +115,8 @@ def test_old_blocks_are_used_up_and_new_ones_are_whole(world, wired, tmp_path):
     log = (world.folders[0] / "party.log").read_text()
     assert "no room in '2024'; room in '2022' and in every block that no job named" in log
     wired.ok(joined(("2022",), "0b" * 16))
-    with opened(world.folders[0]) as party:
-        (row,) = budgets(party)
+    with open_party(world.folders[0]) as party:
+        (row,) = list_budgets(party)
     assert row["left ε"].startswith("'2024' 0.")
     assert row["left ε"].endswith(", every other block 2.5")
 
@@ -156,8 +157,8 @@ def test_a_server_that_tells_one_party_other_blocks_gets_noise(asked):
     """The masks are keyed by all that was agreed: with other blocks they do not cancel."""
     world = asked
     honest, told = world.agreement_of("2024"), world.agreement_of("2023")
-    assert honest.binding() != told.binding()
-    assert honest.content() != told.content()
+    assert honest.compute_binding() != told.compute_binding()
+    assert honest.compute_content_digest() != told.compute_content_digest()
 
 
 def test_blocks_of_data_that_have_none_are_declined(tmp_path, wired):
@@ -184,11 +185,11 @@ def test_a_column_of_which_a_model_learns_divides_nothing(world, wired):
 )
 def test_a_unit_with_records_in_several_blocks_has_no_account_by_block(keys):
     text = '[data.w]\npath = "r.csv"\nschema = "s.toml"\nepsilon = 1\ndelta = 1e-5\n'
-    with pytest.raises(ConsentError, match="block-column: a party, or a person, has"):
-        parse_consent(f'{text}block-column = "year"\n{keys}\n', source="party.toml")
+    with pytest.raises(PolicyError, match="block-column: a party, or a person, has"):
+        parse_policy(f'{text}block-column = "year"\n{keys}\n', source="party.toml")
     other = text.replace("data.w", "data.v") + 'account = "w"\nblock-column = "year"\n'
-    with pytest.raises(ConsentError, match="would be in two blocks"):
-        parse_consent(f"{text}{other}", source="party.toml")
+    with pytest.raises(PolicyError, match="would be in two blocks"):
+        parse_policy(f"{text}{other}", source="party.toml")
 
 
 def test_the_owner_is_told_of_a_record_that_changed_its_block(world, wired):
@@ -208,12 +209,12 @@ def test_the_owner_is_told_of_a_record_that_changed_its_block(world, wired):
 def test_records_of_other_blocks_than_were_agreed_on_are_not_learned_from(world, monkeypatch):
     """Whatever hands records out: a holding says what was read, and that is charged."""
     world.join()
-    of = KeptRecords.of
+    of = RecordCache.load
 
     def mistaken(self, name, label, intercept, features, blocks=(), session=""):
         return of(self, name, label, intercept, features, ("2022",), session)
 
-    monkeypatch.setattr(KeptRecords, "of", mistaken)
+    monkeypatch.setattr(RecordCache, "load", mistaken)
     answers = world.vectors(1)
     assert {each.head["status"] for each in answers.values()} == {"refused"}
     assert set(spent(world).values()) == {0}
@@ -238,13 +239,13 @@ def test_a_planned_job_is_charged_whole_in_the_blocks_it_reads_and_gives_nothing
         world.opened()
         accounts.append(account_of(world))
     first, second = accounts
-    assert first.budget.certificate is Certificate.GAUSSIAN
+    assert first.budget.certificate is AccountCertificate.GAUSSIAN
     assert first.charged == second.charged
-    charged = second.charged.of(("2022", "2024", ""))
+    charged = second.charged.get_compositions(("2022", "2024", ""))
     jobs = {block: [*each.counts.items()] for block, each in charged.items()}
     ((job, count),) = jobs["2024"]
     assert isinstance(job, PlannedSteps)
-    assert (job.count, count, job.event) == (3, 1, world.plan.event(Unit.RECORD))
+    assert (job.count, count, job.event) == (3, 1, world.plan.compute_event(Unit.RECORD))
     assert job.delta == pytest.approx(5e-7)
     assert jobs["2022"] == jobs[""] == ([] if blocks else jobs["2024"])
     # One round is left of the plan; it is not given back, and another run does not get it.
@@ -252,9 +253,9 @@ def test_a_planned_job_is_charged_whole_in_the_blocks_it_reads_and_gives_nothing
     assert (held, left) == (job.event, 1)
     assert not second.draws("r-2", job.event, world.plan.blocks)
     with Ledger.open(world.folders[0] / "ledger.sqlite") as ledger:
-        ledger.give_back(world.run)
+        ledger.end_hold(world.run)
         ledger.hold("r-2", {second.key: ((job.event, 3),)}, world.plan.blocks)
-        after = ledger.totals()[0].charged.of(("2024",))["2024"]
+        after = ledger.list_accounts()[0].charged.get_compositions(("2024",))["2024"]
         jobs = sorted(
             (each.delta for each, n in after.counts.items() for _ in range(n)), reverse=True
         )
@@ -265,5 +266,5 @@ def test_a_planned_job_is_charged_whole_in_the_blocks_it_reads_and_gives_nothing
 def account_of(world, party=0):
     with Ledger.open(world.folders[party] / "ledger.sqlite", read_only=True) as ledger:
         assert ledger.verify() == []
-        (account,) = ledger.totals()
+        (account,) = ledger.list_accounts()
         return account

@@ -10,8 +10,8 @@ from plans import with_primary
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.party_protocol import decode_frame, encode_frame
 from parley.client.party import release_charge
-from parley.client.party.party_folder import Keeper
-from parley.client.party.party_response import Released
+from parley.client.party.party_folder import PartyFolder
+from parley.client.party.party_response import ReleaseResponse
 from parley.client.party.party_session import PartySession
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
@@ -20,7 +20,7 @@ from parley.secure_agg.messages import Survivors, decode, encode
 
 def charged(world, party=0):
     with Ledger.open(world.folders[party] / "ledger.sqlite", read_only=True) as ledger:
-        return [(r.entry.index, r.state.value, r.outcome) for r in ledger.entries()]
+        return [(r.entry.index, r.state.value, r.outcome) for r in ledger.list_entries()]
 
 
 @pytest.mark.parametrize("reopen", [True, False])
@@ -119,7 +119,9 @@ def test_a_budget_that_cannot_bear_all_rounds_declines_the_job_before_the_first(
 def test_a_budget_that_another_job_took_since_declines_round_two(tmp_path, wired, monkeypatch):
     world = wired.World(tmp_path)
     world.consent({}, party=1, epsilon=for_rounds(world, 1.5), **{"epsilon-per-job": 50.0})
-    monkeypatch.setattr("parley.client.party.job_limits.check_room", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "parley.client.party.job_limits.check_remaining_budget", lambda *_, **__: None
+    )
     world.join()
     assert {a.head["status"] for a in world.vectors(1, 1).values()} == {"ok"}
     world.opened()
@@ -132,15 +134,19 @@ def test_a_budget_that_another_job_took_since_declines_round_two(tmp_path, wired
 
 def for_rounds(world, count):
     """An ε between those of ⌊count⌋ and ⌊count⌋ + 1 rounds."""
-    one = world.plan.event(world.plan.primary.unit)
-    spent = [Composition.empty().add(one, count=n).epsilon(1e-5)[1] for n in (1, 2)]
+    one = world.plan.compute_event(world.plan.primary.unit)
+    spent = [
+        Composition.create_empty().add(one, count=n).compute_lowest_epsilon(1e-5)[1] for n in (1, 2)
+    ]
     return spent[0] + (count - 1) * (spent[1] - spent[0])
 
 
 def test_a_job_may_not_take_more_than_its_share_though_it_lied_about_its_rounds(tmp_path, wired):
     world = wired.World(tmp_path)
     limit = (
-        Composition.empty().add(world.plan.event(world.plan.primary.unit), count=1).epsilon(1e-5)[1]
+        Composition.create_empty()
+        .add(world.plan.compute_event(world.plan.primary.unit), count=1)
+        .compute_lowest_epsilon(1e-5)[1]
         * 1.01
     )
     world.consent({}, **{"epsilon-per-job": limit})
@@ -185,10 +191,10 @@ def test_a_computation_that_fails_is_an_answer_like_any_other(
     vector = np.frombuffer(kept_vector(world, 0), world.plan.encoding.dtype)
     assert vector.any() == (point == "share" or fault != "raises")  # zeros have their share
     # Its owner is told, and a repeated round gets the very same.
-    (said,) = Keeper(folder=world.folders[0]).failures().values()
+    (said,) = PartyFolder(path=world.folders[0]).list_failures().values()
     assert ("MemoryError at " in said) if fault == "raises" else (said == "not certified")
     assert "40" not in said
-    assert Keeper(folder=world.folders[1]).failures() == {}
+    assert PartyFolder(path=world.folders[1]).list_failures() == {}
     world.join(session="0b" * 16)
     world.vectors(1)
     assert kept_vector(world, 0) == vector.tobytes()
@@ -204,24 +210,26 @@ def test_nothing_that_was_computed_leaves_without_a_receipt_of_the_ledgers():
     with pytest.raises(TypeError):
         release_charge.Receipt(release=bytes(32))
     with pytest.raises(TypeError, match="another"):
-        release_charge.Receipt(release=bytes(32), mint=object())
+        release_charge.Receipt(release=bytes(32), key=object())
     with pytest.raises(TypeError):
-        Released(blobs=(b"",))
+        ReleaseResponse(blobs=(b"",))
 
 
 def test_what_only_refuses_is_nothing_that_a_charge_depends_on(tmp_path, wired, monkeypatch):
     """A party that takes whatever is proposed charges what it costs, and shows no more."""
     world = wired.World(tmp_path)
     for name in (
-        *("job_limits.check_budget", "job_limits.check_round", "owner_approval.check"),
+        *("job_limits.check_budget", "job_limits.check_round", "owner_approval.require_approval"),
         *("accepted_run.check_plan", "accepted_run.check_queries", "accepted_run.check_components"),
     ):
         monkeypatch.setattr(f"parley.client.party.{name}", lambda *_, **__: None)
     world.join()
     assert {each.head["status"] for each in world.vectors(1).values()} == {"ok"}
     with Ledger.open(world.folders[0] / "ledger.sqlite", read_only=True) as ledger:
-        (account,) = ledger.totals()
-        assert account.spent == Composition.empty().add(world.plan.event(account.key.unit))
+        (account,) = ledger.list_accounts()
+        assert account.spent == Composition.create_empty().add(
+            world.plan.compute_event(account.key.unit)
+        )
     own = world.plan.primary
     weaker = replace(
         own, mechanism=replace(own.mechanism, sensitivity=own.mechanism.sensitivity / 2)
@@ -237,10 +245,10 @@ def test_a_contribution_that_is_not_kept_is_not_made_again(tmp_path, wired, monk
     world = wired.World(tmp_path)
     world.join()
     world.vectors(1)
-    known = Keeper(folder=world.folders[0]).contribution(world.plan.run_id, "ward")
+    known = PartyFolder(path=world.folders[0]).load_contribution(world.plan.run_id, "ward")
     other = replace(known, head={**known.head, "release": "00" * 32})
     kept = None if found == "lost" else other
-    monkeypatch.setattr(Keeper, "contribution", lambda *_: kept)
+    monkeypatch.setattr(PartyFolder, "load_contribution", lambda *_: kept)
     world.join(session="0b" * 16)
     answers = world.vectors(1)
     assert {each.head["status"] for each in answers.values()} == {"refused"}
@@ -255,7 +263,7 @@ def test_what_was_opened_for_one_list_is_not_opened_for_another(tmp_path, wired)
     requests = world.round_requests(1)
     for i in range(4):  # the server says that party 4 fell silent
         reply = wired.ok(world.raw(i, encode_frame(requests[i])))
-        world.server.on_vector(reply.blobs[0])
+        world.server.handle_vector(reply.blobs[0])
     run, listed = world.server.run, world.server.close()
     for i in range(4):
         reply = world.ask(i, "survivors", [listed], session=world.session)
@@ -266,7 +274,7 @@ def test_what_was_opened_for_one_list_is_not_opened_for_another(tmp_path, wired)
         assert wired.reason(again) == "protocol"
 
 
-@pytest.mark.parametrize("broken", ["settle", "keep_session", "keep_contribution"])
+@pytest.mark.parametrize("broken", ["commit_charge", "save_session", "save_contribution"])
 def test_a_process_killed_anywhere_in_a_round_leaves_one_charge_and_one_contribution(
     tmp_path, wired, monkeypatch, broken
 ):
@@ -284,18 +292,18 @@ def test_a_process_killed_anywhere_in_a_round_leaves_one_charge_and_one_contribu
 
     monkeypatch.setattr(PartySession, "answer", counted)
     with monkeypatch.context() as patch:
-        patch.setattr(release_charge if broken == "settle" else Keeper, broken, dies)
+        patch.setattr(release_charge if broken == "commit_charge" else PartyFolder, broken, dies)
         answers = world.vectors(1)
         assert [wired.reason(a) for a in answers.values()] == ["error"] * 3
     first = {n: b for n, b in world.files(0).items() if "release-" in n}
-    assert bool(first) == (broken != "keep_contribution")
+    assert bool(first) == (broken != "save_contribution")
     world.join(session="0b" * 16)
     answers = world.vectors(1)
     assert [a.head["status"] for a in answers.values()] == ["ok"] * 3
     again = {n: b for n, b in world.files(0).items() if "release-" in n}
     assert first in ({}, again)
     # What was computed and never kept was never sent: computing it anew is no second release.
-    assert len(made) == (6 if broken == "keep_contribution" else 3)
+    assert len(made) == (6 if broken == "save_contribution" else 3)
     assert [(index, kind) for index, kind, _ in charged(world)] == [(1, "committed")]
     world.opened()
 

@@ -22,7 +22,7 @@ def _totals(world, party):
         return ()
     with Ledger.open(path, read_only=True) as ledger:
         assert ledger.verify() == []
-        return ledger.totals()
+        return ledger.list_accounts()
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,13 @@ def test_what_a_job_spends_of_any_unit_needs_a_yes(tmp_path, wired, party, said)
 def test_every_unit_of_a_job_is_composed_with_what_the_job_spent_of_it(tmp_path, wired):
     data = {"party-epsilon": 50.0, "party-delta": 1e-5, "party-epsilon-per-job": 3.0}
     world = wired.World(tmp_path, overrides=BOTH, **data)
-    dataset, plan = world.services[0]._consent.dataset("ward"), world.plan
+    dataset, plan = world.services[0]._policy.get_dataset("ward"), world.plan
     job_limits.check_job(dataset, plan, releases=3, spent={})
-    spent = {unit: Composition.empty().add(plan.event(unit), 1) for unit in plan.units}
+    spent = {
+        unit: Composition.create_empty().add(plan.compute_event(unit), 1) for unit in plan.units
+    }
     job_limits.check_job(dataset, plan, releases=2, spent=spent)
-    spent[Unit.PARTY] = spent[Unit.PARTY].add(plan.event(Unit.PARTY), 1)
+    spent[Unit.PARTY] = spent[Unit.PARTY].add(plan.compute_event(Unit.PARTY), 1)
     with pytest.raises(Declined, match=r"at most ε = 3 of one job \(unit party\), got 3\.\d"):
         job_limits.check_job(dataset, plan, releases=2, spent=spent)
 
@@ -68,7 +70,7 @@ def test_a_party_makes_no_releases_without_end_however_little_each_costs(tmp_pat
     for number in (1, 2, 3):
         world.vectors(number, number)
         world.opened()
-    other = {"run": "r-2", "plan": world.plan.for_run("r-2").to_json()}
+    other = {"run": "r-2", "plan": world.plan.with_run_id("r-2").to_json()}
     for rounds, said in ((3, "budget-exhausted"), (2, "ok")):
         answer = world.ask(0, "propose", **world.join_head(**other, rounds=rounds))
         assert answer.head.get("reason", "ok") == said
@@ -80,8 +82,8 @@ def test_a_table_that_changed_is_charged_to_the_account_of_its_name(tmp_path, wi
     world.join()
     world.vectors(1)
     service = world.services[0]
-    dataset = service._consent.dataset("ward")
-    holding = service._records.of("ward", "logistic", False, {})
+    dataset = service._policy.get_dataset("ward")
+    holding = service._records.load("ward", "logistic", False, {})
     grown = replace(
         holding,
         fingerprint="sha256:another",
@@ -89,14 +91,18 @@ def test_a_table_that_changed_is_charged_to_the_account_of_its_name(tmp_path, wi
         row_digests=np.vstack([holding.row_digests[3:], np.ones((1, 3), np.uint64)]),
     )
     with Ledger.open(world.folders[0] / "ledger.sqlite") as ledger:
-        release_charge.register(ledger, dataset, name="ward", holding=grown, plan=world.plan)
+        release_charge.register_dataset(
+            ledger, dataset, account="ward", data=grown, plan=world.plan
+        )
         other = replace(grown, fingerprint="sha256:other", contents="")
-        release_charge.register(ledger, dataset, name="other", holding=other, plan=world.plan)
-        assert ledger.sharing(holding.row_digests) == {
+        release_charge.register_dataset(
+            ledger, dataset, account="other", data=other, plan=world.plan
+        )
+        assert ledger.count_shared_rows(holding.row_digests) == {
             "other": len(holding.row_digests) - 3,  # which is its owner's to know
             "ward": len(holding.row_digests),
         }
-        assert ledger.spent("ward", Unit.RECORD).releases == 1
+        assert ledger.get_spent("ward", Unit.RECORD).releases == 1
         assert ledger.verify() == []
 
 
@@ -115,18 +121,18 @@ def test_a_planned_job_that_one_budget_refuses_is_charged_to_none(tmp_path, wire
     sampled = (*BOTH, "dp-sgd.sampling-rate=0.1")
     world = wired.World(tmp_path, overrides=sampled, **{"party-epsilon": 50.0, "party-delta": 1e-5})
     service, plan = world.services[0], world.plan
-    dataset = service._consent.dataset("ward").model_copy(
+    dataset = service._policy.get_dataset("ward").model_copy(
         update={short: 0.1, "certificate": "auto"}
     )
-    holding = service._records.of("ward", "network", False, {})
+    holding = service._records.load("ward", "network", False, {})
     with Ledger.open(tmp_path / "other.sqlite") as ledger:
-        release_charge.register(ledger, dataset, name="ward", holding=holding, plan=plan)
-        accounts = ledger.totals()
-        assert any(each.plans(plan.event(each.budget.unit)) for each in accounts)
+        release_charge.register_dataset(ledger, dataset, account="ward", data=holding, plan=plan)
+        accounts = ledger.list_accounts()
+        assert any(each.must_plan(plan.compute_event(each.budget.unit)) for each in accounts)
         with pytest.raises(Declined) as refused:
-            release_charge.reserve(
-                ledger, plan, name="ward", party="p", known=(), release=bytes(32), rounds=3
+            release_charge.reserve_charge(
+                ledger, plan, account="ward", party="p", charged=(), release=bytes(32), rounds=3
             )
         assert refused.value.reason == "budget-exhausted"
-        assert ledger.totals() == accounts
+        assert ledger.list_accounts() == accounts
         assert ledger.verify() == []

@@ -8,7 +8,7 @@ from agreements import NETWORK
 from plans import with_primary
 from proposals import LESS, grid, mechanism, refused
 
-from parley.client.algorithms.party_sampling import Attendance
+from parley.client.algorithms.party_sampling import PartySampling
 from parley.client.algorithms.registry import describe_task
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, Neighbouring, Unit
@@ -44,7 +44,7 @@ def in_shares(plan, **split):
         plan,
         noise_point=NOISE_POINTS["share"],
         against=Adversary.COLLUDERS,
-        shares=Shares.of(own, **split),
+        shares=Shares.from_mechanism(own, **split),
     )
 
 
@@ -354,12 +354,14 @@ def test_a_coin_that_lets_a_party_in_less_often_than_delta_is_declined(sampled_w
     """Drill: δ covers all that it is in, so that it would be charged nothing at any noise."""
 
     def proposed(rate):
-        own = replace(sampled_world.algorithm, attendance=Attendance(rate=rate))
+        own = replace(sampled_world.algorithm, attendance=PartySampling(rate=rate))
         plan = mechanism(sampled_world.plan, attendance=rate)
         return {"task": describe_task(own), "plan": plan}
 
     rare = proposed(1e-7)
-    assert Composition.of([rare["plan"].primary.event]).epsilon(1e-5)[1] < 1e-3
+    assert (
+        Composition.from_events([rare["plan"].primary.event]).compute_lowest_epsilon(1e-5)[1] < 1e-3
+    )
     assert refused(sampled_world, wired, **rare) == "degenerate"
     assert refused(sampled_world, wired, **proposed(1e-5)) == "degenerate"
     often = proposed(0.5)

@@ -7,12 +7,12 @@ from proposals import LESS
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract.party_protocol import Declined
-from parley.client.party.dataset_loader import Facts
-from parley.client.party.owner_policy import Consent
+from parley.client.party.dataset_loader import DatasetFacts
+from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.plan_verification import check_computation
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
+from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 
 SCHEMA = """
 [columns]
@@ -21,7 +21,7 @@ age = { kind = "numeric", range = [0, 90], bins = 4 }
 ward = { kind = "label", classes = ["A", "B", "C"] }
 """
 FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95, schema=SCHEMA)
-CONSENT = Consent.model_validate(
+CONSENT = OwnerPolicy.model_validate(
     {"data": {"ward": {"prepared": "rows.npz", "epsilon": 9, "delta": 1e-3}}}
 )
 
@@ -33,14 +33,14 @@ def proposed(kind, relation):
             *("privacy.delta=1e-6", "privacy.noise-point=server", "parties.min-records=90"),
         ]
     )
-    algorithm = algorithm_for(job, model_for(job, features=6, classes=3), FEDERATION)
+    algorithm = build_algorithm(job, build_model(job, features=6, classes=3), FEDERATION)
     return algorithm, plan_release(job, algorithm=algorithm, federation=FEDERATION)
 
 
 def asked(algorithm, plan):
     row = ALGORITHMS[algorithm.kind]
-    own = Facts(
-        features=6, width=6, classes=3, records=92, most=92, schema="", map="", columns=None
+    own = DatasetFacts(
+        features=6, width=6, classes=3, records=92, max_records=92, schema="", map="", columns=None
     )
     check_computation(CONSENT, plan, algorithm, row, own)
 

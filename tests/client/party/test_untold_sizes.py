@@ -7,8 +7,8 @@ import pytest
 from agreements import NETWORK
 
 from parley.client.contract.party_protocol import encode_frame
-from parley.client.features.base import Features
-from parley.client.party.record_cache import KeptRecords
+from parley.client.features.base import BoundFeatureMap
+from parley.client.party.record_cache import RecordCache
 
 TRAINED = (*NETWORK, "dp-sgd.sampling-rate=0.3", "parties.min-records=5")
 SUMMED = ("algorithm.kind=distributed-dp-sgd", *TRAINED[1:], "dp-sgd.local-steps=1")
@@ -67,7 +67,7 @@ def test_a_party_of_one_record_is_in_the_sum_like_any_other(tmp_path, wired, way
     replies = [wired.ok(world.raw(i, encode_frame(one))) for i, one in requests.items()]
     assert len({len(encode_frame(reply)) for reply in replies}) == 1
     for reply in replies:
-        world.server.on_vector(reply.blobs[0])
+        world.server.handle_vector(reply.blobs[0])
     assert world.opened().any()
 
 
@@ -77,8 +77,8 @@ def test_whether_a_wide_map_fits_is_decided_by_a_public_number(tmp_path, wired):
 
     from parley.client.contract.party_protocol import Declined
     from parley.client.features.registry import build_map
-    from parley.client.party.dataset_config import DataSet
-    from parley.client.party.dataset_loader import load_holding
+    from parley.client.party.dataset_config import DatasetConfig
+    from parley.client.party.dataset_loader import load_dataset
 
     schema = """
 [file]
@@ -93,18 +93,18 @@ sick = { kind = "label", positive = "yes", negative = "no" }
         rows = {"age": np.arange(records) % 100, "sick": ["yes", "no"] * (records // 2)}
         pl.DataFrame(rows).write_csv(tmp_path / "r.csv")
         for width in (16, 400):
-            made = build_map("random-fourier", {"features": width}, own={})
+            made = build_map("random-fourier", {"features": width}, own_maps={})
             given = {"path": "r.csv", "schema": "s.toml", "epsilon": 1.0, "delta": 1e-5}
-            dataset = DataSet.model_validate({**given, "unit": "party", "most-records": 500})
+            dataset = DatasetConfig.model_validate({**given, "unit": "party", "most-records": 500})
             try:
-                load_holding(dataset, tmp_path, label="logistic", intercept=True, features=made)
+                load_dataset(dataset, tmp_path, label="logistic", intercept=True, features=made)
                 heard.append("ok")
             except Declined as error:
                 heard.append(str(error.reason))
     assert heard == ["ok", "data-unreadable"] * 2
     dataset = dataset.model_copy(update={"most_records": 299})
     with pytest.raises(Declined, match="most-records = 299"):
-        load_holding(dataset, tmp_path, label="logistic", intercept=True)
+        load_dataset(dataset, tmp_path, label="logistic", intercept=True)
 
 
 def test_what_dp_sgd_is_proved_for_is_asked_of_a_public_number(tmp_path, wired):
@@ -133,7 +133,7 @@ def test_features_that_are_not_finite_of_one_record_are_zeros_and_no_refusal():
         with np.errstate(divide="ignore"):
             return np.log(cells @ [[1.0, 2.0]]).astype(np.float32)
 
-    rows = Features(width=2, piece=piece).of(np.array([[0.25], [0.0], [0.75]]))
+    rows = BoundFeatureMap(width=2, map_piece=piece).compute(np.array([[0.25], [0.0], [0.75]]))
     assert rows.all(axis=1).tolist() == [True, False, True]
     assert rows[1].tolist() == [0.0, 0.0]
 
@@ -150,7 +150,7 @@ def test_what_goes_wrong_in_reading_is_one_reason_and_one_line(tmp_path, wired, 
             raise fault("at the record 0.375")
 
         with monkeypatch.context() as patch:
-            patch.setattr("parley.client.party.record_cache.load_holding", breaks)
+            patch.setattr("parley.client.party.record_cache.load_dataset", breaks)
             reasons = [wired.reason(world.ask(0, "join", **world.join_head()))]
             reasons.append(wired.reason(world.inspect()))
         heard.append((reasons, said(world)))
@@ -161,13 +161,13 @@ def test_what_goes_wrong_in_reading_is_one_reason_and_one_line(tmp_path, wired, 
 
 def test_a_librarys_warning_about_records_is_not_printed(tmp_path, wired, monkeypatch, recwarn):
     world = wired.World(tmp_path, reopen=False)
-    read = KeptRecords.of
+    read = RecordCache.load
 
     def warns(*args):
         warnings.warn("overflow in a record", RuntimeWarning, stacklevel=1)
         return read(*args)
 
-    monkeypatch.setattr(KeptRecords, "of", warns)
+    monkeypatch.setattr(RecordCache, "load", warns)
     wired.ok(world.inspect())
     assert not recwarn.list
 

@@ -12,14 +12,14 @@ from blocks import block_of_columns
 
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.queries import query_from
-from parley.client.queries.base import Facts, QueryError
-from parley.client.queries.count_queries import Choose, Count, Histogram, Marginals
+from parley.client.queries import decode_query
+from parley.client.queries.base import QueryError, QueryFacts
+from parley.client.queries.count_queries import Choose, Count, Histogram, MarginalsQuery
 from parley.client.queries.filters import col
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.quantiles import Quantiles
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.sensitivity.bounded_sets import Lengths, moved_by
+from parley.privacy.sensitivity.bounded_sets import NormBounds, compute_sensitivity
 
 REPLACE, REMOVE = Neighbouring.REPLACE_ONE, Neighbouring.ADD_OR_REMOVE_ONE
 SCHEMA = Schema.from_toml(
@@ -41,14 +41,14 @@ class Normal:
 
     deviation: float = 0.0
 
-    def half_width(self, level=0.95, *, cells=1):
+    def compute_half_width(self, level=0.95, *, cells=1):
         del level, cells
         return 1.96 * self.deviation
 
-    def alpha(self, level=0.95):
+    def compute_alpha(self, level=0.95):
         return 1 - level
 
-    def widened(self, half, deviation, level=0.95):
+    def add_sampling_error(self, half, deviation, level=0.95):
         del deviation, level
         return half
 
@@ -67,9 +67,9 @@ EVERY = list(
     )
 )
 QUERIES = [
-    Marginals(of=("sex", "ward", "sick")),
-    Marginals(of=("sex", "ward", "sick"), ways=1),
-    Marginals(of=("sex", "ward"), where=col.age > 4),
+    MarginalsQuery(of=("sex", "ward", "sick")),
+    MarginalsQuery(of=("sex", "ward", "sick"), ways=1),
+    MarginalsQuery(of=("sex", "ward"), where=col.age > 4),
     Quantiles(column="age", quantiles=(0.1, 0.5), step=1.0),
     Quantiles(column="age", by=("sex",), step=5.0),
     Quantiles(column="age", where=col.sex == "Male", branching=4),
@@ -85,8 +85,10 @@ def test_marginals_of_eight_columns(of, ways, l1, l2):
     kind = '{ kind = "categorical", categories = ["a", "b"], missing = "a" }'
     label = 'y = {kind="label", classes=[0, 1]}'
     schema = Schema.from_toml("\n".join(["[columns]", *(f"{c} = {kind}" for c in names), label]))
-    moved = moved_by(Marginals(of=names, ways=ways).set(schema, 1), REPLACE)
-    assert moved == Lengths(l1, l2)
+    moved = compute_sensitivity(
+        MarginalsQuery(of=names, ways=ways).build_record_set(schema, 1), REPLACE
+    )
+    assert moved == NormBounds(l1, l2)
 
 
 @pytest.mark.parametrize(
@@ -94,13 +96,13 @@ def test_marginals_of_eight_columns(of, ways, l1, l2):
 )
 def test_the_sensitivity_of_a_tree(cells, branching, l1):
     query = Quantiles(column="age", step=10 / (cells - 1), branching=branching)
-    assert moved_by(query.set(SCHEMA, 1), REPLACE) == Lengths(l1, l1)
+    assert compute_sensitivity(query.build_record_set(SCHEMA, 1), REPLACE) == NormBounds(l1, l1)
 
 
 def test_every_party_counts_its_own_records_in_every_group():
     one = [(5, 0, "Male", "a", "no"), (5, 0, "Male", "c", "no"), (5, 0, "Female", "b", "no")]
     block = block_of([one, one[2:]])
-    vectors = [v.tolist() for v in Count(by=("sex", "ward")).vectors(block, 5)]
+    vectors = [v.tolist() for v in Count(by=("sex", "ward")).compute_party_vectors(block, 5)]
     assert vectors == [[0, 5, 0, 5, 0, 5], [0, 5, 0, 0, 0, 0]]
 
 
@@ -111,7 +113,7 @@ def test_a_count_of_all_is_public_under_replace_one():
 
 
 def facts(records, relation=REPLACE):
-    return Facts(schema=SCHEMA, neighbouring=relation, records=records)
+    return QueryFacts(schema=SCHEMA, neighbouring=relation, records=records)
 
 
 def asked(query, records, *, deviation=0.0, weight=5, relation=REPLACE, rng=None):
@@ -123,7 +125,7 @@ def asked(query, records, *, deviation=0.0, weight=5, relation=REPLACE, rng=None
 
 def asking(query, records, *, deviation=0.0, weight=5, relation=REPLACE, rng=None):
     """The same again and again."""
-    (exact,) = query.vectors(block_of([records]), weight)
+    (exact,) = query.compute_party_vectors(block_of([records]), weight)
     public = len(records) if relation is REPLACE else None
     while True:
         noise = (
@@ -179,11 +181,11 @@ def test_a_quantiles_interval_covers_the_value_without_noise(query):
 
 def test_without_noise_marginals_are_the_tables():
     records = [EVERY[k] for k in np.random.default_rng(4).integers(0, len(EVERY), 50)]
-    found = asked(Marginals(of=("sex", "ward")), records)
+    found = asked(MarginalsQuery(of=("sex", "ward")), records)
     cells = list(zip(found["sex"], found["ward"], found["value"], strict=True))
     for sex, ward, value in cells:
         assert value == pytest.approx(sum(r[2] == sex and r[3] == ward for r in records))
-    one = asked(Marginals(of=("sex", "ward"), ways=1), records)
+    one = asked(MarginalsQuery(of=("sex", "ward"), ways=1), records)
     assert one["table"] == ["sex"] * 2 + ["ward"] * 3
     assert one["ward"][:3] == [None, None, "a"]
     assert one["value"][:2].sum() == pytest.approx(50)
@@ -227,12 +229,12 @@ def test_clusters_far_apart_are_found_on_the_grid():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Marginals(of=("sex",)),
-        lambda: Marginals(of=("sex", "sex")),
-        lambda: Marginals(of=("sex", "ward"), ways=0),
-        lambda: Marginals(of=("sex", "ward"), by=("sick",)),
-        lambda: Marginals(of=("sex", "age")).check(SCHEMA, REPLACE),
-        lambda: Marginals(of=("sex", "wrad")).check(SCHEMA, REPLACE),
+        lambda: MarginalsQuery(of=("sex",)),
+        lambda: MarginalsQuery(of=("sex", "sex")),
+        lambda: MarginalsQuery(of=("sex", "ward"), ways=0),
+        lambda: MarginalsQuery(of=("sex", "ward"), by=("sick",)),
+        lambda: MarginalsQuery(of=("sex", "age")).check(SCHEMA, REPLACE),
+        lambda: MarginalsQuery(of=("sex", "wrad")).check(SCHEMA, REPLACE),
         lambda: Quantiles(column="age", quantiles=(1.5,)),
         lambda: Quantiles(column="age", quantiles=(math.nan,)),
         lambda: Quantiles(column="age", quantiles=()),
@@ -269,7 +271,7 @@ def test_a_peers_query_has_every_key_and_no_other(query):
         *({k: v for k, v in good.items() if k != gone} for gone in good),
     ):
         with pytest.raises(DecodingError):
-            query_from(bad)
+            decode_query(bad)
 
 
 def test_a_group_that_may_be_empty_has_no_quantile_rather_than_a_sure_one():
@@ -288,10 +290,10 @@ def test_quantiles_are_on_the_schemas_own_steps():
     text = '[columns]\nage = { kind = "numeric", range = [0, 90], step = 1 }\n'
     text += 'sick = { kind = "label", positive = "yes", negative = "no" }\n'
     schema = Schema.from_toml(text)
-    assert Quantiles(column="age", branching=91).cells(schema) == 91
-    assert Quantiles(column="age", step=2, branching=46).cells(schema) == 46
+    assert Quantiles(column="age", branching=91).count_cells(schema) == 91
+    assert Quantiles(column="age", step=2, branching=46).count_cells(schema) == 46
     rows = {"age": [3, 3, 7], "sick": ["no"] * 3}
-    (vector,) = Quantiles(column="age").vectors(block_of_columns([rows], schema), 1)
+    (vector,) = Quantiles(column="age").compute_party_vectors(block_of_columns([rows], schema), 1)
     assert vector[3] == 2
     assert vector[7] == 1
 
@@ -312,9 +314,9 @@ def test_a_record_that_is_gone_moves_no_other_records_cluster():
         gone = int(rng.integers(67))
         kept = {name: [v for k, v in enumerate(part) if k != gone] for name, part in rows.items()}
         one, two = (
-            next(iter(query.vectors(block_of_columns([data], schema), 4096)))
+            next(iter(query.compute_party_vectors(block_of_columns([data], schema), 4096)))
             for data in (rows, kept)
         )
-        moved = query.set(schema, 4096).radius
+        moved = query.build_record_set(schema, 4096).radius
         assert np.abs(one - two).sum() <= moved.l1
         assert np.square(one - two).sum() <= moved.l2_squared

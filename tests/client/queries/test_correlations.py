@@ -9,11 +9,11 @@ import pytest
 from blocks import block_of_columns
 
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts, QueryError
-from parley.client.queries.correlations import Correlations, Formula
+from parley.client.queries.base import QueryError, QueryFacts
+from parley.client.queries.correlations import CorrelationsQuery, Formula
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.noise_intervals import Reach
-from parley.privacy.estimation.second_moments import SecondMoments
+from parley.privacy.estimation.noise_intervals import CellNoise
+from parley.privacy.estimation.second_moments import NoisySecondMoments
 
 SCHEMA = Schema.from_toml(
     """
@@ -32,8 +32,8 @@ ROWS = [
     *((126, 36, "c", 38), (6, 56, "a", -5), (35, 33, "b", 22), (49, 125, "c", -9)),
     *((73, 22, "a", 13), (52, 115, "b", 16), (16, 102, "c", -16), (5, 108, "a", -23)),
 ]
-EXACT = Reach.of("laplace", scale=0.01)  # a deviation of 10⁻²¹
-ALL = Correlations(
+EXACT = CellNoise.from_law("laplace", scale=0.01)  # a deviation of 10⁻²¹
+ALL = CorrelationsQuery(
     of=("dose", "weight", "arm", "gain"), regressions=("gain ~ dose + weight + arm", "gain ~ dose")
 )
 
@@ -46,11 +46,11 @@ def block(rows=ROWS):
 
 
 def told(query, given, noise=EXACT, rng=None):
-    (vector,) = query.vectors(given, 4096)
-    facts = Facts(schema=SCHEMA, neighbouring=Neighbouring.REPLACE_ONE, records=given.records)
+    (vector,) = query.compute_party_vectors(given, 4096)
+    facts = QueryFacts(schema=SCHEMA, neighbouring=Neighbouring.REPLACE_ONE, records=given.records)
     drawn = 0 if rng is None else np.rint(noise.draw(rng, vector.shape)).astype(np.int64)
     noisy = vector + drawn
-    return query.answer(noisy, 4096, noise, facts), query.beside(noisy, 4096, noise, facts)
+    return query.answer(noisy, 4096, noise, facts), query.derive_tables(noisy, 4096, noise, facts)
 
 
 def test_without_noise_it_is_what_numpy_and_statsmodels_say_of_the_pooled_rows():
@@ -91,8 +91,8 @@ def test_a_target_on_all_others_is_the_same_as_by_their_names():
 
 
 def test_a_record_with_an_empty_category_adds_nothing():
-    (with_it,) = ALL.vectors(block([*ROWS, (128, 128, "", 64)]), 4096)
-    (without,) = ALL.vectors(block(), 4096)
+    (with_it,) = ALL.compute_party_vectors(block([*ROWS, (128, 128, "", 64)]), 4096)
+    (without,) = ALL.compute_party_vectors(block(), 4096)
     assert np.array_equal(with_it, without)
 
 
@@ -112,7 +112,7 @@ def moments_of(rows, deviation):
         [np.ones(len(rows)), np.array(dose) / 64 - 1, np.array(gain) / 64, np.array(arm) == "b"]
     )
     pairs = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3), (2, 2), (2, 3)]
-    return SecondMoments(
+    return NoisySecondMoments(
         values=np.array([z[i] @ z[j] for i, j in pairs], dtype=np.float64),
         pairs=pairs,
         tied=[pair == (0, 3) for pair in pairs],
@@ -130,48 +130,51 @@ def test_deviations_by_noise_are_those_of_draws():
         for _ in range(1500)
     ]
     places = ([0, 0, 1], [1, 2, 2])
-    apart = np.array([each.correlations().value[places] for each in many]).std(axis=0)
-    said = exact.correlations().noise[places]
+    apart = np.array([each.estimate_correlations().value[places] for each in many]).std(axis=0)
+    said = exact.estimate_correlations().noise[places]
     assert apart / said == pytest.approx(np.ones(3), abs=0.1)
-    found = [each.regression(2, (1, 3)) for each in many]
+    found = [each.estimate_regression(2, (1, 3)) for each in many]
     apart = np.array([each.coefficients for each in found]).std(axis=0)
-    fitted = exact.regression(2, (1, 3))
+    fitted = exact.estimate_regression(2, (1, 3))
     said = np.sqrt(np.diag(fitted.noise))
     assert apart / said == pytest.approx(np.ones(3), abs=0.1)
     shares = np.std([each.r_squared[0] for each in found])
-    assert shares / np.linalg.norm(fitted.r_squared_moved) == pytest.approx(1, abs=0.1)
+    assert shares / np.linalg.norm(fitted.r_squared_shifts) == pytest.approx(1, abs=0.1)
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_tests_keep_their_level_where_noise_is_as_large_as_sampling(law):
     """400 draws without a slope: 5 % of p below .05, ± four deviations; blindly, far more."""
-    rng, noise = np.random.default_rng(8), Reach.of(law, scale=8.0 if law == "gaussian" else 6.0)
+    rng, noise = (
+        np.random.default_rng(8),
+        CellNoise.from_law(law, scale=8.0 if law == "gaussian" else 6.0),
+    )
     held, blind = [], []
     for _ in range(400):
         exact = moments_of(drawn(1500, rng, slope=0.0), noise.deviation)
         noisy = replace(exact, values=exact.values + noise.draw(rng, exact.values.shape))
-        found, fitted = noisy.correlations(), noisy.regression(2, (1, 3))
+        found, fitted = noisy.estimate_correlations(), noisy.estimate_regression(2, (1, 3))
         r, once = found.value[0, 1], 1 / np.sqrt(1500)
         errors = np.sqrt([fitted.noise[1, 1], fitted.sampling[1, 1]])
-        slope = noise.beyond(fitted.coefficients[1], *errors)
-        held.append([noise.beyond(r, found.of_none[0, 1], once) < 0.05, slope < 0.05])
-        blind.append(noise.beyond(r, 0.0, once) < 0.05)
+        slope = noise.compute_p_value(fitted.coefficients[1], *errors)
+        held.append([noise.compute_p_value(r, found.null_noise[0, 1], once) < 0.05, slope < 0.05])
+        blind.append(noise.compute_p_value(r, 0.0, once) < 0.05)
     assert np.abs(np.mean(held, axis=0) - 0.05).max() < 4 * np.sqrt(0.05 * 0.95 / 400)
     assert np.mean(blind) > 0.1
 
 
 def test_p_of_laplace_noise_and_a_normal_error_is_that_of_draws():
-    rng, noise = np.random.default_rng(9), Reach.of("laplace", scale=1.0)
+    rng, noise = np.random.default_rng(9), CellNoise.from_law("laplace", scale=1.0)
     for b, s in ((1.0, 0.3), (0.5, 1.0), (1.0, 4.0)):
         apart = np.abs(rng.laplace(0, b, 200_000) + rng.normal(0, s, 200_000))
         for t in (0.0, 1.0, 3.0, 6.0):
-            said = float(noise.beyond(np.array(-t), b * np.sqrt(2), s))
+            said = float(noise.compute_p_value(np.array(-t), b * np.sqrt(2), s))
             assert abs((apart > t).mean() - said) < 5 * np.sqrt(said / 200_000)
 
 
 def test_too_few_records_have_no_value_and_are_told_how_many_it_takes():
     rng = np.random.default_rng(4)
-    noise = Reach.of("gaussian", scale=30.0 * ALL.steps(4096))
+    noise = CellNoise.from_law("gaussian", scale=30.0 * ALL.get_steps_per_unit(4096))
     rows = drawn(12_000, rng)
     table, beside = told(ALL, block(rows), noise, rng)
     fitted = beside["gain ~ dose + weight + arm"]

@@ -8,16 +8,20 @@ import pytest
 from every_query import EXAMPLES, OLD, SCHEMA, block_of, records
 
 from parley.client.contract.strict_decoding import DecodingError
-from parley.client.queries.base import Facts, QueryError
+from parley.client.queries.base import QueryError, QueryFacts
 from parley.client.queries.count_queries import Choose, Count, Histogram
 from parley.client.queries.kmeans import KMeansStep
 from parley.client.queries.moments import Mean
-from parley.client.queries.query_batch import Batch, Counting, counting_from
-from parley.client.queries.randomised_response import Response
+from parley.client.queries.query_batch import Counting, QueryBatch, decode_counting
+from parley.client.queries.randomised_response import ResponseQuery
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 
 BATCHES = [
-    *((examples[-1],) for kind, examples in EXAMPLES.items() if kind not in (Choose, Response)),
+    *(
+        (examples[-1],)
+        for kind, examples in EXAMPLES.items()
+        if kind not in (Choose, ResponseQuery)
+    ),
     (Count(where=OLD), Mean(column="age", where=OLD), Histogram(column="sex")),
 ]
 PARTIES = [
@@ -27,11 +31,11 @@ PARTIES = [
 
 
 def facts_of(relation):
-    return Facts(schema=SCHEMA, neighbouring=relation, records=None)
+    return QueryFacts(schema=SCHEMA, neighbouring=relation, records=None)
 
 
 def batch_of(queries, weight):
-    return Batch(queries=queries, weights=tuple(weight + k for k in range(len(queries))))
+    return QueryBatch(queries=queries, weights=tuple(weight + k for k in range(len(queries))))
 
 
 def of_one(*parts):
@@ -41,13 +45,13 @@ def of_one(*parts):
 
 
 def summed(counting, batch, block, place=0):
-    (vector,) = counting.vectors(batch, block, [place])
+    (vector,) = counting.compute_party_vectors(batch, block, [place])
     return vector
 
 
 def held(counting, batch, relation, pairs):
     """The largest ‖difference‖₁/Δ₁ and ‖difference‖₂²/Δ₂², both checked to be at most 1."""
-    moves, seen = counting.moved(batch, SCHEMA, relation), [0.0, 0.0]
+    moves, seen = counting.compute_sensitivity(batch, SCHEMA, relation), [0.0, 0.0]
     for one, other in pairs:
         moved = summed(counting, batch, one)
         if other is not None:
@@ -67,7 +71,7 @@ def test_no_person_moves_the_sum_further_than_so_many_records(queries, relation)
     counting, batch = Counting(unit=Unit.PERSON, most=most), batch_of(queries, 64)
     if relation is Neighbouring.ADD_OR_REMOVE_ONE:
         facts = facts_of(relation)
-        tuned = tuple(query.tuned("laplace", facts) for query in batch.queries)
+        tuned = tuple(query.tune("laplace", facts) for query in batch.queries)
         batch = replace(batch, queries=tuned)
     pairs = []
     for _ in range(20):
@@ -85,8 +89,8 @@ def test_no_person_moves_the_sum_further_than_so_many_records(queries, relation)
 @pytest.mark.parametrize("relation", list(Neighbouring))
 def test_no_party_moves_the_sum_further_than_its_clip(queries, counting, relation):
     rng = np.random.default_rng(4)
-    inside = counting.relation(relation)
-    tuned = tuple(query.tuned("laplace", facts_of(inside)) for query in queries)
+    inside = counting.get_relation(relation)
+    tuned = tuple(query.tune("laplace", facts_of(inside)) for query in queries)
     batch, pairs = batch_of(tuned, 64), []
     for _ in range(12):
         one, other = (records(int(rng.choice([1, 5, 40, 300])), rng) for _ in range(2))
@@ -95,7 +99,7 @@ def test_no_party_moves_the_sum_further_than_its_clip(queries, counting, relatio
         pairs.append(pair if relation is Neighbouring.REPLACE_ONE else [pair[0], None])
     assert held(counting, batch, relation, pairs) > 0.2
     # Nor is an entry larger than the ring was made for.
-    largest = counting.set(batch, SCHEMA).largest
+    largest = counting.build_unit_set(batch, SCHEMA).largest
     for one, _ in pairs:
         assert np.abs(summed(counting, batch, one)).max() <= largest
 
@@ -113,10 +117,10 @@ def test_a_party_within_its_clip_is_counted_as_it_is_and_a_larger_one_keeps_its_
 
 def test_the_sum_of_moves_is_never_charged_beyond_what_the_root_of_their_squares_allows():
     step = KMeansStep(of=("age", "change"), centres=(0.25, 1.0), balance=4096, where=OLD)
-    batch = Batch(queries=(step,), weights=(4096,))
+    batch = QueryBatch(queries=(step,), weights=(4096,))
     for relation in Neighbouring:
-        moved = Counting().moved(batch, SCHEMA, relation)
-        assert moved.l1**2 <= batch.cells(SCHEMA) * moved.l2_squared
+        moved = Counting().compute_sensitivity(batch, SCHEMA, relation)
+        assert moved.l1**2 <= batch.count_cells(SCHEMA) * moved.l2_squared
 
 
 def test_by_party_each_fills_cells_of_its_own():
@@ -125,7 +129,10 @@ def test_by_party_each_fills_cells_of_its_own():
     alone, counting = summed(Counting(), batch, block), Counting(parties=3)
     wide = summed(counting, batch, block, place=1)
     assert wide.tolist() == [0] * 4 + alone.tolist() + [0] * 4
-    moved = [each.moved(batch, SCHEMA, Neighbouring.REPLACE_ONE) for each in (counting, Counting())]
+    moved = [
+        each.compute_sensitivity(batch, SCHEMA, Neighbouring.REPLACE_ONE)
+        for each in (counting, Counting())
+    ]
     assert moved[0] == moved[1]
     with pytest.raises(ValueError, match="below 3"):
         summed(counting, batch, block, place=3)
@@ -135,7 +142,7 @@ def test_by_party_each_fills_cells_of_its_own():
 
 def test_it_travels_as_plain_values_and_is_read_strictly():
     good = Counting(unit=Unit.PERSON, most=3, parties=4).to_json()
-    assert counting_from(json.loads(json.dumps(good))) == Counting(
+    assert decode_counting(json.loads(json.dumps(good))) == Counting(
         unit=Unit.PERSON, most=3, parties=4
     )
     for change in (
@@ -144,10 +151,10 @@ def test_it_travels_as_plain_values_and_is_read_strictly():
         {"parties": 2**21}, {"more": 1}, {"unit": None}, {"clip": None},
     ):  # fmt: skip
         with pytest.raises(DecodingError):
-            counting_from({**good, **change})
+            decode_counting({**good, **change})
     for missing in good:
         with pytest.raises(DecodingError):
-            counting_from({key: value for key, value in good.items() if key != missing})
+            decode_counting({key: value for key, value in good.items() if key != missing})
     for other in (None, [], "person", 3):
         with pytest.raises(DecodingError):
-            counting_from(other)
+            decode_counting(other)

@@ -11,27 +11,27 @@ import pytest
 from blocks import block_of_columns
 
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.queries.base import Facts, QueryError
-from parley.client.queries.correlations import Correlations
+from parley.client.queries.base import QueryError, QueryFacts
+from parley.client.queries.correlations import CorrelationsQuery
 from parley.client.queries.count_queries import Histogram
 from parley.client.queries.group_cells import round_sums
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.query_batch import Batch, Counting
-from parley.client.queries.regression.regression_query import Regression
-from parley.client.queries.sums import Total
+from parley.client.queries.query_batch import Counting, QueryBatch
+from parley.client.queries.regression.regression_query import RegressionQuery
+from parley.client.queries.sums import ColumnSum
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.sensitivity.bounded_sets import moved_by
+from parley.privacy.sensitivity.bounded_sets import compute_sensitivity
 
 QUERIES = (
-    Total(column="x", by=("c",)),
+    ColumnSum(column="x", by=("c",)),
     Mean(column="x"),
     Variance(column="x", by=("c",)),
     Histogram(column="x", bins=997),
     Quantiles(column="x", step=0.0),
     KMeansGrid(of=("x",), clusters=2),
-    Regression(column="y", of=("x", "c"), family="logistic", occurred="p"),
+    RegressionQuery(column="y", of=("x", "c"), family="logistic", occurred="p"),
     KMeansStep(of=("x",), centres=(1.0, 1.0, -1.0)),  # two centres tie for every record
 )
 
@@ -60,13 +60,15 @@ def test_no_record_at_the_ends_of_doubles_moves_a_sum_further_than_claimed(low, 
     records += [(ends[1], "b"), (ends[4], "b")]
     others = records if relation is Neighbouring.REPLACE_ONE else [None]
     blocks = {each: block_with(schema, each) for each in {*records, *others}}
-    facts = Facts(schema=schema, neighbouring=relation, records=None)
+    facts = QueryFacts(schema=schema, neighbouring=relation, records=None)
     for query in QUERIES:
-        if isinstance(query, Total) and low == 1.0:
+        if isinstance(query, ColumnSum) and low == 1.0:
             continue
-        own = query.tuned("laplace", facts)
-        moved = moved_by(own.set(schema, weight), relation)
-        sums = {each: next(own.vectors(block, weight)) for each, block in blocks.items()}
+        own = query.tune("laplace", facts)
+        moved = compute_sensitivity(own.build_record_set(schema, weight), relation)
+        sums = {
+            each: next(own.compute_party_vectors(block, weight)) for each, block in blocks.items()
+        }
         for one, other in product(records, others):
             apart = sums[one] - sums[other]
             steps = apart[apart != 0].tolist()
@@ -101,12 +103,12 @@ def lists(columns):
 
 
 WHOLE_SUMS = (
-    Total(column="x", by=("c",)),
+    ColumnSum(column="x", by=("c",)),
     Mean(column="x", by=("c",)),
     Variance(column="x"),
     Variance(column="x", by=("c",)),
-    Correlations(of=("x", "c", "y")),
-    Regression(column="y", of=("x", "c"), family="logistic", occurred="p"),
+    CorrelationsQuery(of=("x", "c", "y")),
+    RegressionQuery(column="y", of=("x", "c"), family="logistic", occurred="p"),
     KMeansStep(of=("x",), centres=(0.5, -0.5)),
 )
 
@@ -116,7 +118,7 @@ def test_a_record_moves_the_rounded_sum_of_many_no_farther_than_its_set_says(que
     """At the least weight, where rounding is the largest part, whoever the others are."""
     schema, rng = schema_of(-3.3, 10.0), np.random.default_rng(5)
     for weight in (1, 4096):
-        of = query.set(schema, weight)
+        of = query.build_record_set(schema, weight)
         for _ in range(40):
             size = int(rng.integers(2, 12))
             columns = {
@@ -129,7 +131,11 @@ def test_a_record_moves_the_rounded_sum_of_many_no_farther_than_its_set_says(que
             other["x"][0] = rng.choice([-3.3, 10.0, rng.uniform(-3.3, 10)])
             less = {name: part[1:] for name, part in columns.items()}
             full, replaced, without = (
-                next(iter(query.vectors(block_of_columns([lists(each)], schema), weight)))
+                next(
+                    iter(
+                        query.compute_party_vectors(block_of_columns([lists(each)], schema), weight)
+                    )
+                )
                 for each in (columns, other, less)
             )
             for moved, bound in ((full - replaced, of.diameter), (full - without, of.radius)):
@@ -140,8 +146,10 @@ def test_a_record_moves_the_rounded_sum_of_many_no_farther_than_its_set_says(que
 
 def test_entries_that_many_records_would_wrap_around_are_refused_where_sizes_are_private():
     schema = schema_of(0.0, 1.0)
-    batch = Batch(queries=(Histogram(column="c"),), weights=(2**31 + 1,))
+    batch = QueryBatch(queries=(Histogram(column="c"),), weights=(2**31 + 1,))
     counting = Counting()
-    counting.moved(batch, schema, Neighbouring.REPLACE_ONE)  # the plan's bound is of its records
+    counting.compute_sensitivity(
+        batch, schema, Neighbouring.REPLACE_ONE
+    )  # the plan's bound is of its records
     with pytest.raises(QueryError, match="private"):
-        counting.moved(batch, schema, Neighbouring.ADD_OR_REMOVE_ONE)
+        counting.compute_sensitivity(batch, schema, Neighbouring.ADD_OR_REMOVE_ONE)

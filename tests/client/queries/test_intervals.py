@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts
-from parley.client.queries.count_queries import Count, Histogram, Marginals
+from parley.client.queries.base import QueryFacts
+from parley.client.queries.count_queries import Count, Histogram, MarginalsQuery
 from parley.client.queries.filters import col
-from parley.client.queries.moments import Mean, Variance, balanced
+from parley.client.queries.moments import Mean, Variance, compute_unit_weights
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.sums import Total
+from parley.client.queries.sums import ColumnSum
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.noise_intervals import CellNoise
 
 
 def benchmark():
@@ -46,7 +46,7 @@ TURNS, N, SCALE = 1000, 1000, 20.0
 
 def facts_of(relation, records=N):
     known = records if relation is REPLACE else None
-    return Facts(schema=SCHEMA, neighbouring=relation, records=known)
+    return QueryFacts(schema=SCHEMA, neighbouring=relation, records=known)
 
 
 def laplace(rng, size, scale=SCALE):
@@ -78,7 +78,7 @@ def test_intervals_of_all_cells_at_once_hold_together_at_the_noises_scale_and_no
     draws = truth + NOISES[law](rng, (TURNS, 16))
 
     def rate(scale, together):
-        noise = Reach.of(law, scale=scale, together=together)
+        noise = CellNoise.from_law(law, scale=scale, together=together)
         return covered(query, draws, truth, noise, facts_of(REPLACE))
 
     assert 0.93 < rate(SCALE, 16) < 0.97
@@ -89,23 +89,23 @@ def test_intervals_of_all_cells_at_once_hold_together_at_the_noises_scale_and_no
 
 def test_a_grouped_variance_holds_in_all_groups_at_once():
     query, rng = Variance(column="age", by=("ward",)), np.random.default_rng(2)
-    s = balanced(4096, query.balance)[1]
+    s = compute_unit_weights(4096, query.balance)[1]
     t, n = np.array([-0.2, 0.0, 0.3, 0.5]), np.full(4, 300)
     moments = np.concatenate([n * 4096, n * s * t, n * s * (2 * (t**2 + 0.1) - 1)])
     b = 12 * 4096.0
     draws = np.rint(moments).astype(np.int64) + laplace(rng, (100, 12), b)
-    together = Reach.of("laplace", scale=b, together=4)
+    together = CellNoise.from_law("laplace", scale=b, together=4)
     assert covered(query, draws, 2500 * 0.1, together, facts_of(REPLACE), 4096) >= 0.95
-    third = Reach.of("laplace", scale=b / 3, together=4)
+    third = CellNoise.from_law("laplace", scale=b / 3, together=4)
     assert covered(query, draws, 2500 * 0.1, third, facts_of(REPLACE), 4096) < 0.9
 
 
 def test_tables_and_quantiles_that_share_noise_hold_together():
     rng, facts = np.random.default_rng(3), facts_of(REPLACE)
-    marginals = Marginals(of=("ward", "sex"), ways=1)
+    marginals = MarginalsQuery(of=("ward", "sex"), ways=1)
     truth = np.array([200, 250, 300, 250, 400, 600])
     draws = truth + laplace(rng, (TURNS, len(truth)), 8.0)
-    noise = Reach.of("laplace", scale=8.0, together=len(truth), shared=True)
+    noise = CellNoise.from_law("laplace", scale=8.0, together=len(truth), shared=True)
     assert covered(marginals, draws, truth, noise, facts) > 0.95
     deciles = Quantiles(
         column="age", step=1.0, branching=101, quantiles=tuple(k / 10 for k in range(1, 10))
@@ -113,8 +113,8 @@ def test_tables_and_quantiles_that_share_noise_hold_together():
     leaves = np.bincount(np.arange(N) % 101, minlength=101)
     draws = leaves + laplace(rng, (200, 101), 8.0)
     right = np.searchsorted(np.cumsum(leaves), np.arange(1, 10) * N / 10).astype(float)
-    assert covered(deciles, draws, right, Reach.of("laplace", scale=8.0), facts) < 0.93
-    noise = Reach.of("laplace", scale=8.0, together=9, shared=True)
+    assert covered(deciles, draws, right, CellNoise.from_law("laplace", scale=8.0), facts) < 0.93
+    noise = CellNoise.from_law("laplace", scale=8.0, together=9, shared=True)
     assert covered(deciles, draws, right, noise, facts) > 0.95
 
 
@@ -137,7 +137,7 @@ def sampled(rng, kind, law):
         case "sum":
             ones = rng.binomial(N, 0.4, TURNS)[:, None]
             sums = ones * 4096 + 4096 * noise(rng, (TURNS, 1))
-            return Total(column="age"), sums, 40.0 * N, 4096
+            return ColumnSum(column="age"), sums, 40.0 * N, 4096
     raise AssertionError(kind)
 
 
@@ -150,13 +150,13 @@ def test_intervals_of_noise_and_sampling_cover_the_population_and_those_of_noise
     scale = SCALE * weight
 
     def rate(**how):
-        noise = Reach.of(law, scale=scale, together=rows, **how)
+        noise = CellNoise.from_law(law, scale=scale, together=rows, **how)
         return covered(query, draws, truth, noise, facts, weight)
 
     # Beside Laplace noise the root of squares is a little too wide.
     assert 0.93 < rate(sampling=True) < (0.97 if law == "gaussian" else 0.985)
     assert rate() < 0.95
-    short = Reach.of(law, scale=scale, together=rows, sampling=True)
+    short = CellNoise.from_law(law, scale=scale, together=rows, sampling=True)
     two_thirds = covered(query, draws, truth, _Scaled(short), facts, weight)
     assert two_thirds < 0.91
 
@@ -170,11 +170,11 @@ class _Scaled:
     def __getattr__(self, name):
         return getattr(self._noise, name)
 
-    def half_width(self, level=0.95, *, cells=1):
-        return self._noise.half_width(level, cells=cells) / 1.5
+    def compute_half_width(self, level=0.95, *, cells=1):
+        return self._noise.compute_half_width(level, cells=cells) / 1.5
 
-    def widened(self, half, deviation, level=0.95):
-        return self._noise.widened(half, deviation / 1.5, level)
+    def add_sampling_error(self, half, deviation, level=0.95):
+        return self._noise.add_sampling_error(half, deviation / 1.5, level)
 
 
 def test_quantiles_of_a_population_lie_in_the_interval_of_noise_and_sampling():
@@ -183,8 +183,8 @@ def test_quantiles_of_a_population_lie_in_the_interval_of_noise_and_sampling():
     ages = rng.integers(0, 101, (250, N))
     draws = np.stack([np.bincount(one, minlength=101) for one in ages])
     draws = draws + laplace(rng, draws.shape, 1.0)
-    noise = Reach.of("laplace", scale=1.0)
-    both = Reach.of("laplace", scale=1.0, sampling=True)
+    noise = CellNoise.from_law("laplace", scale=1.0)
+    both = CellNoise.from_law("laplace", scale=1.0, sampling=True)
     assert 0.93 < covered(query, draws, 50.0, both, facts) <= 1.0
     assert covered(query, draws, 50.0, noise, facts) < 0.9
 
@@ -192,11 +192,11 @@ def test_quantiles_of_a_population_lie_in_the_interval_of_noise_and_sampling():
 def test_counts_of_a_private_number_of_records_vary_as_that_number_does():
     rng, facts = np.random.default_rng(6), facts_of(REMOVE)
     draws = rng.poisson(400, TURNS)[:, None] + normal(rng, (TURNS, 1))
-    both = Reach.of("gaussian", scale=SCALE, sampling=True)
+    both = CellNoise.from_law("gaussian", scale=SCALE, sampling=True)
     assert 0.93 < covered(Count(), draws, 400.0, both, facts) < 0.97
     assert covered(Count(), draws, 400.0, _Scaled(both), facts) < 0.88
-    signed = Total(column="age")
-    assert signed.samples(facts)  # a range on one side of 0
+    signed = ColumnSum(column="age")
+    assert signed.supports_sampling(facts)  # a range on one side of 0
 
 
 @pytest.mark.parametrize(("law", "epsilon"), [("laplace", 100.0), ("gaussian", 3.0)])
@@ -218,11 +218,11 @@ def test_noise_intervals_hold_the_exact_value_of_many_records(case, law, epsilon
 
 def test_within_how_many_deviations_a_sum_of_noises_is():
     """Of one Laplace noise as its law says, of two equal ones as theirs, of many as normal ones."""
-    reach = Reach.of("laplace", scale=1e6)
+    reach = CellNoise.from_law("laplace", scale=1e6)
     one, two, many = np.eye(1), np.full((1, 2), math.sqrt(0.5)), np.full((1, 10_000), 0.01)
-    assert reach.half_width_of(one)[0] == pytest.approx(math.log(20) / math.sqrt(2), rel=1e-3)
+    assert reach.compute_half_widths(one)[0] == pytest.approx(math.log(20) / math.sqrt(2), rel=1e-3)
     # (1 + c/2)e^-c = 0.05 at c = 4.1129, of a deviation of 2: by 1.8 % more at most, never less.
-    assert 1 <= reach.half_width_of(two)[0] / (4.1129 / 2) < 1.018
-    assert reach.half_width_of(many)[0] == pytest.approx(1.95996, rel=2e-3)
-    normal = Reach.of("gaussian", scale=1e6, rounding=1e6)
-    assert normal.half_width_of(two)[0] == pytest.approx(1.95996 + math.sqrt(2), rel=1e-5)
+    assert 1 <= reach.compute_half_widths(two)[0] / (4.1129 / 2) < 1.018
+    assert reach.compute_half_widths(many)[0] == pytest.approx(1.95996, rel=2e-3)
+    normal = CellNoise.from_law("gaussian", scale=1e6, rounding=1e6)
+    assert normal.compute_half_widths(two)[0] == pytest.approx(1.95996 + math.sqrt(2), rel=1e-5)

@@ -7,11 +7,11 @@ import pytest
 from blocks import block_of_columns
 
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts, QueryError
+from parley.client.queries.base import QueryError, QueryFacts
 from parley.client.queries.filters import col
 from parley.client.queries.survival import Survival
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.estimation.survival import LifeTable
 
 TIME = '{{ kind = "numeric", range = [{}, {}], outside = "{}" }}'
@@ -36,7 +36,7 @@ ROWS = [
     *((6, 0, "old"), (8, 1, "old"), (1, 0, "new"), (3, 1, "new"), (4, 0, "new"), (5, 1, "new")),
     *((7, 1, "new"), (8, 0, "new"), (8, 0, "new"), (8, 1, "new")),
 ]
-EXACT = Reach.of("laplace", scale=0.01)  # a deviation of 10⁻²¹
+EXACT = CellNoise.from_law("laplace", scale=0.01)  # a deviation of 10⁻²¹
 
 
 def block(rows=ROWS, schema=SCHEMA):
@@ -47,10 +47,12 @@ def block(rows=ROWS, schema=SCHEMA):
 
 
 def told(query, given, noise=EXACT, added=0):
-    (vector,) = query.vectors(given, 1)
-    facts = Facts(schema=given.schema, neighbouring=Neighbouring.REPLACE_ONE, records=given.records)
+    (vector,) = query.compute_party_vectors(given, 1)
+    facts = QueryFacts(
+        schema=given.schema, neighbouring=Neighbouring.REPLACE_ONE, records=given.records
+    )
     noisy = vector + added
-    return query.answer(noisy, 1, noise, facts), query.beside(noisy, 1, noise, facts)
+    return query.answer(noisy, 1, noise, facts), query.derive_tables(noisy, 1, noise, facts)
 
 
 OLD = [0.875, 0.75, 0.6, 0.3, 0.3, 0.3, 0.3, 0.0]
@@ -77,7 +79,7 @@ def test_without_noise_it_is_what_lifelines_says_of_the_pooled_rows():
     test = beside["log-rank test"]
     assert test["chi-squared"][0] == pytest.approx(2.859246073995209, abs=1e-9)
     assert test["p"][0] == pytest.approx(0.09085007059371773, abs=1e-9)
-    sampled, _ = told(BY_ARM, block(), Reach.of("laplace", scale=0.01, sampling=True))
+    sampled, _ = told(BY_ARM, block(), CellNoise.from_law("laplace", scale=0.01, sampling=True))
     low = np.maximum(np.array(OLD[:7]) - 1.959964 * np.array(OLD_DEVIATIONS), 0)
     assert np.asarray(sampled["low"])[:7] == pytest.approx(low, abs=1e-6)
 
@@ -85,7 +87,7 @@ def test_without_noise_it_is_what_lifelines_says_of_the_pooled_rows():
 def test_three_groups_are_tested_together():
     """lifelines 0.30.3: multivariate_logrank_test of the same counts as rows."""
     counts = [[3, 2, 4, 1, 0, 1, 0, 2, 5], [5, 4, 1, 2, 0, 0, 2, 1, 3], [1, 1, 2, 2, 0, 2, 1, 0, 9]]
-    test = LifeTable(np.array(counts, dtype=float)).log_rank()
+    test = LifeTable(np.array(counts, dtype=float)).run_log_rank_test()
     assert (test.chi_squared, test.degrees) == (pytest.approx(5.40613525422284), 2)
     assert test.p == pytest.approx(0.06699966717696977)
 
@@ -94,7 +96,7 @@ def test_who_is_seen_past_the_middle_of_an_interval_is_at_risk_in_it_and_nobody_
     """Edges 0, 2, 4; times in (a, b]; an event after 4 is censored at 4."""
     rows = [(0, 1), (2, 1), (2.01, 1), (4, 1), (4.5, 1), (8, 0), (0.99, 0), (1, 0), (2.9, 0)]
     query = Survival(column="week", event="sick", occurred="yes", edges=(0.0, 2.0, 4.0))
-    (vector,) = query.vectors(block([(*row, "old") for row in rows]), 1)
+    (vector,) = query.compute_party_vectors(block([(*row, "old") for row in rows]), 1)
     #       events    never, in one, to the end
     assert vector.tolist() == [2, 2, 1, 2, 2]
     table, _ = told(query, block([(*row, "old") for row in rows]))
@@ -128,17 +130,20 @@ def test_a_log_rank_test_keeps_its_level_where_noise_is_as_large_as_sampling():
     for _ in range(1200):
         counts = np.array([rng.multinomial(300, shares), rng.multinomial(250, shares)])
         noisy = counts + rng.normal(0, 6.0, counts.shape)
-        found.append(LifeTable(noisy, deviation=6.0, total=550.0).log_rank().p)
+        found.append(LifeTable(noisy, deviation=6.0, total=550.0).run_log_rank_test().p)
     assert abs(np.mean(np.array(found) < 0.05) - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 1200)
     # Taken for exact counts, far more are.
-    blind = [LifeTable(each.counts).log_rank().p for each in drawn(9.0, COUNTS[[0, 0]], draws=300)]
+    blind = [
+        LifeTable(each.counts).run_log_rank_test().p
+        for each in drawn(9.0, COUNTS[[0, 0]], draws=300)
+    ]
     assert np.mean(np.array(blind) < 0.05) > 0.1
 
 
 def test_whatever_the_noise_a_curve_falls_and_no_more_die_than_are_at_risk():
     rng = np.random.default_rng(4)
     for scale in (0.5, 3.0, 30.0):
-        noise = Reach.of("laplace", scale=scale, sampling=True)
+        noise = CellNoise.from_law("laplace", scale=scale, sampling=True)
         added = np.rint(rng.laplace(0, scale, 34)).astype(np.int64)
         table, beside = told(BY_ARM, block(ROWS * 20), noise, added)
         for curve in np.split(np.asarray(table["value"]), 2):
@@ -154,7 +159,7 @@ def test_whatever_the_noise_a_curve_falls_and_no_more_die_than_are_at_risk():
 def test_a_group_without_records_has_no_curve_and_is_told_how_many_it_takes():
     """And is not tested: there is no other group."""
     rows = [row for row in ROWS if row[2] == "old"] * 100
-    noise = Reach.of("laplace", scale=2.0)
+    noise = CellNoise.from_law("laplace", scale=2.0)
     table, beside = told(BY_ARM, block(rows), noise, np.tile([1, -1], 17))
     assert np.isfinite(table["value"][:7]).all()
     assert np.isnan(table["value"][8:]).all()

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from every_query import EXAMPLES, SCHEMA, block_of, records
 
-from parley.client.algorithms.query_release import QueryRelease, bound_to
-from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.algorithms.query_release import QueryRelease, bind_schema
+from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.party_protocol import Declined
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema
 from parley.client.queries import QUERIES
 from parley.client.queries.count_queries import Count
 from parley.client.queries.filters import parse_where
-from parley.client.queries.query_batch import Batch, Counting
-from parley.client.queries.randomised_response import Response
+from parley.client.queries.query_batch import Counting, QueryBatch
+from parley.client.queries.randomised_response import ResponseQuery
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 
 OLD = parse_where("age > 60 and not (sex == 'Male' or ward in ('a', 'b')) and sex is null")
@@ -44,11 +44,11 @@ def tasks():
         for query in chain.from_iterable(EXAMPLES.values()):
             if query == Count():  # of all, whose number is public
                 continue
-            batch = Batch(queries=(query, Count(where=OLD)), weights=(4096, 7))
-            if query.law and counting.private(relation):
+            batch = QueryBatch(queries=(query, Count(where=OLD)), weights=(4096, 7))
+            if query.law and counting.is_size_private(relation):
                 continue
             yield describe_task(QueryRelease(batch=batch, neighbouring=relation, counting=counting))
-    alone = Batch(queries=(Response(column="ward", local=0.5),), weights=(1,))
+    alone = QueryBatch(queries=(ResponseQuery(column="ward", local=0.5),), weights=(1,))
     yield describe_task(QueryRelease(batch=alone, neighbouring=Neighbouring.REPLACE_ONE))
 
 
@@ -94,17 +94,19 @@ def changed(task, rng):
 def taken(task, block):
     """Whether a party would take the task; it knows then what it adds."""
     try:
-        algorithm = bound_to(task_from(task), SCHEMA)
+        algorithm = bind_schema(decode_task(task), SCHEMA)
     except (DecodingError, Declined):
         return False
     if algorithm.kind != "query":
         return False
-    assert task_from(json.loads(json.dumps(describe_task(algorithm), allow_nan=False))) is not None
+    assert (
+        decode_task(json.loads(json.dumps(describe_task(algorithm), allow_nan=False))) is not None
+    )
     counting, batch = algorithm.counting, algorithm.batch
-    largest = counting.set(batch, SCHEMA).largest
+    largest = counting.build_unit_set(batch, SCHEMA).largest
     assert 1 <= algorithm.dimension <= 10**7
     if algorithm.dimension <= 5000 and largest < 2**50:
-        (vector,) = counting.vectors(batch, block, [0])
+        (vector,) = counting.compute_party_vectors(batch, block, [0])
         assert vector.shape == (algorithm.dimension,)
         assert np.abs(vector).max(initial=0) <= (1 if counting.clip else 3) * largest
     return True
@@ -139,4 +141,4 @@ def test_a_query_that_would_be_large_is_refused_before_anything_large_is_made():
         task = {"kind": "query", "version": 3, "neighbouring": "replace-one"}
         task["counting"] = Counting().to_json()
         with pytest.raises((DecodingError, Declined), match="at most"):
-            bound_to(task_from({**task, "batch": [{**query, "weight": 1}]}), schema)
+            bind_schema(decode_task({**task, "batch": [{**query, "weight": 1}]}), schema)

@@ -10,25 +10,25 @@ from linear_blocks import make_block
 from plain_gradients import plain_gradients
 
 from parley.client.algorithms.output_perturbation import (
-    SMALLEST_CERTIFICATE,
-    SMALLEST_LAMBDA,
-    SMALLEST_WIDTH,
+    MIN_LAMBDA,
+    MIN_TOLERANCE,
+    MIN_WIDTH,
 )
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.linear_losses import HuberSVM, Logistic, Softmax, SquaredLoss
+from parley.client.models.linear_losses import HuberSVM, LogisticLoss, SoftmaxLoss, SquaredLoss
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.row_quantization import prepare_rows
 from parley.client.solvers import local_optima as solvers
-from parley.client.solvers.local_optima import local_optima, optimum
-from parley.client.solvers.newton import ConjugateGradients, Dual, Primal
-from parley.client.solvers.optimum_certificate import on_grid
+from parley.client.solvers.local_optima import solve_local_optima, solve_pooled_optimum
+from parley.client.solvers.newton import ConjugateGradients, DualSystem, PrimalSystem
+from parley.client.solvers.optimum_certificate import round_to_grid
 
 KINDS = {
-    "logistic": Logistic(),
+    "logistic": LogisticLoss(),
     "huber-svm": HuberSVM(width=0.1),
     "ridge": SquaredLoss(radius=50.0, label_bound=1.0),
     "ridge-on-sphere": SquaredLoss(radius=0.3, label_bound=1.0),
-    "softmax": Softmax(classes=3),
+    "softmax": SoftmaxLoss(classes=3),
 }
 EACH = pytest.mark.parametrize("name", list(KINDS))
 TOLERANCE = 1e-8
@@ -36,7 +36,7 @@ TOLERANCE = 1e-8
 
 def make(kind, sizes, features, seed=0):
     model, block = make_block(kind, sizes, features - 1, seed)
-    return model, replace(block, features=on_grid(block.features))
+    return model, replace(block, features=round_to_grid(block.features))
 
 
 def full_gradient(model, block, theta, lambda_):
@@ -61,7 +61,7 @@ def test_optima_equal_scipys_at_high_precision(name, shape):
     records, features = shape
     model, block = make(KINDS[name], [records] * 3, features)
     lambda_ = 1e-3
-    result = local_optima(model, block, lambda_, 1e-10)
+    result = solve_local_optima(model, block, lambda_, 1e-10)
     assert result.certified.all()
     radius = model.loss.theta_radius
     for party in range(3):
@@ -89,7 +89,7 @@ def test_optima_equal_scipys_at_high_precision(name, shape):
 @pytest.mark.parametrize("shape", [(12, 25), (60, 8)], ids=["dual", "primal"])
 def test_the_certificate_is_the_gradient_at_the_model_returned(name, shape):
     model, block = make(KINDS[name], [shape[0]] * 4, shape[1])
-    result = local_optima(model, block, 1e-3, TOLERANCE)
+    result = solve_local_optima(model, block, 1e-3, TOLERANCE)
     assert result.certified.all()
     gradient = full_gradient(model, block, result.theta, 1e-3)
     if name == "ridge-on-sphere":
@@ -110,24 +110,24 @@ def test_the_certificate_is_the_gradient_at_the_model_returned(name, shape):
 def test_a_partys_bits_do_not_depend_on_its_block_mates(name, monkeypatch):
     sizes = [20, 3, 20, 41, 1, 33, 20, 100]
     model, block = make(KINDS[name], sizes, 12)
-    together = local_optima(model, block, 1e-3, TOLERANCE)
+    together = solve_local_optima(model, block, 1e-3, TOLERANCE)
     assert together.certified.all()
     for party in range(len(sizes)):
-        alone = local_optima(model, block.take([party]), 1e-3, TOLERANCE)
+        alone = solve_local_optima(model, block.take([party]), 1e-3, TOLERANCE)
         assert (alone.theta[0] == together.theta[party]).all()
         assert alone.gradient_norm[0] == together.gradient_norm[party]
         assert alone.iterations[0] == together.iterations[party]
     monkeypatch.setattr(solvers, "_CHUNK_BYTES", 1)
-    assert (local_optima(model, block, 1e-3, TOLERANCE).theta == together.theta).all()
+    assert (solve_local_optima(model, block, 1e-3, TOLERANCE).theta == together.theta).all()
 
 
 @pytest.mark.parametrize("name", ["logistic", "huber-svm", "ridge"])
 def test_the_three_ways_to_a_direction_agree(name, monkeypatch):
     model, block = make(KINDS[name], [30, 17], 20)
     found = []
-    for method in (Primal, Dual, ConjugateGradients):
-        monkeypatch.setattr(solvers, "_method", lambda *_, chosen=method: chosen)
-        result = local_optima(model, block, 1e-2, 1e-11)
+    for method in (PrimalSystem, DualSystem, ConjugateGradients):
+        monkeypatch.setattr(solvers, "_choose_method", lambda *_, chosen=method: chosen)
+        result = solve_local_optima(model, block, 1e-2, 1e-11)
         assert result.certified.all()
         found.append(result.theta)
     np.testing.assert_allclose(found[0], found[1], atol=1e-8)
@@ -140,7 +140,7 @@ def test_hard_parties_are_certified_down_to_tiny_lambda(name, lambda_):
     kind = KINDS[name]
     low, high = (0, 2) if name == "softmax" else (-1.0, 1.0)
     rng = np.random.default_rng(0)
-    rows = on_grid(prepare_rows(rng.normal(size=(30, 10)), intercept=True))
+    rows = round_to_grid(prepare_rows(rng.normal(size=(30, 10)), intercept=True))
     parties = [
         (rows[:1], [high]),  # one record
         (rows[:9], [high] * 9),  # one class
@@ -154,7 +154,7 @@ def test_hard_parties_are_certified_down_to_tiny_lambda(name, lambda_):
         offsets=np.r_[0, np.cumsum([len(x) for x, _ in parties])],
     )
     model = LinearModel(loss=kind, features=11)
-    result = local_optima(model, block, lambda_, TOLERANCE)
+    result = solve_local_optima(model, block, lambda_, TOLERANCE)
     gradient = full_gradient(model, block, result.theta, lambda_)
     assert result.certified.all(), (result.gradient_norm, result.iterations)
     assert (np.linalg.norm(gradient, axis=1) <= TOLERANCE * 1.01).all()
@@ -164,7 +164,7 @@ def test_hard_parties_are_certified_down_to_tiny_lambda(name, lambda_):
 @pytest.mark.parametrize("width", [1.0, 0.1, 0.01])
 def test_huber_svm_converges_where_plain_newton_would_cycle(width):
     model, block = make(HuberSVM(width=width), [50] * 30, 80)
-    result = local_optima(model, block, 1e-3, TOLERANCE)
+    result = solve_local_optima(model, block, 1e-3, TOLERANCE)
     assert result.certified.all()
 
 
@@ -180,8 +180,8 @@ HARD_ROWS = {
 
 @settings(max_examples=40, deadline=None)
 @given(
-    kind=st.sampled_from([Logistic(), HuberSVM(width=SMALLEST_WIDTH), Softmax(classes=3)]),
-    lambda_=st.sampled_from([SMALLEST_LAMBDA, 1e-6, 1e-4]),
+    kind=st.sampled_from([LogisticLoss(), HuberSVM(width=MIN_WIDTH), SoftmaxLoss(classes=3)]),
+    lambda_=st.sampled_from([MIN_LAMBDA, 1e-6, 1e-4]),
     made=st.sampled_from(sorted(HARD_ROWS)),
     one_class=st.booleans(),
     size=st.sampled_from([(1, 2), (5, 40), (60, 8), (60, 90)]),
@@ -197,32 +197,32 @@ def test_no_records_are_found_that_prevent_a_certificate(
     if made.startswith("twice"):
         above = np.arange(len(x)) % 2 == 0
     above |= one_class
-    labels = above.astype(np.int64) if isinstance(kind, Softmax) else np.where(above, 1.0, -1.0)
+    labels = above.astype(np.int64) if isinstance(kind, SoftmaxLoss) else np.where(above, 1.0, -1.0)
     block = PartyBlock(
         features=HARD_ROWS[made](rng, x), labels=labels, offsets=np.array([0, len(x)])
     )
     model = LinearModel(loss=kind, features=size[1])
-    result = local_optima(model, block, lambda_, SMALLEST_CERTIFICATE * model.lipschitz)
+    result = solve_local_optima(model, block, lambda_, MIN_TOLERANCE * model.lipschitz)
     assert result.certified.all()
 
 
 def test_a_failing_party_is_uncertified_and_harms_nobody():
-    model, block = make(Logistic(), [10] * 4, 6)
-    clean = local_optima(model, block, 1e-2, TOLERANCE)
+    model, block = make(LogisticLoss(), [10] * 4, 6)
+    clean = solve_local_optima(model, block, 1e-2, TOLERANCE)
     labels = block.labels.copy()
     labels[12] = np.nan
     broken = PartyBlock(features=block.features, labels=labels, offsets=block.offsets)
-    result = local_optima(model, broken, 1e-2, TOLERANCE)
+    result = solve_local_optima(model, broken, 1e-2, TOLERANCE)
     assert result.certified.tolist() == [True, False, True, True]
     assert (result.theta[[0, 2, 3]] == clean.theta[[0, 2, 3]]).all()
 
 
 def test_a_record_that_is_not_finite_or_too_long_counts_as_zeros():
-    model, block = make(Logistic(), [10] * 4, 6)
+    model, block = make(LogisticLoss(), [10] * 4, 6)
     broken, zeros = block.features.copy(), block.features.copy()
     broken[12, 3], broken[25], zeros[[12, 25]] = np.nan, 1e200, 0
     results = [
-        local_optima(
+        solve_local_optima(
             model,
             PartyBlock(features=rows, labels=block.labels, offsets=block.offsets),
             1e-2,
@@ -235,27 +235,27 @@ def test_a_record_that_is_not_finite_or_too_long_counts_as_zeros():
 
 
 def test_a_tolerance_beyond_rounding_is_not_certified():
-    model, block = make(Logistic(), [50] * 2, 10)
-    result = local_optima(model, block, 1e-3, 1e-30)
+    model, block = make(LogisticLoss(), [50] * 2, 10)
+    result = solve_local_optima(model, block, 1e-3, 1e-30)
     assert not result.certified.any()
     assert (result.gradient_norm < 1e-12).all()
 
 
 def test_float32_records_are_solved_in_float64():
-    model, block = make(Logistic(), [20] * 3, 30)
+    model, block = make(LogisticLoss(), [20] * 3, 30)
     block = PartyBlock(
         features=block.features.astype(np.float32), labels=block.labels, offsets=block.offsets
     )
-    result = local_optima(model, block, 1e-3, TOLERANCE)
+    result = solve_local_optima(model, block, 1e-3, TOLERANCE)
     assert result.theta.dtype == np.float64
     assert result.certified.all()
 
 
 @pytest.mark.parametrize(("lambda_", "tolerance"), [(0.0, 1e-8), (-1, 1e-8), (np.nan, 1), (1, 0)])
 def test_lambda_and_tolerance_must_be_positive(lambda_, tolerance):
-    model, block = make(Logistic(), [3], 2)
+    model, block = make(LogisticLoss(), [3], 2)
     with pytest.raises(ValueError, match="Expected"):
-        local_optima(model, block, lambda_, tolerance)
+        solve_local_optima(model, block, lambda_, tolerance)
 
 
 @EACH
@@ -264,7 +264,7 @@ def test_the_pooled_optimum_has_no_gradient_under_either_weighting(name):
     lambda_ = 1e-3
     alike = np.repeat(1 / (block.parties * block.sizes), block.sizes)
     for weights, parties in ((None, [0, 1, 2]), (alike, None)):
-        result = optimum(model, block.features, block.labels, lambda_, weights=weights)
+        result = solve_pooled_optimum(model, block.features, block.labels, lambda_, weights=weights)
         assert result.certified
         gradients = plain_gradients(model, result.theta, block)
         losses = model.losses(result.theta, block)

@@ -9,20 +9,25 @@ from exact_slopes import exact_slope
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.models.class_weights import ClassWeighted
-from parley.client.models.linear_losses import HuberSVM, Logistic, Softmax
+from parley.client.models.class_weights import ClassWeightedLoss
+from parley.client.models.linear_losses import HuberSVM, LogisticLoss, SoftmaxLoss
 from parley.client.models.linear_models import LinearModel
-from parley.client.models.own_losses import NODES, REACH, OwnLoss
-from parley.client.solvers.optimum_certificate import certificates, cut, on_grid, put_together
+from parley.client.models.own_losses import NODES, REACH, TabledSignLoss
+from parley.client.solvers.optimum_certificate import (
+    bound_gradient_norms,
+    combine_integers,
+    round_to_grid,
+    split_into_integers,
+)
 
 _EDGES = np.sort(np.random.default_rng(3).uniform(-2, 2, (2, NODES)))
 LOSSES = {
-    "logistic": Logistic(),
+    "logistic": LogisticLoss(),
     "huber-svm": HuberSVM(width=0.013),
-    "softmax": Softmax(classes=3),
-    "own": OwnLoss(slopes=tuple(map(tuple, _EDGES.tolist())), starts=(0.0, 0.0)),
-    "weighted": ClassWeighted(loss=Logistic(), weights=(0.3, 7.1)),
-    "weighted-softmax": ClassWeighted(loss=Softmax(classes=3), weights=(0.3, 7.1, 1.0)),
+    "softmax": SoftmaxLoss(classes=3),
+    "own": TabledSignLoss(slopes=tuple(map(tuple, _EDGES.tolist())), starts=(0.0, 0.0)),
+    "weighted": ClassWeightedLoss(loss=LogisticLoss(), weights=(0.3, 7.1)),
+    "weighted-softmax": ClassWeightedLoss(loss=SoftmaxLoss(classes=3), weights=(0.3, 7.1, 1.0)),
 }
 EACH = pytest.mark.parametrize("name", LOSSES)
 HOSTILE = [
@@ -67,7 +72,7 @@ def hostile(rng, count, features):
     plain = rng.random(count) < 0.6
     rows[plain] = rng.normal(size=(int(plain.sum()), features)) / features**0.5
     with np.errstate(all="ignore"):
-        return on_grid(rows)
+        return round_to_grid(rows)
 
 
 @EACH
@@ -82,7 +87,7 @@ def test_no_records_make_the_bound_too_small(name, size):
     tilt = rng.normal(size=(1, model.dimension)) / 3
     real = np.arange(12) < 9
     padded = np.concatenate([rows, np.zeros((3, 5))])
-    back, bound = certificates(
+    back, bound = bound_gradient_norms(
         model,
         padded[None],
         np.concatenate([labels, labels[:3]])[None],
@@ -108,7 +113,7 @@ def test_slopes_are_off_by_no_more_than_the_table_says(name):
     margins += rng.normal(size=margins.shape) * rng.choice([0, 1e-12, 1e-3, 1], (600, 1))
     labels = rng.integers(0, 3, 600) if loss.outputs > 1 else rng.choice([-1.0, 1.0], 600)
     with np.errstate(all="ignore"):
-        found = loss.slope(margins if loss.outputs > 1 else margins[:, 0], labels)
+        found = loss.compute_slopes(margins if loss.outputs > 1 else margins[:, 0], labels)
     allowed = loss.lipschitz * 2.0**-43 * (1 + loss.outputs / 2**9) + loss.smoothness * 2.0**-46
     with mpmath.workdps(60):
         for z, y, own in zip(margins, labels, found.reshape(600, -1), strict=True):
@@ -122,8 +127,8 @@ def test_slopes_are_off_by_no_more_than_the_table_says(name):
 def test_what_is_cut_into_whole_numbers_is_what_is_put_together(values):
     values = np.array([values])
     with np.errstate(all="ignore"):
-        parts, units = cut(values, 26)
-        back = put_together(parts, units)[0]
+        parts, units = split_into_integers(values, 26)
+        back = combine_integers(parts, units)[0]
     if not np.isfinite(values).all():
         assert not np.isfinite(back).all()
         return
@@ -136,18 +141,20 @@ def test_what_is_cut_into_whole_numbers_is_what_is_put_together(values):
 
 
 def test_a_model_that_is_not_finite_has_no_bound():
-    model = LinearModel(loss=Logistic(), features=2)
+    model = LinearModel(loss=LogisticLoss(), features=2)
     theta = np.array([[np.nan, 0.0], [np.inf, 1.0], [1e308, -1e308], [0.0, 0.0]])
     rows, labels = np.full((4, 1, 2), 0.5), np.ones((4, 1))
     with np.errstate(all="ignore"):
-        bound = certificates(model, rows, labels, np.ones((4, 1), bool), theta, lambda_=10.0)[1]
+        bound = bound_gradient_norms(
+            model, rows, labels, np.ones((4, 1), bool), theta, lambda_=10.0
+        )[1]
     assert (bound[:3] > 1e300).all()
     assert bound[3] < 1
 
 
 def test_rows_are_cut_towards_zero_and_none_is_longer_than_one():
     rows = np.array([[[0.5 + 2.0**-20, -1 / 3], [0.6, 0.8], [1.0, 2.0**-16], [np.nan, 0.0]]])
-    found = on_grid(rows)
+    found = round_to_grid(rows)
     assert found[0, 0].tolist() == [0.5, -np.floor(2**16 / 3) / 2**16]
     assert (np.abs(found) <= np.abs(rows))[0, :3].all()
     assert (found[0, 1] > 0.5).all()

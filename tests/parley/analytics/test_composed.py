@@ -13,16 +13,16 @@ from blocks import block_of_columns
 import parley
 from parley import col
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts, QueryError
+from parley.client.queries.base import QueryError, QueryFacts
 from parley.client.queries.kmeans import KMeansStep
 from parley.client.queries.moments import Variance
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded
 from parley.privacy.sampling.discrete_noise import discrete_laplace
 from parley.privacy.sampling.random_stream import NoiseStream
-from parley.privacy.sensitivity.bounded_sets import moved_by
+from parley.privacy.sensitivity.bounded_sets import compute_sensitivity
 
 REPLACE, REMOVE = Neighbouring.REPLACE_ONE, Neighbouring.ADD_OR_REMOVE_ONE
 SCHEMA = Schema.from_toml(
@@ -141,7 +141,7 @@ def test_lloyd_as_printed_has_its_noise_and_is_charged_what_it_costs(session, re
 def test_the_printed_scales_at_ten_rounds():
     # T = 10, ε = 1, |dom| = 2: 20 on the counts, 40 on the sums (balance ½: half the units)
     step = KMeansStep(of=("x", "age"), centres=(0.0, 0.0, 0.5, 0.5), balance=2048)
-    moved = moved_by(step.set(SCHEMA, 4096), REMOVE)
+    moved = compute_sensitivity(step.build_record_set(SCHEMA, 4096), REMOVE)
     assert moved.l1 / 4096 / 0.1 == 20
     assert moved.l1 / 2048 / 0.1 == 40
 
@@ -149,7 +149,9 @@ def test_the_printed_scales_at_ten_rounds():
 def test_the_sensitivity_of_a_gaussian_round():
     def norm(balance, relation=REPLACE):
         step = KMeansStep(of=("x", "age"), centres=(0.0, 0.0, 0.5, 0.5), balance=balance)
-        return moved_by(step.set(SCHEMA, 4096), relation).l2() / 4096
+        return (
+            compute_sensitivity(step.build_record_set(SCHEMA, 4096), relation).compute_l2() / 4096
+        )
 
     assert norm(round(4096 / math.sqrt(2))) == pytest.approx(2, abs=1e-3)
     assert norm(4096) == pytest.approx(2.82843, abs=1e-5)
@@ -158,8 +160,8 @@ def test_the_sensitivity_of_a_gaussian_round():
 def test_the_sensitivity_of_a_variance():
     query = Variance(column="x", where=col.age > 3)
     for relation, expected in ((REMOVE, 1.29099), (REPLACE, 1.30953)):
-        moved = moved_by(query.set(SCHEMA, 2**30), relation)
-        assert moved.l2() / 2**30 == pytest.approx(expected, abs=1e-4)
+        moved = compute_sensitivity(query.build_record_set(SCHEMA, 2**30), relation)
+        assert moved.compute_l2() / 2**30 == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_variance_without_much_noise_is_that_of_the_records(session):
@@ -174,9 +176,9 @@ def test_a_variance_without_much_noise_is_that_of_the_records(session):
 def test_a_variances_interval_covers_it():
     query, weight, scale = Variance(column="age", counted=False), 4096, 4096 * 20.0
     block = block_of_columns([DATA], SCHEMA)
-    (exact,) = query.vectors(block, weight)
-    facts = Facts(schema=SCHEMA, neighbouring=REPLACE, records=COUNT)
-    noise, truth, held = Reach.of("laplace", scale=scale), DATA["age"].var(), 0
+    (exact,) = query.compute_party_vectors(block, weight)
+    facts = QueryFacts(schema=SCHEMA, neighbouring=REPLACE, records=COUNT)
+    noise, truth, held = CellNoise.from_law("laplace", scale=scale), DATA["age"].var(), 0
     for seed in range(300):
         drawn = discrete_laplace(scale, len(exact), NoiseStream.from_seed(seed))
         table = query.answer(exact + drawn, weight, noise, facts)

@@ -8,16 +8,16 @@ from blocks import block_of_columns
 
 import parley
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts
+from parley.client.queries.base import QueryFacts
 from parley.client.queries.count_queries import Count
 from parley.client.queries.filters import parse_where
-from parley.client.queries.query_batch import Batch, Counting
+from parley.client.queries.query_batch import Counting, QueryBatch
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring, Unit
-from parley.privacy.accounting.tradeoff import power
+from parley.privacy.accounting.tradeoff import compute_power
 from parley.privacy.ledger.ledger_errors import BudgetExceeded
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.planning.query_planner import plan_batch
-from parley.server.planning.session_terms import Terms
+from parley.server.planning.session_terms import SessionTerms
 
 SCHEMA = Schema.from_toml(
     """
@@ -45,9 +45,9 @@ def differences(age, worlds, *, records=1, counting=RECORD, planned_for=None):
     Of `records` of one unit, which is counted as `counting` says and planned for as `planned_for`.
     """
     block, own = block_of_columns([world(age, records)], SCHEMA), planned_for or counting
-    terms = Terms(
-        facts=Facts(
-            schema=SCHEMA, neighbouring=own.relation(Neighbouring.REPLACE_ONE), records=200
+    terms = SessionTerms(
+        facts=QueryFacts(
+            schema=SCHEMA, neighbouring=own.get_relation(Neighbouring.REPLACE_ONE), records=200
         ),
         counting=own,
         relation=Neighbouring.REPLACE_ONE,
@@ -63,8 +63,8 @@ def differences(age, worlds, *, records=1, counting=RECORD, planned_for=None):
     noisy = []
     for number, query in enumerate(PAIR, start=1):
         planned = plan_batch([query], terms, epsilon=0.5, run_id="attack", number=number)
-        batch = Batch(queries=(query,), weights=(1,))
-        (exact,) = counting.vectors(batch, block, [0])
+        batch = QueryBatch(queries=(query,), weights=(1,))
+        (exact,) = counting.compute_party_vectors(batch, block, [0])
         stream = NoiseStream.from_seed(7, "differencing", str(age), number)
         mechanism = planned.plan.primary.mechanism
         noisy.append(int(exact[0]) + mechanism.draw_many(worlds, stream)[:, 0])
@@ -78,9 +78,9 @@ def test_two_counts_that_differ_in_one_record_tell_no_more_than_their_epsilons_t
     slack = 4 * np.sqrt(0.25 / worlds)
     for threshold in range(-8, 10):
         found, alarms = (there >= threshold).mean(), (gone >= threshold).mean()
-        assert found <= power(alarms, epsilon=1.0) + slack
+        assert found <= compute_power(alarms, epsilon=1.0) + slack
     # And no less than ε = .1 would have to be charged: the two are not free.
-    assert (there >= 1).mean() > power((gone >= 1).mean(), epsilon=0.1) + slack
+    assert (there >= 1).mean() > compute_power((gone >= 1).mean(), epsilon=0.1) + slack
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_two_counts_that_differ_in_one_person_or_party_tell_no_more_either(count
     slack, places = 4 * np.sqrt(0.25 / worlds), range(-8 * most, 10 * most, most)
     for threshold in places:
         found, alarms = (there >= threshold).mean(), (gone >= threshold).mean()
-        assert found <= power(alarms, epsilon=1.0) + slack
+        assert found <= compute_power(alarms, epsilon=1.0) + slack
     # Under the noise that covers one record they would tell more than both ε: it is not enough.
     there, gone = (differences(age, worlds, **told, planned_for=RECORD) for age in (TARGET, 90.0))
     assert any(
-        (there >= threshold).mean() > power((gone >= threshold).mean(), epsilon=1.0) + slack
+        (there >= threshold).mean() > compute_power((gone >= threshold).mean(), epsilon=1.0) + slack
         for threshold in places
     )
 

@@ -6,8 +6,8 @@ import parley
 from parley.client.contract.party_protocol import Declined
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_check import check_file
-from parley.client.party.dataset_config import DataSet
-from parley.client.party.dataset_loader import RAW_COLUMNS, load_holding
+from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.dataset_loader import RAW_COLUMNS, load_dataset
 
 SCHEMA = """
 [columns]
@@ -44,13 +44,13 @@ def test_frames_without_a_label_are_records_of_a_session(files):
 
 def test_a_file_is_checked_and_a_party_serves_it_for_queries_alone(files):
     assert check_file(files / "d.csv", Schema.from_toml(SCHEMA)).problems == ()
-    dataset = DataSet.model_validate(
+    dataset = DatasetConfig.model_validate(
         {"path": "d.csv", "schema": "s.toml", "epsilon": 1, "delta": 0}
     )
-    assert load_holding(dataset, files, label=RAW_COLUMNS, intercept=False).table.records == 50
+    assert load_dataset(dataset, files, label=RAW_COLUMNS, intercept=False).table.records == 50
     for label in ("logistic", "network", "ridge"):
         with pytest.raises(Declined, match='column of kind "label"'):
-            load_holding(dataset, files, label=label, intercept=False)
+            load_dataset(dataset, files, label=label, intercept=False)
 
 
 def test_a_model_says_that_it_needs_a_label(files):

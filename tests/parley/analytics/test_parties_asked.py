@@ -16,7 +16,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section_base import JobError
-from parley.server.rounds.remote_parties import AskedParties
+from parley.server.rounds.remote_parties import QueryParties
 from parley.simulations.engine.party_folders import party_folders
 
 
@@ -70,14 +70,14 @@ def test_after_a_release_that_failed_the_same_query_is_paid_once_and_another_ane
 ):
     parties = made()
     with open_session(parties, tmp_path / "s") as s:
-        ask = AskedParties.aggregate
+        ask = QueryParties.aggregate
 
         def lost(self, *given, **named):
             ask(self, *given, **named)
             raise TooFewSurvivors("the answers did not arrive")
 
         with monkeypatch.context() as patch:
-            patch.setattr(AskedParties, "aggregate", lost)
+            patch.setattr(QueryParties, "aggregate", lost)
             with pytest.raises(TooFewSurvivors):  # three attempts of one release
                 s.where("age > 50").count(epsilon=0.25)
         assert charged(parties, Unit.RECORD) == [0.25] * 3
@@ -93,7 +93,7 @@ def test_a_session_says_at_once_who_is_missing_or_can_do_without(
 ):
     from parley.analytics import backends as asked
 
-    monkeypatch.setattr(asked, "_COME_S", 1.0)
+    monkeypatch.setattr(asked, "_ARRIVAL_TIMEOUT_S", 1.0)
     parties = made(parties=count)
     parties[0].offline = {count - 1}
     if fewest < count:
@@ -164,12 +164,12 @@ def test_a_plan_that_claims_less_than_the_query_moves_is_declined_by_every_party
 ):
     parties = made()
     with open_session(parties, tmp_path / "s") as s:
-        ask = AskedParties.aggregate
+        ask = QueryParties.aggregate
 
         def lying(self, plan, *given, **named):
             return ask(self, weaker(plan, change), *given, **named)
 
-        monkeypatch.setattr(AskedParties, "aggregate", lying)
+        monkeypatch.setattr(QueryParties, "aggregate", lying)
         with pytest.raises(TooFewSurvivors):
             s.histogram("age", bins=10, epsilon=0.25)
     assert charged(parties, Unit.RECORD) == [None] * 3
@@ -179,14 +179,14 @@ def test_a_party_that_answers_another_query_moves_the_sum_by_its_own_records_at_
     made, tmp_path, monkeypatch
 ):
     """Nobody sees what it adds; it pays as all do, and no other party's records tell more."""
-    vectors, others = Counting.vectors, [rows_of(1), rows_of(2)]
+    vectors, others = Counting.compute_party_vectors, [rows_of(1), rows_of(2)]
 
     def all_of_its_own(self, batch, block, places):
         if block.records == 200:
             batch = replace(batch, queries=(Count(where=parse_where("age >= 0")),))
         yield from vectors(self, batch, block, places)
 
-    monkeypatch.setattr(Counting, "vectors", all_of_its_own)
+    monkeypatch.setattr(Counting, "compute_party_vectors", all_of_its_own)
     parties = made(epsilon=1e4)
     with open_session(parties, tmp_path / "s", epsilon=1e4) as s:
         answer = s.where("age > 50").count(epsilon=5e3)
@@ -203,7 +203,7 @@ def test_a_party_that_was_asked_another_query_than_the_others_takes_no_part(
 
     parties = made(parties=4)
     with open_session(parties, tmp_path / "s") as s:
-        frame_of = remote_cohort.PartyCohort._frame
+        frame_of = remote_cohort.PartyCohort._build_frame
         told = []
 
         def other(self, kind, blobs=(), **head):
@@ -214,7 +214,7 @@ def test_a_party_that_was_asked_another_query_than_the_others_takes_no_part(
                     head["task"] = {**head["task"], "batch": [first]}
             return frame_of(self, kind, blobs, **head)
 
-        monkeypatch.setattr(remote_cohort.PartyCohort, "_frame", other)
+        monkeypatch.setattr(remote_cohort.PartyCohort, "_build_frame", other)
         with pytest.raises(TooFewSurvivors):
             s.group_by("sex").count(epsilon=0.25)
         assert s.remaining == 1.0
@@ -281,6 +281,6 @@ def test_a_party_opens_its_account_by_the_law_of_the_session_and_admits_all_of_i
                 s.where("age > 50").count(epsilon=left)
     for home in party_folders(parties[1], 3):
         with Ledger.open(home / "ledger.sqlite", read_only=True) as ledger:
-            (account,) = ledger.totals()
+            (account,) = ledger.list_accounts()
             assert account.budget.certificate == certificate
             assert ledger.verify() == []

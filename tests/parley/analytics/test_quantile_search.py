@@ -9,17 +9,17 @@ import pytest
 
 import parley
 from parley.analytics.quantile_search import QuantileSearch
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts, QueryError
+from parley.client.queries.base import QueryError, QueryFacts
 from parley.client.queries.count_queries import Histogram
 from parley.client.queries.filters import parse_where
 from parley.client.queries.sums import Balance
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.sampling.discrete_noise import discrete_laplace
 from parley.privacy.sampling.random_stream import NoiseStream
-from parley.privacy.sensitivity.bounded_sets import moved_by
+from parley.privacy.sensitivity.bounded_sets import compute_sensitivity
 
 REPLACE, REMOVE = Neighbouring.REPLACE_ONE, Neighbouring.ADD_OR_REMOVE_ONE
 SCHEMA = Schema.from_toml(
@@ -47,10 +47,10 @@ class Parties(QuantileSearch):
     remaining, terms, plan, release = 1.0, None, None, None
 
     def __init__(self, values, relation, stream):
-        facts = Facts(schema=SCHEMA, neighbouring=relation, records=None)
+        facts = QueryFacts(schema=SCHEMA, neighbouring=relation, records=None)
         self.terms = SimpleNamespace(facts=facts)
         self.relation, self.stream, self.spent = relation, stream, []
-        self.block = TableBlock(
+        self.block = RawPartyBlock(
             schema=SCHEMA,
             columns={"x": values, "sex": np.zeros(len(values), dtype=np.intp)},
             offsets=np.array([0, len(values)]),
@@ -59,12 +59,12 @@ class Parties(QuantileSearch):
     def ask(self, query, *, epsilon, law):
         assert law == "laplace"
         query.check(SCHEMA, self.relation)
-        (counts,) = query.vectors(self.block, 1)
-        scale = moved_by(query.set(SCHEMA, 1), self.relation).l1 / epsilon
+        (counts,) = query.compute_party_vectors(self.block, 1)
+        scale = compute_sensitivity(query.build_record_set(SCHEMA, 1), self.relation).l1 / epsilon
         noisy = counts + discrete_laplace(scale, len(counts), self.stream)
         records = self.block.records if self.relation is REPLACE else None
-        facts = Facts(schema=SCHEMA, neighbouring=self.relation, records=records)
-        noise = Reach.of(law, scale=scale)
+        facts = QueryFacts(schema=SCHEMA, neighbouring=self.relation, records=records)
+        noise = CellNoise.from_law(law, scale=scale)
         self.spent.append((query, epsilon))
         table = query.answer(noisy, 1, noise, facts)
         return SimpleNamespace(table=table, law=law, scale=scale, records=records)
@@ -113,7 +113,9 @@ def test_it_spends_no_more_than_it_was_given_and_asks_what_moves_by_one():
         assert isinstance(first, Balance if relation is REPLACE else Histogram)  # which says N, too
         assert {type(query) for query in others} == {Balance}
         # In half records.
-        assert {moved_by(query.set(SCHEMA, 1), relation).l1 for query in others} == {moved}
+        assert {
+            compute_sensitivity(query.build_record_set(SCHEMA, 1), relation).l1 for query in others
+        } == {moved}
         assert 0.3 * (1 - 1e-12) < sum(epsilon for _, epsilon in parties.spent) <= 0.3
     _, parties = found(COLUMNS["even"], 1, where=parse_where("sex == 'Female'"))
     assert all(query.where is not None for query, _ in parties.spent)

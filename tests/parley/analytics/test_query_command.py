@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from parley.analytics.query_file import example_file, load_queries
-from parley.analytics.remote_queries import answers_in, texts_of
+from parley.analytics.query_file import build_example_file, load_queries
+from parley.analytics.remote_queries import format_response, read_answers
 from parley.analytics.submission import Submission
 from parley.cli import app
 from parley.client.data.schema import load_schema
@@ -84,7 +84,7 @@ def test_a_file_is_planned_without_a_trace_and_answered_with_prices(folder):
 
 
 def test_the_example_is_a_file_that_can_be_read_and_names_every_query():
-    text = example_file()
+    text = build_example_file()
     for kind in QUERIES:
         assert f'query = "{kind}"' in text
 
@@ -151,7 +151,7 @@ def answered(run, **changed):
     answer = {"name": "n", "table": {"value": [1.0]}, "text": "n: 1"}
     told = {"whole": "ε = 1", "left": 0.5, "answers": [answer], "plans": []} | changed
     (run / "answers.json").write_text(json.dumps(told))
-    return answers_in(run, "complete")
+    return read_answers(run, "complete")
 
 
 def test_a_server_does_not_say_where_its_answers_are_written(folder):
@@ -181,7 +181,7 @@ def test_malformed_answers_of_a_server_are_an_error_in_a_line(folder, changed):
     file = load_queries(folder / "queries.toml")
     schema = load_schema(folder / "schema.toml")
     (folder / "asked.json").write_text(Submission(file=file, schema=schema).to_json())
-    assert texts_of(answered(folder)) == ["ε = 1", "n: 1"]
+    assert format_response(answered(folder)) == ["ε = 1", "n: 1"]
     assert (folder / "tables" / "n.csv").read_text().startswith("# ε = 1")
     with pytest.raises(ProcessError, match="Expected answers"):
-        texts_of(answered(folder, **changed))
+        format_response(answered(folder, **changed))

@@ -141,7 +141,7 @@ def test_dropouts_are_told_and_nothing_is_extrapolated(session):
 
 def test_a_session_raises_the_least_number_of_survivors_as_a_job_does(session):
     job = load_job(overrides=["parties.count=6", "secure-aggregation.min-survivors=1"])
-    assert job.min_survivors == choose_min_survivors(6, corrupt=1, wanted=1) == 4
+    assert job.min_survivors == choose_min_survivors(6, corrupt=1, requested=1) == 4
     few, default = (
         session(noise_point="share", corrupt=1, min_survivors=least)
         .where("age >= 0")

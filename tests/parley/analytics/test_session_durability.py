@@ -75,7 +75,7 @@ def test_a_charge_is_on_the_disk_before_anyone_is_asked_and_an_answer_before_it_
     session = begin()
     own, fsync = session._session, os.fsync
 
-    def noted(plan, queries, cohort_of=own.cohort_of):
+    def noted(plan, queries, cohort_of=own.build_cohort):
         events.append("ask")
         return cohort_of(plan, queries)
 
@@ -83,7 +83,7 @@ def test_a_charge_is_on_the_disk_before_anyone_is_asked_and_an_answer_before_it_
         events.append(os.readlink(f"/proc/self/fd/{file}").rsplit("/", 1)[1])
         fsync(file)
 
-    own.trusting, own.cohort_of = trusting, noted
+    own.is_server_trusted, own.build_cohort = trusting, noted
     monkeypatch.setattr(os, "fsync", synced)
     del events[:]
     for _ in range(3):
@@ -103,7 +103,7 @@ def test_the_charge_of_a_release_that_failed_is_on_the_disk_before_anyone_sees_i
         events.append("fail")
         raise PartyFailed("nothing it may release")
 
-    session._session.cohort_of = fail
+    session._session.build_cohort = fail
     del events[:]
     with pytest.raises(PartyFailed):
         asked(session, 1)
@@ -133,5 +133,5 @@ def test_a_session_that_was_killed_goes_on_with_every_answer_it_gave(begin, tmp_
         assert asked(again, len(shown)) == shown
     with Ledger.open(tmp_path / "s" / "ledger.sqlite") as ledger:
         assert ledger.verify() == []
-        (totals,) = ledger.totals()
+        (totals,) = ledger.list_accounts()
         assert totals.spent.releases - len(shown) in (0, 1)  # killed within one

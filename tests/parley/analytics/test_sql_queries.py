@@ -10,12 +10,12 @@ from parley import col
 from parley.analytics.sql_queries import parse_sql
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
-from parley.client.queries.correlations import Correlations
+from parley.client.queries.correlations import CorrelationsQuery
 from parley.client.queries.count_queries import Count
 from parley.client.queries.filters import WhereError
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.sums import Total
+from parley.client.queries.sums import ColumnSum
 
 pytest.importorskip("sqlglot", reason="needs the extra parley[sql]")
 SCHEMA = Schema.from_toml(
@@ -42,11 +42,11 @@ def test_every_aggregate_is_a_query_of_one_batch():
     assert found.queries == (
         Count(**rest),
         Mean(column="age", **rest),
-        Total(column="capital-gain", **rest),
+        ColumnSum(column="capital-gain", **rest),
         Variance(column="age", **rest),
         Quantiles(column="age", **rest),
         Quantiles(column="age", quantiles=(0.9,), **rest),
-        Correlations(of=("age", "capital-gain"), **rest),
+        CorrelationsQuery(of=("age", "capital-gain"), **rest),
     )
     assert found.names[:2] == ("n", "AVG(age)")
 

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from parley.analytics.backends import terms_of
-from parley.analytics.query_file import table_file
-from parley.analytics.session_settings import settings_from
-from parley.analytics.table_one import even_shares, relative_errors
+from parley.analytics.backends import build_terms
+from parley.analytics.query_file import build_table_one_file
+from parley.analytics.session_settings import parse_settings
+from parley.analytics.table_one import balance_shares, compute_relative_errors
 from parley.analytics.table_one_output import TableOne
 from parley.cli import app
 from parley.client.data.schema import Schema
@@ -122,10 +122,10 @@ def test_it_is_one_release_that_is_planned_asked_and_gone_on_with(folder):
     assert again["left"] == 1
     # One of its counts as a noise beyond its 95 % would leave it: no interval is 0 … 0.
     (wards,) = (each["table"] for each in told["answers"] if "ward" in each["table"])
-    assert "draws" not in str(TableOne.of(told["answers"]))
+    assert "draws" not in str(TableOne.from_answers(told["answers"]))
     for end, value in zip(("value", "low", "high"), (-9, -14, -4), strict=True):
         wards[end][0] = value
-    shown = str(TableOne.of(told["answers"]))
+    shown = str(TableOne.from_answers(told["answers"]))
     assert "-14…-4 (0…" in shown
     assert "noise larger than in 95 % of draws" in shown
 
@@ -134,8 +134,8 @@ def test_it_is_one_release_that_is_planned_asked_and_gone_on_with(folder):
 @pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
 def test_every_figure_is_expected_to_be_off_by_the_same(law, relation):
     given = {"epsilon": 1.0, "delta": 1e-6, "neighbouring": relation}
-    terms = terms_of(
-        settings_from(given),
+    terms = build_terms(
+        parse_settings(given),
         schema=Schema.from_toml(SCHEMA),
         sizes=[1000, 2000],
         names=["a", "b"],
@@ -148,16 +148,16 @@ def test_every_figure_is_expected_to_be_off_by_the_same(law, relation):
         Quantiles(column="age", quantiles=(0.25, 0.5, 0.75), by=("arm",)),
     ]
     asked = {"epsilon": 1.0, "run_id": "r", "number": 1, "law": law}
-    equal = relative_errors(plan_batch(queries, terms, **asked), terms.facts)
+    equal = compute_relative_errors(plan_batch(queries, terms, **asked), terms.facts)
     assert max(equal) > 1.2 * min(equal)  # what even shares are for
-    _, shares = even_shares(queries, terms, epsilon=1.0, law=law)
+    _, shares = balance_shares(queries, terms, epsilon=1.0, law=law)
     planned = plan_batch(queries, terms, shares=shares, **asked)
-    errors = relative_errors(planned, terms.facts)
+    errors = compute_relative_errors(planned, terms.facts)
     # The counts of groups alone may be nearer: the other answers say them too.
     assert max(errors) < 1.08 * min(errors[1:])
     assert max(errors) < 0.9 * max(equal)
     # A mean of values half-way to an end, from its sums: in parts of the range, of N/3 records.
-    weight, noise = planned.batch.weights[2], planned.noise().deviation
+    weight, noise = planned.batch.weights[2], planned.compute_noise().deviation
     steps = round(weight / math.sqrt(3))
     records = 3 / (terms.facts.records or 1)
     mean = noise * math.hypot(1 / steps, 0.5 / weight) / 2 * records
@@ -240,7 +240,7 @@ def test_a_file_says_what_all_of_it_costs_and_has_the_table_of_whom_it_selects(f
 
 def test_a_price_is_asked_for_and_groups_belong_to_a_table(folder):
     with pytest.raises(QueryError, match="Expected --epsilon"):
-        table_file("all", by=None, epsilon=None, session_file=folder / "queries.toml")
+        build_table_one_file("all", by=None, epsilon=None, session_file=folder / "queries.toml")
     assert "Expected --by with --table-one" in str(run("queries.toml", "--by", "arm").exception)
 
 

@@ -9,19 +9,19 @@ from query_parties import charged, make_parties, open_session, rows_of, simulate
 
 import parley
 from parley.client.contract.party_protocol import Declined
-from parley.client.party.dataset_loader import load_holding
-from parley.client.party.owner_policy import ConsentError, load_consent
+from parley.client.party.dataset_loader import load_dataset
+from parley.client.party.owner_policy import PolicyError, load_policy
 from parley.client.queries.base import QueryError
 from parley.client.queries.count_queries import Count
 from parley.client.queries.filters import parse_where
 from parley.client.queries.query_batch import Counting
 from parley.deploy.party_check import check_items
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.accounting.tradeoff import gaussian_power, power
-from parley.privacy.calibration.inverse_curves import cks20_rho
+from parley.privacy.accounting.tradeoff import compute_gaussian_power, compute_power
+from parley.privacy.calibration.inverse_curves import compute_cks20_rho
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section_base import JobError
-from parley.server.rounds.remote_parties import AskedParties
+from parley.server.rounds.remote_parties import QueryParties
 from parley.simulations.engine.party_folders import party_folders
 
 PERSONS = 'unit = "person"\nid = "patient"\nrecords-per-id = 2'
@@ -127,14 +127,14 @@ def test_a_server_that_asks_for_more_of_one_than_it_plans_noise_for_is_declined(
     tmp_path, monkeypatch, data, settings, claimed
 ):
     made = make_parties(tmp_path / "d", data=data)
-    ask = AskedParties.aggregate
+    ask = QueryParties.aggregate
 
     def lying(self, *given, **named):
         algorithm = replace(self.algorithm, counting=claimed)
         return ask(replace(self, algorithm=algorithm), *given, **named)
 
     with open_session(made, tmp_path / "s", **settings) as s:
-        monkeypatch.setattr(AskedParties, "aggregate", lying)
+        monkeypatch.setattr(QueryParties, "aggregate", lying)
         with pytest.raises(TooFewSurvivors):
             s.histogram("sex", epsilon=0.25, law="laplace")
     assert charged(made, Unit.RECORD) == [None] * 3
@@ -145,9 +145,9 @@ def test_data_of_persons_is_for_queries_alone_and_its_owner_can_check_it(tmp_pat
     said = {each.what: each for each in check_items(home)}["data set ward"]
     assert said.status == 0
     assert said.said.startswith(f"{kept_of(rows_of(0), 2)} records")
-    dataset = load_consent(home / "party.toml").data["ward"]
+    dataset = load_policy(home / "party.toml").data["ward"]
     with pytest.raises(Declined, match="Expected queries of a data set with unit = person"):
-        load_holding(dataset, home, label="logistic", intercept=True)
+        load_dataset(dataset, home, label="logistic", intercept=True)
 
 
 def test_no_server_can_ask_about_whose_a_record_is(tmp_path):
@@ -213,14 +213,14 @@ def test_every_answer_says_what_is_found_of_one_of_the_unit_and_of_five(tmp_path
     with simulated(tmp_path, **settings) as s:
         pure = s.histogram("sex", epsilon=0.25, law="laplace")
         assert pure.mu is None
-        assert pure.tradeoff() == pytest.approx(power(0.05, epsilon=0.25))
-        assert pure.tradeoff(members=2) == pytest.approx(power(0.05, epsilon=0.5))
+        assert pure.tradeoff() == pytest.approx(compute_power(0.05, epsilon=0.25))
+        assert pure.tradeoff(members=2) == pytest.approx(compute_power(0.05, epsilon=0.5))
         assert "recognises one person in at most" in str(pure)
         smooth = s.histogram("sex", epsilon=0.5, law="gaussian")
-        assert smooth.mu == pytest.approx(math.sqrt(2 * cks20_rho(0.5, 0.99e-6)), rel=1e-3)
+        assert smooth.mu == pytest.approx(math.sqrt(2 * compute_cks20_rho(0.5, 0.99e-6)), rel=1e-3)
         assert f"(μ = {smooth.mu:.3f}" in str(smooth)[: str(smooth).index("together")]
         for members in (1, 5):
-            wanted = gaussian_power(0.05, mu=members * smooth.mu)
+            wanted = compute_gaussian_power(0.05, mu=members * smooth.mu)
             assert smooth.tradeoff(members=members) == pytest.approx(wanted, rel=1e-6)
         page = s.report().read_text(encoding="utf-8")
         assert "5 persons together" in page
@@ -252,5 +252,5 @@ def test_a_session_of_persons_goes_on_without_another_charge(tmp_path):
 def test_a_policy_of_persons_says_whose_records_and_how_many(tmp_path, lines, said):
     data = '[data.ward]\npath = "r.csv"\nschema = "s.toml"\nepsilon = 1.0\ndelta = 1e-6\n'
     (tmp_path / "party.toml").write_text(f"version = 1\n{data}{lines}\n")
-    with pytest.raises(ConsentError, match=said):
-        load_consent(tmp_path / "party.toml")
+    with pytest.raises(PolicyError, match=said):
+        load_policy(tmp_path / "party.toml")

@@ -9,18 +9,18 @@ import stat
 import pytest
 
 from parley.certificate.certificate_statement import (
-    Certificate,
     CertificateError,
+    SignedCertificate,
     parse_certificate,
-    signed,
+    sign_statement,
 )
-from parley.certificate.issuance import charged, issued, signing_key
-from parley.certificate.verification import verified
+from parley.certificate.issuance import issue_certificate, load_charges, load_signing_key
+from parley.certificate.verification import verify_certificate
 from parley.cli import app
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job_file import load_job
-from parley.server.records.attacker_text import percent
+from parley.server.records.attacker_text import format_percent
 from parley.simulations.engine.fast_engine import simulate
 
 KEY = bytes(range(32))
@@ -32,13 +32,13 @@ def run(tmp_path_factory):
     """A run and its certificate."""
     folder = tmp_path_factory.mktemp("certified") / "run"
     result = simulate(load_job(overrides=QUICK), out=folder)
-    return result, issued(folder, KEY)
+    return result, issue_certificate(folder, KEY)
 
 
 @pytest.fixture
 def file(run, tmp_path):
     path = tmp_path / "certificate.json"
-    path.write_text(run[1].text())
+    path.write_text(run[1].to_text())
     return path
 
 
@@ -47,19 +47,19 @@ def test_it_says_what_the_run_was_charged_and_the_entries_come_to_it(run, file):
     (of,) = certificate.statement.guarantees
     assert of.epsilon == result.summary.primary.epsilon
     assert Composition.from_json(of.spent).releases == 3
-    verdict = verified(file, signer=certificate.signer, run=result.folder)
-    text = "\n".join(verdict.held)
+    verdict = verify_certificate(file, signer=certificate.signer, run=result.folder)
+    text = "\n".join(verdict.confirmed)
     assert "3 entries come to it" in text
     assert "neighbours differ by replacing one record" in text
     assert "model and job are those certified" in text
     assert [row.members for row in of.found] == [1, 2, 5, 10]
-    assert f"recognises one record in at most {percent(of.found[0].rate)}" in text
-    assert len(verdict.held) == 5
-    offline = verified(file)
-    assert any("name the run's folder" in line for line in offline.open)
-    assert any("whose key" in line for line in offline.open)
-    assert any("against whoever sees what was released" in line for line in offline.open)
-    assert str(result.folder) not in certificate.text()
+    assert f"recognises one record in at most {format_percent(of.found[0].rate)}" in text
+    assert len(verdict.confirmed) == 5
+    offline = verify_certificate(file)
+    assert any("name the run's folder" in line for line in offline.unchecked)
+    assert any("whose key" in line for line in offline.unchecked)
+    assert any("against whoever sees what was released" in line for line in offline.unchecked)
+    assert str(result.folder) not in certificate.to_text()
 
 
 def test_every_changed_byte_is_refused(file):
@@ -80,33 +80,33 @@ def test_every_changed_byte_is_refused(file):
 def test_a_claim_below_what_its_entries_cost_is_refused_though_signed(run, tmp_path):
     _, certificate = run
     statement = certificate.statement
-    low = statement.guarantees[0].adding(epsilon=statement.guarantees[0].epsilon * 0.99)
+    low = statement.guarantees[0].with_fields(epsilon=statement.guarantees[0].epsilon * 0.99)
     path = tmp_path / "low.json"
-    path.write_text(signed(statement.adding(guarantees=(low,)), KEY).text())
+    path.write_text(sign_statement(statement.with_fields(guarantees=(low,)), KEY).to_text())
     with pytest.raises(CertificateError, match="cost more than is claimed"):
-        verified(path)
-    tells = [row.adding(rate=row.rate * 0.99) for row in statement.guarantees[0].found]
-    found = statement.guarantees[0].adding(found=tuple(tells))
-    path.write_text(signed(statement.adding(guarantees=(found,)), KEY).text())
+        verify_certificate(path)
+    tells = [row.with_fields(rate=row.rate * 0.99) for row in statement.guarantees[0].found]
+    found = statement.guarantees[0].with_fields(found=tuple(tells))
+    path.write_text(sign_statement(statement.with_fields(guarantees=(found,)), KEY).to_text())
     with pytest.raises(CertificateError, match="less is claimed than the entries tell"):
-        verified(path)
-    more = statement.guarantees[0].adding(found=(tells[0].adding(members=10**9),))
-    path.write_text(signed(statement.adding(guarantees=(more,)), KEY).text())
+        verify_certificate(path)
+    more = statement.guarantees[0].with_fields(found=(tells[0].with_fields(members=10**9),))
+    path.write_text(sign_statement(statement.with_fields(guarantees=(more,)), KEY).to_text())
     with pytest.raises(CertificateError, match="what an attacker finds"):
-        verified(path)
-    odd = statement.guarantees[0].adding(
+        verify_certificate(path)
+    odd = statement.guarantees[0].with_fields(
         spent={"events": [{"event": {"kind": "new"}, "count": 1}], "slack": "0", "releases": 1}
     )
-    path.write_text(signed(statement.adding(guarantees=(odd,)), KEY).text())
-    verdict = verified(path)
-    assert any("doesn't know" in line for line in verdict.open)
-    assert not any("come to it" in line for line in verdict.held)
+    path.write_text(sign_statement(statement.with_fields(guarantees=(odd,)), KEY).to_text())
+    verdict = verify_certificate(path)
+    assert any("doesn't know" in line for line in verdict.unchecked)
+    assert not any("come to it" in line for line in verdict.confirmed)
 
 
 def test_another_signer_model_job_or_ledger_is_refused(run, file, tmp_path):
     result, _ = run
     with pytest.raises(CertificateError, match="Expected the signer 00"):
-        verified(file, signer="00" * 32)
+        verify_certificate(file, signer="00" * 32)
     for name, message in (
         ("model.safetensors", "Expected model.safetensors with SHA-256"),
         ("job.toml", "Expected job.toml with SHA-256"),
@@ -116,25 +116,25 @@ def test_another_signer_model_job_or_ledger_is_refused(run, file, tmp_path):
         with (copy / name).open("ab") as opened:
             opened.write(b"\n# more\n")
         with pytest.raises(CertificateError, match=message):
-            verified(file, run=copy)
+            verify_certificate(file, run=copy)
     # A chain of the same run that was cut off before the certified head.
     other = simulate(load_job(overrides=QUICK), out=tmp_path / "other").folder
     copy = tmp_path / "cut"
     shutil.copytree(result.folder, copy)
     shutil.copy(other / "ledger.sqlite", copy / "ledger.sqlite")
     with pytest.raises(CertificateError, match="Expected the sound ledger"):
-        verified(file, run=copy)
+        verify_certificate(file, run=copy)
 
 
 def test_nothing_is_certified_of_a_seeded_or_unfinished_run(run, tmp_path):
     seeded = simulate(load_job(overrides=[*QUICK, "run.seed=1"]), out=tmp_path / "seeded").folder
     with pytest.raises(CertificateError, match="got seeded noise: it protects nobody"):
-        issued(seeded, KEY)
+        issue_certificate(seeded, KEY)
     copy = tmp_path / "begun"
     shutil.copytree(run[0].folder, copy)
     (copy / "summary.json").unlink()
     with pytest.raises(CertificateError, match="Expected a run that ended"):
-        issued(copy, KEY)
+        issue_certificate(copy, KEY)
 
 
 def test_the_commands_issue_and_verify(run, tmp_path, capsys):
@@ -143,7 +143,7 @@ def test_the_commands_issue_and_verify(run, tmp_path, capsys):
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     signer = json.loads(out.read_text())["signer"]
     assert signer in capsys.readouterr().out
-    assert signing_key(key) == bytes.fromhex(key.read_text().strip())
+    assert load_signing_key(key) == bytes.fromhex(key.read_text().strip())
     command = ["certificate", "verify", str(out), "--signer", signer, "--run", str(folder)]
     app(command, standalone_mode=False)
     shown = capsys.readouterr().out
@@ -153,8 +153,8 @@ def test_the_commands_issue_and_verify(run, tmp_path, capsys):
         app(["certificate", str(folder), "--out", str(out)], standalone_mode=False)
     key.chmod(0o644)
     with pytest.raises(CertificateError, match="chmod 600"):
-        signing_key(key)
-    assert isinstance(parse_certificate(out.read_bytes(), out), Certificate)
+        load_signing_key(key)
+    assert isinstance(parse_certificate(out.read_bytes(), out), SignedCertificate)
 
 
 def test_an_index_that_leaves_entries_out_hides_none_of_them(run, tmp_path):
@@ -176,8 +176,8 @@ def test_an_index_that_leaves_entries_out_hides_none_of_them(run, tmp_path):
         connection.commit()
     with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
         assert not ledger.verify()
-        assert len(ledger.entries(certificate.statement.run_id)) < 3
+        assert len(ledger.list_entries(certificate.statement.run_id)) < 3
     statement = certificate.statement
     place = folder / "ledger.sqlite"
-    (spent,) = charged(place, statement.run_id, statement.ledger_head).values()
+    (spent,) = load_charges(place, statement.run_id, statement.ledger_head).values()
     assert spent.releases == 3

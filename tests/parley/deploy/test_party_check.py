@@ -15,18 +15,23 @@ from attending import World
 from commands import invoked
 from ledgers import ADULT, an_entry
 
-from parley.client.contract.party_protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
+from parley.client.contract.party_protocol import (
+    WIRE_VERSION,
+    MessageFrame,
+    decode_frame,
+    encode_frame,
+)
 from parley.client.contract.roster import load_deployment
-from parley.client.party.dataset_loader import load_holding
-from parley.client.party.owner_policy import Consent, load_consent
+from parley.client.party.dataset_loader import load_dataset
+from parley.client.party.owner_policy import OwnerPolicy, load_policy
 from parley.deploy.child_processes import ProcessError
 from parley.deploy.deployment_folders import DeployError
-from parley.deploy.party_check import _accounts, check_accounts, check_items
+from parley.deploy.party_check import _check_no_overlap, check_accounts, check_items
 from parley.deploy.pki import PkiError, make_server_certificate
 from parley.deploy.provisioning import rotate_party
 from parley.deploy.stream.grpc_client import check_known, check_reachable
-from parley.deploy.stream.party_client import party_answers
-from parley.privacy.ledger.block_composition import block_number
+from parley.deploy.stream.party_client import build_answer_request
+from parley.privacy.ledger.block_composition import compute_block_number
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job_file import load_job
 from parley.simulations.engine.party_folders import prepare_parties
@@ -80,10 +85,10 @@ def test_records_of_another_account_are_told_before_anybody_asks(north):
     """What was charged as another data set: the owner says that both have one account."""
     path = north / "party.toml"
     policy = path.read_text()
-    dataset = load_consent(path).data["breast-cancer"]
-    rows = load_holding(dataset, north, label="network", intercept=False).row_digests
+    dataset = load_policy(path).data["breast-cancer"]
+    rows = load_dataset(dataset, north, label="network", intercept=False).row_digests
     with Ledger.open(north / "ledger.sqlite") as ledger:
-        ledger.register(*dataset.budgets("visits", "sha256:1", rows=rows[:7]))
+        ledger.register(*dataset.build_budgets("visits", "sha256:1", rows=rows[:7]))
     found = items(north)["accounts"]
     assert found.status == 2
     assert "7 in 'visits'" in found.said
@@ -115,20 +120,23 @@ def test_records_of_another_account_are_told_before_anybody_asks(north):
 
 
 def test_a_policy_that_is_changed_while_its_party_runs_is_checked_like_one_that_starts(north):
-    path, answers = north / "party.toml", party_answers(north, check=partial(check_accounts, north))
+    path, answers = (
+        north / "party.toml",
+        build_answer_request(north, check=partial(check_accounts, north)),
+    )
 
     def said():
         head = {"version": WIRE_VERSION, "dataset": "visits", "label": "logistic"}
         head |= {"run": "r", "intercept": True, "sizes": False, "features": {}, "blocks": []}
         head["clock"] = time.time()
-        request = Frame(kind="inspect", head=head, blobs=())
+        request = MessageFrame(kind="inspect", head=head, blobs=())
         return decode_frame(answers(encode_frame(request))).head.get("reason", "ok")
 
     assert said() == "unknown-dataset"
-    dataset = load_consent(path).data["breast-cancer"]
-    rows = load_holding(dataset, north, label="network", intercept=False).row_digests
+    dataset = load_policy(path).data["breast-cancer"]
+    rows = load_dataset(dataset, north, label="network", intercept=False).row_digests
     with Ledger.open(north / "ledger.sqlite") as ledger:
-        ledger.register(*dataset.budgets("breast-cancer", "sha256:1", rows=rows[:7]))
+        ledger.register(*dataset.build_budgets("breast-cancer", "sha256:1", rows=rows[:7]))
     before = path.read_text()
     path.write_text(before.replace("[data.breast-cancer]", "[data.visits]"))  # a fresh budget
     assert (said(), said()) == ("error", "error")
@@ -138,19 +146,19 @@ def test_a_policy_that_is_changed_while_its_party_runs_is_checked_like_one_that_
 
 def test_equal_records_deleted_from_a_block_are_told_with_what_to_write(north):
     said = {"path": "w.csv", "schema": "w.toml", "block-column": "year", "epsilon": 1, "delta": 0}
-    year = {name: block_number(name) for name in ("2022", "2023")}
+    year = {name: compute_block_number(name) for name in ("2022", "2023")}
     rows = np.array([[5, 5, year["2022"]], [5, 5, year["2023"]], [6, 6, year["2023"]]], np.uint64)
     path = north / "ledger.sqlite"
-    own = Consent.model_validate({"data": {"ward": said}})
+    own = OwnerPolicy.model_validate({"data": {"ward": said}})
     with Ledger.open(path) as ledger:
-        (budget,) = own.data["ward"].budgets("ward", "sha256:1", "rows", rows, ("2022",))
+        (budget,) = own.data["ward"].build_budgets("ward", "sha256:1", "rows", rows, ("2022",))
         ledger.register(budget)
         ledger.reserve((an_entry(1, dataset="ward", blocks=("2022",)),))
-    assert _accounts(path, own, {"ward": rows}) == "no record is in two"
+    assert _check_no_overlap(path, own, {"ward": rows}) == "no record is in two"
     with pytest.raises(DeployError, match=r"deleted-records = 1 in \[data\.ward\] of party\.toml"):
-        _accounts(path, own, {"ward": rows[1:]})
-    told = Consent.model_validate({"data": {"ward": said | {"deleted-records": 1}}})
-    assert _accounts(path, told, {"ward": rows[1:]}) == "no record is in two"
+        _check_no_overlap(path, own, {"ward": rows[1:]})
+    told = OwnerPolicy.model_validate({"data": {"ward": said | {"deleted-records": 1}}})
+    assert _check_no_overlap(path, told, {"ward": rows[1:]}) == "no record is in two"
 
 
 def spoil_mode(north):
@@ -188,7 +196,9 @@ def spoil_ledger(north):
 
 def lose_a_contribution(north):
     (north / "state").mkdir(mode=0o700, exist_ok=True)
-    kept = Frame(kind="round", head={}, blobs=(b"MemoryError at steps.py:7 ".ljust(200), b""))
+    kept = MessageFrame(
+        kind="round", head={}, blobs=(b"MemoryError at steps.py:7 ".ljust(200), b"")
+    )
     (north / "state" / "release-0a").write_bytes(encode_frame(kept))
 
 

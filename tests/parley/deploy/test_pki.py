@@ -14,7 +14,7 @@ from parley.deploy.pki import (
     make_server_certificate,
     write_private,
 )
-from parley.secure_agg.primitives import signing_public
+from parley.secure_agg.primitives import derive_signing_public_key
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_server_whose_authority_is_away_keeps_its_keys(authority):
 def test_secrets_are_for_their_owner_alone(authority):
     identity = authority / "identity.key"
     public = make_identity(identity)
-    assert signing_public(bytes.fromhex(identity.read_text())) == public
+    assert derive_signing_public_key(bytes.fromhex(identity.read_text())) == public
     for name in ("ca.key", "server.key", "identity.key"):
         assert stat.S_IMODE((authority / name).stat().st_mode) == 0o600, name
         check_private(authority / name)

@@ -15,7 +15,12 @@ from cryptography.x509.oid import NameOID
 
 from parley.client.contract.roster import RosterError, load_deployment, render_deployment
 from parley.deploy.authorization import NotAdmitted, admit_operator, admit_party
-from parley.deploy.deployment_folders import DeployError, check_server, host_of, own_entry
+from parley.deploy.deployment_folders import (
+    DeployError,
+    check_server,
+    find_own_party,
+    parse_address,
+)
 from parley.deploy.pki import PkiError, check_dates
 from parley.deploy.provisioning import (
     accept,
@@ -41,7 +46,7 @@ def roster(folder):
 
 def own_name(home):
     """Whose folder it is, its keys and certificate checked."""
-    return own_entry(home, roster(home)).name
+    return find_own_party(home, roster(home)).name
 
 
 def test_a_new_deployment_passes_its_own_checks_and_nobody_has_anothers_secret(folder):
@@ -224,7 +229,7 @@ def test_an_ipv6_host_in_brackets_is_reached_where_the_server_listens(tmp_path):
     deployment = make_deployment(tmp_path / "d", hosts=["[::1]"], parties=["a", "b"])
     assert deployment.server_address == "[::1]:9092"
     assert check_server(tmp_path / "d").listen == "::"
-    assert host_of(deployment.server_address) == ("::1", 9092)
+    assert parse_address(deployment.server_address) == ("::1", 9092)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "[::1]", "::1", "https://a.b:9092", "a.b:0"])

@@ -16,7 +16,7 @@ from parley.client.data.schema import SchemaError
 from parley.deploy.public_test import load_test_set
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.result_text import public_test, shortcoming
+from parley.server.records.result_text import find_shortcoming, format_public_test
 from parley.server.records.run_reader import read_summary
 
 SCHEMA = """
@@ -91,7 +91,7 @@ def test_a_servers_public_records_measure_the_model_at_no_cost(ward, tmp_path):
     another = ward.submit(plain, schema=other.read_text())
     with pytest.raises(SchemaError, match="the operator's schema"):
         ward.submit(plain, schema="[columns]\n")
-    ended = [serving.next().state for _ in range(4)]
+    ended = [serving.run_next().state for _ in range(4)]
     assert ended == ["complete", "complete", "failed", "failed"]
     runs = ward.runs
     summary = read_summary(runs / name)
@@ -107,9 +107,9 @@ def test_a_servers_public_records_measure_the_model_at_no_cost(ward, tmp_path):
         assert row == tuple(
             ((table[:, 2] == truth) & (said == each)).sum() for each in judged.labels
         )
-    assert f"accuracy {(said == table[:, 2]).mean():.4g}" in public_test(summary)
+    assert f"accuracy {(said == table[:, 2]).mean():.4g}" in format_public_test(summary)
     # What is said first is of public records, and no simulation's.
-    wrong = shortcoming(judged, records="public records")
+    wrong = find_shortcoming(judged, records="public records")
     assert summary.verdict == (f"{wrong}." if wrong else "")
     assert summary.simulation_only == ()
     # No release and no cost: all else is as without it.
@@ -118,7 +118,7 @@ def test_a_servers_public_records_measure_the_model_at_no_cost(ward, tmp_path):
     assert before.public_test is None
     # An operator's copy of the schema is with the model, as the test set's is.
     assert (parley.load_model(runs / without).predict(columns) == said).all()
-    assert public_test(before) == ""
+    assert format_public_test(before) == ""
     assert summary.guarantees == before.guarantees
     assert summary.accuracy is None
     assert summary.simulation_only == ()

@@ -17,7 +17,7 @@ from dealt_here import WorkersHere, workers_here
 import parley
 from parley.deploy import ray_engine
 from parley.deploy.child_processes import ProcessError, wait_until
-from parley.deploy.ray_engine import ShardWorker, this_parley
+from parley.deploy.ray_engine import ShardWorker, describe_parley
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.prepared_data import PreparedData
@@ -59,7 +59,7 @@ def test_what_workers_can_not_do_is_refused_before_a_folder_is_made(
         yield None
 
     monkeypatch.setattr(ray_engine, "_check_there", lambda _: None)
-    monkeypatch.setattr(ray_engine, "ray_workers", nobody)
+    monkeypatch.setattr(ray_engine, "start_ray_workers", nobody)
     job = job_of(tmp_path, "run.engine=ray", *overrides)
     with pytest.raises((JobError, ValueError), match=said):
         parley.run(job, out=tmp_path / "run")
@@ -105,7 +105,7 @@ def test_where_no_cluster_is_it_is_said_at_once(says, tmp_path, monkeypatch) -> 
 @pytest.fixture
 def here(monkeypatch):
     monkeypatch.setattr(ray_engine, "_check_there", lambda _: None)
-    monkeypatch.setattr(ray_engine, "ray_workers", workers_here)
+    monkeypatch.setattr(ray_engine, "start_ray_workers", workers_here)
 
 
 @pytest.mark.parametrize("kind", ["optima", "fourier"])
@@ -122,9 +122,9 @@ def test_workers_have_the_bits_of_one_process(kind, here, tmp_path) -> None:
 def test_data_in_memory_are_dealt_too(here, tmp_path) -> None:
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, (300, 4)), rng.integers(0, 2, 300)
-    job = job_of(tmp_path, "parties.count=5", "data.records=0")
+    job = job_of(tmp_path, "parties.count=5", "data.records=0", "data.source=")
     one = parley.run(job, data=rows, out=tmp_path / "fast")
-    over = job_of(tmp_path, "parties.count=5", "data.records=0", "run.engine=ray")
+    over = job_of(tmp_path, "parties.count=5", "data.records=0", "data.source=", "run.engine=ray")
     many = parley.run(over, data=rows, out=tmp_path / "ray")
     assert np.array_equal(one.theta, many.theta)
 
@@ -168,13 +168,13 @@ def test_a_sessions_parties_are_dealt_to_the_same_answers(settings, here, tables
 
 def test_a_file_that_is_missing_for_a_worker_is_named(here, tables, monkeypatch) -> None:
     """A worker reads for itself: another machine may lack what is here."""
-    opened = TableShard.opened
+    opened = TableShard.open_responder
 
     def elsewhere(shard):
         (tables / "ward-3.csv").unlink(missing_ok=True)
         return opened(shard)
 
-    monkeypatch.setattr(TableShard, "opened", elsewhere)
+    monkeypatch.setattr(TableShard, "open_responder", elsewhere)
     with pytest.raises(JobError, match=r"ward-3\.csv"):
         answers_of(tables, "ray")
 
@@ -192,13 +192,13 @@ def test_records_that_are_others_where_a_worker_is_are_refused(here, tmp_path, t
     with pytest.raises(JobError, match=r"as where the run was begun.*another digest"):
         parley.run(job_of(tmp_path, "run.engine=ray"), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    opened = TableShard.opened
+    opened = TableShard.open_responder
 
     def elsewhere(shard):
         (tables / "ward-3.csv").write_text("age,ward,sick\n1,A,no\n")
         return opened(shard)
 
-    monkeypatch.setattr(TableShard, "opened", elsewhere)
+    monkeypatch.setattr(TableShard, "open_responder", elsewhere)
     with pytest.raises(JobError, match="another digest"):
         answers_of(tables, "ray")
 
@@ -217,9 +217,11 @@ def test_records_that_are_others_where_a_worker_is_are_refused(here, tmp_path, t
 )
 def test_an_answer_that_is_no_sum_of_its_parties_ends_the_run(harm, here, tmp_path, monkeypatch):
     """Drill: an array of one element was added to all coordinates."""
-    asked = WorkersHere.ask
+    asked = WorkersHere.request_answers
     monkeypatch.setattr(
-        WorkersHere, "ask", lambda workers, own: [harm(each) for each in asked(workers, own)]
+        WorkersHere,
+        "request_answers",
+        lambda workers, own: [harm(each) for each in asked(workers, own)],
     )
     with pytest.raises(WrongAnswer, match="Expected"):
         parley.run(job_of(tmp_path, "run.engine=ray"), out=tmp_path / "run")
@@ -228,13 +230,13 @@ def test_an_answer_that_is_no_sum_of_its_parties_ends_the_run(harm, here, tmp_pa
 def test_a_worker_elsewhere_finds_files_that_the_job_names(here, tmp_path, monkeypatch) -> None:
     (tmp_path / "loss.py").write_text("def f(z, y): return max(0.0, 1 - y * z) ** 2\n")
     monkeypatch.chdir(tmp_path)
-    opened, seen = RowShard.opened, []
+    opened, seen = RowShard.open_responder, []
 
     def elsewhere(shard):
         seen.append(shard.job.model.loss)
         return opened(shard)
 
-    monkeypatch.setattr(RowShard, "opened", elsewhere)
+    monkeypatch.setattr(RowShard, "open_responder", elsewhere)
     own = ("model.kind=own-loss", "model.loss=loss.py:f", "model.lipschitz=4", "model.steeper=clip")
     job = job_of(tmp_path, "run.engine=ray", *own)
     parley.run(job, out=tmp_path / "ray")
@@ -242,19 +244,19 @@ def test_a_worker_elsewhere_finds_files_that_the_job_names(here, tmp_path, monke
 
 
 def test_a_worker_of_another_version_says_so_before_it_reads_anything() -> None:
-    other = f"{this_parley()[:-1]}x"  # of this version, and not of these sources
-    assert f"Expected Parley {other}" in ShardWorker(other, b"").ready()
+    other = f"{describe_parley()[:-1]}x"  # of this version, and not of these sources
+    assert f"Expected Parley {other}" in ShardWorker(other, b"").load_records()
     worker = ShardWorker("0.0.9", b"what only 0.0.9 can read")
-    assert "Expected Parley 0.0.9" in worker.ready()
+    assert "Expected Parley 0.0.9" in worker.load_records()
     with pytest.raises(ProcessError, match=r"Expected Parley 0\.0\.9"):
         worker.give()
 
 
-def test_a_process_that_is_ended_at_once_has_last_words() -> None:
-    told = "import os, sys; from parley.deploy.ray_engine import last_words\n"
+def test_a_process_that_is_ended_at_once_has_report_if_killed() -> None:
+    told = "import os, sys; from parley.deploy.ray_engine import report_if_killed\n"
     ended, lasts = (
         subprocess.run(
-            [sys.executable, "-c", f"{told}with last_words('go on'):\n    {end}"],
+            [sys.executable, "-c", f"{told}with report_if_killed('go on'):\n    {end}"],
             capture_output=True, text=True, check=False,
         )
         for end in ("os._exit(1)", "pass")
@@ -330,9 +332,11 @@ def test_a_node_that_is_killed_in_mid_round_changes_nothing(tmp_path, tables, mo
         over = {"ray_address": cluster.address, "workers": 2}
         assert answers_of(tables, "ray", **over) == answers_of(tables, "fast")
         # Rows that are not on a node are said with the node.
-        dealt = ray_engine.row_shards
+        dealt = ray_engine.build_row_shards
         monkeypatch.setattr(
-            ray_engine, "row_shards", lambda job, _, *own: dealt(job, tmp_path / "elsewhere", *own)
+            ray_engine,
+            "build_row_shards",
+            lambda job, _, *own: dealt(job, tmp_path / "elsewhere", *own),
         )
         with pytest.raises(JobError, match=r"elsewhere, got: No such .* node [\d.]+"):
             parley.run(job_of(tmp_path, *own), out=tmp_path / "none")

@@ -11,9 +11,9 @@ import pytest
 
 from parley.deploy import run_watcher as follow_module
 from parley.deploy.child_processes import ProcessError
-from parley.deploy.event_log import Event, json_line, teller
-from parley.deploy.run_watcher import Follower, RunStopped, follow, raise_remote
-from parley.exit_status import KNOWN_ERRORS, exit_status
+from parley.deploy.event_log import LogEvent, build_notifier, format_json_line
+from parley.deploy.run_watcher import RunFollower, RunStopped, follow, raise_remote
+from parley.exit_status import KNOWN_ERRORS, get_exit_status
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_reader import read_rounds
@@ -43,7 +43,7 @@ def told(tmp_path, monkeypatch):
     )
     (tmp_path / "job.toml").write_text(render_job(load_job()))
     observer = Told()
-    return observer, Follower(tmp_path, observer), tmp_path
+    return observer, RunFollower(tmp_path, observer), tmp_path
 
 
 def start(folder, done=0):
@@ -52,7 +52,7 @@ def start(folder, done=0):
 
 def lines(*rounds):
     line = read_rounds(KEPT)[0][0]
-    return "".join(json.dumps(line.adding(round=n).to_json()) + "\n" for n in rounds)
+    return "".join(json.dumps(line.with_fields(round=n).to_json()) + "\n" for n in rounds)
 
 
 def test_each_round_is_told_once_and_only_when_it_is_whole(told):
@@ -94,7 +94,7 @@ def test_an_error_of_ours_is_raised_as_what_it_was(name, tmp_path):
         remote(tmp_path, name)
     kind = type(caught.value)
     assert f"{kind.__module__}.{kind.__qualname__}" == name
-    assert exit_status(caught.value) in (
+    assert get_exit_status(caught.value) in (
         {3} if kind.__name__ in {"BudgetExceeded", "JobUnaffordable"} else {1, 2}
     )
 
@@ -140,9 +140,9 @@ def loggers():
 
 
 def test_lines_events_and_logs_are_one_json_object_a_line_each(capsys, loggers):
-    tell = teller(as_json=True)
+    tell = build_notifier(as_json=True)
     tell("two\nlines")
-    tell(Event("round-committed", "round 3 of 4.", detail=True, round=3, at=None))
+    tell(LogEvent("round-committed", "round 3 of 4.", detail=True, round=3, at=None))
     try:
         raise RuntimeError("name of a patient")
     except RuntimeError:
@@ -158,14 +158,16 @@ def test_lines_events_and_logs_are_one_json_object_a_line_each(capsys, loggers):
 
 
 def test_people_read_the_line_and_not_what_is_for_machines(capsys):
-    tell = teller(as_json=False)
-    tell(Event("party-online", "+ north is online (1 of 3).", party="north"))
-    tell(Event("round-committed", "round 3 of 4.", detail=True))
+    tell = build_notifier(as_json=False)
+    tell(LogEvent("party-online", "+ north is online (1 of 3).", party="north"))
+    tell(LogEvent("round-committed", "round 3 of 4.", detail=True))
     assert capsys.readouterr().err == "+ north is online (1 of 3).\n"
 
 
 def test_no_fact_takes_the_place_of_what_every_line_has():
-    said = json.loads(json_line(Event("x", "y", time="never", message="z", level="none"), at=0.0))
+    said = json.loads(
+        format_json_line(LogEvent("x", "y", time="never", message="z", level="none"), at=0.0)
+    )
     assert said == {
         "time": "1970-01-01T00:00:00.000Z",
         "level": "info",

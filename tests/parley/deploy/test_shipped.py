@@ -18,8 +18,8 @@ import yaml
 from commands import NAMES
 
 from parley.cli import app
-from parley.deploy.child_processes import free_ports, wait_until
-from parley.deploy.stream.metrics_server import Monitor, Pages
+from parley.deploy.child_processes import find_free_ports, wait_until
+from parley.deploy.stream.metrics_server import MetricsServer, Monitor
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = ROOT / "deploy"
@@ -173,7 +173,7 @@ def healthy(port):
 
 def test_the_composed_health_check_asks_where_the_server_answers(world):
     transport = world.open()
-    with Pages(Monitor(transport._port, queue=None, say=None), port=0) as pages:
+    with MetricsServer(Monitor(transport._port, queue=None, say=None), port=0) as pages:
         assert healthy(pages.port)
     assert not healthy(pages.port)
 
@@ -192,7 +192,7 @@ def test_every_command_in_the_readme_exists():
 
 @pytest.mark.heavy
 def test_the_composed_commands_make_a_consortium_that_is_healthy(ground, parley, consortium):
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     for name, service in SERVICES.items():
         at = consortium / ("server" if name == "server" else f"parties/{name}")
         words = [str(at) if word == "/data" else word for word in service["command"]]

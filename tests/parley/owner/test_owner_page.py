@@ -13,10 +13,10 @@ from browser import CHROMIUM, DRIVER, ENTER, TAB, driven
 from commands import invoked
 from scenes import Scene
 
-from parley.client.contract.assumptions import FEATURES, IN_BLOCKS
-from parley.exit_status import exit_status
-from parley.owner.offers import opened
-from parley.owner.owner_page import serving
+from parley.client.contract.assumptions import BLOCK_MEMBERSHIP, OWN_FEATURE_MAP
+from parley.exit_status import get_exit_status
+from parley.owner.offers import open_party
+from parley.owner.owner_page import serve_page
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def homes(tmp_path):
 
 @pytest.fixture
 def page(homes):
-    with serving(homes[0]) as served:
+    with serve_page(homes[0]) as served:
         threading.Thread(target=served.serve, daemon=True).start()
         yield served
         served.shutdown()
@@ -63,8 +63,8 @@ def asked(page, method="GET", path="/standing", body=None, **headers):
 
 
 def decisions(home):
-    with opened(home) as party:
-        return [each.accepted for each in party.ledger.decisions()]
+    with open_party(home) as party:
+        return [each.accepted for each in party.ledger.list_decisions()]
 
 
 def waits(page):
@@ -140,18 +140,21 @@ def test_the_commands_say_what_the_page_says(homes):
 
 
 def test_an_owner_reads_all_that_the_guarantee_rests_on(homes):
-    with opened(homes[0]) as party:
-        (plain,) = party.pending()
+    with open_party(homes[0]) as party:
+        (plain,) = party.list_pending()
         (stage,) = plain.stages
         plan = replace(stage.plan, blocks=("2024",))
         other = replace(stage, plan=plan, features={"name": "mine.py:Map"})
         said = [
-            {fact.name: fact.value for fact in party.offer(replace(plain, stages=(each,))).facts}
+            {
+                fact.name: fact.value
+                for fact in party.build_request(replace(plain, stages=(each,))).facts
+            }
             for each in (stage, other)
         ]
     assert [each["Rests, beyond its proof, on"] for each in said] == [
         "nothing",
-        f"{FEATURES}; {IN_BLOCKS}",
+        f"{OWN_FEATURE_MAP}; {BLOCK_MEMBERSHIP}",
     ]
 
 
@@ -162,11 +165,11 @@ def test_the_columns_of_a_query_are_named(homes):
     )
     of = {"path": "", "prepared": "", "data_schema": "s.toml"}
     of |= {"source": "sqlite:///w.db", "query": "SELECT * FROM visits"}
-    with opened(homes[0]) as party:
-        (asked,) = party.pending()
-        raw = party.consent.dataset(asked.dataset).model_copy(update=of)
-        consent = party.consent.model_copy(update={"data": {asked.dataset: raw}})
-        facts = dict(fact[:2] for fact in replace(party, consent=consent).offer(asked).facts)
+    with open_party(homes[0]) as party:
+        (asked,) = party.list_pending()
+        raw = party.policy.get_dataset(asked.dataset).model_copy(update=of)
+        consent = party.policy.model_copy(update={"data": {asked.dataset: raw}})
+        facts = dict(fact[:2] for fact in replace(party, policy=consent).build_request(asked).facts)
     assert facts["From"].endswith("columns: age, and the label sick")
 
 
@@ -176,7 +179,7 @@ def test_a_folder_that_nobody_asked_yet_is_shown_and_one_of_no_party_is_named(tm
     assert "Nothing waits for your yes." in shown.output
     assert (home / "ledger.sqlite").stat().st_mode & 0o777 == 0o600
     wrong = invoked("owner", "status", tmp_path / "nowhere")
-    assert exit_status(wrong.exception) == 2
+    assert get_exit_status(wrong.exception) == 2
     assert "Expected a party's folder at" in str(wrong.exception)
 
 

@@ -13,7 +13,7 @@ from parley.client.models.layers import NetworkError
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import algorithm_for, model_for
+from parley.server.planning.job_planner import build_algorithm, build_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -78,10 +78,10 @@ def test_buffers_drawn_at_random_are_the_same_whatever_the_seed_of_the_data(tmp_
 def test_parties_work_on_few_records_at_once_only_where_gradients_are_written_out() -> None:
     """A trial of 2,048 written-out gradients takes a minute, and finds what one of 64 finds."""
     sizes = {
-        (kind, *more): algorithm_for(
+        (kind, *more): build_algorithm(
             job := brought(kind, *more),
-            model_for(job, features=6, classes=3),
-            Federation.of_sizes(np.array([4000, 4000])),
+            build_model(job, features=6, classes=3),
+            Federation.from_sizes(np.array([4000, 4000])),
         ).training.micro_batch
         for kind, more in (
             ("Tied", ()),

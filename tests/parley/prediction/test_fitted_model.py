@@ -16,7 +16,7 @@ from parley.client.data.raw_table import DataError
 from parley.commands.predict import predict_file, show
 from parley.commands.sample import sample_table
 from parley.prediction.model_loading import load_model
-from parley.server.model_file import ModelFileError, model_bytes, open_model
+from parley.server.model_file import ModelFileError, encode_model, open_model
 from parley.simulations.data.bundled_datasets import BUNDLED
 
 SCHEMA = """
@@ -214,7 +214,7 @@ def _rewritten(folder, target, change=None, theta=None):
     described = json.loads(_metadata(folder)["parley.model"])
     metadata = {"parley.model": json.dumps({**described, **(change or {})}, allow_nan=False)}
     more = {} if theta is None else {"theta": theta}
-    target.write_bytes(model_bytes({**tensors, **more}, metadata))
+    target.write_bytes(encode_model({**tensors, **more}, metadata))
     return target
 
 
@@ -289,7 +289,7 @@ def test_a_digest_is_of_names_shapes_and_kinds_too(patients, tmp_path):
     tensors = {"theta": np.arange(4.0), "more": np.arange(4, dtype=np.uint8)}
     said = {**_metadata(patients[0])}
     file = tmp_path / "model.safetensors"
-    file.write_bytes(model_bytes(tensors, said))
+    file.write_bytes(encode_model(tensors, said))
     with safe_open(file, framework="np") as opened:
         signed = opened.metadata()
     for other in (
@@ -302,7 +302,7 @@ def test_a_digest_is_of_names_shapes_and_kinds_too(patients, tmp_path):
         save_file(other, file, signed)
         with pytest.raises(ModelFileError, match="changed or damaged since"):
             open_model(file)
-        file.write_bytes(model_bytes(other, said))
+        file.write_bytes(encode_model(other, said))
         assert set(open_model(file).tensors) == set(other)
 
 
@@ -354,7 +354,7 @@ def test_show_prints_no_control_character_and_knows_how_it_was_learned(patients,
     folder, _ = patients
     said, path = _metadata(folder), tmp_path / "m.safetensors"
     theta = load_file(folder / "run" / "model.safetensors")
-    path.write_bytes(model_bytes(theta, {**said, "parley.statement": "a\x1b[2J\u202eb"}))
+    path.write_bytes(encode_model(theta, {**said, "parley.statement": "a\x1b[2J\u202eb"}))
     shown = invoked("show", path)
     assert (shown.exit_code, "a?[2J?b" in shown.output) == (0, True)
     task = json.loads(said["parley.model"])["task"]

@@ -9,10 +9,10 @@ import pytest
 from commands import invoked
 
 import parley
-from parley.client.data.records import encoded
-from parley.client.data.table_readers import table_of
+from parley.client.data.records import encode_features
+from parley.client.data.table_readers import build_table
 from parley.prediction.model_loading import load_model
-from parley.prediction.shape_functions import shapes_of
+from parley.prediction.shape_functions import compute_shapes
 
 SCHEMA = """
 scaling = "schema"
@@ -72,19 +72,19 @@ def at(shape, value):
 def test_shapes_and_constant_are_the_models_margin(kind, features, tmp_path):
     _, result = run_of(tmp_path, *features, kind=kind)
     model = load_model(result.folder)
-    shapes = shapes_of(model, result.summary)
+    shapes = compute_shapes(model, result.summary)
     wards = ["north", "south", "south"]
     rows = pl.DataFrame({"age": [0, 25, 100], "ward": wards, "stay": [0, 50, 0]})
-    raw = model.rows(rows)
-    margins = np.atleast_2d(model.scores(raw).T)
+    raw = model.encode_rows(rows)
+    margins = np.atleast_2d(model.compute_scores(raw).T)
     if features == HATS:  # such rows are divided by their own length
-        table = table_of(
+        table = build_table(
             {"age": np.array([0, 25, 100]), "ward": np.array(wards), "stay": np.array([0, 50, 0])},
             model.schema,
             path="t",
         )
-        cells = encoded(table, model.schema.unscaled)[0]
-        own = np.linalg.norm(model.features.on(model.schema).of(cells), axis=1)
+        cells = encode_features(table, model.schema.unscaled)[0]
+        own = np.linalg.norm(model.features.bind(model.schema).compute(cells), axis=1)
         margins = margins * own / shapes.row_length
     if kind == "softmax":
         margins = margins - margins.mean(axis=0)
@@ -106,14 +106,16 @@ def test_the_band_is_the_noise_on_the_model_of_one_release(tmp_path):
     _, result = run_of(tmp_path, *output, "privacy.noise=gaussian")
     noise = result.summary.primary.noise
     sd = noise.expected_norm / result.summary.dimension**0.5
-    ward = next(s for s in shapes_of(load_model(result.folder), result.summary).columns if s.names)
+    ward = next(
+        s for s in compute_shapes(load_model(result.folder), result.summary).columns if s.names
+    )
     expected = 1.96 * sd * np.sqrt(1 - 1 / 2) / np.sqrt(3)
     np.testing.assert_allclose(ward.band, expected)
-    assert shapes_of(load_model(result.folder)).columns[0].band is None
+    assert compute_shapes(load_model(result.folder)).columns[0].band is None
     _, pure = run_of(tmp_path / "pure", *output, "privacy.noise=l2-laplace")
     noise = pure.summary.primary.noise
     sd = noise.expected_norm / pure.summary.dimension**0.5
-    ward = next(s for s in shapes_of(load_model(pure.folder), pure.summary).columns if s.names)
+    ward = next(s for s in compute_shapes(load_model(pure.folder), pure.summary).columns if s.names)
     np.testing.assert_allclose(ward.band, 2.98 * sd * np.sqrt(1 - 1 / 2) / np.sqrt(3))
 
 
@@ -136,7 +138,7 @@ def test_show_has_every_column_one_in_full_and_json(tmp_path):
 
 def test_a_network_and_features_that_mix_columns_have_none(tmp_path):
     _, result = run_of(tmp_path, "model.features=random-fourier", "model.intercept=false")
-    assert shapes_of(load_model(result.folder), result.summary) is None
+    assert compute_shapes(load_model(result.folder), result.summary) is None
     assert "What each column adds" not in (result.folder / "report.html").read_text()
     shown = invoked("show", result.folder, "--column", "age")
     assert "Expected a linear model" in str(shown.exception)

@@ -9,10 +9,10 @@ import pytest
 from pages import Page, interrupted, make_run, read
 
 import parley
-from parley.report.disclosure import parties_named, public_ranges, who_learns_what
+from parley.report.disclosure import build_disclosure_table, build_party_table, build_range_table
 from parley.report.report_page import write_report
 from parley.server.jobs.job_file import load_job
-from parley.server.records.number_format import number
+from parley.server.records.number_format import format_number
 from parley.server.records.run_reader import read_run
 from parley.simulations.engine.fast_engine import simulate
 
@@ -105,13 +105,13 @@ def test_epsilon_is_rounded_up_never_down(tmp_path):
 
 
 def test_a_map_of_labels_and_quantiles_are_drawn_as_they_are_told(tmp_path):
-    from parley.simulations.data.heterogeneity import spread
+    from parley.simulations.data.heterogeneity import compute_label_distribution
 
     rng = np.random.default_rng(0)
     for parties, title, mark in ((12, "Labels by party", "fill-opacity"), (40, "Labels over", "")):
         labels = rng.integers(0, 7, parties * 20)
-        told = spread(labels, np.arange(0, len(labels) + 1, 20))
-        facts = told.adding(kind="dirichlet", alpha=0.3).to_json()
+        told = compute_label_distribution(labels, np.arange(0, len(labels) + 1, 20))
+        facts = told.with_fields(kind="dirichlet", alpha=0.3).to_json()
         folder = make_run(tmp_path / str(parties), parties=parties, partition=facts)
         text = write_report(folder).read_text(encoding="utf-8")
         page = Page(text)
@@ -132,7 +132,7 @@ FRACTION = (
 def test_an_interrupted_run_tells_the_fraction_of_clipped_gradients_so_far(tmp_path):
     told = simulate(load_job(overrides=FRACTION), out=tmp_path / "run").summary.clipped_fraction
     (tmp_path / "run" / "summary.json").unlink()
-    assert f"{number(told.last)} in the last round" in read(tmp_path / "run").text
+    assert f"{format_number(told.last)} in the last round" in read(tmp_path / "run").text
 
 
 def other_guarantee(point):
@@ -211,7 +211,7 @@ def run_of(frame, folder, *overrides):
 
 
 def learns(result):
-    (table,) = [who_learns_what(result.summary, of) for of in result.summary.guarantees]
+    (table,) = [build_disclosure_table(result.summary, of) for of in result.summary.guarantees]
     return {who: can for who, _, can in table.rows}
 
 
@@ -242,7 +242,7 @@ def test_the_page_has_names_and_ranges(frame, tmp_path):
     assert result.summary.partition.labels == ("alive", "died")
     assert "Charité" in page
     assert "<b>Mary" not in page  # names are data, never markup
-    ranges = public_ranges(result.folder)
+    ranges = build_range_table(result.folder)
     assert ["age", "numeric", "0 to 110"] in ranges.rows
     assert ranges.rows[-1] == ["outcome", "label", "alive, died"]
     shown = result._repr_html_()  # as a notebook has it
@@ -261,9 +261,9 @@ def test_real_parties_are_named_as_they_enrolled(frame, tmp_path):
         {"name": "charite", "state": "declined", "reason": "budget-exhausted"},
     ]
     (folder / "parties.json").write_text(json.dumps({"parties": board}, allow_nan=False))
-    assert parties_named(folder).rows[1] == ["charite", "declined (budget-exhausted)"]
+    assert build_party_table(folder).rows[1] == ["charite", "declined (budget-exhausted)"]
     page = write_report(folder).read_text()
     assert "St &lt;b&gt;Mary&lt;/b&gt;" in page
     assert "declined (budget-exhausted)" in page
     (folder / "parties.json").write_text('{"parties": 3}')
-    assert parties_named(folder) is None
+    assert build_party_table(folder) is None

@@ -13,21 +13,23 @@ SAID = {"title": "Loss", "description": "It falls."}
 AXES = {"x_title": "round", "y_title": "records"}
 LINES = [Curve(name="loss", points=[(1, 0.7), (2, 0.5)]), Curve(name="own", points=[(1, 0.6)])]
 PLOTS = {
-    "curves": lambda: plots.curves(LINES, [Level(name="baseline", value=0.4)], **SAID),
-    "many rounds": lambda: plots.curves(
+    "curves": lambda: plots.draw_curves(LINES, [Level(name="baseline", value=0.4)], **SAID),
+    "many rounds": lambda: plots.draw_curves(
         [Curve(name="loss", points=[(x, 1 / x) for x in range(1, 400)], dash=(2, 3))],
         **SAID,
         most=1.0,
     ),
-    "bars": lambda: plots.bars([Bars(name="sizes", bars=[(0, 1, 5), (1, 2, 3)])], **SAID, **AXES),
-    "ranking": lambda: plots.ranking([("ours", 3.0, "3", Palette.ACCENT)], **SAID),
-    "heat": lambda: plots.heat([(1, "a", 0.2), (2, "a", 0.4)], **SAID, **AXES),
-    "ranges": lambda: plots.ranges([("a", 0.1, 0.2, 0.3, 0.4, 0.5)], **SAID, **AXES),
-    "unit square": lambda: plots.unit_square(LINES, [(0.0, 0.2, 0.4, 0.5)], **SAID, **AXES),
-    "interval rows": lambda: plots.interval_rows(
+    "bars": lambda: plots.draw_bars(
+        [Bars(name="sizes", bars=[(0, 1, 5), (1, 2, 3)])], **SAID, **AXES
+    ),
+    "ranking": lambda: plots.draw_ranking([("ours", 3.0, "3", Palette.ACCENT)], **SAID),
+    "heat": lambda: plots.draw_heat_map([(1, "a", 0.2), (2, "a", 0.4)], **SAID, **AXES),
+    "ranges": lambda: plots.draw_ranges([("a", 0.1, 0.2, 0.3, 0.4, 0.5)], **SAID, **AXES),
+    "unit square": lambda: plots.draw_unit_square(LINES, [(0.0, 0.2, 0.4, 0.5)], **SAID, **AXES),
+    "interval rows": lambda: plots.draw_interval_rows(
         [("a", 1.0, 2.0, 3.0)], **SAID, x_title="x", from_zero=True
     ),
-    "interval steps": lambda: plots.interval_steps(
+    "interval steps": lambda: plots.draw_interval_steps(
         [(0.0, 1.0, 1.0, 2.0, 3.0)], **SAID, x_title="x"
     ),
 }

@@ -9,7 +9,7 @@ import pytest
 from commands import invoked
 from pages import make_run
 
-from parley.exit_status import exit_status
+from parley.exit_status import get_exit_status
 from parley.safe_io.file_writing import (
     append_to_file,
     make_folder,
@@ -116,7 +116,7 @@ def test_no_page_shows_what_a_link_in_a_received_folder_leads_to(received, own, 
     (received / name).unlink()
     (received / name).symlink_to(own)
     said = invoked("report", received)
-    assert exit_status(said.exception) == 2
+    assert get_exit_status(said.exception) == 2
     assert "is a link" in str(said.exception)
 
 
@@ -162,7 +162,7 @@ def test_a_number_of_any_length_is_an_error_in_a_line_or_shown(received):
         for digits in ("9" * 5000, "9" * 4000, "-" + "9" * 400, "1e999"):
             path.write_text(json.dumps(changed).replace('"@"', digits))
             said = invoked("report", received)
-            assert said.exit_code == 0 or exit_status(said.exception) == 2, (place, digits[:5])
+            assert said.exit_code == 0 or get_exit_status(said.exception) == 2, (place, digits[:5])
 
 
 def test_an_error_echoes_no_markup_of_a_file(received, capsys):

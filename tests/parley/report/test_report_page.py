@@ -74,9 +74,9 @@ def test_every_colour_of_a_plot_is_known_to_the_dark_scheme(page):
 def test_a_name_that_a_template_does_not_know_is_an_error():
     from jinja2 import UndefinedError
 
-    from parley.report.components import environment
+    from parley.report.components import build_environment
 
-    page = environment("parley.report")
+    page = build_environment("parley.report")
     assert page.autoescape is True
     with pytest.raises(UndefinedError, match="nobody"):
         page.from_string("{{ nobody }}").render()

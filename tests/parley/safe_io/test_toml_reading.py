@@ -13,10 +13,10 @@ import pytest
 
 from parley.client.contract.roster import RosterError, load_deployment
 from parley.client.data.schema import SchemaError, load_schema
-from parley.client.party.owner_policy import ConsentError, load_consent
+from parley.client.party.owner_policy import PolicyError, load_policy
 from parley.deploy.deployment_folders import DeployError, check_server
-from parley.safe_io.file_reading import LARGEST_LOG, LARGEST_TEXT, lines_of, text_of
-from parley.safe_io.toml_reading import _STRINGS_AND_COMMENTS, LARGEST_TOML, parse_toml
+from parley.safe_io.file_reading import MAX_LOG_BYTES, MAX_TEXT_BYTES, read_lines, read_text
+from parley.safe_io.toml_reading import _STRINGS_AND_COMMENTS, MAX_TOML_BYTES, parse_toml
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder, RunFolderError
@@ -49,7 +49,7 @@ def test_a_value_nested_too_deep_is_bad_toml(text: str) -> None:
         "[a" + ".a" * 200_000 + "]",
         "a = {" + "b." * 200_000 + "b = 1}",
         '"."' + '."."' * 100_000 + " = 1",
-        "#" * (LARGEST_TOML + 1),
+        "#" * (MAX_TOML_BYTES + 1),
     ],
 )
 def test_a_text_that_would_take_its_length_squared_is_refused_before_it_is_parsed(
@@ -135,14 +135,14 @@ def both(folder: Path) -> None:
 def test_a_line_or_a_file_without_an_end_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rounds.jsonl"
     path.touch()
-    os.truncate(path, LARGEST_LOG + 1)
+    os.truncate(path, MAX_LOG_BYTES + 1)
     with pytest.raises(OSError, match="at most"):
-        next(lines_of(path))
-    path.write_text("{" * (LARGEST_TEXT + 1))
+        next(read_lines(path))
+    path.write_text("{" * (MAX_TEXT_BYTES + 1))
     with pytest.raises(OSError, match="lines of at most"):
-        list(lines_of(path))
+        list(read_lines(path))
     with pytest.raises(OSError, match="at most"):
-        text_of(path)
+        read_text(path)
     with pytest.raises(RunFolderError, match="lines of at most"):
         read_rounds(tmp_path)
     path.write_text("[" * 100_000 + "\n{}\n")
@@ -163,7 +163,7 @@ def of_run(path: Path) -> Any:
 READERS: list[tuple[Callable[[Path], Any], type[Exception]]] = [
     (load_job, JobError),
     (load_schema, SchemaError),
-    (load_consent, ConsentError),
+    (load_policy, PolicyError),
     (load_deployment, RosterError),
     (of_server, DeployError),
     (of_run, RunFolderError),

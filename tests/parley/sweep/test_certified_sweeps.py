@@ -2,12 +2,12 @@
 
 import pytest
 
-from parley.privacy.accounting.account_certificates import Certificate
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.section_base import JobError
-from parley.sweep.sweep_cells import cells_of
-from parley.sweep.sweep_page import cost_text
-from parley.sweep.sweep_results import charged_together
+from parley.sweep.sweep_cells import build_sweep
+from parley.sweep.sweep_page import format_total_cost
+from parley.sweep.sweep_results import compute_total_charge
 from parley.sweep.sweep_runner import run_cells
 
 BASE = {
@@ -27,7 +27,7 @@ SAMPLED = {
 
 
 def run_sweep(folder, **table):
-    sweep = cells_of({**BASE, "sweep": table}, source="s.toml")
+    sweep = build_sweep({**BASE, "sweep": table}, source="s.toml")
     rows = run_cells(sweep, folder, workers=1)
     assert [row["error"] for row in rows if row["status"] != "complete"] == []
     return rows
@@ -36,7 +36,7 @@ def run_sweep(folder, **table):
 def account_of(row):
     with Ledger.open(f"{row['folder']}/ledger.sqlite", read_only=True) as ledger:
         assert ledger.verify() == []
-        (account,) = ledger.totals()
+        (account,) = ledger.list_accounts()
         return account
 
 
@@ -47,7 +47,7 @@ def test_each_cell_has_an_account_of_its_own_with_the_certificate_that_it_names(
         methods={"gradients": {}, "sampled": SAMPLED},
     )
     accounts = [account_of(row) for row in rows]
-    own = [Certificate.PLAN, Certificate.GAUSSIAN, Certificate.ZCDP]
+    own = [AccountCertificate.PLAN, AccountCertificate.GAUSSIAN, AccountCertificate.ZCDP]
     assert [each.budget.certificate for each in accounts] == own * 2
     # None costs more than it asks for, and the noise is what the certificate's price is paid in.
     assert all(0.9 < each.epsilon <= 1 + 1e-9 for each in accounts)
@@ -63,11 +63,11 @@ def test_the_total_of_a_sweep_is_of_cells_fixed_beforehand_and_says_so_once(tmp_
         "sampled": SAMPLED,
     }
     rows = run_sweep(tmp_path, methods=kinds)
-    epsilon, delta, _ = charged_together(rows)
+    epsilon, delta, _ = compute_total_charge(rows)
     # Less than the sum, as no filter for an analyst who chooses cells by answers would have it.
     assert 1 < epsilon < 3
     assert delta == pytest.approx(2e-5)
-    said = cost_text(rows)
+    said = format_total_cost(rows)
     assert said.count("for releases fixed beforehand") == 1
     assert "later releases" not in said
 
@@ -78,7 +78,7 @@ def test_cells_of_a_sweep_share_no_account(tmp_path, certificate):
         **BASE,
         "privacy": {"ledger": str(tmp_path / "ward.sqlite"), "certificate": certificate},
     }
-    sweep = cells_of({**base, "sweep": {"seeds": 2}}, source="s.toml")
+    sweep = build_sweep({**base, "sweep": {"seeds": 2}}, source="s.toml")
     with pytest.raises(JobError, match=r"no privacy\.ledger in a sweep"):
         run_cells(sweep, tmp_path / "out", workers=1)
     assert not (tmp_path / "ward.sqlite").exists()

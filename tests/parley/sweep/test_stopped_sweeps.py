@@ -24,7 +24,7 @@ class _Killed:
 
 def test_a_process_that_is_killed_is_said_with_what_to_do():
     with pytest.raises(SweepStopped, match="goes on where it stopped"):
-        list(sweep_runner._ran(iter([_Killed()]), 1))
+        list(sweep_runner._run_tasks(iter([_Killed()]), 1))
 
 
 class _Long:
@@ -51,7 +51,7 @@ def test_a_sweep_that_is_stopped_ends_its_processes_and_not_those_of_others():
 
     try:
         with pytest.raises(KeyboardInterrupt):
-            list(sweep_runner._ran(tasks(), 1))
+            list(sweep_runner._run_tasks(tasks(), 1))
         assert time.monotonic() - began[0] < 20
         assert multiprocessing.active_children() == [other]
     finally:

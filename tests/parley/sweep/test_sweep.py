@@ -11,16 +11,22 @@ import polars as pl
 import pytest
 
 from parley.cli import app
-from parley.client.contract.assumptions import COMPANY
+from parley.client.contract.assumptions import BATCH_INVARIANCE
 from parley.server.jobs.section_base import JobError
-from parley.simulations.data.experiment import experiment_of, load_experiment, prepared_data
-from parley.simulations.data.prepared_data import PreparedData, data_key
+from parley.simulations.data.experiment import build_experiment, load_experiment, prepare_data
+from parley.simulations.data.prepared_data import PreparedData, compute_data_key
 from parley.simulations.engine.fast_engine import simulate
 from parley.sweep import cell_worker, sweep_runner
-from parley.sweep.sweep_cells import cells_of, load_sweep
-from parley.sweep.sweep_figures import draw
-from parley.sweep.sweep_page import compared, cost_text, names_of, write_comparison, write_page
-from parley.sweep.sweep_results import charged_together, summarised, write_results
+from parley.sweep.sweep_cells import build_sweep, load_sweep
+from parley.sweep.sweep_figures import draw_figures
+from parley.sweep.sweep_page import (
+    compare_runs,
+    format_total_cost,
+    list_run_names,
+    write_comparison,
+    write_page,
+)
+from parley.sweep.sweep_results import compute_total_charge, summarise_rows, write_results
 from parley.sweep.sweep_runner import SweepResult, run_cells
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,7 +42,7 @@ BASE = {
 
 
 def _sweep(**table):
-    return cells_of({**BASE, "sweep": table}, source="s.toml")
+    return build_sweep({**BASE, "sweep": table}, source="s.toml")
 
 
 def test_a_grid_has_every_combination_and_rules_leave_cells_out():
@@ -66,7 +72,7 @@ def test_a_value_more_changes_no_other_cell_and_another_job_changes_all():
     names = {cell.name: cell.job.run.seed for cell in more.cells}
     assert {cell.name: cell.job.run.seed for cell in few.cells}.items() <= names.items()
     assert len(set(names.values())) == 9
-    other = cells_of({**BASE, "algorithm": {"rounds": 3}, "sweep": {"seeds": 9}}, source="s")
+    other = build_sweep({**BASE, "algorithm": {"rounds": 3}, "sweep": {"seeds": 9}}, source="s")
     assert not {cell.name for cell in other.cells} & names.keys()
 
 
@@ -105,11 +111,11 @@ def test_prepared_data_are_the_jobs_own_and_its_key_tells_them_apart(tmp_path):
     sweep = _sweep(
         grid={"model.lambda": [0.1, 0.2], "data.seed": [0, 1], "privacy.epsilon": [1, 2]}
     )
-    assert len({data_key(cell.job) for cell in sweep.cells}) == 2
+    assert len({compute_data_key(cell.job) for cell in sweep.cells}) == 2
     job = sweep.cells[0].job
-    prepared_data(job).save(tmp_path / "data")
+    prepare_data(job).save(tmp_path / "data")
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
-    ours, whole = experiment_of(job, PreparedData.load(tmp_path / "data")), load_experiment(job)
+    ours, whole = build_experiment(job, PreparedData.load(tmp_path / "data")), load_experiment(job)
     np.testing.assert_array_equal(ours.block.features, whole.block.features)
     np.testing.assert_array_equal(ours.test_labels, whole.test_labels)
     assert ours.federation == whole.federation
@@ -127,7 +133,7 @@ def ran(monkeypatch):
             names.append(task.name)
             yield task.name, cell_worker.run_cell(task)
 
-    monkeypatch.setattr(sweep_runner, "_ran", here)
+    monkeypatch.setattr(sweep_runner, "_run_tasks", here)
     return names
 
 
@@ -136,12 +142,12 @@ def test_cells_runs_and_sweeps_that_name_a_folder_prepare_once(tmp_path, monkeyp
 
     def preparing(job, *_):
         made.append(job)
-        return prepared_data(job)
+        return prepare_data(job)
 
-    monkeypatch.setattr(sweep_runner, "prepared_data", preparing)
-    monkeypatch.setattr("parley.simulations.data.experiment.prepared_data", preparing)
+    monkeypatch.setattr(sweep_runner, "prepare_data", preparing)
+    monkeypatch.setattr("parley.simulations.data.experiment.prepare_data", preparing)
     kept = tmp_path / "kept"
-    sweep = cells_of(
+    sweep = build_sweep(
         {**BASE, "run": {"prepared": str(kept)}, "sweep": {"grid": {"privacy.epsilon": [1, 2]}}},
         source="s.toml",
     )
@@ -166,7 +172,7 @@ def test_a_sweep_of_targets_tells_r2_and_no_accuracy(tmp_path, ran):
         assert row["baseline_r2"] >= row["r2"]
     for apart, there in ((1.1, False), (1 + 1e-5, True)):  # a few records more move it by little
         other = rows[1] | {"baseline_r2": rows[1]["baseline_r2"] * apart}
-        drawn = draw(summarised([rows[0], other], sweep.axes), tmp_path)
+        drawn = draw_figures(summarise_rows([rows[0], other], sweep.axes), tmp_path)
         svg = next(figure.svg for figure in drawn if figure.name == "r2")
         assert ("centralised, not private" in svg) == there
     assert re.search(r"linear scale with values from .1(\.0)? to 1", svg)
@@ -190,18 +196,22 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, ran):
     again = run_cells(sweep, tmp_path, workers=1)
     assert ran[4:] == [sweep.cells[1].name]
     assert again[1]["loss"] == rows[1]["loss"]
-    epsilon, delta, by = charged_together(rows)
+    epsilon, delta, by = compute_total_charge(rows)
     # Gaussians of ε = 1, 1, 4, 4 in one composition, which is less than 10.
     assert (by, 5.5 < epsilon < 6.5) == ("exact", True)
     assert delta == pytest.approx(4e-5)
     unknown = [{key: value for key, value in row.items() if key != "spent"} for row in rows]
-    assert charged_together(unknown) == (pytest.approx(10), delta, "basic composition")
-    assert charged_together([*rows, *rows]) == (epsilon, delta, by)  # one run, twice on the grid
+    assert compute_total_charge(unknown) == (pytest.approx(10), delta, "basic composition")
+    assert compute_total_charge([*rows, *rows]) == (
+        epsilon,
+        delta,
+        by,
+    )  # one run, twice on the grid
     write_results(rows, sweep.axes, tmp_path)
     assert pl.read_parquet(tmp_path / "results.parquet").height == 8
     cells = pl.read_csv(tmp_path / "summary.csv")
     assert cells["failed"].to_list() == [0, 0, 2, 2]
-    figures = draw(summarised(rows, sweep.axes), tmp_path / "figures")
+    figures = draw_figures(summarise_rows(rows, sweep.axes), tmp_path / "figures")
     page = write_page(rows, sweep.axes, figures, tmp_path, title="<s>").read_text()
     assert "&lt;s&gt;" in page
     assert "Simulation only" in page
@@ -216,12 +226,12 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, ran):
         assert not any(tag in text for tag in ("<b>", "<script", "<img"))
     sides = write_comparison([tmp_path / "alone", tmp_path / "alone"], tmp_path / "<c>.html")
     assert "2 runs compared" in sides.read_text()
-    assert names_of([tmp_path / "a" / "run", tmp_path / "b"]) == ["run", "b"]
-    assert names_of(alike := [tmp_path / "a" / "run", tmp_path / "run"]) == [*map(str, alike)]
+    assert list_run_names([tmp_path / "a" / "run", tmp_path / "b"]) == ["run", "b"]
+    assert list_run_names(alike := [tmp_path / "a" / "run", tmp_path / "run"]) == [*map(str, alike)]
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".svg", ".json"}
     assert "No setting differs" in sides.read_text()
     settings, results = map(
-        dict, compared([tmp_path / "alone", tmp_path / "cells" / rows[2]["cell"] / "run"])
+        dict, compare_runs([tmp_path / "alone", tmp_path / "cells" / rows[2]["cell"] / "run"])
     )
     assert settings["privacy.epsilon"] == ["1", "4"]
     assert "run.out" not in settings
@@ -239,7 +249,7 @@ def test_accuracies_that_differ_by_two_thousandths_are_two_lines(tmp_path):
         for parties, accuracy in ((5, 0.987), (50, 0.989))
         for epsilon in (1.0, 2.0)
     ]
-    (figure,) = draw(summarised(rows, ["privacy.epsilon", "parties.count"]), tmp_path)
+    (figure,) = draw_figures(summarise_rows(rows, ["privacy.epsilon", "parties.count"]), tmp_path)
     spec = json.loads((tmp_path / "accuracy.vl.json").read_text())
     y = spec["layer"][1]["encoding"]["y"]
     assert y["scale"]["domain"] == [0.986, 0.99]
@@ -252,16 +262,16 @@ def test_what_a_run_assumes_stands_beside_its_epsilon_in_sentence_table_and_file
             "neighbouring": "replace-one", "adversary": "readers", "error": ""}  # fmt: skip
     rows = [
         told | {"kind": kind, "cell": kind, "assumptions": list(said)}
-        for kind, said in (("mlp", ()), ("cnn", (COMPANY,)))
+        for kind, said in (("mlp", ()), ("cnn", (BATCH_INVARIANCE,)))
     ]
-    assert f"; assuming: {COMPANY})" in cost_text(rows)
-    assert "assuming" not in cost_text(rows[:1])
+    assert f"; assuming: {BATCH_INVARIANCE})" in format_total_cost(rows)
+    assert "assuming" not in format_total_cost(rows[:1])
     page = write_page(rows, ["kind"], [], tmp_path, title="")
     assert (
-        html.unescape(page.read_text()).count(f"assuming: {COMPANY}</span>") == 1
+        html.unescape(page.read_text()).count(f"assuming: {BATCH_INVARIANCE}</span>") == 1
     )  # of one row, not of both
     write_results(rows, ["kind"], tmp_path)
-    assert (tmp_path / "summary.csv").read_text().count(COMPANY) == 1
+    assert (tmp_path / "summary.csv").read_text().count(BATCH_INVARIANCE) == 1
 
 
 def test_a_point_lies_at_the_epsilon_that_was_charged_and_means_have_students_interval(tmp_path):
@@ -275,10 +285,10 @@ def test_a_point_lies_at_the_epsilon_that_was_charged_and_means_have_students_in
         }
         for asked, charged, loss in ((0.5, 3, 1.0), (0.5, 3, 2.0), (0.5, 3, 3.0), (1, 1, 0.5))
     ]
-    first, second = summarised(rows, ["privacy.epsilon"])
+    first, second = summarise_rows(rows, ["privacy.epsilon"])
     assert first["excess_loss ±95 %"] == pytest.approx(2.4841377)  # t(.975, 2)·1/√3
     assert second["excess_loss ±95 %"] is None
-    (figure,) = draw([first, second], tmp_path)
+    (figure,) = draw_figures([first, second], tmp_path)
     spec = json.loads((tmp_path / f"{figure.name}.vl.json").read_text())
     points = spec["layer"][0]["data"]["values"]
     assert sorted(point["x"] for point in points) == [1.0, 3.0]
@@ -307,7 +317,7 @@ def test_the_example_has_the_cells_that_it_says():
     # What a sweep does not compare is left to the quick way, unless the file says otherwise.
     job = sweep.cells[0].job
     assert (job.run.noise_shares, job.secure_aggregation.masked_check) == ("deal", False)
-    said = cells_of(
+    said = build_sweep(
         {**BASE, "run": {"noise-shares": "full"}, "sweep": {"seeds": 1}}, source="s.toml"
     )
     assert said.cells[0].job.run.noise_shares == "full"
@@ -321,11 +331,11 @@ def test_changed_data_are_prepared_and_learned_from_anew(tmp_path):
         "y = { kind = 'label', positive = [1], negative = [0] }\n"
     )
     data = {"source": str(tmp_path / "a.csv"), "schema": str(tmp_path / "s.toml")}
-    job = cells_of({"data": data, "sweep": {"seeds": 1}}, source="s.toml").cells[0].job
-    before = data_key(job)
-    assert data_key(job) == before
+    job = build_sweep({"data": data, "sweep": {"seeds": 1}}, source="s.toml").cells[0].job
+    before = compute_data_key(job)
+    assert compute_data_key(job) == before
     (tmp_path / "a.csv").write_text(rows + "3,1\n")
-    assert data_key(job) != before
+    assert compute_data_key(job) != before
     folder, row = tmp_path / "cell", '{"cell": "c", "data": "old", "status": "complete"}'
     folder.mkdir()
     for name, data, text, known in (

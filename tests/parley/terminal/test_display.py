@@ -13,21 +13,21 @@ from ledgers import ADULT
 from rich.console import Console
 
 import parley
-from parley.client.contract.assumptions import CERTIFIED
+from parley.client.contract.assumptions import SOLVER_CONVERGENCE
 from parley.deploy.child_processes import ProcessError
 from parley.planning.plan_job import plan
-from parley.privacy.accounting.privacy_events import Approximate, Gaussian, Pure
-from parley.privacy.ledger.account import Account, Held
-from parley.privacy.ledger.block_composition import Spent
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.accounting.privacy_events import Approximate, GaussianEvent, Pure
+from parley.privacy.ledger.account import BudgetAccount, RunHold
+from parley.privacy.ledger.block_composition import SpentByBlock
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.recorded_entries import EntryState, RecordedEntry
 from parley.server.jobs.job_file import load_job
 from parley.simulations.engine.fast_engine import simulate
 from parley.terminal import deployment_status
-from parley.terminal.deployment_status import RunStanding, Standing, watch
+from parley.terminal.deployment_status import DeploymentStatus, RunStatus, watch_status
 from parley.terminal.ledger_output import LedgerContent, print_ledger, read_ledger
-from parley.terminal.run_output import print_outlook, print_result
-from parley.terminal.terminal_screen import plain_table
+from parley.terminal.run_output import print_plan_summary, print_result
+from parley.terminal.terminal_screen import build_plain_table
 
 GAUSSIAN = {
     **{"mechanism": "gradient-perturbation", "neighbouring": "replace-one", "norm": "L2"},
@@ -49,17 +49,17 @@ def test_a_plan_and_its_run_say_the_same_noise_of_the_clipped_fraction(tmp_path,
     told = result.summary.clipped_fraction
     assert told.deviation == pytest.approx(steps.clipped_fraction_deviation)
     # A deployment's server does not know what its parties came to; the noise is theirs too.
-    print_result(replace(result, summary=result.summary.adding(dp_sgd=None)))
+    print_result(replace(result, summary=result.summary.with_fields(dp_sgd=None)))
     assert "in every step" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_long_ledger_shows_its_last_entries_and_says_how_many_there_are(capsys) -> None:
-    entry = Entry(
+    entry = LedgerEntry(
         run_id="r",
         dataset="d",
         party="server",
         index=1,
-        event=Approximate(event=Gaussian(mu=1.0), delta=1e-20),
+        event=Approximate(event=GaussianEvent(mu=1.0), delta=1e-20),
         facts={"unit": "record", **GAUSSIAN},
     )
     recorded = tuple(
@@ -91,7 +91,7 @@ def test_a_plan_tells_the_hours_of_a_stated_step(capsys) -> None:
     told = plan(job, seconds_a_step=4.5).distributed
     assert told is not None
     assert (told.steps, told.seconds_a_step, told.hours) == (200, 4.5, 0.25)
-    print_outlook(plan(job, seconds_a_step=36.0))
+    print_plan_summary(plan(job, seconds_a_step=36.0))
     shown = " ".join(capsys.readouterr().out.split())
     assert "about 2 h, at 36 s a step; T <= 150 is advised there" in shown
     with pytest.raises(ValueError, match="seconds_a_step > 0"):
@@ -100,8 +100,8 @@ def test_a_plan_tells_the_hours_of_a_stated_step(capsys) -> None:
 
 def test_a_budget_is_shown_with_what_is_left_rounded_down(capsys) -> None:
     budget = replace(ADULT, name="[/b] adult")  # a name is no markup
-    third, none = Spent().adding(Pure(epsilon=1 / 3), ()), Pure(epsilon=0.0)
-    totals = Account(budget=budget, charged=third, held={"r2": Held(((none, 4),), ())})
+    third, none = SpentByBlock().add(Pure(epsilon=1 / 3), ()), Pure(epsilon=0.0)
+    totals = BudgetAccount(budget=budget, charged=third, held={"r2": RunHold(((none, 4),), ())})
     print_ledger(LedgerContent(datasets=(totals,), entries=()))
     shown = " ".join(capsys.readouterr().out.split())
     assert "[/b] adult: 1 release, spent ε = 0.3334 of ε = 1 at δ = 0, per record; " in shown
@@ -121,7 +121,7 @@ def test_a_ledger_says_where_no_bound_is_proved(tmp_path, capsys):
 def test_a_ledger_says_what_a_run_s_epsilon_rests_on(tmp_path, capsys):
     given = ["algorithm.kind=output-perturbation", "algorithm.rounds=1", "parties.count=5"]
     print_ledger(read_ledger(str(simulate(load_job(overrides=given), out=tmp_path / "r").folder)))
-    assert capsys.readouterr().out.count(f"assuming: {CERTIFIED}") == 1
+    assert capsys.readouterr().out.count(f"assuming: {SOLVER_CONVERGENCE}") == 1
 
 
 BOARD = {
@@ -132,20 +132,20 @@ BOARD = {
         {"name": "south", "state": "declined", "reason": "clock-skew"},
     ],
 }
-NOW = Standing(
+NOW = DeploymentStatus(
     address="fl.example.org:9092",
-    spoken="12345 67890",
+    deployment_id="12345 67890",
     parties={"north": True, "south": False},
     runs=(
-        RunStanding(name="first", state="complete"),
-        RunStanding(name="second", state="running", board=BOARD),
-        RunStanding(name="third", state="queued", notes=("a note",)),
+        RunStatus(name="first", state="complete"),
+        RunStatus(name="second", state="running", party_states=BOARD),
+        RunStatus(name="third", state="queued", notes=("a note",)),
     ),
 )
 
 
 def test_lines_say_who_attends_and_where_each_stands():
-    assert list(NOW.lines()) == [
+    assert list(NOW.format_lines()) == [
         "Deployment at fl.example.org:9092, id 12345 67890",
         "  north: online",
         "  south: offline",
@@ -163,14 +163,14 @@ def drawn(what):
 
 
 def test_the_table_has_a_row_for_every_party_and_run():
-    lines = drawn(NOW.table()).splitlines()
+    lines = drawn(NOW.build_table()).splitlines()
     row = {
         name: next(line for line in lines if line.startswith(name)) for name in ("north", "south")
     }
     assert ("online" in row["north"], "masked" in row["north"]) == (True, True)
     assert ("offline" in row["south"], "clock-skew" in row["south"]) == (True, True)
     assert any("second" in line and "3" in line and "vectors" in line for line in lines)
-    assert "north" in drawn(replace(NOW, runs=()).table())
+    assert "north" in drawn(replace(NOW, runs=()).build_table())
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -194,7 +194,7 @@ def test_watching_goes_on_where_the_server_is_away_and_ends_by_an_interrupt(
     console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
     monkeypatch.setattr(deployment_status, "Screen", lambda **_: console)
     with pytest.raises(KeyboardInterrupt):
-        watch(look, lost=ProcessError)
+        watch_status(look, connection_error=ProcessError)
     shown = console.file.getvalue() if terminal else capsys.readouterr().out
     assert "Cannot reach the server." in shown
     # Without a terminal what is unchanged is not said again.
@@ -207,7 +207,7 @@ LONG = "20261125-150519-gradient-perturbation-02b8-fbcdec344dd242cf"
 
 @pytest.mark.parametrize("width", [20, 60, 80])
 def test_a_table_goes_on_in_the_next_line_and_cuts_nothing(width, capsys):
-    table = plain_table("run", "round", left=1)
+    table = build_plain_table("run", "round", left=1)
     table.add_row(LONG, "3")
     Console(width=width).print(table)
     shown = capsys.readouterr().out

@@ -35,7 +35,7 @@ def beats():
         """Every second up to this one."""
         while clock.now < seconds:
             clock.now += 1.0
-            made.beat()
+            made.emit_if_due()
 
     made.at, made.said = at, said
     return made
@@ -123,7 +123,7 @@ def test_a_stream_that_was_closed_ends_nothing(monkeypatch):
 
     beats = Heartbeat(closed, clock=clock)
     clock.now = 60.0
-    beats.beat()
+    beats.emit_if_due()
     monkeypatch.setattr(sys, "stderr", None)
     with say_working("plan"):
         pass

@@ -17,14 +17,19 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from parley.deploy.run_watcher import board_from, counted
+from parley.deploy.run_watcher import format_refusal_counts, parse_party_states
 from parley.deploy.stream import operator_client
-from parley.deploy.stream.grpc_client import explained
-from parley.safe_io.json_writing import json_text
-from parley.safe_io.printable_text import escaped, guard_streams, one_line, printable
+from parley.deploy.stream.grpc_client import explain_call_error
+from parley.safe_io.json_writing import format_json
+from parley.safe_io.printable_text import (
+    escape_unprintable,
+    guard_streams,
+    to_one_line,
+    to_printable,
+)
 from parley.safe_io.toml_reading import parse_toml
-from parley.safe_io.toml_writing import key, literal
-from parley.terminal.deployment_status import RunStanding
+from parley.safe_io.toml_writing import format_toml_key, format_toml_value
+from parley.terminal.deployment_status import RunStatus
 from parley.terminal.live_progress import RunDisplay
 from parley.terminal.terminal_screen import Screen
 
@@ -41,8 +46,8 @@ def clean(text: str) -> bool:
 
 
 def test_nothing_that_steers_hides_or_turns_is_left_and_markup_is_text():
-    assert clean(printable(HOSTILE + "\nx"))
-    assert "\n" not in one_line(HOSTILE + "\nx")
+    assert clean(to_printable(HOSTILE + "\nx"))
+    assert "\n" not in to_one_line(HOSTILE + "\nx")
     table = Table(title=HOSTILE, caption=HOSTILE)
     table.add_column(HOSTILE)
     table.add_row(HOSTILE)
@@ -79,12 +84,12 @@ def test_a_guarded_stream_is_clean_whoever_writes_to_it(monkeypatch):
 
 def test_files_hold_such_characters_as_numbers_and_are_read_as_they_were():
     for text in (HOSTILE.replace("\udc9b", ""), "é ε 漢"):
-        assert clean(json_text({text: [text]}))
-        assert json.loads(json_text({text: [text]})) == {text: [text]}
-        assert clean(toml := f"{key(text)} = {literal(text)}")
+        assert clean(format_json({text: [text]}))
+        assert json.loads(format_json({text: [text]})) == {text: [text]}
+        assert clean(toml := f"{format_toml_key(text)} = {format_toml_value(text)}")
         assert parse_toml(toml) == {text: text}
-    assert json.loads(json_text("\udc9b")) == "\udc9b"
-    assert escaped("é") == "é"
+    assert json.loads(format_json("\udc9b")) == "\udc9b"
+    assert escape_unprintable("é") == "é"
 
 
 def test_what_a_server_says_of_its_parties_and_runs_is_one_line_each(monkeypatch, tmp_path):
@@ -112,18 +117,18 @@ def test_what_a_server_says_of_its_parties_and_runs_is_one_line_each(monkeypatch
         def __exit__(self, *_):
             pass
 
-        def ask(self, *_, **__):
+        def send_request(self, *_, **__):
             return said
 
-    monkeypatch.setattr(operator_client, "Operator", Answers)
-    monkeypatch.setattr(operator_client, "operator_home", lambda folder: folder)
-    lines = list(operator_client.look(tmp_path).lines())
+    monkeypatch.setattr(operator_client, "OperatorClient", Answers)
+    monkeypatch.setattr(operator_client, "load_operator_home", lambda folder: folder)
+    lines = list(operator_client.fetch_status(tmp_path).format_lines())
     assert all(line.isprintable() for line in lines)
     assert len(lines) == 4
     for wrong in (None, [], {"parties": {}}, {"parties": [3]}, {"parties": [], "refused": 3}):
-        assert board_from(wrong) == {}
-    assert counted({"clock-skew": 2})[0].startswith("2 parties: clock-skew")
-    assert RunStanding(name="x", state="y").board == {}
+        assert parse_party_states(wrong) == {}
+    assert format_refusal_counts({"clock-skew": 2})[0].startswith("2 parties: clock-skew")
+    assert RunStatus(name="x", state="y").party_states == {}
 
 
 def test_the_words_that_end_a_stream_are_one_line():
@@ -136,7 +141,7 @@ def test_the_words_that_end_a_stream_are_one_line():
         def details(self):
             return HOSTILE + "\nnorth is ready."
 
-    assert str(explained(Ended(), address="host:1")).isprintable()
+    assert str(explain_call_error(Ended(), address="host:1")).isprintable()
 
 
 WAYS = ("rich", "__stdout__", "__stderr__", "rich_proxied_file", "get_text_stream", ".buffer")

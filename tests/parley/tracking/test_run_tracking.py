@@ -10,10 +10,10 @@ import pytest
 from commands import invoked
 
 import parley
-from parley.deploy.child_processes import Supervisor, free_ports, wait_until
+from parley.deploy.child_processes import Supervisor, find_free_ports, wait_until
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.tracking.run_tracking import TRACKERS, Tracked, _public, tracked
+from parley.tracking.run_tracking import TRACKERS, TrackingObserver, _hide_secrets, open_trackers
 
 QUICK = [
     *("parties.count=3", "algorithm.rounds=2", "run.seed=5"),
@@ -35,7 +35,7 @@ class Noting:
     def begin(self, name, parameters):
         self._note("begin", name, parameters)
 
-    def figures(self, values, *, step):
+    def log_metrics(self, values, *, step):
         self._note("figures", values, step)
 
     def end(self, status, artefacts):
@@ -45,7 +45,9 @@ class Noting:
 def test_a_tracker_hears_of_parameters_epsilon_by_round_figures_and_artefacts(tmp_path):
     tracker = Noting()
     job = load_job(overrides=QUICK)
-    result = parley.run(job, out=tmp_path / "run", track=[Tracked(place="here", tracker=tracker)])
+    result = parley.run(
+        job, out=tmp_path / "run", track=[TrackingObserver(place="here", tracker=tracker)]
+    )
     begun, first, second, last, ended = tracker.calls
     assert begun[1] == "run"
     assert begun[2]["privacy.epsilon"] == "1.0"
@@ -65,7 +67,7 @@ def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(tmp_path):
     result = parley.run(
         load_job(overrides=QUICK),
         out=tmp_path / "run",
-        track=[Tracked(place="there", tracker=tracker, say=said.append)],
+        track=[TrackingObserver(place="there", tracker=tracker, say=said.append)],
     )
     assert result.summary.status == "complete"
     assert len(tracker.calls) == len(said) == 1
@@ -86,7 +88,7 @@ def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(tmp_path):
 )
 def test_no_secret_of_a_place_is_told(place):
     said, tracker = [], Noting(fails={"begin"})
-    own = Tracked(place=_public(place), tracker=tracker, say=said.append)
+    own = TrackingObserver(place=_hide_secrets(place), tracker=tracker, say=said.append)
     own._try(lambda: tracker._note("begin", place))
     assert "host" in said[0]
     assert "hidden" not in said[0]
@@ -99,7 +101,7 @@ def test_no_secret_of_a_place_is_told(place):
 @pytest.mark.parametrize("place", ["mlfow:http://x", "tensorboard:", "mlflow", ":logs"])
 def test_an_unknown_tracker_is_refused_before_anything_runs(place):
     with pytest.raises(JobError, match=r"Expected --track mlflow:PLACE or tensorboard:PLACE"):
-        tracked([place])
+        open_trackers([place])
 
 
 def test_a_place_that_a_tracker_refuses_is_named_without_its_password(monkeypatch):
@@ -108,7 +110,7 @@ def test_a_place_that_a_tracker_refuses_is_named_without_its_password(monkeypatc
 
     monkeypatch.setitem(TRACKERS, "mlflow", refusing)
     with pytest.raises(JobError, match="got one that it refuses: no store at ht!tp://…@x") as told:
-        tracked(["mlflow:ht!tp://me:hidden@x"])
+        open_trackers(["mlflow:ht!tp://me:hidden@x"])
     assert "hidden" not in str(told.value)
     assert told.value.__cause__ is None
 
@@ -150,8 +152,8 @@ def test_event_files_say_it_when_they_are_read_back(tmp_path):
 
 def test_a_server_that_is_away_holds_nothing_up(tmp_path, capsys):
     pytest.importorskip("mlflow", reason="needs the extra parley[mlflow]")
-    (port,) = free_ports(1)
-    (away,) = tracked([f"mlflow:http://127.0.0.1:{port}"])
+    (port,) = find_free_ports(1)
+    (away,) = open_trackers([f"mlflow:http://127.0.0.1:{port}"])
     result = parley.run(load_job(overrides=QUICK), out=tmp_path / "run", track=[away])
     assert result.summary.status == "complete"
     assert capsys.readouterr().err.count("gave no answer") == 1
@@ -168,7 +170,7 @@ def server(tmp_path, monkeypatch):
     )
     if not full or not (importlib.util.find_spec("flask") or "PARLEY_TEST_MLFLOW" in os.environ):
         pytest.skip("needs a whole mlflow for its server: PARLEY_TEST_MLFLOW names its program")
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     command = [
         *(program, "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
         *("--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db"),
@@ -185,7 +187,7 @@ def server(tmp_path, monkeypatch):
 @pytest.mark.heavy
 def test_a_real_mlflow_server_has_it_all(tmp_path, server):
     result = parley.run(
-        load_job(overrides=QUICK), out=tmp_path / "run", track=tracked([f"mlflow:{server}"])
+        load_job(overrides=QUICK), out=tmp_path / "run", track=open_trackers([f"mlflow:{server}"])
     )
     from mlflow.tracking import MlflowClient
 

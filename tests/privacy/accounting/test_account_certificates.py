@@ -15,29 +15,39 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from parley.privacy.accounting import account_certificates
-from parley.privacy.accounting.account_certificates import Certificate, Limits, mu_of, rho_of
+from parley.privacy.accounting.account_certificates import (
+    AccountCertificate,
+    AccountLimits,
+    compute_mu,
+    compute_rho,
+)
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.dp_accounting_adapter import composed_loss
-from parley.privacy.accounting.gaussian_curve import gaussian_delta, gaussian_epsilon
+from parley.privacy.accounting.dp_accounting_adapter import compose_step_losses
+from parley.privacy.accounting.gaussian_curve import (
+    compute_gaussian_delta,
+    compute_gaussian_epsilon,
+)
 from parley.privacy.accounting.privacy_events import (
     Approximate,
     BoundedRange,
-    Gaussian,
+    GaussianEvent,
     PoissonSampledGaussian,
     Pure,
     Zcdp,
     parse_event,
 )
-from parley.privacy.accounting.subsampled_gaussian import planned_steps
-from parley.privacy.calibration.inverse_curves import gaussian_mu, largest
+from parley.privacy.accounting.subsampled_gaussian import build_planned_steps
+from parley.privacy.calibration.inverse_curves import compute_gaussian_mu, find_largest
 
 DELTA = 1e-5
 MOST = 1.00002
 """Times the δ that is charged; the grid of the dynamic programme errs by less."""
 
-GAUSSIAN = Limits(certificate=Certificate.GAUSSIAN, epsilon=1.0, delta=DELTA, reserved=0.0)
-ZCDP = replace(GAUSSIAN, certificate=Certificate.ZCDP)
-LOWEST = replace(GAUSSIAN, certificate=Certificate.LOWEST_BOUND)
+GAUSSIAN = AccountLimits(
+    certificate=AccountCertificate.GAUSSIAN, epsilon=1.0, delta=DELTA, reserved=0.0
+)
+ZCDP = replace(GAUSSIAN, certificate=AccountCertificate.ZCDP)
+LOWEST = replace(GAUSSIAN, certificate=AccountCertificate.LOWEST_BOUND)
 
 
 # Constants
@@ -56,15 +66,15 @@ LOWEST = replace(GAUSSIAN, certificate=Certificate.LOWEST_BOUND)
 )
 def test_pure_releases_have_the_mu_and_rho_of_randomised_response(epsilon, mu, rho):
     event = Pure(epsilon=epsilon)
-    assert mu_of(event) == pytest.approx(mu, abs=1e-6)
-    assert float(rho_of(event)) == pytest.approx(rho, abs=1e-6)
+    assert compute_mu(event) == pytest.approx(mu, abs=1e-6)
+    assert float(compute_rho(event)) == pytest.approx(rho, abs=1e-6)
     with mpmath.workdps(40):
         p = 1 / (1 + mpmath.exp(epsilon))
         exact_mu = -2 * mpmath.sqrt(2) * mpmath.erfinv(2 * p - 1)
         exact_rho = epsilon * mpmath.tanh(mpmath.mpf(epsilon) / 2)
         # Rounded up, and by little.
-        assert exact_mu <= mu_of(event) <= exact_mu * (1 + 1e-12)
-        assert exact_rho <= float(rho_of(event)) <= exact_rho * (1 + 1e-12)
+        assert exact_mu <= compute_mu(event) <= exact_mu * (1 + 1e-12)
+        assert exact_rho <= float(compute_rho(event)) <= exact_rho * (1 + 1e-12)
         # Of Rényi divergences over their order the limit at 1 is the largest.
         orders = [1 + mpmath.mpf(10) ** k for k in np.linspace(-6, 3, 60)]
         divergences = [
@@ -78,7 +88,7 @@ def test_pure_releases_have_the_mu_and_rho_of_randomised_response(epsilon, mu, r
 def test_the_mu_of_a_pure_release_is_rounded_up_at_both_ends(epsilon):
     with mpmath.workdps(320):
         p = 1 / (1 + mpmath.exp(epsilon))
-        found = mpmath.mpf(mu_of(Pure(epsilon=epsilon)))
+        found = mpmath.mpf(compute_mu(Pure(epsilon=epsilon)))
         # P[Z > μ/2] ≤ p says that μ is no less than exact.
         assert mpmath.erfc(found / 2 / mpmath.sqrt(2)) / 2 <= p
         assert mpmath.erfc(found * (1 - 1e-5) / 2 / mpmath.sqrt(2)) / 2 > p
@@ -93,62 +103,70 @@ def test_a_bounded_range_has_the_mu_of_half_its_epsilon(epsilon):
         return float(ndtri(a) - ndtri(a * math.exp(-t)))
 
     brute = max(map(mu_at, np.linspace(1e-6, epsilon - 1e-6, 4001)))
-    assert mu_of(event) == pytest.approx(brute, abs=1e-6)
-    assert mu_of(event) >= brute - 1e-12
-    assert float(rho_of(event)) == pytest.approx(
+    assert compute_mu(event) == pytest.approx(brute, abs=1e-6)
+    assert compute_mu(event) >= brute - 1e-12
+    assert float(compute_rho(event)) == pytest.approx(
         min(epsilon**2 / 8, epsilon * math.tanh(epsilon / 2))
     )
     assert parse_event(event.to_json()) == event
 
 
 def test_a_release_of_which_only_rho_is_known_is_refused_by_a_gaussian_account():
-    spent = Composition.of([Zcdp(rho=1e-6)])
-    assert GAUSSIAN.epsilon_of(spent) == math.inf
-    assert ZCDP.admits(spent)
-    assert not replace(GAUSSIAN, certificate=Certificate.PURE).admits(spent)
+    spent = Composition.from_events([Zcdp(rho=1e-6)])
+    assert GAUSSIAN.compute_epsilon(spent) == math.inf
+    assert ZCDP.can_admit(spent)
+    assert not replace(GAUSSIAN, certificate=AccountCertificate.PURE).can_admit(spent)
 
 
 def test_approximations_are_paid_for_out_of_the_part_that_is_kept_for_them():
     limits = replace(GAUSSIAN, reserved=DELTA / 100)
     most = limits.reserved / (1 + math.e)
-    event = Approximate(event=Gaussian(mu=0.01), delta=most * 0.49)
-    assert limits.admits(Composition.empty().add(event, 2))
-    assert not limits.admits(Composition.empty().add(event, 3))
-    assert not GAUSSIAN.admits(Composition.of([event]))
+    event = Approximate(event=GaussianEvent(mu=0.01), delta=most * 0.49)
+    assert limits.can_admit(Composition.create_empty().add(event, 2))
+    assert not limits.can_admit(Composition.create_empty().add(event, 3))
+    assert not GAUSSIAN.can_admit(Composition.from_events([event]))
 
 
 def test_a_pure_account_pays_for_its_samplers_out_of_delta():
-    limits = Limits(certificate=Certificate.PURE, epsilon=1.0, delta=1e-9, reserved=0.0)
+    limits = AccountLimits(
+        certificate=AccountCertificate.PURE, epsilon=1.0, delta=1e-9, reserved=0.0
+    )
     most = limits.delta / (1 + math.exp(0.4))  # by the largest of them
     event = Approximate(event=Pure(epsilon=0.4), delta=most * 0.49)
-    assert limits.admits(Composition.empty().add(event, 2))
-    assert not limits.admits(Composition.empty().add(replace(event, delta=most * 0.51), 2))
-    assert not replace(limits, delta=0.0).admits(Composition.of([event]))
+    assert limits.can_admit(Composition.create_empty().add(event, 2))
+    assert not limits.can_admit(
+        Composition.create_empty().add(replace(event, delta=most * 0.51), 2)
+    )
+    assert not replace(limits, delta=0.0).can_admit(Composition.from_events([event]))
 
 
-@pytest.mark.parametrize("event", [Pure(epsilon=39.0), Gaussian(mu=5.5)], ids=["pure", "gaussian"])
+@pytest.mark.parametrize(
+    "event", [Pure(epsilon=39.0), GaussianEvent(mu=5.5)], ids=["pure", "gaussian"]
+)
 def test_no_epsilon_is_admitted_at_which_the_samplers_would_take_more_than_is_kept(event):
-    limits = Limits(certificate=Certificate.GAUSSIAN, epsilon=40.0, delta=DELTA, reserved=1e-7)
-    assert limits.epsilon_of(Composition.of([event])) > 36
-    assert limits.admits(Composition.of([event]))
+    limits = AccountLimits(
+        certificate=AccountCertificate.GAUSSIAN, epsilon=40.0, delta=DELTA, reserved=1e-7
+    )
+    assert limits.compute_epsilon(Composition.from_events([event])) > 36
+    assert limits.can_admit(Composition.from_events([event]))
     near = Approximate(event=event, delta=2.0**-70)
     assert (1 + math.exp(36)) * near.delta > limits.reserved
-    assert not limits.admits(Composition.of([near]))
+    assert not limits.can_admit(Composition.from_events([near]))
 
 
 @pytest.mark.parametrize("certificate", ["pure", "gaussian", "zcdp", "plan"])
 def test_a_budget_is_overrun_by_rounding_only(certificate):
-    limits = Limits(
-        certificate=Certificate(certificate), epsilon=1.0, delta=DELTA, reserved=DELTA / 100
+    limits = AccountLimits(
+        certificate=AccountCertificate(certificate), epsilon=1.0, delta=DELTA, reserved=DELTA / 100
     )
-    assert limits.admits(Composition.of([Pure(epsilon=1.0 + 1e-10)]))
-    assert not limits.admits(Composition.of([Pure(epsilon=1.0 + 1e-8)]))
-    assert not limits.admits(Composition.empty().add(Pure(epsilon=0.25 + 1e-8), 4))
+    assert limits.can_admit(Composition.from_events([Pure(epsilon=1.0 + 1e-10)]))
+    assert not limits.can_admit(Composition.from_events([Pure(epsilon=1.0 + 1e-8)]))
+    assert not limits.can_admit(Composition.create_empty().add(Pure(epsilon=0.25 + 1e-8), 4))
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0, 4.0, 8.0])
 def test_the_rho_of_a_bounded_range_holds_at_every_order(epsilon):
-    rho = float(rho_of(BoundedRange(epsilon=epsilon, rho=epsilon**2 / 8)))
+    rho = float(compute_rho(BoundedRange(epsilon=epsilon, rho=epsilon**2 / 8)))
     with mpmath.workdps(30):
         for t in np.linspace(0.05, 0.95, 7) * epsilon:  # likelihood ratios e^t and e^(t − ε)
             q = (1 - mpmath.exp(t - epsilon)) / (mpmath.exp(t) - mpmath.exp(t - epsilon))
@@ -168,7 +186,9 @@ def stopping(limits, *, releases, claim=None):
     the account still admits. With `claim`: stop, and claim that ε for what was released.
     """
     epsilon = limits.epsilon
-    mu = largest(lambda m: limits.admits(Composition.of([Gaussian(mu=m)])), start=1e-9)
+    mu = find_largest(
+        lambda m: limits.can_admit(Composition.from_events([GaussianEvent(mu=m)])), start=1e-9
+    )
     total, step = mu**2, mu**2 / releases
     h = math.sqrt(step) / {2: 300, 10: 120, 100: 40, 400: 20}[releases]
     low, high = -6 * mu - 0.5, total / 2 + 8.5 * mu
@@ -184,10 +204,12 @@ def stopping(limits, *, releases, claim=None):
         return found[2 * reach : 2 * reach + len(values)]
 
     def payoff(made):
-        spent = Composition.empty().add(Gaussian(mu=mu / math.sqrt(releases) * (1 - 1e-12)), made)
+        spent = Composition.create_empty().add(
+            GaussianEvent(mu=mu / math.sqrt(releases) * (1 - 1e-12)), made
+        )
         if claim is not None:
             return np.maximum(0, -np.expm1(claim(spent) - loss))
-        coin = largest(lambda p: limits.admits(spent.add(Pure(epsilon=p))), start=1e-9)
+        coin = find_largest(lambda p: limits.can_admit(spent.add(Pure(epsilon=p))), start=1e-9)
         heads = 1 / (1 + math.exp(-coin))
         of = (heads, coin), (1 - heads, -coin)
         return sum(w * np.maximum(0, -np.expm1(epsilon - loss - own)) for w, own in of)
@@ -212,7 +234,7 @@ def test_who_changes_the_kind_of_noise_late_gains_nothing(releases, exceeds):
         assert stopping(limits, releases=releases) <= MOST
     assert stopping(GAUSSIAN, releases=releases, claim=lambda _: 1.0) <= MOST
     assert stopping(LOWEST, releases=releases) == pytest.approx(exceeds, rel=0.02)
-    assert stopping(GAUSSIAN, releases=releases, claim=GAUSSIAN.epsilon_of) > 5
+    assert stopping(GAUSSIAN, releases=releases, claim=GAUSSIAN.compute_epsilon) > 5
 
 
 def test_who_stops_by_the_answers_gains_nothing_over_the_budget():
@@ -223,7 +245,7 @@ def test_an_account_that_charges_the_lowest_bound_is_exceeded():
     assert stopping(LOWEST, releases=10) == pytest.approx(3.06, abs=0.1)
     assert stopping(LOWEST, releases=2) > 1.3
     # What was spent so far is no bound, if the answers say when to stop.
-    assert stopping(GAUSSIAN, releases=10, claim=GAUSSIAN.epsilon_of) > 1.3
+    assert stopping(GAUSSIAN, releases=10, claim=GAUSSIAN.compute_epsilon) > 1.3
 
 
 def hockey_stick(mu, epsilon):
@@ -237,10 +259,12 @@ def test_the_sum_of_pure_releases_next_to_one_filter_is_free(epsilon):
     for share in np.linspace(0.02, 0.98, 25):
         first = share * epsilon
         found, heads = 0.0, 1 / (1 + math.exp(-first))
-        before = Composition.of([Pure(epsilon=first)])
+        before = Composition.from_events([Pure(epsilon=first)])
         pure = epsilon - first
-        assert limits.admits(before.add(Pure(epsilon=pure)))
-        mu = largest(lambda m, b=before: limits.admits(b.add(Gaussian(mu=m))), start=1e-9)
+        assert limits.can_admit(before.add(Pure(epsilon=pure)))
+        mu = find_largest(
+            lambda m, b=before: limits.can_admit(b.add(GaussianEvent(mu=m))), start=1e-9
+        )
         coin = 1 / (1 + math.exp(-pure))
         for weight, loss in ((heads, first), (1 - heads, -first)):
             of_pure = sum(
@@ -265,7 +289,7 @@ def sampled(sigma):
 
 @cache
 def job_curve(sigma):
-    (curve,) = composed_loss(((sampled(sigma), STEPS),), 0.0, 0.0, 1e-4).curves()
+    (curve,) = compose_step_losses(((sampled(sigma), STEPS),), 0.0, 0.0, 1e-4).iterate_curves()
     return curve[0][::-1], curve[1][::-1]
 
 
@@ -290,23 +314,23 @@ def least(holds, low=0.5, high=1.5):
 
 def test_who_chooses_a_job_of_sampled_steps_by_the_answers_gains_nothing():
     limits = replace(GAUSSIAN, reserved=DELTA / 10)
-    mu = gaussian_mu(1.0, limits.delta - limits.reserved)
+    mu = compute_gaussian_mu(1.0, limits.delta - limits.reserved)
     first = mu * math.sqrt(0.5)
     second = math.sqrt(mu**2 - first**2) * (1 - 1e-9)
-    before = Composition.of([Gaussian(mu=first)])
-    part = limits.next_delta(before)
+    before = Composition.from_events([GaussianEvent(mu=first)])
+    part = limits.compute_next_delta(before)
 
     def admitted(sigma):
-        return limits.admits(before.add(planned_steps(sampled(sigma), STEPS, part)))
+        return limits.can_admit(before.add(build_planned_steps(sampled(sigma), STEPS, part)))
 
     sigma = least(admitted)
     assert job_or_gaussian(sigma, first, second) <= MOST
     # By the bound for the whole of them, which accounts charged before:
-    mu = gaussian_mu(1.0, DELTA)
+    mu = compute_gaussian_mu(1.0, DELTA)
     first = mu * math.sqrt(0.5)
     second = math.sqrt(mu**2 - first**2) * (1 - 1e-9)
-    fixed = Composition.of([Gaussian(mu=first)])
-    wrong = least(lambda s: LOWEST.admits(fixed.add(sampled(s), STEPS)))
+    fixed = Composition.from_events([GaussianEvent(mu=first)])
+    wrong = least(lambda s: LOWEST.can_admit(fixed.add(sampled(s), STEPS)))
     assert wrong < sigma
     assert job_or_gaussian(wrong, first, second) > 1.3
 
@@ -318,29 +342,30 @@ def test_planned_steps_are_a_gaussian_but_for_their_delta(neighbouring, steps):
     event = PoissonSampledGaussian(
         sampling_rate=rate, noise_multiplier=sigma, neighbouring=neighbouring
     )
-    whole = planned_steps(event, count, 1e-6)
+    whole = build_planned_steps(event, count, 1e-6)
     assert whole.mu <= math.sqrt(2 * float(event.exact_rho) * count) * (1 + 1e-12)
     assert parse_event(whole.to_json()) == whole
-    loss = composed_loss(((event, count),), 0.0, 0.0, 1e-4)
+    loss = compose_step_losses(((event, count),), 0.0, 0.0, 1e-4)
     for epsilon in np.linspace(0, 4, 41):
-        if 1e-8 < (allowed := gaussian_delta(whole.mu, epsilon) + whole.delta) < 1:
-            assert loss.epsilon(allowed * (1 + 1e-9)) <= epsilon + 2e-4
+        if 1e-8 < (allowed := compute_gaussian_delta(whole.mu, epsilon) + whole.delta) < 1:
+            assert loss.compute_epsilon(allowed * (1 + 1e-9)) <= epsilon + 2e-4
     # A μ that is 2 % lower is none: the bound is no looser than it has to be.
     lower, slack = 0.98 * whole.mu, whole.delta
     assert rate == 1 or any(
-        loss.epsilon(gaussian_delta(lower, e) + slack) > e for e in np.linspace(0, 6, 601)
+        loss.compute_epsilon(compute_gaussian_delta(lower, e) + slack) > e
+        for e in np.linspace(0, 6, 601)
     )
 
 
 def test_the_parts_of_delta_that_jobs_take_add_up_to_what_is_kept_for_them():
     limits = replace(GAUSSIAN, epsilon=50.0, reserved=DELTA / 10)
-    spent = Composition.empty()
+    spent = Composition.create_empty()
     for number in range(1, 30):
-        part = limits.next_delta(spent)
+        part = limits.compute_next_delta(spent)
         assert part == pytest.approx(limits.reserved / (number * (number + 1)), rel=1e-9)
-        spent = spent.add(planned_steps(sampled(3.0), 10, part))
-        assert limits.admits(spent)
-    assert limits.approximations(spent) <= limits.reserved
+        spent = spent.add(build_planned_steps(sampled(3.0), 10, part))
+        assert limits.can_admit(spent)
+    assert limits.compute_used_delta(spent) <= limits.reserved
 
 
 # Random strategies, exactly
@@ -377,7 +402,7 @@ def random_release(rng, epsilon):
         case _:
             mu = size / 3
             cuts = np.sort(rng.normal(0, 2, 3)) + mu / 2
-            return Gaussian(mu=mu), binned_gaussian(mu, cuts)
+            return GaussianEvent(mu=mu), binned_gaussian(mu, cuts)
 
 
 def exceeded(limits, rng, *, depth=5):
@@ -390,20 +415,23 @@ def exceeded(limits, rng, *, depth=5):
         for _ in range(6):
             event, outcomes = random_release(rng, limits.epsilon)
             after = spent.add(event)
-            if limits.admits(after):
+            if limits.can_admit(after):
                 return sum(play(after, p * a, q * b, level + 1) for a, b in outcomes)
         return np.array([max(0.0, p - bound * q), max(0.0, q - bound * p)])
 
     bound = math.exp(limits.epsilon)
-    return float(play(Composition.empty(), 1.0, 1.0, 0).max())
+    return float(play(Composition.create_empty(), 1.0, 1.0, 0).max())
 
 
 @pytest.mark.parametrize("certificate", ["gaussian", "zcdp", "pure"])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_no_random_strategy_exceeds_its_certificate(certificate, epsilon):
     delta = 0.0 if certificate == "pure" else 0.01
-    limits = Limits(
-        certificate=Certificate(certificate), epsilon=epsilon, delta=delta, reserved=delta / 100
+    limits = AccountLimits(
+        certificate=AccountCertificate(certificate),
+        epsilon=epsilon,
+        delta=delta,
+        reserved=delta / 100,
     )
     for seed in range(40):
         found = exceeded(limits, np.random.default_rng(seed))
@@ -413,25 +441,27 @@ def test_no_random_strategy_exceeds_its_certificate(certificate, epsilon):
 @pytest.mark.parametrize(
     "mutation",
     [
-        ("_mu_of_pure", lambda epsilon: epsilon / 2),
-        ("_pure_epsilon", lambda _counts: 0.0),
-        ("gaussian_epsilon", lambda mu, delta: gaussian_epsilon(0.5 * mu, delta)),
-        ("cks20_epsilon", lambda rho, _delta: rho),
-        ("rho_of", lambda event: rho_of(event) / 4),
-        ("mu_of", lambda event: event.mu if isinstance(event, Gaussian) else 0.0),
+        ("_compute_pure_mu", lambda epsilon: epsilon / 2),
+        ("_sum_pure_epsilon", lambda _counts: 0.0),
+        ("compute_gaussian_epsilon", lambda mu, delta: compute_gaussian_epsilon(0.5 * mu, delta)),
+        ("compute_cks20_epsilon", lambda rho, _delta: rho),
+        ("compute_rho", lambda event: compute_rho(event) / 4),
+        ("compute_mu", lambda event: event.mu if isinstance(event, GaussianEvent) else 0.0),
     ],
     ids=lambda mutation: mutation[0],
 )
 def test_a_rule_that_is_weakened_is_found_out(monkeypatch, mutation):
     monkeypatch.setattr(account_certificates, *mutation)
-    account_certificates._epsilon_of.cache_clear()
+    account_certificates._compute_epsilon.cache_clear()
     try:
         found = [stopping(limits, releases=10) for limits in (GAUSSIAN, ZCDP)]
         for kind in ("pure", "gaussian", "zcdp"):
             delta = 0.0 if kind == "pure" else 0.01
-            limits = Limits(certificate=Certificate(kind), epsilon=1.0, delta=delta, reserved=0.0)
+            limits = AccountLimits(
+                certificate=AccountCertificate(kind), epsilon=1.0, delta=delta, reserved=0.0
+            )
             rngs = map(np.random.default_rng, range(12))
             found += [exceeded(limits, rng) / 0.01 for rng in rngs]
     finally:
-        account_certificates._epsilon_of.cache_clear()
+        account_certificates._compute_epsilon.cache_clear()
     assert max(found) > 1.3

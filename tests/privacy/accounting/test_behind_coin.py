@@ -12,8 +12,8 @@ from scipy.stats import binom, norm
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import (
     Approximate,
-    BehindCoin,
-    Gaussian,
+    BernoulliSteps,
+    GaussianEvent,
     PoissonSampledGaussian,
     Pure,
     Repeated,
@@ -22,10 +22,10 @@ from parley.privacy.accounting.privacy_events import (
 )
 from parley.privacy.accounting.subsampled_gaussian import (
     ORDERS,
-    _step_rdp,
-    epsilons,
-    pld_epsilon,
-    rdp_epsilon,
+    _compute_step_rdp,
+    compute_epsilons,
+    compute_pld_epsilon,
+    compute_rdp_epsilon,
 )
 from parley.privacy.calibration.dp_sgd import calibrate_steps
 
@@ -36,8 +36,8 @@ def step(q: float, sigma: float, relation: str = ADD) -> PoissonSampledGaussian:
     return PoissonSampledGaussian(sampling_rate=q, noise_multiplier=sigma, neighbouring=relation)
 
 
-def coin(p: float, event: PoissonSampledGaussian, count: int = 1) -> BehindCoin:
-    return BehindCoin(probability=p, event=event, count=count)
+def coin(p: float, event: PoissonSampledGaussian, count: int = 1) -> BernoulliSteps:
+    return BernoulliSteps(probability=p, event=event, count=count)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -67,7 +67,7 @@ def test_gaussians_cost_what_the_rounds_that_one_is_in_cost(
     lengths = 2 if relation == REPLACE else 1
     event = coin(p, step(1.0, lengths / mu, relation))
     known = known_epsilon(p, releases, mu, 1e-5)
-    account = epsilons({event: releases}, delta=1e-5)
+    account = compute_epsilons({event: releases}, delta=1e-5)
     assert known <= account["pld"] <= known * 1.001 + 1e-4
     assert account["pld"] <= account["rdp"] <= 1.5 * known
 
@@ -76,8 +76,8 @@ def test_a_million_runs_have_the_divergence_that_is_charged_and_refute_a_coin_a_
     """δ(ε) = E(1 − e^(ε−L))⁺ over L, what is lost in a run: coins are seen, and then the sums."""
     p, count, releases, mu, delta = 0.1, 20, 5, 0.4, 0.02
     event = step(1.0, 1 / mu)
-    epsilon = pld_epsilon(((coin(p, event, count), releases),), delta=delta)
-    apart = pld_epsilon(((coin(p, event), count * releases),), delta=delta)
+    epsilon = compute_pld_epsilon(((coin(p, event, count), releases),), delta=delta)
+    apart = compute_pld_epsilon(((coin(p, event), count * releases),), delta=delta)
     rng = np.random.default_rng(5)
     runs = 1_000_000
     mus = mu * np.sqrt(count * rng.binomial(releases, p, runs))
@@ -106,7 +106,7 @@ def test_renyi_divergences_are_those_of_the_mixture(relation: str) -> None:
     def moment(alpha: float) -> float:
         return float(np.exp(alpha * over + (1 - alpha) * under).sum() * (x[1] - x[0]))
 
-    found = _step_rdp(coin(p, step(q, sigma, relation), count))
+    found = _compute_step_rdp(coin(p, step(q, sigma, relation), count))
     for alpha in (2.0, 4.0, 12.0):
         direct = math.log1p(p * (moment(alpha) ** count - 1)) / (alpha - 1)
         assert found[ORDERS.index(alpha)] == pytest.approx(direct, rel=1e-8)
@@ -114,31 +114,31 @@ def test_renyi_divergences_are_those_of_the_mixture(relation: str) -> None:
 
 def test_more_likely_costs_more_and_never_more_than_always() -> None:
     event = step(0.5, 2.0, REPLACE)
-    for account in (pld_epsilon, rdp_epsilon):
+    for account in (compute_pld_epsilon, compute_rdp_epsilon):
         rising = [account(((coin(p, event, 4), 10),), delta=1e-5) for p in (0.01, 0.1, 0.5, 0.99)]
         assert all(one < other for one, other in pairwise(rising))
         assert rising[-1] <= account(((event, 40),), delta=1e-5) * (1 + 1e-9)
     kind = coin(0.3, event, 4)
     assert kind.exact_rho == 4 * event.exact_rho
-    assert (_step_rdp(kind) <= float(kind.exact_rho) * np.asarray(ORDERS)).all()
+    assert (_compute_step_rdp(kind) <= float(kind.exact_rho) * np.asarray(ORDERS)).all()
 
 
 def test_it_is_kept_in_a_ledger_and_composes_with_all_else() -> None:
     event = coin(0.1, step(0.5, 2.0), 4)
     whole = Approximate(event=Repeated(event=event, count=3), delta=1e-12)
     assert parse_event(json.loads(json.dumps(whole.to_json()))) == whole
-    assert list(whole.leaves()) == [(event, 3)]
-    parts = (whole, Repeated(event=event.event, count=2), Gaussian(mu=0.2), Pure(epsilon=0.1))
-    total = Composition.of(parts)
+    assert list(whole.iterate_leaves()) == [(event, 3)]
+    parts = (whole, Repeated(event=event.event, count=2), GaussianEvent(mu=0.2), Pure(epsilon=0.1))
+    total = Composition.from_events(parts)
     again = Composition.from_json(json.loads(json.dumps(total.to_json())))
-    assert again == total == Composition.of(reversed(parts))
-    found = total.epsilons(1e-5)
+    assert again == total == Composition.from_events(reversed(parts))
+    found = total.compute_epsilons(1e-5)
     assert {"pld", "rdp", "cks20", "zcdp", "mixed"} == set(found)
-    alone = [Composition.of([part]).epsilon(1e-5)[1] for part in parts]
+    alone = [Composition.from_events([part]).compute_lowest_epsilon(1e-5)[1] for part in parts]
     assert max(alone) < min(found.values()) <= found["pld"] < sum(alone)
-    assert "pld" not in Composition.of([*parts, Zcdp(rho=0.1)]).epsilons(1e-5)
+    assert "pld" not in Composition.from_events([*parts, Zcdp(rho=0.1)]).compute_epsilons(1e-5)
     with pytest.raises(ValueError, match="one neighbouring relation"):
-        Composition.of([event, step(0.5, 2.0, REPLACE)])
+        Composition.from_events([event, step(0.5, 2.0, REPLACE)])
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_it_is_kept_in_a_ledger_and_composes_with_all_else() -> None:
         {"probability": math.nan},
         {"count": 0},
         {"count": True},
-        {"event": Gaussian(mu=1.0).to_json()},
+        {"event": GaussianEvent(mu=1.0).to_json()},
         {"event": coin(0.1, step(0.5, 2.0)).to_json()},
         {"kind": "behind-two-coins"},
     ],
@@ -166,8 +166,8 @@ def test_calibration_meets_the_budget_with_a_fraction_of_the_noise() -> None:
         sampling_rate=0.5, steps=300, epsilon=2.0, delta=1e-5, probability=0.01, together=3
     )
     event = coin(0.01, step(0.5, sigma, REPLACE), 3)
-    assert 1.998 <= pld_epsilon(((event, 100),), delta=1e-5) <= 2.0
-    assert rdp_epsilon(((step(0.5, 5 * sigma, REPLACE), 300),), delta=1e-5) > 2.1
+    assert 1.998 <= compute_pld_epsilon(((event, 100),), delta=1e-5) <= 2.0
+    assert compute_rdp_epsilon(((step(0.5, 5 * sigma, REPLACE), 300),), delta=1e-5) > 2.1
 
 
 def test_calibration_refuses_what_delta_alone_would_cover_and_broken_blocks() -> None:

@@ -16,7 +16,7 @@ def test_it_finds_what_counting_one_by_one_finds(most):
             asked.append(count)
             return count <= limit
 
-        found = find_largest_count(fits, most=most)
+        found = find_largest_count(fits, maximum=most)
         assert found == max((count for count in range(1, most + 1) if count <= limit), default=0)
         assert all(1 <= count <= most for count in asked)
 
@@ -24,6 +24,7 @@ def test_it_finds_what_counting_one_by_one_finds(most):
 def test_a_large_count_takes_few_questions():
     asked = []
     assert (
-        find_largest_count(lambda count: asked.append(count) or count <= 10**9, most=2**40) == 10**9
+        find_largest_count(lambda count: asked.append(count) or count <= 10**9, maximum=2**40)
+        == 10**9
     )
     assert len(asked) <= 62

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon
+from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon, compute_gaussian_epsilon
 from parley.privacy.accounting.privacy_events import (
     Approximate,
-    Event,
-    Gaussian,
+    GaussianEvent,
     PoissonSampledGaussian,
+    PrivacyEvent,
     Pure,
     Repeated,
     Zcdp,
@@ -28,7 +28,7 @@ SLACK = 104 * 2.0**-88
 magnitudes = st.floats(1e-6, 3.0)
 events = st.one_of(
     st.builds(
-        lambda mu, slack: Approximate(event=Gaussian(mu=mu), delta=slack),
+        lambda mu, slack: Approximate(event=GaussianEvent(mu=mu), delta=slack),
         magnitudes,
         st.sampled_from([0.0, SLACK]),
     ),
@@ -37,8 +37,8 @@ events = st.one_of(
 )
 
 
-def composed(*releases: Event) -> Composition:
-    total = Composition.empty()
+def composed(*releases: PrivacyEvent) -> Composition:
+    total = Composition.create_empty()
     for event in releases:
         total = total.add(event)
     return total
@@ -48,7 +48,7 @@ def test_rho_is_the_least_of_the_given_and_the_implied():
     assert Pure(epsilon=0.5).exact_rho == Fraction(1, 8)
     assert Pure(epsilon=0.5, rho=0.01).exact_rho == Fraction(1, 100)
     assert Pure(epsilon=0.5, rho=1.0).exact_rho == Fraction(1, 8)
-    assert Gaussian(mu=0.5).exact_rho == Fraction(1, 8)
+    assert GaussianEvent(mu=0.5).exact_rho == Fraction(1, 8)
 
 
 def test_events_nest():
@@ -56,24 +56,24 @@ def test_events_nest():
         sampling_rate=0.1, noise_multiplier=2.0, neighbouring="replace-one"
     )
     event = Repeated(event=Approximate(event=Repeated(event=step, count=5), delta=1e-9), count=3)
-    assert list(event.leaves()) == [(step, 15)]
-    assert event.slack == Fraction(3, 10**9)
+    assert list(event.iterate_leaves()) == [(step, 15)]
+    assert event.sampler_distance == Fraction(3, 10**9)
     assert parse_event(json.loads(json.dumps(event.to_json()))) == event
 
 
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: Gaussian(mu=-1.0),
-        lambda: Gaussian(mu=math.nan),
-        lambda: Gaussian(mu=True),
+        lambda: GaussianEvent(mu=-1.0),
+        lambda: GaussianEvent(mu=math.nan),
+        lambda: GaussianEvent(mu=True),
         lambda: Zcdp(rho=math.inf),
         lambda: Pure(epsilon="0.5"),
         lambda: Pure(epsilon=0.5, rho=-1.0),
-        lambda: Approximate(event=Gaussian(mu=1.0), delta=1.0),
-        lambda: Approximate(event=Gaussian(mu=1.0), delta=-1e-9),
-        lambda: Repeated(event=Gaussian(mu=1.0), count=0),
-        lambda: Repeated(event=Gaussian(mu=1.0), count=True),
+        lambda: Approximate(event=GaussianEvent(mu=1.0), delta=1.0),
+        lambda: Approximate(event=GaussianEvent(mu=1.0), delta=-1e-9),
+        lambda: Repeated(event=GaussianEvent(mu=1.0), count=0),
+        lambda: Repeated(event=GaussianEvent(mu=1.0), count=True),
         lambda: PoissonSampledGaussian(
             sampling_rate=0.0, noise_multiplier=1.0, neighbouring="replace-one"
         ),
@@ -111,82 +111,94 @@ def test_events_nested_too_deeply_are_refused():
 
 
 def test_gaussians_have_the_exact_curve_and_both_zcdp_conversions():
-    total = Composition.empty().add(Gaussian(mu=0.05), count=100)
-    expected = {"exact": gaussian_epsilon(0.5, 1e-5), "cks20": cks20_epsilon(0.125, 1e-5)}
-    values = total.epsilons(1e-5)
+    total = Composition.create_empty().add(GaussianEvent(mu=0.05), count=100)
+    expected = {
+        "exact": compute_gaussian_epsilon(0.5, 1e-5),
+        "cks20": compute_cks20_epsilon(0.125, 1e-5),
+    }
+    values = total.compute_epsilons(1e-5)
     assert set(values) == {"exact", "cks20", "zcdp"}
     assert expected.items() <= values.items()
     assert total.rho == 0.125
-    assert total.epsilon(1e-5) == ("exact", values["exact"])
+    assert total.compute_lowest_epsilon(1e-5) == ("exact", values["exact"])
 
 
 def test_discrete_gaussians_have_no_exact_curve():
     total = composed(Zcdp(rho=0.5))
-    assert set(total.epsilons(1e-5)) == {"cks20", "zcdp"}
-    assert set(total.add(Gaussian(mu=1.0)).epsilons(1e-5)) == {"cks20", "zcdp"}
+    assert set(total.compute_epsilons(1e-5)) == {"cks20", "zcdp"}
+    assert set(total.add(GaussianEvent(mu=1.0)).compute_epsilons(1e-5)) == {"cks20", "zcdp"}
 
 
 def test_pure_events_add_exactly():
-    total = Composition.empty().add(Pure(epsilon=0.1), count=10)
-    assert total.epsilons(0.0) == {"pure": 1.0}
-    assert set(total.epsilons(1e-5)) == {"pure", "cks20", "zcdp"}
+    total = Composition.create_empty().add(Pure(epsilon=0.1), count=10)
+    assert total.compute_epsilons(0.0) == {"pure": 1.0}
+    assert set(total.compute_epsilons(1e-5)) == {"pure", "cks20", "zcdp"}
     one_by_one = composed(*[Pure(epsilon=0.1)] * 10)
     assert one_by_one == total
 
 
 def test_mixtures_add_pure_epsilon_to_the_rest():
-    gaussians = Composition.empty().add(Gaussian(mu=0.05), count=100)
+    gaussians = Composition.create_empty().add(GaussianEvent(mu=0.05), count=100)
     mixed = gaussians.add(Pure(epsilon=0.5))
-    values = mixed.epsilons(1e-5)
+    values = mixed.compute_epsilons(1e-5)
     assert set(values) == {"mixed", "cks20", "zcdp"}
-    assert values["mixed"] == pytest.approx(0.5 + gaussian_epsilon(0.5, 1e-5), abs=1e-12)
-    assert values["cks20"] == pytest.approx(cks20_epsilon(0.25, 1e-5), rel=1e-12)
-    assert mixed.epsilons(0.0) == {}
+    assert values["mixed"] == pytest.approx(0.5 + compute_gaussian_epsilon(0.5, 1e-5), abs=1e-12)
+    assert values["cks20"] == pytest.approx(compute_cks20_epsilon(0.25, 1e-5), rel=1e-12)
+    assert mixed.compute_epsilons(0.0) == {}
     with_discrete = mixed.add(Zcdp(rho=0.125))
-    rest = cks20_epsilon(0.25, 1e-5)
-    assert with_discrete.epsilons(1e-5)["mixed"] == pytest.approx(0.5 + rest, abs=1e-12)
+    rest = compute_cks20_epsilon(0.25, 1e-5)
+    assert with_discrete.compute_epsilons(1e-5)["mixed"] == pytest.approx(0.5 + rest, abs=1e-12)
 
 
 def test_nothing_released_costs_nothing():
-    assert set(Composition.empty().epsilons(0.0).values()) == {0.0}
-    assert Composition.empty().epsilon(1e-5)[1] == 0.0
-    assert Composition.empty().add(Gaussian(mu=1.0), count=0) == Composition.empty()
+    assert set(Composition.create_empty().compute_epsilons(0.0).values()) == {0.0}
+    assert Composition.create_empty().compute_lowest_epsilon(1e-5)[1] == 0.0
+    assert (
+        Composition.create_empty().add(GaussianEvent(mu=1.0), count=0) == Composition.create_empty()
+    )
 
 
 def test_delta_zero_gives_no_epsilon_to_gaussians():
-    assert composed(Gaussian(mu=1.0)).epsilon(0.0) == ("none", math.inf)
+    assert composed(GaussianEvent(mu=1.0)).compute_lowest_epsilon(0.0) == ("none", math.inf)
 
 
 def test_sampler_distance_is_paid_from_delta_with_its_factor():
     slack = 2.0**-30
-    total = composed(Approximate(event=Gaussian(mu=1.0), delta=slack))
-    epsilon = total.epsilons(1e-5)["exact"]
+    total = composed(Approximate(event=GaussianEvent(mu=1.0), delta=slack))
+    epsilon = total.compute_epsilons(1e-5)["exact"]
     left = 1e-5 - (1 + math.exp(epsilon)) * slack
-    assert epsilon == pytest.approx(gaussian_epsilon(1.0, left), rel=1e-9)
-    assert epsilon >= gaussian_epsilon(1.0, left)
-    assert total.slack_delta(epsilon) == pytest.approx((1 + math.exp(epsilon)) * slack)
+    assert epsilon == pytest.approx(compute_gaussian_epsilon(1.0, left), rel=1e-9)
+    assert epsilon >= compute_gaussian_epsilon(1.0, left)
+    assert total.compute_sampler_delta(epsilon) == pytest.approx((1 + math.exp(epsilon)) * slack)
 
 
 def test_sampler_distance_beyond_delta_leaves_no_claim():
-    assert composed(Approximate(event=Gaussian(mu=1.0), delta=1e-5)).epsilons(1e-5) == {}
-    assert composed(Approximate(event=Gaussian(mu=60.0), delta=SLACK)).epsilons(1e-5) == {}
+    assert (
+        composed(Approximate(event=GaussianEvent(mu=1.0), delta=1e-5)).compute_epsilons(1e-5) == {}
+    )
+    assert (
+        composed(Approximate(event=GaussianEvent(mu=60.0), delta=SLACK)).compute_epsilons(1e-5)
+        == {}
+    )
     pure = composed(Approximate(event=Pure(epsilon=0.5), delta=SLACK))
-    assert pure.epsilon(0.0) == ("none", math.inf)
-    assert pure.epsilon(2.0**-40) == ("pure", 0.5)
+    assert pure.compute_lowest_epsilon(0.0) == ("none", math.inf)
+    assert pure.compute_lowest_epsilon(2.0**-40) == ("pure", 0.5)
 
 
 def test_many_pure_events_do_not_raise_what_the_others_samplers_cost():
-    gaussian = Approximate(event=Gaussian(mu=0.02), delta=1e-23)
-    total = Composition.empty().add(Pure(epsilon=1.0), count=100).add(gaussian)
+    gaussian = Approximate(event=GaussianEvent(mu=0.02), delta=1e-23)
+    total = Composition.create_empty().add(Pure(epsilon=1.0), count=100).add(gaussian)
     # (1 + e^100)·1e-23 is above any δ; (1 + e^1)·1e-23 is not.
-    assert total.epsilon(1e-6)[0] == "mixed"
-    rest = gaussian_epsilon(0.02, 1e-6 * (1 - 1e-9))
-    assert total.epsilon(1e-6)[1] == pytest.approx(100 + rest, rel=1e-9)
+    assert total.compute_lowest_epsilon(1e-6)[0] == "mixed"
+    rest = compute_gaussian_epsilon(0.02, 1e-6 * (1 - 1e-9))
+    assert total.compute_lowest_epsilon(1e-6)[1] == pytest.approx(100 + rest, rel=1e-9)
     # Nothing says that the distance is not that of the one event of 90.
-    assert composed(Pure(epsilon=90.0), gaussian).epsilons(1e-6) == {}
-    own = Composition.empty().add(Approximate(event=Pure(epsilon=1.0), delta=1e-23), count=100)
-    assert own.epsilon(1e-12)[1] == 100.0
-    assert own.epsilon(1e-22) == ("none", math.inf)
+    assert composed(Pure(epsilon=90.0), gaussian).compute_epsilons(1e-6) == {}
+    own = Composition.create_empty().add(
+        Approximate(event=Pure(epsilon=1.0), delta=1e-23), count=100
+    )
+    assert own.compute_lowest_epsilon(1e-12)[1] == 100.0
+    assert own.compute_lowest_epsilon(1e-22) == ("none", math.inf)
     with pytest.raises(ValueError, match="one pure event within a distance"):
         Approximate(event=Repeated(event=Pure(epsilon=1.0), count=2), delta=1e-9)
 
@@ -211,13 +223,13 @@ def test_a_distance_costs_its_own_part_s_epsilon_where_laws_are_worst():
 @pytest.mark.parametrize("count", [-1, 1.0, True, "1"])
 def test_bad_counts_are_refused(count):
     with pytest.raises(ValueError, match="Expected an integer count ≥ 0"):
-        Composition.empty().add(Gaussian(mu=1.0), count=count)
+        Composition.create_empty().add(GaussianEvent(mu=1.0), count=count)
 
 
 @pytest.mark.parametrize("delta", [-1e-9, 1.0, math.nan])
 def test_bad_deltas_are_refused(delta):
     with pytest.raises(ValueError, match="Expected 0 ≤ delta < 1"):
-        Composition.empty().epsilons(delta)
+        Composition.create_empty().compute_epsilons(delta)
 
 
 @settings(max_examples=60, deadline=None)
@@ -232,7 +244,9 @@ def test_order_does_not_matter_at_all(releases, seed):
     releases=st.lists(events, min_size=1, max_size=12), delta=st.sampled_from([1e-12, 1e-5, 0.1])
 )
 def test_every_prefix_costs_at_most_the_whole(releases, delta):
-    costs = [composed(*releases[:n]).epsilon(delta)[1] for n in range(len(releases) + 1)]
+    costs = [
+        composed(*releases[:n]).compute_lowest_epsilon(delta)[1] for n in range(len(releases) + 1)
+    ]
     assert all(a <= b * (1 + 1e-11) + 1e-14 for a, b in itertools.pairwise(costs))
 
 
@@ -248,8 +262,8 @@ def test_records_are_lossless_through_json(releases):
 @settings(max_examples=40, deadline=None)
 @given(event=events, count=st.integers(0, 10**6))
 def test_count_is_repetition(event, count):
-    once = Composition.empty().add(event, count)
-    assert once == Composition.empty().add(event, count // 2).add(event, count - count // 2)
+    once = Composition.create_empty().add(event, count)
+    assert once == Composition.create_empty().add(event, count // 2).add(event, count - count // 2)
 
 
 @pytest.mark.parametrize(
@@ -267,15 +281,15 @@ def test_count_is_repetition(event, count):
     ],
 )
 def test_records_that_were_edited_are_refused(change):
-    values = composed(Gaussian(mu=1.0)).to_json() | change
+    values = composed(GaussianEvent(mu=1.0)).to_json() | change
     with pytest.raises(ValueError, match="Expected"):
         Composition.from_json(values)
 
 
 def test_totals_stay_exact_over_a_million_rounds():
-    total = Composition.empty().add(Gaussian(mu=1e-3), count=10**6)
+    total = Composition.create_empty().add(GaussianEvent(mu=1e-3), count=10**6)
     assert total.rho == 0.5
-    assert total.epsilons(1e-5)["exact"] == gaussian_epsilon(1.0, 1e-5)
+    assert total.compute_epsilons(1e-5)["exact"] == compute_gaussian_epsilon(1.0, 1e-5)
 
 
 def test_library_agrees_where_neighbours_agree():
@@ -290,7 +304,7 @@ def test_library_agrees_where_neighbours_agree():
     assert pld.compose(rounds).get_epsilon(1e-5) == pytest.approx(4.37718, abs=1e-4)
     assert rdp.compose(rounds).get_epsilon(1e-5) == pytest.approx(2.16572, abs=1e-4)
     # In our terms the first is μ = 1 (C = 1 and Δ = 2C, σ/C = 20), the second μ = ½ (Δ = 1).
-    doubled = Composition.empty().add(Gaussian(mu=0.1), count=100)
-    assert doubled.epsilons(1e-5)["exact"] == pytest.approx(4.37718, abs=5e-6)
-    single = Composition.empty().add(Gaussian(mu=0.05), count=100)
-    assert single.epsilons(1e-5)["cks20"] == pytest.approx(2.16572, abs=5e-6)
+    doubled = Composition.create_empty().add(GaussianEvent(mu=0.1), count=100)
+    assert doubled.compute_epsilons(1e-5)["exact"] == pytest.approx(4.37718, abs=5e-6)
+    single = Composition.create_empty().add(GaussianEvent(mu=0.05), count=100)
+    assert single.compute_epsilons(1e-5)["cks20"] == pytest.approx(2.16572, abs=5e-6)

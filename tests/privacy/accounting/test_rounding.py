@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
-from parley.server.records.number_format import cost, epsilon_text
+from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
+from parley.server.records.number_format import format_cost, format_epsilon
 
 AMOUNTS = st.floats(min_value=1e-12, max_value=1e9)
 DUST = Decimal("1e-12")
@@ -25,7 +25,10 @@ def test_a_cost_is_rounded_up_and_a_rest_down_by_less_than_one_in_the_last_digit
     value: float, digits: int
 ) -> None:
     exact = Decimal(repr(value))
-    up, down = Decimal(shown_up(value, digits)), Decimal(shown_down(value, digits))
+    up, down = (
+        Decimal(format_rounded_up(value, digits)),
+        Decimal(format_rounded_down(value, digits)),
+    )
     assert up >= exact * (1 - DUST)
     assert down <= exact * (1 + DUST)
     step = Decimal(10) ** (exact.adjusted() - digits + 1)
@@ -36,23 +39,23 @@ def test_a_cost_is_rounded_up_and_a_rest_down_by_less_than_one_in_the_last_digit
 
 @given(value=AMOUNTS)
 def test_what_a_person_wrote_is_shown_as_it_was_written(value: float) -> None:
-    assert float(as_written(value)) == value
+    assert float(format_exact(value)) == value
 
 
 @given(value=st.floats(min_value=1e-3, max_value=1e3))
 def test_terminal_and_report_never_show_less_than_was_charged(value: float) -> None:
-    assert Decimal(epsilon_text(value)) >= Decimal(repr(value)) * (1 - DUST)
+    assert Decimal(format_epsilon(value)) >= Decimal(repr(value)) * (1 - DUST)
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [(1.2341e-5, "1.24 × 10⁻⁵"), (1e-5, "10⁻⁵"), (7.385, "7.39"), (None, "–")]
 )
 def test_a_report_rounds_delta_and_rho_up_too(value: float | None, shown: str) -> None:
-    assert cost(value) == shown
+    assert format_cost(value) == shown
 
 
 def test_what_has_no_bound_is_shown_as_infinite() -> None:
-    assert shown_up(float("inf")) == shown_down(float("inf")) == "∞"
+    assert format_rounded_up(float("inf")) == format_rounded_down(float("inf")) == "∞"
 
 
 ROOT = Path(__file__).parents[3]

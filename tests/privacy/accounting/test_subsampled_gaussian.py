@@ -9,26 +9,29 @@ from dp_accounting.rdp import compute_epsilon
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.dp_accounting_adapter import (
-    _step_loss,
-    added_rdp,
-    composed_loss,
-    epsilon_of_rdp,
+    _compute_step_loss,
+    compose_step_losses,
+    compute_add_remove_rdp,
+    convert_rdp_to_epsilon,
 )
-from parley.privacy.accounting.gaussian_curve import gaussian_delta, gaussian_epsilon
+from parley.privacy.accounting.gaussian_curve import (
+    compute_gaussian_delta,
+    compute_gaussian_epsilon,
+)
 from parley.privacy.accounting.privacy_events import (
-    BehindCoin,
-    Event,
-    Gaussian,
+    BernoulliSteps,
+    GaussianEvent,
     PoissonSampledGaussian,
+    PrivacyEvent,
     Pure,
     Zcdp,
     parse_event,
 )
 from parley.privacy.accounting.subsampled_gaussian import (
     ORDERS,
-    epsilons,
-    pld_epsilon,
-    rdp_epsilon,
+    compute_epsilons,
+    compute_pld_epsilon,
+    compute_rdp_epsilon,
 )
 from parley.privacy.calibration.dp_sgd import calibrate_steps
 from parley.privacy.mechanisms.subsampled_gaussian import PartySteps
@@ -41,7 +44,7 @@ def steps(q: float, sigma: float, relation: str = ADD) -> PoissonSampledGaussian
 
 
 def test_abadi_setting_costs_what_the_specification_says() -> None:
-    account = epsilons({steps(0.01, 4.0): 10_000}, delta=1e-5)
+    account = compute_epsilons({steps(0.01, 4.0): 10_000}, delta=1e-5)
     assert account["rdp"] == pytest.approx(1.03549, abs=1e-5)
     assert account["pld"] == pytest.approx(0.946868, rel=3e-4)
     assert account["pld"] >= 0.946868 - 1e-6
@@ -50,15 +53,15 @@ def test_abadi_setting_costs_what_the_specification_says() -> None:
 def test_replace_one_full_batches_are_the_exact_gaussian_in_both_accounts() -> None:
     # μ = √100·2/40 = 1/2; given σ/2 instead of σ, the library's PLD would say 1.0.
     full = steps(1.0, 40.0, REPLACE)
-    exact = gaussian_epsilon(0.5, 1e-5)
-    assert pld_epsilon(((full, 100),), delta=1e-5) == pytest.approx(exact, rel=1e-4)
-    assert rdp_epsilon(((full, 100),), delta=1e-5) == pytest.approx(2.16572, abs=1e-4)
+    exact = compute_gaussian_epsilon(0.5, 1e-5)
+    assert compute_pld_epsilon(((full, 100),), delta=1e-5) == pytest.approx(exact, rel=1e-4)
+    assert compute_rdp_epsilon(((full, 100),), delta=1e-5) == pytest.approx(2.16572, abs=1e-4)
 
 
 def test_laplace_among_gaussians_is_bounded_and_near_the_known_answer() -> None:
     # Laplace b = 2 with 100 Gaussians of σ = 20, Δ = 1: ε = 2.41519 for Laplace's own curve; a
     # release known only to be ½-DP costs a little more.
-    value = pld_epsilon((), delta=1e-5, mu=0.5, pure=0.5, interval=1e-4)
+    value = compute_pld_epsilon((), delta=1e-5, mu=0.5, pure=0.5, interval=1e-4)
     assert 2.41519 <= value <= 2.48
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -97,10 +100,10 @@ def test_replace_one_pair_is_the_worst_of_all_pairs_in_the_plane(q: float, sigma
 
 def test_replace_one_rdp_agrees_with_integration_and_never_beats_pld_by_magic() -> None:
     kind = steps(0.05, 1.2, REPLACE)
-    account = epsilons({kind: 300}, delta=1e-6)
+    account = compute_epsilons({kind: 300}, delta=1e-6)
     assert account["pld"] <= account["rdp"]
     # Twice the sensitivity without sampling is an upper bound.
-    assert account["rdp"] <= gaussian_epsilon(math.sqrt(300) * 2 / 1.2, 1e-6)
+    assert account["rdp"] <= compute_gaussian_epsilon(math.sqrt(300) * 2 / 1.2, 1e-6)
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
@@ -109,7 +112,7 @@ def test_calibration_meets_the_budget_closely(relation: str, epsilon: float) -> 
     sigma = calibrate_steps(
         sampling_rate=0.01, steps=10_000, epsilon=epsilon, delta=1e-5, neighbouring=relation
     )
-    spent = pld_epsilon(((steps(0.01, sigma, relation), 10_000),), delta=1e-5)
+    spent = compute_pld_epsilon(((steps(0.01, sigma, relation), 10_000),), delta=1e-5)
     assert epsilon * 0.999 <= spent <= epsilon
 
 
@@ -117,7 +120,7 @@ def test_calibration_beside_a_gaussian_release_keeps_the_total() -> None:
     sigma = calibrate_steps(
         sampling_rate=0.05, steps=200, epsilon=1.0, delta=1e-5, neighbouring=ADD, mu=0.1
     )
-    assert 0.998 <= pld_epsilon(((steps(0.05, sigma), 200),), delta=1e-5, mu=0.1) <= 1.0
+    assert 0.998 <= compute_pld_epsilon(((steps(0.05, sigma), 200),), delta=1e-5, mu=0.1) <= 1.0
 
 
 @pytest.mark.parametrize(
@@ -138,7 +141,7 @@ def test_calibration_says_what_is_out_of_range(change: dict[str, float], message
         calibrate_steps(**(good | change))
 
 
-def release(count: int = 50, relation: str = REPLACE) -> Event:
+def release(count: int = 50, relation: str = REPLACE) -> PrivacyEvent:
     return PartySteps(
         sensitivity=2.0 if relation == REPLACE else 1.0,
         dimension=100,
@@ -151,42 +154,45 @@ def release(count: int = 50, relation: str = REPLACE) -> Event:
 
 
 def test_steps_compose_in_a_composition_and_every_prefix_costs_less() -> None:
-    spent = Composition.empty()
+    spent = Composition.create_empty()
     values = []
     for _ in range(4):
         spent = spent.add(release())
-        name, value = spent.epsilon(1e-5)
+        name, value = spent.compute_lowest_epsilon(1e-5)
         assert name == "pld"
         values.append(value)
     assert all(before < after for before, after in pairwise(values))
-    whole = epsilons({steps(0.05, 4.0, REPLACE): 200}, delta=1e-5)
+    whole = compute_epsilons({steps(0.05, 4.0, REPLACE): 200}, delta=1e-5)
     assert values[-1] == pytest.approx(whole["pld"], rel=1e-6)
-    assert spent == Composition.empty().add(release(), count=4)
+    assert spent == Composition.create_empty().add(release(), count=4)
 
 
 def test_a_composition_of_steps_gaussians_and_pure_releases_survives_json() -> None:
     spent = (
-        Composition.empty().add(Gaussian(mu=0.1)).add(release(), count=3).add(Pure(epsilon=0.125))
+        Composition.create_empty()
+        .add(GaussianEvent(mu=0.1))
+        .add(release(), count=3)
+        .add(Pure(epsilon=0.125))
     )
     assert Composition.from_json(spent.to_json()) == spent
     event = release()
     assert parse_event(event.to_json()) == event
-    values = spent.epsilons(1e-5)
+    values = spent.compute_epsilons(1e-5)
     assert values["pld"] < min(value for name, value in values.items() if name != "pld")
-    alone = Composition.empty().add(release(), count=3).epsilons(1e-5)
+    alone = Composition.create_empty().add(release(), count=3).compute_epsilons(1e-5)
     assert values["pld"] > alone["pld"]
     assert values["rdp"] > alone["rdp"]
 
 
 def test_a_discrete_gaussian_beside_steps_is_converted_by_rdp_alone() -> None:
-    mixed = Composition.empty().add(release()).add(Zcdp(rho=0.01))
-    assert "pld" not in mixed.epsilons(1e-5)
-    assert mixed.epsilon(1e-5)[0] == "rdp"
+    mixed = Composition.create_empty().add(release()).add(Zcdp(rho=0.01))
+    assert "pld" not in mixed.compute_epsilons(1e-5)
+    assert mixed.compute_lowest_epsilon(1e-5)[0] == "rdp"
 
 
 def test_two_neighbouring_relations_are_not_composed() -> None:
     with pytest.raises(ValueError, match="one neighbouring relation"):
-        Composition.empty().add(release()).add(release(relation=ADD))
+        Composition.create_empty().add(release()).add(release(relation=ADD))
 
 
 def test_full_batches_are_charged_as_the_gaussians_they_are() -> None:
@@ -199,12 +205,12 @@ def test_full_batches_are_charged_as_the_gaussians_they_are() -> None:
         steps=16,
         neighbouring=REPLACE,
     ).event()
-    [(gaussian, count)] = event.leaves()
-    assert isinstance(gaussian, Gaussian)
+    [(gaussian, count)] = event.iterate_leaves()
+    assert isinstance(gaussian, GaussianEvent)
     assert count == 1
     assert gaussian.mu == pytest.approx(1.0, rel=1e-12)
     assert gaussian.mu >= 1.0
-    assert gaussian_delta(1.0, 1.0) == pytest.approx(0.126937, abs=1e-6)
+    assert compute_gaussian_delta(1.0, 1.0) == pytest.approx(0.126937, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -214,13 +220,13 @@ def test_full_batches_are_charged_as_the_gaussians_they_are() -> None:
 def test_a_composed_loss_is_the_librarys(rate, sigma, relation):
     kind = PoissonSampledGaussian(sampling_rate=rate, noise_multiplier=sigma, neighbouring=relation)
     for count in (1, 3, 150, 400):
-        own = composed_loss(((kind, count),), 0.0, 0.0, 1e-3)
-        known = _step_loss(kind, 1e-3)[0].self_compose(count)
+        own = compose_step_losses(((kind, count),), 0.0, 0.0, 1e-3)
+        known = _compute_step_loss(kind, 1e-3)[0].self_compose(count)
         for delta in (0.5, 1e-3, 1e-9):
-            assert own.epsilon(delta + own.lost) == pytest.approx(
+            assert own.compute_epsilon(delta + own.lost) == pytest.approx(
                 known.get_epsilon_for_delta(delta), rel=1e-9
             )
-    assert math.isinf(own.epsilon(own.lost))
+    assert math.isinf(own.compute_epsilon(own.lost))
 
 
 @pytest.mark.parametrize("count", [1, 30, 1000, 100_000])
@@ -231,25 +237,25 @@ def test_no_transform_rounds_an_epsilon_below_the_truth(count, mu):
         sampling_rate=1.0, noise_multiplier=math.sqrt(count) / mu, neighbouring=ADD
     )
     for delta, beside in product((1e-5, 1e-9, 1e-11, 1e-13), (0.0, 0.5)):
-        exact = gaussian_epsilon(math.hypot(mu, beside), delta)
-        charged = pld_epsilon(((kind, count),), delta=delta, mu=beside)
+        exact = compute_gaussian_epsilon(math.hypot(mu, beside), delta)
+        charged = compute_pld_epsilon(((kind, count),), delta=delta, mu=beside)
         assert charged >= exact * (1 - 1e-12)
         assert charged < exact * 1.001 or delta < 1e-5
 
 
 def test_a_loss_that_ends_with_places_without_mass_is_charged_whole():
     """Drill: its moments were −∞, and the direction that decides was left out."""
-    kind = BehindCoin(probability=0.5, event=steps(1e-4, 5.0), count=10)
+    kind = BernoulliSteps(probability=0.5, event=steps(1e-4, 5.0), count=10)
     for count, delta in product((1, 5, 100), (1e-6, 1e-8)):
-        known = _step_loss(kind, 1e-4)[0].self_compose(count).get_epsilon_for_delta(delta)
-        own = composed_loss(((kind, count),), 0.0, 0.0, 1e-4)
-        assert own.epsilon(delta + own.lost) == pytest.approx(known, rel=1e-9)
+        known = _compute_step_loss(kind, 1e-4)[0].self_compose(count).get_epsilon_for_delta(delta)
+        own = compose_step_losses(((kind, count),), 0.0, 0.0, 1e-4)
+        assert own.compute_epsilon(delta + own.lost) == pytest.approx(known, rel=1e-9)
 
 
 def test_an_epsilon_of_renyi_divergences_is_the_librarys():
     for count, delta in product((1, 100, 100_000), (0.9, 0.1, 1e-6, 1e-15)):
-        divergences = count * added_rdp(0.01, 1.0, ORDERS)
+        divergences = count * compute_add_remove_rdp(0.01, 1.0, ORDERS)
         known, _ = compute_epsilon(ORDERS, divergences, delta)
-        assert epsilon_of_rdp(ORDERS, divergences, delta) == pytest.approx(known, rel=1e-12)
+        assert convert_rdp_to_epsilon(ORDERS, divergences, delta) == pytest.approx(known, rel=1e-12)
     # An order that could not be computed says nothing.
-    assert epsilon_of_rdp((2.0, 3.0), np.array([math.nan, math.inf]), 1e-6) == math.inf
+    assert convert_rdp_to_epsilon((2.0, 3.0), np.array([math.nan, math.inf]), 1e-6) == math.inf

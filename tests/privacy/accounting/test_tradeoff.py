@@ -13,24 +13,24 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.gaussian_curve import gaussian_delta
-from parley.privacy.accounting.privacy_events import Gaussian, PoissonSampledGaussian, Pure
+from parley.privacy.accounting.gaussian_curve import compute_gaussian_delta
+from parley.privacy.accounting.privacy_events import GaussianEvent, PoissonSampledGaussian, Pure
 from parley.privacy.accounting.tradeoff import (
-    GROUPS,
-    curve_of,
-    curve_power,
-    found,
-    group_approximate,
-    power,
-    renyi_power,
+    GROUP_SIZES,
+    compute_attack_power,
+    compute_curve_power,
+    compute_group_guarantee,
+    compute_power,
+    compute_renyi_power,
+    sample_curve,
 )
-from parley.privacy.accounting.tradeoff import gaussian_power as proved_power
-from parley.privacy.calibration.inverse_curves import gaussian_mu
+from parley.privacy.accounting.tradeoff import compute_gaussian_power as proved_power
+from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian
 from parley.privacy.mechanisms.gaussian import Gaussian as RoundedGaussian
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.sampling.random_stream import NoiseStream
-from parley.server.records.attacker_text import percent
+from parley.server.records.attacker_text import format_percent
 
 
 def gaussian_power(alpha, *, mu):
@@ -42,57 +42,65 @@ def test_known_answers():
     assert [gaussian_power(0.05, mu=mu) for mu in (0.5, 1.0, 2.0)] == pytest.approx(
         [0.126135, 0.259511, 0.638760], abs=1e-6
     )
-    assert power(0.05, epsilon=1.0) == pytest.approx(0.135914, abs=1e-6)
-    assert power(0.5, epsilon=1.0) == pytest.approx(0.816060, abs=1e-6)
-    assert power(0.05, epsilon=math.log(3)) == pytest.approx(0.15)
+    assert compute_power(0.05, epsilon=1.0) == pytest.approx(0.135914, abs=1e-6)
+    assert compute_power(0.5, epsilon=1.0) == pytest.approx(0.816060, abs=1e-6)
+    assert compute_power(0.05, epsilon=math.log(3)) == pytest.approx(0.15)
 
 
 @given(st.floats(0, 1), st.floats(0, 5), st.floats(0, 0.5))
 def test_power_is_a_rate_no_lower_than_a_guess(alpha, epsilon, delta):
-    assert alpha - 1e-12 <= power(alpha, epsilon=epsilon, delta=delta) <= 1
+    assert alpha - 1e-12 <= compute_power(alpha, epsilon=epsilon, delta=delta) <= 1
 
 
 def test_a_composition_is_bounded_by_what_each_of_its_curves_says():
-    pure = Composition.of([Pure(epsilon=1.0)])
-    curve = curve_of(lambda d: pure.epsilon(d)[1])
-    assert curve_power(0.05, curve) <= power(0.05, epsilon=1.0) + 1e-12
-    gaussian = Composition.of([Gaussian(mu=0.5)])
-    curve = curve_of(lambda d: gaussian.epsilon(d)[1])
-    bound = curve_power(0.05, curve)
+    pure = Composition.from_events([Pure(epsilon=1.0)])
+    curve = sample_curve(lambda d: pure.compute_lowest_epsilon(d)[1])
+    assert compute_curve_power(0.05, curve) <= compute_power(0.05, epsilon=1.0) + 1e-12
+    gaussian = Composition.from_events([GaussianEvent(mu=0.5)])
+    curve = sample_curve(lambda d: gaussian.compute_lowest_epsilon(d)[1])
+    bound = compute_curve_power(0.05, curve)
     assert gaussian_power(0.05, mu=0.5) <= bound < gaussian_power(0.05, mu=0.5) + 0.01
     together = gaussian_power(0.05, mu=1.5)
-    assert together <= curve_power(0.05, curve, members=3) < together + 0.05
+    assert together <= compute_curve_power(0.05, curve, members=3) < together + 0.05
 
 
 @settings(max_examples=30)
 @given(st.floats(0, 1), st.floats(0, 3), st.integers(1, 5))
 def test_what_gaussians_tell_is_that_of_their_law_and_never_below_it(alpha, mu, members):
-    spent = Composition.of([Gaussian(mu=mu)])
+    spent = Composition.from_events([GaussianEvent(mu=mu)])
     exact = gaussian_power(alpha, mu=members * mu)
-    assert exact - 1e-12 <= found(spent, members=members, alpha=alpha) <= min(1.0, exact + 1e-9)
-    assert proved_power(alpha, mu=mu, slack=0.01) >= min(1.0, proved_power(alpha, mu=mu) + 0.01)
+    assert (
+        exact - 1e-12
+        <= compute_attack_power(spent, members=members, alpha=alpha)
+        <= min(1.0, exact + 1e-9)
+    )
+    assert proved_power(alpha, mu=mu, distance=0.01) >= min(1.0, proved_power(alpha, mu=mu) + 0.01)
 
 
 def test_what_is_found_adds_up_over_releases_and_members_as_each_law_does():
     laplace, two = [Pure(epsilon=0.5)], [Pure(epsilon=0.25)] * 2
-    assert found(Composition.of(laplace)) == pytest.approx(0.05 * math.exp(0.5))
-    assert found(Composition.of(two)) == pytest.approx(0.05 * math.exp(0.5))
-    assert found(Composition.of(two), members=2) == pytest.approx(0.05 * math.exp(1))
-    gaussians = Composition.of([Gaussian(mu=0.3), Gaussian(mu=0.4)])
-    for members in GROUPS:
+    assert compute_attack_power(Composition.from_events(laplace)) == pytest.approx(
+        0.05 * math.exp(0.5)
+    )
+    assert compute_attack_power(Composition.from_events(two)) == pytest.approx(0.05 * math.exp(0.5))
+    assert compute_attack_power(Composition.from_events(two), members=2) == pytest.approx(
+        0.05 * math.exp(1)
+    )
+    gaussians = Composition.from_events([GaussianEvent(mu=0.3), GaussianEvent(mu=0.4)])
+    for members in GROUP_SIZES:
         exact = gaussian_power(0.05, mu=0.5 * members)
-        assert found(gaussians, members=members) == pytest.approx(exact, abs=1e-9)
+        assert compute_attack_power(gaussians, members=members) == pytest.approx(exact, abs=1e-9)
     # k²ρ beats k steps along the curve where ρ is all that is known, or less than ε²/2.
-    known = Composition.of([Pure(epsilon=0.5, rho=0.03)])
-    assert found(known, members=5) == renyi_power(0.05, rho=0.03 * 25) < 0.5
-    assert found(Composition.empty()) == pytest.approx(0.05, abs=1e-9)
+    known = Composition.from_events([Pure(epsilon=0.5, rho=0.03)])
+    assert compute_attack_power(known, members=5) == compute_renyi_power(0.05, rho=0.03 * 25) < 0.5
+    assert compute_attack_power(Composition.create_empty()) == pytest.approx(0.05, abs=1e-9)
 
 
 @given(st.floats(0, 1), st.floats(0, 10), st.floats(0, 0.5))
 def test_what_renyi_divergence_allows_is_a_rate_no_lower_than_what_a_gaussian_tells(
     alpha, mu, slack
 ):
-    bound = renyi_power(alpha, rho=mu * mu / 2, slack=slack)
+    bound = compute_renyi_power(alpha, rho=mu * mu / 2, distance=slack)
     assert gaussian_power(alpha, mu=mu) <= bound + 1e-12 <= 1 + 1e-12
 
 
@@ -106,7 +114,7 @@ LAWS = {
 }
 
 
-@pytest.mark.parametrize("members", GROUPS[:3])
+@pytest.mark.parametrize("members", GROUP_SIZES[:3])
 @pytest.mark.parametrize(
     ("law", "tight"), [("gaussian", True), ("discrete", False), ("laplace", True)]
 )
@@ -122,7 +130,7 @@ def test_the_best_attack_on_a_released_count_finds_no_more_than_is_said(law, tig
         seen = noise + members * MOVED
         return (seen > threshold).mean() + (0.05 - above) / at * (seen == threshold).mean()
 
-    said = found(Composition.of([LAWS[law](40.0).event()]), members=members)
+    said = compute_attack_power(Composition.from_events([LAWS[law](40.0).event()]), members=members)
     deviation = 5 * math.sqrt(0.25 / DRAWS)
     assert attacked(40.0) <= said + deviation
     if tight:  # of a discrete Gaussian ρ alone is proved
@@ -135,8 +143,12 @@ def test_the_table_for_who_decides_is_what_is_computed():
     rows = re.findall(r"^\| ε = ([\d.]+) \|(.+)\|$", page, re.MULTILINE)
     assert len(rows) == 6
     for epsilon, cells in rows:
-        spent = Composition.of([Gaussian(mu=gaussian_mu(float(epsilon), 1e-5))])
-        expected = [percent(found(spent, members=members)) for members in GROUPS]
+        spent = Composition.from_events(
+            [GaussianEvent(mu=compute_gaussian_mu(float(epsilon), 1e-5))]
+        )
+        expected = [
+            format_percent(compute_attack_power(spent, members=members)) for members in GROUP_SIZES
+        ]
         assert [cell.strip() for cell in cells.split("|")] == expected
 
 
@@ -157,30 +169,30 @@ def test_the_best_attack_on_steps_of_dp_sgd_finds_no_more_than_is_said():
     step = PoissonSampledGaussian(
         sampling_rate=rate, noise_multiplier=sigma, neighbouring="add-or-remove-one"
     )
-    said = found(Composition.empty().add(step, count=steps))
+    said = compute_attack_power(Composition.create_empty().add(step, count=steps))
     assert attacked(sigma) <= said + 0.01 < attacked(sigma * 2 / 3)
 
 
 @pytest.mark.parametrize("members", [2, 5])
 def test_a_groups_delta_bounds_the_gaussians(members):
     mu, epsilon = 0.3, 0.5
-    delta = gaussian_delta(mu, epsilon)
-    total, bound = group_approximate(epsilon, delta, members)
+    delta = compute_gaussian_delta(mu, epsilon)
+    total, bound = compute_group_guarantee(epsilon, delta, members)
     assert total == members * epsilon
-    assert gaussian_delta(mu * members, total) <= bound
+    assert compute_gaussian_delta(mu * members, total) <= bound
     assert bound == pytest.approx(delta * np.expm1(members * epsilon) / np.expm1(epsilon))
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: power(1.5, epsilon=1.0),
-        lambda: power(0.1, epsilon=math.inf),
-        lambda: power(math.nan, epsilon=1.0),
-        lambda: renyi_power(0.1, rho=-1.0),
-        lambda: found(Composition.empty(), members=0),
-        lambda: group_approximate(0.1, 0.0, 0),
-        lambda: group_approximate(0.1, 0.0, True),
+        lambda: compute_power(1.5, epsilon=1.0),
+        lambda: compute_power(0.1, epsilon=math.inf),
+        lambda: compute_power(math.nan, epsilon=1.0),
+        lambda: compute_renyi_power(0.1, rho=-1.0),
+        lambda: compute_attack_power(Composition.create_empty(), members=0),
+        lambda: compute_group_guarantee(0.1, 0.0, 0),
+        lambda: compute_group_guarantee(0.1, 0.0, True),
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong):

@@ -8,19 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.privacy.accounting.gaussian_curve import (
-    cks20_epsilon,
-    gaussian_delta,
-    gaussian_epsilon,
-    zcdp_epsilon,
+    compute_cks20_epsilon,
+    compute_gaussian_delta,
+    compute_gaussian_epsilon,
+    compute_zcdp_epsilon,
 )
-from parley.privacy.calibration.inverse_curves import cks20_rho, gaussian_mu, zcdp_rho
+from parley.privacy.calibration.inverse_curves import (
+    compute_cks20_rho,
+    compute_gaussian_mu,
+    compute_zcdp_rho,
+)
 
 DELTAS = [1e-300, 1e-100, 1e-12, 1e-5, 1e-3, 0.1, 0.5, 0.999]
 EPSILONS = [1e-6, 1e-3, 0.5, 1.0, 12.0, 100.0, 1e4]
 CONVERSIONS = {
-    "exact": (gaussian_epsilon, gaussian_mu),
-    "zcdp": (zcdp_epsilon, zcdp_rho),
-    "cks20": (cks20_epsilon, cks20_rho),
+    "exact": (compute_gaussian_epsilon, compute_gaussian_mu),
+    "zcdp": (compute_zcdp_epsilon, compute_zcdp_rho),
+    "cks20": (compute_cks20_epsilon, compute_cks20_rho),
 }
 
 deltas = st.floats(-300, -0.001).map(lambda power: 10.0**power)
@@ -62,20 +66,20 @@ def reference_cks20(rho: float, delta: float) -> float:
 
 def test_known_answers():
     for epsilon, delta in {0: 0.382925, 1: 0.126937, 2: 0.0209236, 4: 4.71224e-5}.items():
-        assert gaussian_delta(1.0, epsilon) == pytest.approx(delta, rel=4e-6)
+        assert compute_gaussian_delta(1.0, epsilon) == pytest.approx(delta, rel=4e-6)
     for epsilon, multiplier in ((0.5, 7.03183), (1.0, 3.73063), (12.0, 0.431644)):
-        assert 1 / gaussian_mu(epsilon, 1e-5) == pytest.approx(multiplier, rel=2e-6)
-    assert zcdp_epsilon(0.5, 1e-5) == pytest.approx(5.29853, abs=5e-6)
-    assert cks20_epsilon(0.5, 1e-5) == pytest.approx(4.72839, abs=5e-6)
-    assert gaussian_epsilon(1.0, 1e-5) == pytest.approx(4.37718, abs=5e-6)
+        assert 1 / compute_gaussian_mu(epsilon, 1e-5) == pytest.approx(multiplier, rel=2e-6)
+    assert compute_zcdp_epsilon(0.5, 1e-5) == pytest.approx(5.29853, abs=5e-6)
+    assert compute_cks20_epsilon(0.5, 1e-5) == pytest.approx(4.72839, abs=5e-6)
+    assert compute_gaussian_epsilon(1.0, 1e-5) == pytest.approx(4.37718, abs=5e-6)
 
 
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_gaussian_epsilon_is_an_upper_end_close_to_the_truth(epsilon, delta):
-    mu = gaussian_mu(epsilon, delta)
+    mu = compute_gaussian_mu(epsilon, delta)
     assert mu > 0
-    returned = gaussian_epsilon(mu, delta)
+    returned = compute_gaussian_epsilon(mu, delta)
     assert returned <= epsilon
     assert reference_delta(mu, returned) <= delta
     # A μ a billionth larger no longer fits: the root was found, not merely bounded.
@@ -87,16 +91,16 @@ def test_gaussian_epsilon_is_an_upper_end_close_to_the_truth(epsilon, delta):
 def test_gaussian_delta_agrees_with_400_digits(mu, standard):
     epsilon = max(0.0, mu * (mu / 2 + standard))
     expected = float(reference_delta(mu, epsilon))
-    assert gaussian_delta(mu, epsilon) == pytest.approx(expected, rel=1e-8, abs=1e-305)
+    assert compute_gaussian_delta(mu, epsilon) == pytest.approx(expected, rel=1e-8, abs=1e-305)
 
 
 @pytest.mark.parametrize("rho", [1e-12, 1e-6, 1e-3, 0.125, 0.5, 10.0, 1e4])
 @pytest.mark.parametrize("delta", [1e-300, 1e-12, 1e-5, 0.1, 0.9])
 def test_cks20_is_the_minimum_over_alpha_rounded_up(rho, delta):
     expected = reference_cks20(rho, delta)
-    returned = cks20_epsilon(rho, delta)
+    returned = compute_cks20_epsilon(rho, delta)
     assert returned == pytest.approx(expected, rel=1e-7, abs=1e-12)
-    assert returned <= zcdp_epsilon(rho, delta)
+    assert returned <= compute_zcdp_epsilon(rho, delta)
 
 
 @settings(max_examples=150, deadline=None)
@@ -104,9 +108,9 @@ def test_cks20_is_the_minimum_over_alpha_rounded_up(rho, delta):
 def test_exact_is_at_most_cks20_at_most_zcdp(mu, delta):
     rho = mu * mu / 2
     exact, cks20, zcdp = (
-        gaussian_epsilon(mu, delta),
-        cks20_epsilon(rho, delta),
-        zcdp_epsilon(rho, delta),
+        compute_gaussian_epsilon(mu, delta),
+        compute_cks20_epsilon(rho, delta),
+        compute_zcdp_epsilon(rho, delta),
     )
     assert exact <= cks20 * (1 + 1e-9) + 1e-14
     assert cks20 <= zcdp
@@ -147,7 +151,7 @@ def test_extremes_have_answers(name):
             assert not math.isnan(epsilon)
     for epsilon in (0.0, 1e-300, 1.0, 1e4, 1e200):
         for mu in (0.0, 5e-324, 1e-200, 1.0, 1e100, 1e200, math.inf):
-            assert 0 <= gaussian_delta(mu, epsilon) <= 1
+            assert 0 <= compute_gaussian_delta(mu, epsilon) <= 1
     for epsilon in (0.0, 5e-324, 1e-300, 1e100):
         for delta in (5e-324, 1e-300, 1e-5, 0.999):
             size = inverse(epsilon, delta)

@@ -7,23 +7,28 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.privacy_events import Gaussian
+from parley.privacy.accounting.privacy_events import GaussianEvent
 from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_ratio
-from parley.privacy.audit.event_counts import Hits, best_event, middle_threshold, pilot_size
+from parley.privacy.audit.event_counts import (
+    Hits,
+    compute_middle_threshold,
+    compute_pilot_size,
+    find_best_event,
+)
 from parley.privacy.audit.noise_scale import Residuals, factor_bound, repeated_lag, shape_p
 from parley.privacy.audit.one_run import (
+    compute_one_run_epsilon,
+    compute_one_run_mu,
+    compute_one_run_p,
     one_run_bound,
-    one_run_epsilon,
     one_run_fdp_bound,
-    one_run_mu,
-    one_run_p,
 )
 from parley.privacy.audit.world_pair import (
+    compute_mu_ceiling,
+    compute_mu_lower,
+    compute_pair_ceiling,
+    compute_pair_epsilon,
     mu_bound,
-    mu_ceiling,
-    mu_lower,
-    pair_ceiling,
-    pair_epsilon,
 )
 
 ALPHA = 0.05
@@ -38,7 +43,9 @@ def test_honest_counts_exceed_the_truth_no_more_often_than_alpha():
     rate, epsilon, delta = 0.1, 1.0, 1e-5
     ins = counted(rng, rate * np.exp(epsilon) + delta, 2000, 2000)
     outs = counted(rng, rate, 2000, 2000)
-    values = [pair_epsilon(a, b, alpha=ALPHA, delta=delta) for a, b in zip(ins, outs, strict=True)]
+    values = [
+        compute_pair_epsilon(a, b, alpha=ALPHA, delta=delta) for a, b in zip(ins, outs, strict=True)
+    ]
     too_high = np.mean(np.array(values) > epsilon)
     assert too_high <= ALPHA
     # …and it is a bound that says something.
@@ -46,7 +53,9 @@ def test_honest_counts_exceed_the_truth_no_more_often_than_alpha():
     mu = 1.0
     positives = counted(rng, norm.sf(mu / 2), 2000, 2000)
     negatives = counted(rng, norm.sf(mu / 2), 2000, 2000)
-    bounds = [mu_lower(a, b, alpha=ALPHA) for a, b in zip(positives, negatives, strict=True)]
+    bounds = [
+        compute_mu_lower(a, b, alpha=ALPHA) for a, b in zip(positives, negatives, strict=True)
+    ]
     assert np.mean(np.array(bounds) > mu) <= ALPHA
     assert np.mean(bounds) > 0.85 * mu
 
@@ -56,7 +65,7 @@ def test_honest_canaries_of_one_run_exceed_the_truth_no_more_often_than_alpha():
     epsilon, r = 1.0, 200
     q = 1 / (1 + np.exp(-epsilon))
     for v in np.unique(rng.binomial(r, q, 400)):
-        found = one_run_epsilon(canaries=r, guesses=r, right=int(v), alpha=ALPHA, delta=0.0)
+        found = compute_one_run_epsilon(canaries=r, guesses=r, right=int(v), alpha=ALPHA, delta=0.0)
         # Randomized response: exactly where the tail is below α.
         from scipy.stats import binom
 
@@ -71,8 +80,8 @@ def test_honest_canaries_of_one_run_exceed_the_truth_no_more_often_than_alpha():
 def test_no_counts_exceed_the_ceiling_of_their_trials(trials, share, alpha):
     a, b = (Hits(hits=round(each * trials), trials=trials) for each in share)
     options = {"alpha": alpha, "delta": 1e-5}
-    assert pair_epsilon(a, b, **options) <= pair_ceiling(trials, **options) + 1e-12
-    assert mu_lower(a, b, alpha=alpha) <= mu_ceiling(trials, alpha=alpha)
+    assert compute_pair_epsilon(a, b, **options) <= compute_pair_ceiling(trials, **options) + 1e-12
+    assert compute_mu_lower(a, b, alpha=alpha) <= compute_mu_ceiling(trials, alpha=alpha)
 
 
 @given(m=st.integers(1, 400), shares=st.tuples(st.floats(0, 1), st.floats(0, 1)))
@@ -82,15 +91,17 @@ def test_one_more_right_guess_never_lowers_a_bound(m, shares):
     if v < 0:
         return
     for bound in (
-        lambda right: one_run_epsilon(canaries=m, guesses=r, right=right, alpha=ALPHA, delta=1e-5),
-        lambda right: one_run_mu(canaries=m, guesses=r, right=right, alpha=ALPHA),
+        lambda right: compute_one_run_epsilon(
+            canaries=m, guesses=r, right=right, alpha=ALPHA, delta=1e-5
+        ),
+        lambda right: compute_one_run_mu(canaries=m, guesses=r, right=right, alpha=ALPHA),
     ):
         assert bound(v + 1) >= bound(v) - 1e-9
 
 
 def test_a_curve_is_refuted_by_a_worse_one_and_not_by_itself():
     rng = np.random.default_rng(3)
-    claim = ClaimedCurve.of(Composition.of([Gaussian(mu=1.0)]), delta=1e-5)
+    claim = ClaimedCurve.of(Composition.from_events([GaussianEvent(mu=1.0)]), delta=1e-5)
     trials = 50_000
     for mu, refuted in ((1.0, False), (1.2, True)):
         scores = rng.normal(mu, 1, trials), rng.normal(0, 1, trials)
@@ -101,7 +112,7 @@ def test_a_curve_is_refuted_by_a_worse_one_and_not_by_itself():
         assert claim.refuted_by(**swapped, alpha=1e-6) is refuted
 
     def curve(multiplier):
-        return ClaimedCurve.of(Composition.of([Gaussian(mu=1 / multiplier)]))
+        return ClaimedCurve.of(Composition.from_events([GaussianEvent(mu=1 / multiplier)]))
 
     found = profile_ratio(curve, hits_in=hits[0], hits_out=hits[1], alpha=ALPHA)
     assert 1 / 1.2 < found < 1.03 / 1.2
@@ -143,11 +154,15 @@ def test_a_threshold_is_chosen_by_the_pilot_and_finds_the_direction():
     rng = np.random.default_rng(6)
     for sign in (1, -1):
         far, near = sign * rng.normal(2, 1, 2000), sign * rng.normal(0, 1, 2000)
-        event = best_event(far, near, trials=20_000, alpha=ALPHA, delta=1e-5)
+        event = find_best_event(far, near, trials=20_000, alpha=ALPHA, delta=1e-5)
         fresh = event.count(sign * rng.normal(2, 1, 20_000), sign * rng.normal(0, 1, 20_000))
-        assert pair_epsilon(*fresh, alpha=ALPHA, delta=1e-5) > 3
-    assert middle_threshold(far, near) == pytest.approx(-1, abs=0.1)
-    assert (pilot_size(100), pilot_size(5000), pilot_size(100_000)) == (50, 2000, 10_000)
+        assert compute_pair_epsilon(*fresh, alpha=ALPHA, delta=1e-5) > 3
+    assert compute_middle_threshold(far, near) == pytest.approx(-1, abs=0.1)
+    assert (compute_pilot_size(100), compute_pilot_size(5000), compute_pilot_size(100_000)) == (
+        50,
+        2000,
+        10_000,
+    )
 
 
 @pytest.mark.parametrize("text", ["1/0", "3/2", "-1/2", "1", "1/2/3", "a/b", "1.5/2", "٣/٤", ""])
@@ -159,9 +174,9 @@ def test_text_that_is_no_count_is_refused(text):
 def test_values_out_of_range_are_refused_with_what_came():
     good = Hits(hits=1, trials=2)
     with pytest.raises(ValueError, match=r"alpha in \(0, 0.5\), got 0.7"):
-        pair_epsilon(good, good, alpha=0.7, delta=0.0)
+        compute_pair_epsilon(good, good, alpha=0.7, delta=0.0)
     with pytest.raises(ValueError, match="right <= guesses <= canaries, got 3 of 2"):
-        one_run_mu(canaries=5, guesses=2, right=3, alpha=0.05)
+        compute_one_run_mu(canaries=5, guesses=2, right=3, alpha=0.05)
     with pytest.raises(ValueError, match="a law of"):
         Residuals.from_mean_norm("cauchy", vectors=1, dimension=1, mean_norm=1.0)
 
@@ -180,7 +195,9 @@ def test_values_out_of_range_are_refused_with_what_came():
     ],
 )
 def test_two_worlds_and_one_event(seen_in, seen_out, alpha, delta, epsilon):
-    found = pair_epsilon(Hits.parse(seen_in), Hits.parse(seen_out), alpha=alpha, delta=delta)
+    found = compute_pair_epsilon(
+        Hits.parse(seen_in), Hits.parse(seen_out), alpha=alpha, delta=delta
+    )
     assert found == pytest.approx(epsilon, rel=4e-6)
 
 
@@ -218,10 +235,10 @@ def test_right_guesses_of_one_run(m, r, v, delta, epsilon):
 
 def test_the_chance_of_right_guesses_has_the_delta_term():
     known = {"canaries": 1000, "guesses": 100, "right": 75}
-    assert one_run_p(0.5, **known, delta=1e-4) == pytest.approx(0.0145872, rel=4e-6)
+    assert compute_one_run_p(0.5, **known, delta=1e-4) == pytest.approx(0.0145872, rel=4e-6)
     # Without its δ-term two of the answers above would be higher.
-    assert one_run_p(0.5, **known, delta=0.0) < 0.0146 / 2
-    assert one_run_epsilon(**known, alpha=0.05, delta=0.0) > 0.68
+    assert compute_one_run_p(0.5, **known, delta=0.0) < 0.0146 / 2
+    assert compute_one_run_epsilon(**known, alpha=0.05, delta=0.0) > 0.68
 
 
 @pytest.mark.parametrize(

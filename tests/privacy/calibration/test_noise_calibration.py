@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
+from parley.privacy.accounting.gaussian_curve import compute_gaussian_epsilon
 from parley.privacy.calibration.noise_calibration import (
     GAUSSIAN_CALIBRATIONS,
     SAMPLER_DELTA,
     CalibrationError,
-    as_printed_limit,
     calibrate,
-    gaussian_sigma,
-    stated_delta,
+    compute_as_printed_limit,
+    compute_gaussian_sigma,
+    compute_stated_delta,
 )
-from parley.privacy.calibration.optimum_sensitivity import optimum_radius
+from parley.privacy.calibration.optimum_sensitivity import compute_optimum_radius
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian
 
 # m=100 parties of n=500 records, G=1: Δ of the average
@@ -41,13 +41,13 @@ BUDGET = {"epsilon": 0.5, "delta": 1e-5, "rounds": 100, "sensitivity": 1.0, "dim
 
 
 def spent(mechanism, rounds: int, delta: float) -> dict[str, float]:
-    return Composition.empty().add(mechanism.event(), rounds).epsilons(delta)
+    return Composition.create_empty().add(mechanism.event(), rounds).compute_epsilons(delta)
 
 
 @pytest.mark.parametrize("epsilon", SIGMAS)
 @pytest.mark.parametrize("calibration", GAUSSIAN_CALIBRATIONS)
 def test_sigmas_are_as_specified(epsilon, calibration):
-    sigma = gaussian_sigma(
+    sigma = compute_gaussian_sigma(
         calibration, sensitivity=SENSITIVITY, epsilon=epsilon, delta=1e-5, rounds=100
     )
     assert sigma == pytest.approx(SIGMAS[epsilon][calibration], rel=4e-6)
@@ -62,11 +62,11 @@ def test_one_release_of_output_perturbation_is_as_specified():
 
 def test_as_printed_holds_up_to_its_limit_and_not_beyond():
     for delta, limit, shown in ((1e-5, 7.96809, 7.96808), (1e-3, 6.97804, 6.97804)):
-        assert as_printed_limit(delta) == pytest.approx(limit, rel=2e-6)
+        assert compute_as_printed_limit(delta) == pytest.approx(limit, rel=2e-6)
         values = {"sensitivity": 1.0, "delta": delta, "rounds": 10}
-        gaussian_sigma("as-printed", epsilon=limit * (1 - 1e-5), **values)
+        compute_gaussian_sigma("as-printed", epsilon=limit * (1 - 1e-5), **values)
         with pytest.raises(CalibrationError, match=rf"epsilon ≤ {shown}"):
-            gaussian_sigma("as-printed", epsilon=limit * (1 + 1e-5), **values)
+            compute_gaussian_sigma("as-printed", epsilon=limit * (1 + 1e-5), **values)
 
 
 @settings(max_examples=60, deadline=None)
@@ -80,8 +80,8 @@ def test_as_printed_holds_up_to_its_limit_and_not_beyond():
 def test_gaussians_meet_the_budget_tightly_with_their_sampler(
     epsilon, delta, rounds, dimension, calibration
 ):
-    if calibration == "as-printed" and epsilon > 0.99 * as_printed_limit(delta):
-        epsilon = 0.99 * as_printed_limit(delta)
+    if calibration == "as-printed" and epsilon > 0.99 * compute_as_printed_limit(delta):
+        epsilon = 0.99 * compute_as_printed_limit(delta)
     noise = calibrate(
         law="gaussian",
         calibration=calibration,
@@ -110,11 +110,11 @@ def test_pure_laws_split_epsilon_exactly(law, epsilon, rounds):
     noise = calibrate(
         law=law, epsilon=epsilon, delta=0.0, rounds=rounds, sensitivity=1.0, dimension=5
     )
-    total = Composition.empty().add(noise.event(), rounds)
+    total = Composition.create_empty().add(noise.event(), rounds)
     [(event, count)] = total.counts.items()
     assert Fraction(repr(event.epsilon)) * count <= Fraction(repr(epsilon))
-    assert total.epsilons(stated_delta(law, 0.0))["pure"] <= epsilon
-    assert total.epsilons(stated_delta(law, 0.0))["pure"] >= epsilon * (1 - 1e-14)
+    assert total.compute_epsilons(compute_stated_delta(law, 0.0))["pure"] <= epsilon
+    assert total.compute_epsilons(compute_stated_delta(law, 0.0))["pure"] >= epsilon * (1 - 1e-14)
 
 
 def test_as_printed_laplace_takes_the_papers_scale_and_charges_the_truth():
@@ -193,18 +193,18 @@ def test_large_budgets_have_a_law_without_slack():
 @pytest.mark.parametrize("rounds", [1, 10**6])
 @pytest.mark.parametrize("calibration", ["exact", "zcdp", "cks20"])
 def test_extreme_budgets_have_a_finite_sigma(epsilon, delta, rounds, calibration):
-    sigma = gaussian_sigma(
+    sigma = compute_gaussian_sigma(
         calibration, sensitivity=1.0, epsilon=epsilon, delta=delta, rounds=rounds
     )
     assert 0 < sigma < math.inf
     if calibration == "exact":
-        assert gaussian_epsilon(math.sqrt(rounds) / sigma, delta) <= epsilon
+        assert compute_gaussian_epsilon(math.sqrt(rounds) / sigma, delta) <= epsilon
 
 
 def test_l2_laplace_never_states_delta_zero():
-    assert stated_delta("l2-laplace", 0.0) == SAMPLER_DELTA == 2.0**-40
-    assert stated_delta("l2-laplace", 1e-5) == 1e-5
-    assert stated_delta("laplace-l1", 0.0) == 0.0
+    assert compute_stated_delta("l2-laplace", 0.0) == SAMPLER_DELTA == 2.0**-40
+    assert compute_stated_delta("l2-laplace", 1e-5) == 1e-5
+    assert compute_stated_delta("laplace-l1", 0.0) == 0.0
 
 
 SHAPE = {"lipschitz": 1.0, "parties": 100, "min_records": 500}
@@ -213,10 +213,10 @@ BY_SIZE = {"weights": "size", "total_records": 80_000}
 
 @pytest.mark.parametrize(("sizes", "records"), [({}, 500), (BY_SIZE, 800)])
 def test_an_optimum_lies_within_g_over_n_lambda(sizes, records):
-    assert optimum_radius(lambda_=0.01, **SHAPE, **sizes) == Fraction(100, records)
+    assert compute_optimum_radius(lambda_=0.01, **SHAPE, **sizes) == Fraction(100, records)
     # Double regularisation, λ‖θ‖²: half the radius.
-    assert optimum_radius(lambda_=0.02, **SHAPE, **sizes) == Fraction(50, records)
-    kappa = optimum_radius(lambda_=0.01, relative_tolerance=1e-3, **SHAPE, **sizes)
+    assert compute_optimum_radius(lambda_=0.02, **SHAPE, **sizes) == Fraction(50, records)
+    kappa = compute_optimum_radius(lambda_=0.01, relative_tolerance=1e-3, **SHAPE, **sizes)
     assert kappa == Fraction(100, records) * Fraction(1001, 1000)
 
 
@@ -230,7 +230,7 @@ def test_weights_by_size_are_never_worse(parties, records, extra, lambda_):
     shape = {"parties": parties, "min_records": records, "lipschitz": 1.0}
     shape |= {"lambda_": lambda_}
     sized = {"weights": "size", "total_records": parties * records + extra, **shape}
-    assert optimum_radius(**sized) <= optimum_radius(**shape)
+    assert compute_optimum_radius(**sized) <= compute_optimum_radius(**shape)
 
 
 @pytest.mark.parametrize(
@@ -248,4 +248,4 @@ def test_weights_by_size_are_never_worse(parties, records, extra, lambda_):
 )
 def test_bad_shapes_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
-        optimum_radius(**({"lambda_": 0.01} | SHAPE | change))
+        compute_optimum_radius(**({"lambda_": 0.01} | SHAPE | change))

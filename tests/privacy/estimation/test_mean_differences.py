@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from parley.privacy.estimation.mean_differences import differences
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.mean_differences import compute_differences
+from parley.privacy.estimation.noise_intervals import CellNoise
 
 
 def of_groups(*groups):
@@ -18,7 +18,7 @@ def of_groups(*groups):
 def test_without_noise_it_is_welch_s_test():
     rng = np.random.default_rng(2)
     first, second = rng.uniform(-1, 0.5, 400), rng.uniform(-0.8, 0.2, 900)
-    (found,) = differences(*of_groups(first, second), count_noise=0.0, sum_noise=0.0)
+    (found,) = compute_differences(*of_groups(first, second), count_noise=0.0, sum_noise=0.0)
     expected = ttest_ind(first, second, equal_var=False)
     assert found.difference == pytest.approx(first.mean() - second.mean())
     assert found.p == pytest.approx(expected.pvalue, abs=0.003)
@@ -28,12 +28,12 @@ def test_without_noise_it_is_welch_s_test():
 
 def held(law, scale, claimed, apart=0.0, draws=400):
     """How often p ≤ .05, and how often the interval has the difference in it."""
-    rng, noise = np.random.default_rng(4), Reach.of(law, scale=scale)
-    deviation, rejected, inside = Reach.of(law, scale=claimed).deviation, 0, 0
+    rng, noise = np.random.default_rng(4), CellNoise.from_law(law, scale=scale)
+    deviation, rejected, inside = CellNoise.from_law(law, scale=claimed).deviation, 0, 0
     for _ in range(draws):
         groups = of_groups(rng.choice([-0.8, 0.4], 700), rng.choice([-0.8, 0.4], 400) + apart)
         noisy = groups + noise.draw(rng, groups.shape)
-        (found,) = differences(*noisy, count_noise=deviation, sum_noise=deviation)
+        (found,) = compute_differences(*noisy, count_noise=deviation, sum_noise=deviation)
         rejected += found.p <= 0.05
         inside += found.low <= -apart <= found.high
     return rejected / draws, inside / draws
@@ -52,5 +52,7 @@ def test_it_holds_its_level_and_finds_what_is_there(law, scale):
 
 
 def test_groups_within_their_own_noise_have_no_difference():
-    found = differences(*np.full((3, 3), [500.0, 20.0, -4.0]), count_noise=10.0, sum_noise=10.0)
+    found = compute_differences(
+        *np.full((3, 3), [500.0, 20.0, -4.0]), count_noise=10.0, sum_noise=10.0
+    )
     assert [np.isnan(each.p) for each in found] == [True] * 3

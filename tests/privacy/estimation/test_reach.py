@@ -5,15 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from parley.privacy.estimation.noise_intervals import Reach
+from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.sampling.discrete_noise import discrete_laplace
-from parley.privacy.sampling.gaussian import rounded_gaussian
+from parley.privacy.sampling.gaussian import draw_rounded_gaussian
 from parley.privacy.sampling.random_stream import NoiseStream
 
 
 def test_variances_of_the_discrete_laplace_are_the_known_ones():
-    found = [Reach.of("laplace", scale=b).deviation ** 2 for b in (1, 2, 4, 10)]
+    found = [CellNoise.from_law("laplace", scale=b).deviation ** 2 for b in (1, 2, 4, 10)]
     assert found == pytest.approx([1.84135, 7.83540, 31.8339, 199.833], abs=1e-3)
 
 
@@ -31,15 +31,15 @@ def test_an_l1_sensitivity_that_no_vector_has_is_refused(norm):
 
 
 @pytest.mark.parametrize(
-    ("law", "draw"), [("laplace", discrete_laplace), ("gaussian", rounded_gaussian)]
+    ("law", "draw"), [("laplace", discrete_laplace), ("gaussian", draw_rounded_gaussian)]
 )
 @pytest.mark.parametrize("scale", [3.0, 700.0])
 def test_intervals_cover_as_often_as_they_say_and_those_of_another_scale_do_not(law, draw, scale):
     z = draw(scale, 40_000, NoiseStream.from_seed(3, law, int(scale))).astype(float)
 
     def covered(factor):
-        reach = Reach.of(law, scale=scale * factor)
-        return np.mean(np.abs(z) <= reach.half_width(0.95))
+        reach = CellNoise.from_law(law, scale=scale * factor)
+        return np.mean(np.abs(z) <= reach.compute_half_width(0.95))
 
     assert 0.945 < covered(1.0) < 0.98
     assert covered(2 / 3) < 0.93

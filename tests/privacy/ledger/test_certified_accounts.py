@@ -10,29 +10,29 @@ from typer.testing import CliRunner
 
 from parley.commands.ledger import ledger_app
 from parley.privacy.accounting import account_certificates
-from parley.privacy.accounting.account_certificates import Certificate, Limits
-from parley.privacy.accounting.gaussian_curve import cks20_epsilon, gaussian_epsilon
+from parley.privacy.accounting.account_certificates import AccountCertificate, AccountLimits
+from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon, compute_gaussian_epsilon
 from parley.privacy.accounting.privacy_events import (
     Approximate,
-    Gaussian,
+    GaussianEvent,
     PlannedSteps,
     PoissonSampledGaussian,
     Pure,
     Repeated,
 )
-from parley.privacy.accounting.subsampled_gaussian import planned_steps
+from parley.privacy.accounting.subsampled_gaussian import build_planned_steps
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.calibration.inverse_curves import gaussian_mu
+from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
 from parley.privacy.ledger import account as account_module
 from parley.privacy.ledger import registration, reservations
-from parley.privacy.ledger.account import Account
+from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
 from parley.privacy.ledger.recorded_entries import EntryState
 
 OLD = Path(__file__).parents[2] / "vectors" / "ledger-version-6.sql"
-SHARED = replace(ADULT, delta=1e-5, certificate=Certificate.GAUSSIAN, reserved_delta=1e-6)
+SHARED = replace(ADULT, delta=1e-5, certificate=AccountCertificate.GAUSSIAN, reserved_delta=1e-6)
 KEY = SHARED.key
 STEP = PoissonSampledGaussian(sampling_rate=0.01, noise_multiplier=2.0, neighbouring="replace-one")
 ROUND = Approximate(event=Repeated(event=STEP, count=10), delta=2.0**-70)
@@ -50,7 +50,7 @@ def opened(path, **terms):
 
 
 def account(ledger):
-    (found,) = ledger.totals()
+    (found,) = ledger.list_accounts()
     return found
 
 
@@ -60,25 +60,27 @@ def reserve(ledger, index, event, run="run-1"):
 
 def test_a_certificate_is_in_the_first_record_and_never_another(path):
     with opened(path) as ledger:
-        assert account(ledger).budget.certificate is Certificate.GAUSSIAN
-        other = replace(SHARED, certificate=Certificate.ZCDP, reserved_delta=1e-7)
+        assert account(ledger).budget.certificate is AccountCertificate.GAUSSIAN
+        other = replace(SHARED, certificate=AccountCertificate.ZCDP, reserved_delta=1e-7)
         assert ledger.register(other) == (SHARED,)  # nothing was asked for by name
         with pytest.raises(LedgerConflict, match=r"certificate gaussian; got .*certificate zcdp"):
             ledger.register(replace(other, insists=True))
         raised = ledger.raise_budget(KEY, epsilon=2.0, reason="asked for")
-        assert (raised.certificate, raised.reserved_delta) == (Certificate.GAUSSIAN, 1e-6)
+        assert (raised.certificate, raised.reserved_delta) == (AccountCertificate.GAUSSIAN, 1e-6)
         with pytest.raises(ValueError, match="lowest-bound"):
             ledger.register(
-                replace(SHARED, name="b", fingerprint="b", certificate=Certificate.LOWEST_BOUND)
+                replace(
+                    SHARED, name="b", fingerprint="b", certificate=AccountCertificate.LOWEST_BOUND
+                )
             )
         assert ledger.verify() == []
 
 
-@pytest.mark.parametrize("certificate", [Certificate.GAUSSIAN, Certificate.ZCDP])
+@pytest.mark.parametrize("certificate", [AccountCertificate.GAUSSIAN, AccountCertificate.ZCDP])
 def test_a_pure_release_after_a_gaussian_one_is_refused_with_what_is_left(path, certificate):
-    mu = gaussian_mu(0.69, 1e-5 * 0.99)
+    mu = compute_gaussian_mu(0.69, 1e-5 * 0.99)
     with opened(path, certificate=certificate, reserved_delta=1e-7) as ledger:
-        reserve(ledger, 1, Gaussian(mu=mu))
+        reserve(ledger, 1, GaussianEvent(mu=mu))
         spent = account(ledger).epsilon
         assert 0.69 * (1 - 1e-6) <= spent < 0.76
         with pytest.raises(BudgetExceeded, match="is spent") as refused:
@@ -88,35 +90,35 @@ def test_a_pure_release_after_a_gaussian_one_is_refused_with_what_is_left(path, 
 
 
 def test_a_gaussian_account_is_used_up_at_the_delta_that_is_not_kept_back(path):
-    most = gaussian_mu(1.0, 1e-5 - 1e-6)
+    most = compute_gaussian_mu(1.0, 1e-5 - 1e-6)
     with opened(path) as ledger:
         with pytest.raises(BudgetExceeded):
-            reserve(ledger, 1, Gaussian(mu=most * (1 + 1e-6)))
-        ledger.hold("run-1", {KEY: ((Gaussian(mu=most / 2), 4),)})
+            reserve(ledger, 1, GaussianEvent(mu=most * (1 + 1e-6)))
+        ledger.hold("run-1", {KEY: ((GaussianEvent(mu=most / 2), 4),)})
         assert account(ledger).remaining.epsilon == 0
-        reserve(ledger, 1, Gaussian(mu=most / 2))
-        ledger.give_back("run-1")  # the rounds that it did not make
-        ledger.hold("run-2", {KEY: ((Gaussian(mu=most / 2), 3),)})
+        reserve(ledger, 1, GaussianEvent(mu=most / 2))
+        ledger.end_hold("run-1")  # the rounds that it did not make
+        ledger.hold("run-2", {KEY: ((GaussianEvent(mu=most / 2), 3),)})
 
 
 def test_a_job_of_sampled_steps_is_charged_whole_when_it_begins_and_gives_nothing_back(path):
     with opened(path) as ledger:
         ledger.hold("run-1", {KEY: ((ROUND, 5),)})
-        whole = planned_steps(ROUND, 5, 5e-7 * (1 - 1e-12))
+        whole = build_planned_steps(ROUND, 5, 5e-7 * (1 - 1e-12))
         (event,) = account(ledger).spent.counts
         assert isinstance(event, PlannedSteps)
         assert (event.event, event.count) == (ROUND, 5)
         assert event.delta == pytest.approx(5e-7, rel=1e-6)
         assert event.mu == pytest.approx(whole.mu, rel=1e-5)
         charged = account(ledger).epsilon
-        assert charged == pytest.approx(gaussian_epsilon(event.mu, 9e-6), rel=1e-9)
-        assert charged < 0.5 * gaussian_epsilon((50 * 1.0) ** 0.5, 9e-6)  # without sampling
+        assert charged == pytest.approx(compute_gaussian_epsilon(event.mu, 9e-6), rel=1e-9)
+        assert charged < 0.5 * compute_gaussian_epsilon((50 * 1.0) ** 0.5, 9e-6)  # without sampling
         for index in (1, 2):
             ledger.commit((reserve(ledger, index, ROUND).id,), outcome={})
         ledger.void((reserve(ledger, 3, ROUND).id,), "too few")
         assert account(ledger).epsilon == charged
-        ledger.give_back("run-1")
-        assert (account(ledger).epsilon, account(ledger).holders) == (charged, {})
+        ledger.end_hold("run-1")
+        assert (account(ledger).epsilon, account(ledger).held_counts) == (charged, {})
         ledger.hold("run-1", {KEY: ((ROUND, 3),)})  # resumed
         for index in (3, 4, 5):
             ledger.commit((reserve(ledger, index, ROUND).id,), outcome={})
@@ -134,7 +136,7 @@ def test_a_job_of_sampled_steps_is_charged_whole_when_it_begins_and_gives_nothin
 
 def test_a_voided_step_moves_nothing_that_the_run_holds_of_other_blocks(path):
     old, new = ("2025",), ("2026",)
-    half = Gaussian(mu=gaussian_mu(1.0, 9e-6) / 2)
+    half = GaussianEvent(mu=compute_gaussian_mu(1.0, 9e-6) / 2)
     with opened(path) as ledger:
         ledger.hold("run-1", {KEY: ((ROUND, 1),)}, new)
         entry = an_entry(1, event=ROUND, run_id="run-1", blocks=new)
@@ -151,28 +153,28 @@ def test_a_voided_step_moves_nothing_that_the_run_holds_of_other_blocks(path):
 
 
 def test_a_job_of_sampled_steps_in_a_zcdp_account_costs_half_its_squared_mu(path):
-    with opened(path, certificate=Certificate.ZCDP) as ledger:
+    with opened(path, certificate=AccountCertificate.ZCDP) as ledger:
         ledger.hold("run-1", {KEY: ((ROUND, 5),)})
-        reserve(ledger, 1, Gaussian(mu=0.1), run="run-2")
+        reserve(ledger, 1, GaussianEvent(mu=0.1), run="run-2")
         (job,) = (e for e in account(ledger).spent.counts if isinstance(e, PlannedSteps))
         rho = job.mu**2 / 2 + 0.1**2 / 2
-        assert account(ledger).epsilon == pytest.approx(cks20_epsilon(rho, 9e-6), rel=1e-9)
+        assert account(ledger).epsilon == pytest.approx(compute_cks20_epsilon(rho, 9e-6), rel=1e-9)
         assert ledger.verify() == []
 
 
 def test_units_are_charged_by_their_own_certificates_in_one_step(path):
-    party = replace(SHARED, unit=Unit.PARTY, certificate=Certificate.ZCDP, epsilon=2.0)
+    party = replace(SHARED, unit=Unit.PARTY, certificate=AccountCertificate.ZCDP, epsilon=2.0)
     with Ledger.open(path) as ledger:
         ledger.register(SHARED, party)
         record = an_entry(1, event=ROUND, run_id="run-1")
-        mu = gaussian_mu(2.0, 9e-6) / 2
+        mu = compute_gaussian_mu(2.0, 9e-6) / 2
         facts = {**record.facts, "unit": "party"}
-        both = (record, replace(record, event=Gaussian(mu=mu), facts=facts))
-        ledger.hold("run-1", {KEY: ((ROUND, 3),), party.key: ((Gaussian(mu=mu), 3),)})
+        both = (record, replace(record, event=GaussianEvent(mu=mu), facts=facts))
+        ledger.hold("run-1", {KEY: ((ROUND, 3),), party.key: ((GaussianEvent(mu=mu), 3),)})
         ledger.reserve(both)
-        ledger.give_back("run-1")
-        spent = {each.budget.unit: each for each in ledger.totals()}
-        assert spent[Unit.PARTY].epsilon == pytest.approx(cks20_epsilon(mu**2 / 2, 9e-6))
+        ledger.end_hold("run-1")
+        spent = {each.budget.unit: each for each in ledger.list_accounts()}
+        assert spent[Unit.PARTY].epsilon == pytest.approx(compute_cks20_epsilon(mu**2 / 2, 9e-6))
         (job,) = spent[Unit.RECORD].spent.counts
         assert (job.count, spent[Unit.RECORD].spent.releases) == (3, 3)
         assert ledger.verify() == []
@@ -181,7 +183,7 @@ def test_units_are_charged_by_their_own_certificates_in_one_step(path):
 @pytest.mark.parametrize("together", [True, False], ids=["one budget refuses", "one is left out"])
 def test_a_refused_step_of_no_plan_leaves_no_charge_next_to_the_commit_before_it(path, together):
     party = replace(SHARED, unit=Unit.PARTY, epsilon=0.5)
-    small, large = Gaussian(mu=0.01), Gaussian(mu=gaussian_mu(2.0, 9e-6))
+    small, large = GaussianEvent(mu=0.01), GaussianEvent(mu=compute_gaussian_mu(2.0, 9e-6))
 
     def entries(index, event, of_party):
         record = an_entry(index, event=event, run_id="run-1")
@@ -191,15 +193,15 @@ def test_a_refused_step_of_no_plan_leaves_no_charge_next_to_the_commit_before_it
     with Ledger.open(path) as ledger:
         ledger.register(SHARED, party)
         first = [each.id for each in ledger.reserve(entries(1, small, small))]
-        before = [each.spent for each in ledger.totals()]
+        before = [each.spent for each in ledger.list_accounts()]
         following = entries(2, ROUND, large)
         with pytest.raises(BudgetExceeded if together else LedgerConflict):
             ledger.commit_and_reserve(
                 first, outcome={}, entries=following if together else following[:1]
             )
-        assert [each.state for each in ledger.entries("run-1")] == [EntryState.COMMITTED] * 2
-        assert [each.spent for each in ledger.totals()] == before
-        assert all(not each.held for each in ledger.totals())
+        assert [each.state for each in ledger.list_entries("run-1")] == [EntryState.COMMITTED] * 2
+        assert [each.spent for each in ledger.list_accounts()] == before
+        assert all(not each.held for each in ledger.list_accounts())
         assert ledger.verify() == []
         ledger.reserve(entries(2, ROUND, small))
         assert ledger.verify() == []
@@ -212,12 +214,12 @@ def test_a_planned_job_with_a_mu_that_does_not_hold_is_found_by_verify(
     """The log of somebody who charges less, with hashes and totals that are consistent."""
 
     def charged_less(event, count, delta):
-        job = planned_steps(event, count, delta)
+        job = build_planned_steps(event, count, delta)
         return replace(job, mu=job.mu * of_mu, delta=job.delta * of_delta)
 
     with opened(path) as ledger:
         with monkeypatch.context() as theirs:
-            theirs.setattr(account_module, "planned_steps", charged_less)
+            theirs.setattr(account_module, "build_planned_steps", charged_less)
             theirs.setattr(account_module, "check_planned", lambda _: None)
             ledger.hold("run-1", {KEY: ((ROUND, 5),)})
             assert ledger.verify() == []
@@ -229,7 +231,7 @@ def test_a_planned_job_with_a_mu_that_does_not_hold_is_found_by_verify(
 
 def test_raises_keep_the_certificate_and_what_is_spent_and_the_command_says_their_delta(path):
     with opened(path) as ledger:
-        reserve(ledger, 1, Gaussian(mu=0.2))
+        reserve(ledger, 1, GaussianEvent(mu=0.2))
         spent = account(ledger).spent
     for times, epsilon in ((2, 2.0), (3, 3.0)):
         asked = ["raise", str(path), "adult", "--epsilon", str(epsilon), "--reason", "asked for"]
@@ -238,30 +240,30 @@ def test_raises_keep_the_certificate_and_what_is_spent_and_the_command_says_thei
         assert f"hold together at δ = {times}e-05: {times} times δ" in shown.output
     with Ledger.open(path) as ledger:
         after = account(ledger)
-        assert (after.spent, after.budget.certificate) == (spent, Certificate.GAUSSIAN)
+        assert (after.spent, after.budget.certificate) == (spent, AccountCertificate.GAUSSIAN)
         # The new promise is of everything that was ever released, not of a fresh budget.
-        most = gaussian_mu(3.0, 9e-6)
+        most = compute_gaussian_mu(3.0, 9e-6)
         with pytest.raises(BudgetExceeded):
-            reserve(ledger, 2, Gaussian(mu=most))
-        reserve(ledger, 2, Gaussian(mu=(most**2 - 0.2**2) ** 0.5 * (1 - 1e-9)))
+            reserve(ledger, 2, GaussianEvent(mu=most))
+        reserve(ledger, 2, GaussianEvent(mu=(most**2 - 0.2**2) ** 0.5 * (1 - 1e-9)))
         assert ledger.verify() == []
 
 
 def test_a_plan_admits_one_run(path):
-    plan = {"certificate": Certificate.PLAN, "reserved_delta": None}
+    plan = {"certificate": AccountCertificate.PLAN, "reserved_delta": None}
     with opened(path, **plan) as ledger:
-        ledger.hold("run-1", {KEY: ((Gaussian(mu=0.05), 3),)})
-        reserve(ledger, 1, Gaussian(mu=0.05))
+        ledger.hold("run-1", {KEY: ((GaussianEvent(mu=0.05), 3),)})
+        reserve(ledger, 1, GaussianEvent(mu=0.05))
         for other in (
-            lambda: ledger.hold("run-2", {KEY: ((Gaussian(mu=0.01), 1),)}),
-            lambda: reserve(ledger, 1, Gaussian(mu=0.01), run="run-2"),
+            lambda: ledger.hold("run-2", {KEY: ((GaussianEvent(mu=0.01), 1),)}),
+            lambda: reserve(ledger, 1, GaussianEvent(mu=0.01), run="run-2"),
         ):
             with pytest.raises(LedgerConflict, match="for whose plan alone"):
                 other()
-        ledger.give_back("run-1")
+        ledger.end_hold("run-1")
         with pytest.raises(LedgerConflict, match="for whose plan alone"):
-            reserve(ledger, 1, Gaussian(mu=0.01), run="run-2")
-        reserve(ledger, 2, Gaussian(mu=0.05))
+            reserve(ledger, 1, GaussianEvent(mu=0.01), run="run-2")
+        reserve(ledger, 2, GaussianEvent(mu=0.05))
         assert ledger.verify() == []
 
 
@@ -272,12 +274,14 @@ def test_a_ledger_of_before_continues_under_its_old_rule_and_says_what_that_hold
     with Ledger.open(path) as ledger:
         assert ledger.verify() == []
         old = account(ledger)
-        assert old.budget.certificate is Certificate.LOWEST_BOUND
-        assert old.budget.promise.startswith("if kinds and sizes were not chosen by answers")
-        assert old.epsilon == old.spent.epsilon(1e-5)[1]
+        assert old.budget.certificate is AccountCertificate.LOWEST_BOUND
+        assert old.budget.certificate_text.startswith(
+            "if kinds and sizes were not chosen by answers"
+        )
+        assert old.epsilon == old.spent.compute_lowest_epsilon(1e-5)[1]
         (same,) = ledger.register(replace(SHARED, certificate=None))
-        assert same.certificate is Certificate.LOWEST_BOUND
-        (open_one,) = ledger.entries("run-3")
+        assert same.certificate is AccountCertificate.LOWEST_BOUND
+        (open_one,) = ledger.list_entries("run-3")
         (resumed,) = ledger.reserve((open_one.entry,))
         assert resumed.resumed
         ledger.reserve((replace(open_one.entry, index=2),))
@@ -286,12 +290,14 @@ def test_a_ledger_of_before_continues_under_its_old_rule_and_says_what_that_hold
         ledger.register(replace(SHARED, name="new", fingerprint="new"))
         assert ledger.verify() == []
     with Ledger.open(path) as ledger:
-        certificates = {each.budget.name: each.budget.certificate for each in ledger.totals()}
-        assert certificates == {
-            "adult": Certificate.LOWEST_BOUND,
-            "new": Certificate.GAUSSIAN,
+        certificates = {
+            each.budget.name: each.budget.certificate for each in ledger.list_accounts()
         }
-        assert ledger.remaining("new", Unit.RECORD).epsilon == 1.0
+        assert certificates == {
+            "adult": AccountCertificate.LOWEST_BOUND,
+            "new": AccountCertificate.GAUSSIAN,
+        }
+        assert ledger.get_remaining("new", Unit.RECORD).epsilon == 1.0
 
 
 def without_certificate(budget):
@@ -301,8 +307,8 @@ def without_certificate(budget):
 
 
 def refunding(account, run_id, event, blocks=()):
-    (job,) = (each for each in account.charged.of(()).popitem()[1].counts)
-    return replace(account, charged=account.charged.without(job, blocks))
+    (job,) = (each for each in account.charged.get_compositions(()).popitem()[1].counts)
+    return replace(account, charged=account.charged.remove(job, blocks))
 
 
 @pytest.mark.parametrize(
@@ -311,26 +317,31 @@ def refunding(account, run_id, event, blocks=()):
         # The certificate is in the first record, and no other is taken afterwards.
         ("in_the_first_record", DatasetBudget, "to_json", without_certificate),
         ("in_the_first_record", registration, "_check_terms", lambda *_: None),
-        ("in_the_first_record", registration, "_opened", lambda _, budget, *__: budget),
+        ("in_the_first_record", registration, "_open_account", lambda _, budget, *__: budget),
         # Sampled steps are charged whole, once, and nothing of them comes back.
-        ("of_sampled_steps_is_charged", Account, "plans", lambda *_: False),
-        ("of_sampled_steps_is_charged", Account, "planning", lambda *_: ()),
-        ("of_sampled_steps_is_charged", Account, "voiding", refunding),
+        ("of_sampled_steps_is_charged", BudgetAccount, "must_plan", lambda *_: False),
+        ("of_sampled_steps_is_charged", BudgetAccount, "compute_planned_charges", lambda *_: ()),
+        ("of_sampled_steps_is_charged", BudgetAccount, "with_voided", refunding),
         ("of_sampled_steps_is_charged", reservations, "_unplanned", lambda *_: ()),
-        ("of_sampled_steps_is_charged", Limits, "next_delta", lambda own, _: own.reserved),
-        ("of_sampled_steps_is_charged", account_certificates, "delta_of", lambda _: 0.0),
+        (
+            "of_sampled_steps_is_charged",
+            AccountLimits,
+            "compute_next_delta",
+            lambda own, _: own.reserved,
+        ),
+        ("of_sampled_steps_is_charged", account_certificates, "get_planned_delta", lambda _: 0.0),
         # Other runs give back the rounds that they did not make.
-        ("gaussian_account_is_used_up", Ledger, "give_back", lambda *_: None),
-        ("gaussian_account_is_used_up", Account, "has_room", lambda *_: True),
+        ("gaussian_account_is_used_up", Ledger, "end_hold", lambda *_: None),
+        ("gaussian_account_is_used_up", BudgetAccount, "is_within_budget", lambda *_: True),
         # A plan's account is of one run; an old account keeps its rule.
-        ("plan_admits_one_run", Account, "is_closed_to", lambda *_: False),
+        ("plan_admits_one_run", BudgetAccount, "is_closed_to", lambda *_: False),
         (
             "raises_keep",
-            Account,
-            "raised",
-            lambda own, **terms: Account(budget=replace(own.budget, **terms)),
+            BudgetAccount,
+            "with_raised_budget",
+            lambda own, **terms: BudgetAccount(budget=replace(own.budget, **terms)),
         ),
-        ("ledger_of_before", Account, "plans", lambda *_: True),
+        ("ledger_of_before", BudgetAccount, "must_plan", lambda *_: True),
     ],
 )
 def test_a_rule_of_the_ledger_that_is_weakened_is_found_out(
@@ -338,11 +349,11 @@ def test_a_rule_of_the_ledger_that_is_weakened_is_found_out(
 ):
     (found,) = (f for key, f in globals().items() if key.startswith("test_") and test in key)
     monkeypatch.setattr(rule, name, weakened)
-    account_certificates._epsilon_of.cache_clear()
+    account_certificates._compute_epsilon.cache_clear()
     try:
         found(path)
     except (Exception, pytest.fail.Exception):
         return
     finally:
-        account_certificates._epsilon_of.cache_clear()
+        account_certificates._compute_epsilon.cache_clear()
     pytest.fail(f"{found.__name__} passes without {name}")

@@ -12,9 +12,9 @@ from ledgers import ADULT, FACTS, an_entry, messages, tamper
 
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.privacy.ledger.hash_chain import Head
+from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
 
 
@@ -37,7 +37,7 @@ def test_a_data_set_registered_otherwise_is_refused_with_both(
         ledger.register(other)
     assert ADULT.description in str(conflict.value)
     assert other.description in str(conflict.value)
-    assert [total.budget for total in ledger.totals()] == [ADULT]
+    assert [total.budget for total in ledger.list_accounts()] == [ADULT]
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_a_budget_that_makes_no_sense_is_refused(change: dict[str, Any], message
 
 def test_an_unregistered_data_set_is_refused(ledger: Ledger) -> None:
     for step in (
-        lambda name: ledger.spent(name, Unit.RECORD),
-        lambda name: ledger.remaining(name, Unit.RECORD),
+        lambda name: ledger.get_spent(name, Unit.RECORD),
+        lambda name: ledger.get_remaining(name, Unit.RECORD),
         lambda name: ledger.reserve((an_entry(dataset=name),))[0],
     ):
         with pytest.raises(LedgerConflict, match="registered data set, got 'nowhere'"):
@@ -115,8 +115,8 @@ def test_an_entry_holds_several_accounts_of_one_release(ledger: Ledger) -> None:
     entry = an_entry(facts=FACTS | SHARED)
     reserved = ledger.reserve((entry,))[0]
     ledger.reserve((an_entry(2, facts=FACTS | {"accounts": []}),))
-    assert Entry.from_json(entry.to_json()) == entry
-    assert ledger.entries()[0].entry == entry
+    assert LedgerEntry.from_json(entry.to_json()) == entry
+    assert ledger.list_entries()[0].entry == entry
     another = [{**SHARED["accounts"][0], "epsilon": 0.5}, *SHARED["accounts"][1:]]
     with pytest.raises(LedgerConflict, match="got a change of facts"):
         ledger.reserve((an_entry(facts=FACTS | SHARED | {"accounts": another}),))
@@ -155,27 +155,27 @@ def test_a_runs_entries_are_read_once_and_again_where_the_log_is_another(
 ) -> None:
     from parley.privacy.ledger import recorded_entries
 
-    parsed, original = [0], recorded_entries.reserved_entry
+    parsed, original = [0], recorded_entries.parse_reserved_entry
 
     def counted(*arguments: Any) -> Any:
         parsed[0] += 1
         return original(*arguments)
 
-    monkeypatch.setattr(recorded_entries, "reserved_entry", counted)
+    monkeypatch.setattr(recorded_entries, "parse_reserved_entry", counted)
     with Ledger.open(ledger_url) as other:  # another process, for all that matters
         for index in range(1, 6):
             held = (ledger, other)[index % 2].reserve((an_entry(index),))[0]
-            assert len(ledger.entries("run-1")) == index
+            assert len(ledger.list_entries("run-1")) == index
             ledger.commit((held.id,), outcome={"survivors": index})
-            assert ledger.entries("run-1")[-1].outcome == {"survivors": index}
+            assert ledger.list_entries("run-1")[-1].outcome == {"survivors": index}
         assert parsed[0] == 5
-        assert ledger.entries("run-1") == other.entries("run-1") == other.entries()
-        assert ledger.entries("run-2") == ()
-    with ledger._place.reading() as reader:
-        seen = reader.entries_of("run-1", None)
-        for head in (Head(records=3, hash="x"), Head(records=99, hash=seen.head.hash)):
+        assert ledger.list_entries("run-1") == other.list_entries("run-1") == other.list_entries()
+        assert ledger.list_entries("run-2") == ()
+    with ledger._database.open_reader() as reader:
+        seen = reader.load_entries("run-1", None)
+        for head in (ChainHead(records=3, hash="x"), ChainHead(records=99, hash=seen.head.hash)):
             of_another_log = replace(seen, head=head, entries={})
-            assert reader.entries_of("run-1", of_another_log) == seen
+            assert reader.load_entries("run-1", of_another_log) == seen
 
 
 def test_an_entry_survives_json_and_does_not_follow_its_callers_dictionary() -> None:
@@ -183,12 +183,12 @@ def test_an_entry_survives_json_and_does_not_follow_its_callers_dictionary() -> 
     entry = an_entry(facts=facts)
     facts["step_certificate"]["steps"].append(3)
     assert entry.facts["step_certificate"] == {"steps": [1, 2]}
-    assert Entry.from_json(entry.to_json()) == entry
+    assert LedgerEntry.from_json(entry.to_json()) == entry
     with pytest.raises(TypeError):
         entry.facts["norm"] = "l1"  # type: ignore[index]
 
 
-def three_releases(ledger: Ledger) -> Head:
+def three_releases(ledger: Ledger) -> ChainHead:
     """Register, then reserve and commit twice, then reserve: records 1 to 6."""
     first = ledger.reserve((an_entry(1),))[0]
     second = commit_and_reserve(
@@ -198,7 +198,7 @@ def three_releases(ledger: Ledger) -> Head:
         ledger, second.id, outcome={"survivors": 4}, checkpoint=b"two", entry=an_entry(3)
     )
     assert ledger.verify() == []
-    return ledger.head()
+    return ledger.get_head()
 
 
 OTHER_BODY = "UPDATE parley_ledger_records SET body = replace(body, '.1', '.2') WHERE position = 4"
@@ -279,7 +279,7 @@ def test_an_overdrawn_budget_is_found_even_if_the_chain_is_sound(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(DatasetBudget, "admits", lambda *_: True)
+        patch.setattr(DatasetBudget, "can_admit", lambda *_: True)
         for index in range(1, 13):
             ledger.reserve((an_entry(index),))
     assert "the log adds up to ε = 1.2" in messages(ledger)[0]
@@ -289,11 +289,11 @@ def test_a_damaged_checkpoint_is_not_handed_out(ledger: Ledger, ledger_url: str)
     three_releases(ledger)
     tamper(ledger_url, "UPDATE parley_ledger_checkpoints SET data = 'xx'")
     with pytest.raises(LedgerCorrupt, match="'run-1'"):
-        ledger.checkpoint("run-1")
+        ledger.get_checkpoint("run-1")
 
 
 def test_a_record_that_cannot_be_read_says_so(ledger: Ledger, ledger_url: str) -> None:
     three_releases(ledger)
     tamper(ledger_url, "UPDATE parley_ledger_records SET body = '{}' WHERE position = 2")
     with pytest.raises(LedgerCorrupt, match="record 2"):
-        ledger.entries()
+        ledger.list_entries()

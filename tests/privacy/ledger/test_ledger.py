@@ -15,13 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ledger_children import commit_and_reserve
 from ledgers import ADULT, FACTS, GAUSSIAN, KDD, TENTH, an_entry
 
-from parley.privacy.accounting.account_certificates import Certificate
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.privacy_events import Approximate, Event, Pure, Zcdp
+from parley.privacy.accounting.privacy_events import Approximate, PrivacyEvent, Pure, Zcdp
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger import reservations
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.ledger_entry import Entry
+from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict, LedgerError
 from parley.privacy.ledger.recorded_entries import EntryState
 from parley.privacy.ledger.reservations import Checkpoint
@@ -33,11 +33,15 @@ def test_a_release_is_charged_when_reserved_and_stays_charged_when_committed(
     reservation = ledger.reserve((an_entry(),))[0]
     assert not reservation.resumed
     assert reservation.state is EntryState.RESERVED
-    assert reservation.spent == ledger.spent("adult", Unit.RECORD) == Composition.empty().add(TENTH)
+    assert (
+        reservation.spent
+        == ledger.get_spent("adult", Unit.RECORD)
+        == Composition.create_empty().add(TENTH)
+    )
     ledger.commit((reservation.id,), outcome={"survivors": 5})
-    assert ledger.spent("adult", Unit.RECORD) == Composition.empty().add(TENTH)
-    assert ledger.remaining("adult", Unit.RECORD).epsilon == pytest.approx(0.9)
-    (held,) = ledger.entries()
+    assert ledger.get_spent("adult", Unit.RECORD) == Composition.create_empty().add(TENTH)
+    assert ledger.get_remaining("adult", Unit.RECORD).epsilon == pytest.approx(0.9)
+    (held,) = ledger.list_entries()
     assert held.entry == an_entry()
     assert (held.state, held.outcome) == (EntryState.COMMITTED, {"survivors": 5})
     assert ledger.verify() == []
@@ -46,17 +50,17 @@ def test_a_release_is_charged_when_reserved_and_stays_charged_when_committed(
 def test_ten_tenths_fit_a_budget_of_one_exactly_and_an_eleventh_is_refused(ledger: Ledger) -> None:
     for index in range(1, 11):
         ledger.reserve((an_entry(index),))
-    before = ledger.head()
+    before = ledger.get_head()
     with pytest.raises(BudgetExceeded) as refusal:
         ledger.reserve((an_entry(11),))
     assert refusal.value.requested == TENTH
-    assert refusal.value.spent == Composition.empty().add(TENTH, 10)
+    assert refusal.value.spent == Composition.create_empty().add(TENTH, 10)
     assert refusal.value.left.epsilon == 0
     assert refusal.value.budget == ADULT
     for part in ("'adult'", "ε = 1,", "unit record", "replace-one", "ε = 1.1", "0 left"):
         assert part in str(refusal.value)
-    assert ledger.head() == before
-    assert len(ledger.entries()) == 10
+    assert ledger.get_head() == before
+    assert len(ledger.list_entries()) == 10
     assert ledger.verify() == []
 
 
@@ -80,15 +84,15 @@ def test_another_entry_under_the_name_of_a_release_is_a_conflict(
     ledger.reserve((an_entry(),))
     with pytest.raises(LedgerConflict, match=f"got a change of {next(iter(change))}"):
         ledger.reserve((an_entry(**change),))
-    assert ledger.spent("adult", Unit.RECORD).releases == 1
+    assert ledger.get_spent("adult", Unit.RECORD).releases == 1
 
 
 def test_the_same_commit_again_changes_nothing_and_another_is_a_conflict(ledger: Ledger) -> None:
     reservation = ledger.reserve((an_entry(),))[0]
     ledger.commit((reservation.id,), outcome={"survivors": 5}, checkpoint=b"one")
-    head = ledger.head()
+    head = ledger.get_head()
     ledger.commit((reservation.id,), outcome={"survivors": 5}, checkpoint=b"one")
-    assert ledger.head() == head
+    assert ledger.get_head() == head
     for outcome, checkpoint in (({"survivors": 4}, b"one"), ({"survivors": 5}, b"two")):
         with pytest.raises(LedgerConflict, match="it is committed"):
             ledger.commit((reservation.id,), outcome=outcome, checkpoint=checkpoint)
@@ -102,7 +106,7 @@ def test_the_same_commit_again_changes_nothing_and_another_is_a_conflict(ledger:
 def test_what_is_not_a_reservation_cannot_be_settled(ledger: Ledger, reservation_id: int) -> None:
     with pytest.raises(LedgerConflict, match="id of a reservation"):
         commit_and_reserve(ledger, reservation_id, outcome={}, entry=an_entry())
-    assert ledger.entries() == ()
+    assert ledger.list_entries() == ()
     with pytest.raises(LedgerConflict, match="id of a reservation"):
         ledger.commit((reservation_id,), outcome={})
     with pytest.raises(LedgerConflict, match="id of a reservation"):
@@ -114,9 +118,12 @@ def test_a_voided_reservation_gives_its_charge_back_and_stays_on_record(ledger: 
     void = ledger.reserve((an_entry(2),))[0]
     ledger.void((void.id,), "too few survivors")
     ledger.void((void.id,), "too few survivors")
-    assert ledger.spent("adult", Unit.RECORD).releases == 1
-    assert [held.state for held in ledger.entries()] == [EntryState.RESERVED, EntryState.VOIDED]
-    assert ledger.entries()[1].reason == "too few survivors"
+    assert ledger.get_spent("adult", Unit.RECORD).releases == 1
+    assert [held.state for held in ledger.list_entries()] == [
+        EntryState.RESERVED,
+        EntryState.VOIDED,
+    ]
+    assert ledger.list_entries()[1].reason == "too few survivors"
     with pytest.raises(LedgerConflict, match="it is voided"):
         ledger.commit((void.id,), outcome={})
     with pytest.raises(LedgerConflict, match="it is voided"):
@@ -126,7 +133,7 @@ def test_a_voided_reservation_gives_its_charge_back_and_stays_on_record(ledger: 
     again = ledger.reserve((an_entry(2, party="other"),))[0]
     assert (again.resumed, again.id > void.id) == (False, True)
     ledger.commit((again.id,), outcome={})
-    assert ledger.spent("adult", Unit.RECORD).releases == 2
+    assert ledger.get_spent("adult", Unit.RECORD).releases == 2
     assert ledger.verify() == []
 
 
@@ -140,10 +147,10 @@ def test_a_run_commits_a_round_and_reserves_the_next_in_one_step(ledger: Ledger)
             checkpoint=f"model {index - 1}".encode(),
             entry=an_entry(index),
         )
-    states = [held.state for held in ledger.entries()]
+    states = [held.state for held in ledger.list_entries()]
     assert states == [EntryState.COMMITTED] * 4 + [EntryState.RESERVED]
-    assert ledger.checkpoint("run-1") == Checkpoint(4, b"model 4")
-    assert ledger.checkpoint("run-2") is None
+    assert ledger.get_checkpoint("run-1") == Checkpoint(4, b"model 4")
+    assert ledger.get_checkpoint("run-2") is None
     assert ledger.verify() == []
 
 
@@ -152,9 +159,9 @@ def test_the_step_may_be_repeated_after_a_crash(ledger: Ledger) -> None:
     step: Callable[[], Any] = lambda: commit_and_reserve(  # noqa: E731
         ledger, first.id, outcome={}, checkpoint=b"m", entry=an_entry(2)
     )
-    before, head = step(), ledger.head()
+    before, head = step(), ledger.get_head()
     assert step().id == before.id
-    assert ledger.head() == head
+    assert ledger.get_head() == head
 
 
 def test_a_refused_reservation_keeps_the_commit_before_it(ledger: Ledger) -> None:
@@ -164,8 +171,8 @@ def test_a_refused_reservation_keeps_the_commit_before_it(ledger: Ledger) -> Non
         commit_and_reserve(
             ledger, reservation.id, outcome={}, checkpoint=b"last", entry=an_entry(11)
         )
-    assert ledger.entries()[-1].state is EntryState.COMMITTED
-    assert ledger.checkpoint("run-1") == Checkpoint(10, b"last")
+    assert ledger.list_entries()[-1].state is EntryState.COMMITTED
+    assert ledger.get_checkpoint("run-1") == Checkpoint(10, b"last")
     assert ledger.verify() == []
 
 
@@ -188,13 +195,15 @@ class AgainstAModel(RuleBasedStateMachine):
         self.path.unlink(missing_ok=True)
         self.ledger = Ledger.open(self.path)
         self.budgets = {
-            "adult": replace(ADULT, delta=1e-6, certificate=Certificate.ZCDP, reserved_delta=1e-8),
+            "adult": replace(
+                ADULT, delta=1e-6, certificate=AccountCertificate.ZCDP, reserved_delta=1e-8
+            ),
             "kdd": KDD,
         }
         for budget in self.budgets.values():
             self.ledger.register(budget)
         # Of each release: entry, reservation, state.
-        self.live: dict[tuple[str, str, int], tuple[Entry, int, str]] = {}
+        self.live: dict[tuple[str, str, int], tuple[LedgerEntry, int, str]] = {}
         self.settled = 0
 
     def teardown(self) -> None:
@@ -202,7 +211,7 @@ class AgainstAModel(RuleBasedStateMachine):
         self.ledger.close()
 
     def spent(self, dataset: str) -> Composition:
-        total = Composition.empty()
+        total = Composition.create_empty()
         for entry, _, _ in self.live.values():
             if entry.dataset == dataset:
                 total = total.add(entry.event)
@@ -214,7 +223,7 @@ class AgainstAModel(RuleBasedStateMachine):
         index=st.integers(0, 3),
         event=st.sampled_from(EVENTS),
     )
-    def reserve(self, run: str, dataset: str, index: int, event: Event) -> None:
+    def reserve(self, run: str, dataset: str, index: int, event: PrivacyEvent) -> None:
         entry = an_entry(index, run_id=run, dataset=dataset, event=event)
         held = self.live.get((run, dataset, index))
         if held is not None and held[0] != entry:
@@ -226,7 +235,7 @@ class AgainstAModel(RuleBasedStateMachine):
             assert (again.id, again.resumed, str(again.state)) == (held[1], True, held[2])
             return
         budget, total = self.budgets[dataset], self.spent(dataset).add(event)
-        if not budget.admits(total):
+        if not budget.can_admit(total):
             with pytest.raises(BudgetExceeded):
                 self.ledger.reserve((entry,))
             return
@@ -250,7 +259,7 @@ class AgainstAModel(RuleBasedStateMachine):
             self.live[key] = (entry, reservation, "committed")
             self.settled += 1
             if checkpoint is not None:
-                assert self.ledger.checkpoint(key[0]) == Checkpoint(key[2], checkpoint)
+                assert self.ledger.get_checkpoint(key[0]) == Checkpoint(key[2], checkpoint)
 
     @rule()
     def reopen(self) -> None:
@@ -260,8 +269,8 @@ class AgainstAModel(RuleBasedStateMachine):
     @invariant()
     def the_totals_are_the_models(self) -> None:
         for name in self.budgets:
-            assert self.ledger.spent(name, Unit.RECORD) == self.spent(name)
-        held = [e for e in self.ledger.entries() if e.state is not EntryState.VOIDED]
+            assert self.ledger.get_spent(name, Unit.RECORD) == self.spent(name)
+        held = [e for e in self.ledger.list_entries() if e.state is not EntryState.VOIDED]
         assert {(e.reservation_id, str(e.state)) for e in held} == {
             (reservation, state) for _, reservation, state in self.live.values()
         }
@@ -302,8 +311,8 @@ def test_a_mistake_in_a_step_gives_no_leave_to_make_a_release_that_is_not_charge
     other = ledger.reserve((an_entry(1),))[0].id
     voided = ledger.reserve((an_entry(2),))[0].id
     ledger.void((voided,), "too few")
-    before = ledger.totals()
+    before = ledger.list_accounts()
     monkeypatch.setattr(reservations, "reserve", lambda *given: wrong(*given, other, voided))
     with pytest.raises((LedgerError, ValueError)):
         ledger.reserve((an_entry(2),))
-    assert ledger.totals() == before
+    assert ledger.list_accounts() == before

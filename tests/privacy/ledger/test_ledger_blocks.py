@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from ledgers import ADULT, TENTH, an_entry, messages
 
-from parley.client.data.content_digest import of_rows
+from parley.client.data.content_digest import digest_rows
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import Pure
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.block_composition import (
-    MOST_BLOCKS,
+    MAX_BLOCKS,
     Blocks,
-    Spent,
-    block_number,
-    checked_blocks,
+    SpentByBlock,
+    compute_block_number,
+    parse_blocks,
 )
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
@@ -35,8 +35,8 @@ READS = st.sets(st.sampled_from(NAMES)).map(lambda names: tuple(sorted(names)))
 def table(records: Mapping[int, str], reads: Blocks, name: str = "ward") -> DatasetBudget:
     """A data set of some records, each in its block."""
     rows = np.array([[np.sin(each), np.cos(each)] for each in records])
-    contents = of_rows(rows, np.zeros(len(rows)))
-    contents.digests[:, 2] = [block_number(each) for each in records.values()]
+    contents = digest_rows(rows, np.zeros(len(rows)))
+    contents.digests[:, 2] = [compute_block_number(each) for each in records.values()]
     return replace(
         ADULT,
         name=name,
@@ -56,8 +56,8 @@ def spend(ledger: Ledger, budget: DatasetBudget, run: str) -> None:
 
 
 def spent(ledger: Ledger, block: str) -> int:
-    (totals,) = ledger.totals()
-    return totals.charged.of((block,))[block].releases
+    (totals,) = ledger.list_accounts()
+    return totals.charged.get_compositions((block,))[block].releases
 
 
 @given(st.lists(st.tuples(READS, st.integers(1, 3), st.booleans()), max_size=12))
@@ -65,22 +65,24 @@ def test_an_account_is_never_below_what_any_record_has_spent(
     releases: list[tuple[Blocks, int, bool]],
 ) -> None:
     """Recounted for a record of each block, and of one that nobody named; some are given back."""
-    account, kept = Spent(), list[tuple[Blocks, Pure]]()
+    account, kept = SpentByBlock(), list[tuple[Blocks, Pure]]()
     for reads, tenths, stays in releases:
         event = Pure(epsilon=tenths / 10)
-        account = account.adding(event, reads)
+        account = account.add(event, reads)
         if stays:
             kept.append((reads, event))
         else:
-            account = account.without(event, reads)
+            account = account.remove(event, reads)
     for block in (*NAMES, "d"):
-        own = Composition.of(event for reads, event in kept if not reads or block in reads)
-        assert account.of((block,))[block] == own
+        own = Composition.from_events(event for reads, event in kept if not reads or block in reads)
+        assert account.get_compositions((block,))[block] == own
         assert (
-            account.largest(lambda each: each.epsilon(0.0)[1]).epsilon(0.0)[1]
-            >= own.epsilon(0.0)[1]
+            account.find_largest(
+                lambda each: each.compute_lowest_epsilon(0.0)[1]
+            ).compute_lowest_epsilon(0.0)[1]
+            >= own.compute_lowest_epsilon(0.0)[1]
         )
-    assert Spent.from_json(account.to_json()) == account
+    assert SpentByBlock.from_json(account.to_json()) == account
 
 
 def test_no_record_spends_more_than_its_budget_in_a_year_of_weeks(ledger_url: str) -> None:
@@ -108,8 +110,8 @@ def test_no_record_spends_more_than_its_budget_in_a_year_of_weeks(ledger_url: st
         assert messages(ledger) == []
         assert max(paid.values()) == 10
         assert refused
-        (totals,) = ledger.totals()
-        used = {block: own.releases for block, own in totals.charged.of(()).items()}
+        (totals,) = ledger.list_accounts()
+        used = {block: own.releases for block, own in totals.charged.get_compositions(()).items()}
         for record, block in present.items():
             assert paid[record] <= used.get(block, used[""]) <= 10
         # What is new has all that jobs on all records left of it.
@@ -131,8 +133,8 @@ def test_jobs_on_other_blocks_leave_a_blocks_budget_whole(ledger_url: str) -> No
         assert "room in '2024'" in str(refusal.value) or reads == ()
         spend(ledger, table(records, ("2024",)), "new")
         assert (spent(ledger, "2023"), spent(ledger, "2024")) == (10, 1)
-        assert ledger.spent("ward", Unit.RECORD).releases == 10  # the largest
-        assert ledger.remaining("ward", Unit.RECORD).epsilon == pytest.approx(0, abs=1e-9)
+        assert ledger.get_spent("ward", Unit.RECORD).releases == 10  # the largest
+        assert ledger.get_remaining("ward", Unit.RECORD).epsilon == pytest.approx(0, abs=1e-9)
         assert messages(ledger) == []
 
 
@@ -161,9 +163,9 @@ def test_a_run_holds_of_its_blocks_alone_and_goes_on_after_a_kill(ledger_url: st
         ledger.reserve((replace(entry, index=2),))
         ledger.void([held.id], "nothing came of it")
         assert spent(ledger, "2023") == 1
-        ledger.give_back("first")
-        (totals,) = ledger.totals()
-        assert totals.holders == {"second": 8, "third": 2}
+        ledger.end_hold("first")
+        (totals,) = ledger.list_accounts()
+        assert totals.held_counts == {"second": 8, "third": 2}
         assert messages(ledger) == []
 
 
@@ -173,7 +175,7 @@ def test_no_choice_of_blocks_makes_the_log_grow_uncharged(ledger_url: str) -> No
     with Ledger.open(ledger_url) as ledger:
         for blocks in (*chosen, *chosen):
             ledger.register(table(records, blocks))
-        assert ledger.head().records == len(records)  # each block is new once
+        assert ledger.get_head().records == len(records)  # each block is new once
         assert messages(ledger) == []
 
 
@@ -189,7 +191,7 @@ def test_a_record_that_changed_its_block_gets_no_second_budget(ledger_url: str) 
                     ledger.register(table(after, reads, name))
         rows = table(after, ()).rows
         assert rows is not None
-        assert ledger.moved("ward", rows) == 1
+        assert ledger.count_moved_rows("ward", rows) == 1
     with Ledger.open(ledger_url) as ledger:
         spend(ledger, table(before, ("2024",)), "third")  # put back
         spend(ledger, table({2: "2023", 3: "2024"}, ("2024",)), "fourth")  # left out
@@ -215,10 +217,10 @@ def test_a_table_without_blocks_is_charged_to_all_of_them(ledger_url: str) -> No
 
 
 def test_what_names_no_blocks_is_refused() -> None:
-    assert checked_blocks(("b", "a")) == ("a", "b")
+    assert parse_blocks(("b", "a")) == ("a", "b")
     wrong = defaultdict(lambda: r"Expected blocks of 1 to 100 letters")
     wrong[("a", "b", "a")] = "every block once, got 'a' twice"
-    wrong[tuple(f"{each}" for each in range(10**5))] = f"at most {MOST_BLOCKS} .* names none reads"
+    wrong[tuple(f"{each}" for each in range(10**5))] = f"at most {MAX_BLOCKS} .* names none reads"
     for names in [*wrong, ("",), ("a\n",), ("x" * 101,)]:
         with pytest.raises(ValueError, match=wrong[names]):
             an_entry(1, blocks=names)

@@ -18,7 +18,7 @@ from ledger_children import commit_and_reserve
 from ledgers import ADULT, TENTH, an_entry, connected, messages, tamper, with_parts
 
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.ledger.database_connection import Connection
+from parley.privacy.ledger.database_connection import DatabaseConnection
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.table_access import LATEST
@@ -28,7 +28,7 @@ def test_a_ledger_opened_to_read_refuses_changes(ledger: Ledger, ledger_url: str
     ledger.reserve((an_entry(),))
     with Ledger.open(ledger_url, read_only=True) as reader:
         assert reader.verify() == []
-        assert reader.spent("adult", Unit.RECORD).releases == 1
+        assert reader.get_spent("adult", Unit.RECORD).releases == 1
         with pytest.raises(LedgerError, match="read-only"):
             reader.reserve((an_entry(2),))
 
@@ -70,7 +70,7 @@ def test_a_ledger_of_another_version_in_the_place_of_an_open_one_is_refused(
     ledger: Ledger, ledger_url: str
 ) -> None:
     tamper(ledger_url, "UPDATE parley_ledger_head SET version = 8")
-    for step in (ledger.totals, ledger.verify, lambda: ledger.reserve((an_entry(),))):
+    for step in (ledger.list_accounts, ledger.verify, lambda: ledger.reserve((an_entry(),))):
         with pytest.raises(NotALedger, match="got version 8"):
             step()
 
@@ -101,7 +101,7 @@ def test_a_closed_ledger_says_so(ledger: Ledger) -> None:
     ledger.close()
     ledger.close()
     with pytest.raises(LedgerError, match="was closed"):
-        ledger.entries()
+        ledger.list_entries()
 
 
 def test_a_password_is_never_shown(ledger_url: str, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_path_may_hold_any_character(tmp_path: Path) -> None:
         ledger.register(ADULT)
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
     with Ledger.open(f"sqlite:///{path}", create=False) as ledger:
-        assert [total.budget for total in ledger.totals()] == [ADULT]
+        assert [total.budget for total in ledger.list_accounts()] == [ADULT]
 
 
 def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_full_disk_spends_nothing_and_room_again_lets_the_run_go_on(small_disk
         with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while True:
                 file.write(b"x" * 4096)
-        head = ledger.head()
+        head = ledger.get_head()
         for _ in range(3):
             with pytest.raises(
                 LedgerUnavailable, match=r"room to write .*ledger.sqlite.*full"
@@ -239,13 +239,13 @@ def test_a_full_disk_spends_nothing_and_room_again_lets_the_run_go_on(small_disk
                     ledger, reservation.id, outcome={}, checkpoint=b"m" * 99_000, entry=an_entry(2)
                 )
             assert "nothing is spent" in str(e.value)
-        assert ledger.head() == head
-        assert ledger.spent("adult", Unit.RECORD).releases == 1
+        assert ledger.get_head() == head
+        assert ledger.get_spent("adult", Unit.RECORD).releases == 1
         ballast.unlink()
         commit_and_reserve(ledger, reservation.id, outcome={}, checkpoint=b"m", entry=an_entry(2))
         assert ledger.verify() == []
     with Ledger.open(path) as ledger:
-        assert ledger.spent("adult", Unit.RECORD).releases == 2
+        assert ledger.get_spent("adult", Unit.RECORD).releases == 2
         assert ledger.verify() == []
 
 
@@ -265,19 +265,21 @@ def test_every_step_waits_for_the_disk(
     ledger: Ledger, ledger_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite's `synchronous` is 2 (FULL), PostgreSQL's `synchronous_commit` on, at every commit."""
-    levels, commit = [], Connection.commit
+    levels, commit = [], DatabaseConnection.commit
 
-    def noted(self: Connection) -> None:
-        (row,) = self.rows("SHOW synchronous_commit" if self.postgresql else "PRAGMA synchronous")
+    def noted(self: DatabaseConnection) -> None:
+        (row,) = self.fetch_rows(
+            "SHOW synchronous_commit" if self.postgresql else "PRAGMA synchronous"
+        )
         levels.extend(row.values())
         commit(self)
 
-    monkeypatch.setattr(Connection, "commit", noted)
+    monkeypatch.setattr(DatabaseConnection, "commit", noted)
     ledger.hold("run-1", {ADULT.key: ((TENTH, 3),)})
     reservation = ledger.reserve((an_entry(1),))[0]
     next_one = commit_and_reserve(ledger, reservation.id, outcome={}, entry=an_entry(2))
     ledger.void((next_one.id,), "too few")
-    ledger.give_back("run-1")
+    ledger.end_hold("run-1")
     assert levels == ["on" if "://" in ledger_url else 2] * 5
 
 
@@ -292,4 +294,4 @@ def test_a_ledger_whose_write_ahead_log_was_switched_off_is_still_written(
     with Ledger.open(path) as ledger:
         ledger.reserve((an_entry(),))
         assert not path.with_name("ledger.sqlite-wal").exists()
-        assert ledger.spent("adult", Unit.RECORD).releases == 1
+        assert ledger.get_spent("adult", Unit.RECORD).releases == 1

@@ -13,19 +13,19 @@ import pytest
 from ledgers import ADULT, TENTH, an_entry, messages, tamper
 from numpy.typing import NDArray
 
-from parley.client.data.content_digest import of_rows
+from parley.client.data.content_digest import digest_rows
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
-from parley.privacy.ledger.row_digests import RowKey, row_key
+from parley.privacy.ledger.row_digests import RowKey, load_row_key
 
 RECORDS = np.random.default_rng(4).normal(size=(60, 3))
 
 
 def table(name: str, *records: int, rows: NDArray[np.float64] = RECORDS) -> DatasetBudget:
     """A data set of some of the records."""
-    contents = of_rows(rows[list(records)], np.zeros(len(records)))
+    contents = digest_rows(rows[list(records)], np.zeros(len(records)))
     return replace(
         ADULT,
         name=name,
@@ -66,7 +66,7 @@ def test_a_table_with_a_known_record_goes_on_with_its_account(
         new = {"appended": 20, "corrected": 30, "one in common": 31}.get(how)
         if new is not None:
             assert spend(ledger, table("d", new), "fourth") == "a"
-        assert ledger.spent("a", Unit.RECORD).releases >= 2
+        assert ledger.get_spent("a", Unit.RECORD).releases >= 2
         assert messages(ledger) == []
 
 
@@ -74,7 +74,7 @@ def test_other_records_have_another_account(ledger_url: str) -> None:
     with Ledger.open(ledger_url) as ledger:
         spend(ledger, table("a", *range(20)), "first")
         assert spend(ledger, table("b", *range(20, 40)), "second") == "b"
-        assert ledger.spent("a", Unit.RECORD).releases == 1
+        assert ledger.get_spent("a", Unit.RECORD).releases == 1
         # The same numbers in other columns are other records.
         wide = np.hstack([RECORDS, RECORDS])
         assert spend(ledger, table("c", *range(20), rows=wide), "third") == "c"
@@ -86,7 +86,7 @@ def test_a_name_keeps_its_account_whatever_becomes_of_its_table(ledger_url: str)
     with Ledger.open(ledger_url) as ledger:
         spend(ledger, table("a", *range(20)), "first")
         assert spend(ledger, table("a", *range(20), rows=wide), "second") == "a"
-        assert ledger.spent("a", Unit.RECORD).releases == 2
+        assert ledger.get_spent("a", Unit.RECORD).releases == 2
 
 
 def test_records_of_two_accounts_are_charged_to_neither(ledger_url: str) -> None:
@@ -108,7 +108,7 @@ def test_a_party_is_told_of_shared_records_and_answers_by_names_alone(ledger_url
         ledger.register(table("a", *range(20)), among=False)
         assert ledger.register(other, among=False)[0].name == "b"
         assert other.rows is not None
-        assert ledger.sharing(other.rows) == {"a": 1, "b": 2}
+        assert ledger.count_shared_rows(other.rows) == {"a": 1, "b": 2}
 
 
 def test_no_record_spends_more_than_its_budget_in_a_year_of_nights(ledger_url: str) -> None:
@@ -134,28 +134,30 @@ def test_without_the_key_a_list_of_all_rows_finds_nothing(tmp_path: Path) -> Non
     """Every digest that a thief could make of every row that there may be."""
     path = tmp_path / "ledger.sqlite"
     rows = np.array(list(itertools.product(range(8), repeat=3)), dtype=np.float64)
-    contents = of_rows(rows[:20], np.zeros(20))
+    contents = digest_rows(rows[:20], np.zeros(20))
     with Ledger.open(path) as ledger:
         ledger.register(replace(ADULT, contents=str(contents), rows=contents.digests))
-        assert ledger.sharing(of_rows(rows, np.zeros(len(rows))).digests) == {"adult": 20}
+        assert ledger.count_shared_rows(digest_rows(rows, np.zeros(len(rows))).digests) == {
+            "adult": 20
+        }
     key = path.with_name("ledger.sqlite.key")
     assert key.stat().st_mode & 0o777 == 0o600
     stolen = path.read_bytes() + b"".join(
         each.read_bytes() for each in tmp_path.glob("ledger.sqlite-*")
     )
-    every = of_rows(rows, np.zeros(len(rows))).digests
+    every = digest_rows(rows, np.zeros(len(rows))).digests
     for guess in (
         every[:, 0],
         every[:, 1],
-        RowKey(bytes(32)).of(every),
-        RowKey(b"p" * 32).of(every),
+        RowKey(bytes(32)).digest_rows(every),
+        RowKey(b"p" * 32).digest_rows(every),
     ):
         assert not any(int(each).to_bytes(8, "little") in stolen for each in guess)
     unkeyed = [blake2b(row.tobytes(), digest_size=8).digest() for row in every]
     assert not any(each in stolen for each in unkeyed)
-    own = row_key(key, ()).of(contents.digests)
+    own = load_row_key(key, ()).digest_rows(contents.digests)
     assert own.astype("<u8").tobytes() in stolen
-    assert key.read_bytes().hex() not in repr(row_key(key, ()))
+    assert key.read_bytes().hex() not in repr(load_row_key(key, ()))
 
 
 def test_another_key_is_told_and_nothing_is_charged(tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_another_key_is_told_and_nothing_is_charged(tmp_path: Path) -> None:
         key.unlink()
         asked = table("b", *range(21))
         assert asked.rows is not None
-        for step in (lambda: ledger.register(asked), lambda: ledger.sharing(asked.rows)):
+        for step in (lambda: ledger.register(asked), lambda: ledger.count_shared_rows(asked.rows)):
             with pytest.raises(LedgerConflict, match=r"goes where the ledger goes"):
                 step()
             assert not key.exists()  # a new one would find no row again

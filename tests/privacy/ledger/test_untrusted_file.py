@@ -75,7 +75,7 @@ def test_pages_that_are_each_others_children_end_where_the_file_ends(tmp_path: P
         Ledger.open(path, create=False, read_only=True) as ledger,
         pytest.raises(LedgerCorrupt, match=r"out of it|sound database"),
     ):
-        ledger.entries()
+        ledger.list_entries()
 
 
 def test_values_that_share_their_pages_are_no_more_than_the_file_holds(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_genuine_ledger_is_read_as_before_however_small(tmp_path: Path) -> Non
     with Ledger.open(path, create=False, read_only=True) as ledger:
         for _ in range(50):  # the bound is of one transaction
             assert not ledger.verify()
-        assert len(ledger.entries()) == 40
+        assert len(ledger.list_entries()) == 40
 
 
 def test_a_hundred_gigabytes_of_holes_are_not_room_for_more(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_hundred_gigabytes_of_holes_are_not_room_for_more(tmp_path: Path) -> N
         pytest.raises(LedgerError, match=r"out of it|sound database"),
         Ledger.open(path, create=False, read_only=True) as ledger,
     ):
-        ledger.entries()
+        ledger.list_entries()
 
 
 def rewire(path: Path, pages: Callable[[int], tuple[bytes, list[bytes]]]) -> None:
@@ -178,4 +178,4 @@ def test_records_that_are_no_json_or_nest_without_end_are_named_by_their_number(
         with Ledger.open(path, create=False, read_only=True) as ledger:
             assert ledger.verify()
             with pytest.raises(LedgerCorrupt, match="record 2"):
-                ledger.entries()
+                ledger.list_entries()

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parley.privacy.accounting.gaussian_curve import gaussian_delta
+from parley.privacy.accounting.gaussian_curve import compute_gaussian_delta
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
 from parley.privacy.mechanisms.laplace import LaplaceL1
-from parley.privacy.mechanisms.noise_shares import Shares, tau
-from parley.privacy.mechanisms.share_laws import LEAST_SHARE
+from parley.privacy.mechanisms.noise_shares import Shares, compute_tau
+from parley.privacy.mechanisms.share_laws import MIN_SHARE
 from parley.privacy.sampling.random_stream import NoiseStream
 
 REACH = 60
@@ -67,7 +67,7 @@ def delta_at_one(variances, *, moved=0):
     ],
 )
 def test_tau_has_its_known_values(variance: float, shares: int, known: float) -> None:
-    assert tau(variance, shares) == pytest.approx(known, rel=1e-6)
+    assert compute_tau(variance, shares) == pytest.approx(known, rel=1e-6)
 
 
 def test_tau_is_the_same_by_the_theta_function_and_bounded_for_a_million_shares() -> None:
@@ -76,9 +76,9 @@ def test_tau_is_the_same_by_the_theta_function_and_bounded_for_a_million_shares(
                                    for i in range(1, 9)))
         for j in range(1, 400)
     )  # fmt: skip
-    assert theta <= tau(2.0, 400) <= theta * (1 + 1e-2)
-    assert tau(16.0, 2**20) < 5.3e-69
-    assert tau(0.01, 3) == math.inf
+    assert theta <= compute_tau(2.0, 400) <= theta * (1 + 1e-2)
+    assert compute_tau(16.0, 2**20) < 5.3e-69
+    assert compute_tau(0.01, 3) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_theorem_holds_at_every_mass_that_doubles_resolve(scale: float, xs) 
     at, total = of_sum([variance] * 3, xs)
     seen = total > 1e-9
     ratio = np.abs(np.log(total[seen] / reference(variance, 3, sum(xs), at[seen])))
-    bound = tau(variance, 3)
+    bound = compute_tau(variance, 3)
     assert ratio.max() <= bound
     # It is no empty promise: two thirds of the scale are told apart.
     few = total > 1e-4
@@ -122,7 +122,7 @@ def test_the_theorem_holds_at_every_mass_that_doubles_resolve(scale: float, xs) 
 )
 def test_without_a_floor_the_claim_is_false(scale, shares, known, claimed) -> None:
     assert delta_at_one([scale**2] * shares) == pytest.approx(known, rel=1e-5)
-    curve = gaussian_delta(1 / (scale * math.sqrt(shares)), 1.0)
+    curve = compute_gaussian_delta(1 / (scale * math.sqrt(shares)), 1.0)
     assert curve == pytest.approx(claimed, rel=1e-5)
     assert (known > curve) == (scale < 0.5)
 
@@ -130,12 +130,12 @@ def test_without_a_floor_the_claim_is_false(scale, shares, known, claimed) -> No
 def test_shares_below_four_ring_units_are_refused_with_the_grid_that_gives_them() -> None:
     noise = Gaussian(sensitivity=1.0, sigma=3.99 * 3, dimension=2)
     with pytest.raises(ValueError, match=r"at least 4 ring units, got 3\.99.* 2\^1 times as fine"):
-        Shares.of(noise, parties=10, least=10, colluders=1)
-    enough = replace(noise, sigma=LEAST_SHARE * 3)
-    assert Shares.of(enough, parties=10, least=10, colluders=1).scale == LEAST_SHARE
+        Shares.from_mechanism(noise, parties=10, least=10, colluders=1)
+    enough = replace(noise, sigma=MIN_SHARE * 3)
+    assert Shares.from_mechanism(enough, parties=10, least=10, colluders=1).scale == MIN_SHARE
     # The floor is on ring units: 2^6 fine units to one of them need 2^6 times as much.
     with pytest.raises(ValueError, match=r"got 0\.0625: .* 2\^6 times as fine"):
-        Shares.of(enough, parties=10, least=10, colluders=1, fine_bits=6)
+        Shares.from_mechanism(enough, parties=10, least=10, colluders=1, fine_bits=6)
 
 
 EXACT_SIGMA = 0.5 * math.sqrt(8)
@@ -156,8 +156,8 @@ EXACT_SIGMA = 0.5 * math.sqrt(8)
 def test_a_planted_fault_has_less_noise_than_is_claimed(fault, variances) -> None:
     """By exact masses: the honest sum is within its claim, each fault's is beyond it."""
     del fault
-    distance = tau(0.25, 8)  # (ε + 2τ, δe^τ) of one coordinate
-    claimed = gaussian_delta(1 / EXACT_SIGMA, 1 - 2 * distance) * math.exp(distance)
+    distance = compute_tau(0.25, 8)  # (ε + 2τ, δe^τ) of one coordinate
+    claimed = compute_gaussian_delta(1 / EXACT_SIGMA, 1 - 2 * distance) * math.exp(distance)
     honest = delta_at_one([0.25] * 8)
     assert honest <= claimed
     # What the fault releases costs more than what was asked for does.
@@ -166,7 +166,7 @@ def test_a_planted_fault_has_less_noise_than_is_claimed(fault, variances) -> Non
 
 def test_a_plan_with_a_smaller_share_than_its_law_claims_is_refused() -> None:
     noise = Gaussian(sensitivity=1.0, sigma=1000.0, dimension=3)
-    shares = Shares.of(noise, parties=10, least=9, colluders=1)
+    shares = Shares.from_mechanism(noise, parties=10, least=9, colluders=1)
     assert shares.honest == 8
     assert Fraction(shares.scale) ** 2 * 8 >= Fraction(1000) ** 2
     assert Fraction(math.nextafter(shares.scale, 0)) ** 2 * 8 < Fraction(1000) ** 2 * (1 + 1e-12)
@@ -192,25 +192,25 @@ def test_a_plan_with_a_smaller_share_than_its_law_claims_is_refused() -> None:
 def test_bad_splits_are_refused(facts, said) -> None:
     noise = Gaussian(sensitivity=1.0, sigma=1000.0, dimension=3)
     with pytest.raises(ValueError, match=said):
-        Shares.of(noise, **{"parties": 10, "least": 9, "colluders": 1} | facts)
+        Shares.from_mechanism(noise, **{"parties": 10, "least": 9, "colluders": 1} | facts)
 
 
 def test_a_law_whose_shares_do_not_add_up_is_refused_with_what_to_choose() -> None:
     noise = DiscreteGaussian(sensitivity=1.0, sigma=1000.0, dimension=3)
     with pytest.raises(ValueError, match=r"split into shares, of gaussian, .*noise-point = 'serv"):
-        Shares.of(noise, parties=10, least=9, colluders=1)
+        Shares.from_mechanism(noise, parties=10, least=9, colluders=1)
     exact = LaplaceL1(sensitivity=1.0, epsilon=0.1, dimension=3)
     with pytest.raises(ValueError, match="not proved for it, got 3 bits"):
-        Shares.of(exact, parties=10, least=9, colluders=1, fine_bits=3)
+        Shares.from_mechanism(exact, parties=10, least=9, colluders=1, fine_bits=3)
 
 
 def test_rounding_after_the_noise_has_the_known_masses() -> None:
     # Coarse cells of 16 fine units, moved by half of one: u = 37, s = 96.
     noise = Gaussian(sensitivity=1.0, sigma=96.0, dimension=400_000)
-    shares = Shares.of(noise, parties=1, least=1, colluders=0, fine_bits=4)
+    shares = Shares.from_mechanism(noise, parties=1, least=1, colluders=0, fine_bits=4)
     vectors = np.full((1, noise.dimension), 37, dtype=np.int64)
     shares.add(noise, vectors, [NoiseStream.from_seed(5)])
-    rounded = shares.rounded(vectors)[0]
+    rounded = shares.round_to_ring(vectors)[0]
     for cell, known in ((0, 0.0615458790), (2, 0.0663048491)):
         low, high = 16 * cell - 8.5 - 37, 16 * cell + 7.5 - 37
         assert stats.norm.cdf(high / 96) - stats.norm.cdf(low / 96) == pytest.approx(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from parley.privacy.accounting import privacy_events
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.gaussian_curve import cks20_epsilon
+from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon
 from parley.privacy.accounting.privacy_events import PoissonSampledGaussian
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
@@ -44,9 +44,9 @@ def test_as_printed_charges_the_truth():
     assert event.epsilon == pytest.approx(5.09902, rel=2e-6)
     assert event.epsilon**2 >= 104 * 0.25
     assert float(event.exact_rho) == 0.125
-    total = Composition.empty().add(event)
-    assert total.epsilon(1e-5) == ("cks20", pytest.approx(2.16572, rel=3e-6))
-    assert total.epsilon(0.0)[1] == event.epsilon
+    total = Composition.create_empty().add(event)
+    assert total.compute_lowest_epsilon(1e-5) == ("cks20", pytest.approx(2.16572, rel=3e-6))
+    assert total.compute_lowest_epsilon(0.0)[1] == event.epsilon
 
 
 def test_as_printed_is_not_epsilon_private():
@@ -63,7 +63,7 @@ def test_events_carry_only_what_is_proved():
     shape = {"sensitivity": 1.0, "dimension": 7}
     gaussian = Gaussian(sigma=20.0, **shape).event()
     assert gaussian == privacy_events.Approximate(
-        event=privacy_events.Gaussian(mu=0.05), delta=7 * DISTANCE_PER_COORDINATE
+        event=privacy_events.GaussianEvent(mu=0.05), delta=7 * DISTANCE_PER_COORDINATE
     )
     assert DiscreteGaussian(sigma=20.0, **shape).event() == privacy_events.Zcdp(rho=0.00125)
     l2 = L2Laplace(epsilon=0.5, **shape).event()
@@ -78,7 +78,7 @@ def test_laplace_l1_rho_is_the_sum_over_coordinates():
     noise = LaplaceL1(sensitivity=1.0, epsilon=0.5, dimension=16)
     worst = 16 * ((1 / 4) / noise.scale) ** 2 / 2  # Δ spread evenly
     assert float(noise.event().exact_rho) == pytest.approx(worst, rel=1e-12)
-    assert cks20_epsilon(float(noise.event().exact_rho), 1e-5) < 0.5
+    assert compute_cks20_epsilon(float(noise.event().exact_rho), 1e-5) < 0.5
 
 
 @settings(max_examples=60, deadline=None)
@@ -113,7 +113,7 @@ def noise(sigma=3.2, **changes):
 def test_a_thousand_steps_cost_the_known_figures(shares, of, epsilon):
     """σ = 3.2, q = .05, δ = 1e-5, by PLD; and with more, or fewer, shares than were charged."""
     own = noise(3.2 * math.sqrt(shares / of))
-    account = Composition.of([own.event()]).epsilons(1e-5)
+    account = Composition.from_events([own.event()]).compute_epsilons(1e-5)
     assert account["pld"] == pytest.approx(epsilon, abs=1e-4)
 
 
@@ -125,13 +125,13 @@ def test_a_party_is_hidden_by_the_known_noise_without_amplification():
     )  # fmt: skip
     assert found.scale / GRID == pytest.approx(39.87625, abs=1e-4)
     own = noise(found.scale / GRID, rate=1.0, steps=10, relation="replace-one")
-    ten = Composition.empty().add(own.event(), count=10)
-    assert 1.999 < ten.epsilon(1e-5)[1] <= 2.0 * (1 + 1e-9)
+    ten = Composition.create_empty().add(own.event(), count=10)
+    assert 1.999 < ten.compute_lowest_epsilon(1e-5)[1] <= 2.0 * (1 + 1e-9)
 
 
 def test_its_event_is_that_many_subsampled_steps_and_one_gaussian_at_rate_one():
     sampled = noise(steps=7, relation="replace-one")
-    assert list(sampled.event().leaves()) == [
+    assert list(sampled.event().iterate_leaves()) == [
         (
             PoissonSampledGaussian(
                 sampling_rate=0.05, noise_multiplier=3.2, neighbouring="replace-one"
@@ -139,8 +139,8 @@ def test_its_event_is_that_many_subsampled_steps_and_one_gaussian_at_rate_one():
             7,
         )
     ]
-    ((whole, count),) = noise(steps=4, rate=1.0).event().leaves()
-    assert isinstance(whole, privacy_events.Gaussian)
+    ((whole, count),) = noise(steps=4, rate=1.0).event().iterate_leaves()
+    assert isinstance(whole, privacy_events.GaussianEvent)
     assert count == 1
     assert whole.mu == pytest.approx(2 / 3.2)
 

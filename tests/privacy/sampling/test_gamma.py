@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from parley.privacy.sampling import gamma, gaussian
-from parley.privacy.sampling.gamma import Gammas, HalfGammas
+from parley.privacy.sampling.gamma import GammaDraws, HalfGammaDraws
 from parley.privacy.sampling.l2_laplace import add_rounded_mixtures
 from parley.privacy.sampling.random_stream import NoiseStream
 
@@ -19,17 +19,17 @@ SHAPES = [
 
 
 def drawn(shape, count=150, seed=6):
-    return Gammas(shape, count, NoiseStream.from_seed(seed, str(shape)))
+    return GammaDraws(shape, count, NoiseStream.from_seed(seed, str(shape)))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_one_is_enclosed_by_two_hundred_bits_and_keeps_the_bits_that_it_drew(shape) -> None:
     many = drawn(shape, 3)
-    low, high = many.of(1).bounds(63)
-    closer_low, closer_high = many.of(1).bounds(260)
+    low, high = many.get_draw(1).compute_bounds(63)
+    closer_low, closer_high = many.get_draw(1).compute_bounds(260)
     assert low <= closer_low <= closer_high <= high
     assert closer_high - closer_low <= closer_high * 2.0**-200
-    assert many.of(1).bounds(260) == (closer_low, closer_high)
+    assert many.get_draw(1).compute_bounds(260) == (closer_low, closer_high)
 
 
 def test_a_shape_that_is_not_positive_is_refused() -> None:
@@ -38,13 +38,13 @@ def test_a_shape_that_is_not_positive_is_refused() -> None:
 
 
 MANY = [drawn(each, 60) for each in SHAPES]
-MANY += [HalfGammas(halves, 60, NoiseStream.from_seed(1)) for halves in (1, 8)]
+MANY += [HalfGammaDraws(halves, 60, NoiseStream.from_seed(1)) for halves in (1, 8)]
 
 
 @pytest.mark.parametrize("many", MANY)
 def test_floats_are_within_their_bounds_of_what_they_stand_for(many) -> None:
     for row, (value, error) in enumerate(zip(many.values, many.errors, strict=True)):
-        low, high = many.of(row).bounds(63)
+        low, high = many.get_draw(row).compute_bounds(63)
         assert low - error <= value <= high + error
     there = many.values > 1e-200
     assert np.median((many.errors / many.values)[there]) < 2.0**-30
@@ -63,7 +63,7 @@ def test_the_words_that_floats_cannot_tell_apart_are_decided_by_the_bits_that_fo
     many, root = drawn(Fraction(1, 2), 1), math.isqrt(1 << 125)
     for above, wanted in ((3, False), (-3, True)):
         words = np.array([[root + above, root + above]], dtype=np.uint64)
-        assert many._accepted(words, np.array([0])).tolist() == [wanted]
+        assert many._accept_trials(words, np.array([0])).tolist() == [wanted]
 
 
 @pytest.mark.parametrize(("scale", "jitter"), [(900.0, 16.0), (2.0, 0.0), (2.0**30, 2.0**20)])

@@ -14,16 +14,16 @@ from parley.privacy.sampling.random_stream import WORDS_PER_STREAM, NoiseStream,
 
 def test_the_words_are_the_chacha20_keystream_of_the_rfc() -> None:
     # RFC 8439, A.1, test vectors 1 and 2: zero key and nonce, blocks 0 and 1.
-    words = NoiseStream(bytes(32), seeded=True).words(16)
+    words = NoiseStream(bytes(32), seeded=True).draw_words(16)
     keystream = words.astype("<u8").tobytes()
     assert keystream[:16].hex() == "76b8e0ada0f13d90405d6ae55386bd28"
     assert keystream[64:80].hex() == "9f07e7be5551387a98ba977c732d080d"
 
 
 def test_the_split_into_calls_does_not_change_the_words() -> None:
-    whole = NoiseStream.from_seed(5).words(40_000)
+    whole = NoiseStream.from_seed(5).draw_words(40_000)
     stream = NoiseStream.from_seed(5)
-    parts = [stream.words(count) for count in (0, 1, 8192, 8193, 3, 23_611)]
+    parts = [stream.draw_words(count) for count in (0, 1, 8192, 8193, 3, 23_611)]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     assert whole.dtype == np.uint64
     assert "words_drawn=40000)" in repr(stream)
@@ -32,13 +32,13 @@ def test_the_split_into_calls_does_not_change_the_words() -> None:
 def test_a_seed_and_labels_give_the_same_words_for_ever() -> None:
     stream = NoiseStream.from_seed(2025, "round", 3)
     assert stream.seeded
-    words = stream.words(4).tolist()
+    words = stream.draw_words(4).tolist()
     assert words[:2] == [18292630618545733500, 12593747779641242963]
     # HKDF-SHA-256 (RFC 5869) written out: extract with a zero salt, expand to one block.
     extracted = hmac.digest(bytes(32), b'[2025, "round", 3]', "sha256")
     info = b"parley/privacy/noise-stream/chacha20/v1\x01"
     key = hmac.digest(extracted, info, "sha256")
-    assert words == NoiseStream(key, seeded=True).words(4).tolist()
+    assert words == NoiseStream(key, seeded=True).draw_words(4).tolist()
 
 
 def test_different_arguments_give_different_streams() -> None:
@@ -46,7 +46,7 @@ def test_different_arguments_give_different_streams() -> None:
         (1,), (2,), (-1,), (1, "1"), (1, 1), (1, "a", "b"), (1, "ab"), (1, "a,b"), (1, 'a", "b'),
         (1, ""), (2**300,), (1, "é"),
     ]  # fmt: skip
-    first = {int(NoiseStream.from_seed(*each).words(1)[0]) for each in arguments}
+    first = {int(NoiseStream.from_seed(*each).draw_words(1)[0]) for each in arguments}
     assert len(first) == len(arguments)
 
 
@@ -59,7 +59,7 @@ def test_a_seed_or_label_of_another_type_is_refused(arguments: tuple) -> None:
 def test_streams_from_entropy_differ_and_are_not_seeded() -> None:
     one, other = NoiseStream.from_entropy(), NoiseStream.from_entropy()
     assert not one.seeded
-    assert not np.array_equal(one.words(4), other.words(4))
+    assert not np.array_equal(one.draw_words(4), other.draw_words(4))
 
 
 def test_the_key_is_kept_nowhere_a_message_could_show_it() -> None:
@@ -86,11 +86,11 @@ def test_the_stream_ends_where_the_block_counter_ends() -> None:
     assert WORDS_PER_STREAM == 2**35
     stream = NoiseStream.from_seed(1)
     with pytest.raises(ValueError, match="Expected count ≥ 0, got -1"):
-        stream.words(-1)
+        stream.draw_words(-1)
     stream._drawn = WORDS_PER_STREAM - 4
-    assert stream.words(4).size == 4
+    assert stream.draw_words(4).size == 4
     with pytest.raises(RuntimeError, match="Make a new stream"):
-        stream.words(1)
+        stream.draw_words(1)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
@@ -100,24 +100,24 @@ def test_a_forked_process_cannot_repeat_the_stream() -> None:
     child = os.fork()
     if child == 0:
         try:
-            stream.words(1)
+            stream.draw_words(1)
         except RuntimeError:
             os._exit(17)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
-    assert stream.words(1).size == 1
+    assert stream.draw_words(1).size == 1
 
 
 def first(stream):
-    return int(stream.words(1)[0])
+    return int(stream.draw_words(1)[0])
 
 
 NAMES = {
-    "server's noise": (lambda r: r.server(2), ("server-noise", 2)),
-    "server's noise ahead of the rounds": (lambda r: r.server(0), ("components-noise",)),
-    "batches": (lambda r: r.batches(2, 1), ("dp-sgd", "batches", 2, "party", 1)),
-    "party noise": (lambda r: r.party_noise(2), ("dp-sgd", "noise", 2, "party", 0)),
-    "a share": (lambda r: r.share(2, 5), ("share", 2, 5)),
+    "server's noise": (lambda r: r.open_server_noise(2), ("server-noise", 2)),
+    "server's noise ahead of the rounds": (lambda r: r.open_server_noise(0), ("components-noise",)),
+    "batches": (lambda r: r.open_training_batches(2, 1), ("dp-sgd", "batches", 2, "party", 1)),
+    "party noise": (lambda r: r.open_training_noise(2), ("dp-sgd", "noise", 2, "party", 0)),
+    "a share": (lambda r: r.open_noise_share(2, 5), ("share", 2, 5)),
 }
 
 
@@ -131,9 +131,9 @@ def test_a_seeded_stream_has_its_name_for_ever(name):
 
 def test_a_party_alone_draws_its_own_batches_and_noise_and_the_share_that_a_block_draws_for_it():
     block, alone = Randomness.from_seed(7), Randomness.from_seed(7, party=3)
-    assert first(alone.batches(1)) == first(block.batches(1, 3))
-    assert first(alone.party_noise(1)) == first(block.party_noise(1, 3))
-    assert first(alone.share(1)) == first(block.share(1, 3))
+    assert first(alone.open_training_batches(1)) == first(block.open_training_batches(1, 3))
+    assert first(alone.open_training_noise(1)) == first(block.open_training_noise(1, 3))
+    assert first(alone.open_noise_share(1)) == first(block.open_noise_share(1, 3))
 
 
 def test_no_two_uses_rounds_or_parties_share_a_stream():
@@ -142,10 +142,10 @@ def test_no_two_uses_rounds_or_parties_share_a_stream():
         for source in (Randomness.from_seed(7), Randomness.from_seed(8))
         for number in (1, 2)
         for draw in (
-            source.server(number),
-            *(source.batches(number, row) for row in range(2)),
-            *(source.party_noise(number, row) for row in range(2)),
-            *(source.share(number, row) for row in range(3)),
+            source.open_server_noise(number),
+            *(source.open_training_batches(number, row) for row in range(2)),
+            *(source.open_training_noise(number, row) for row in range(2)),
+            *(source.open_noise_share(number, row) for row in range(3)),
         )
     ]
     assert all(a != b for a, b in itertools.combinations(drawn, 2))
@@ -153,7 +153,12 @@ def test_no_two_uses_rounds_or_parties_share_a_stream():
 
 def test_entropy_gives_another_stream_each_time():
     source = Randomness.from_entropy()
-    streams = [source.server(1), source.server(1), source.share(1, 0), source.share(1, 0)]
+    streams = [
+        source.open_server_noise(1),
+        source.open_server_noise(1),
+        source.open_noise_share(1, 0),
+        source.open_noise_share(1, 0),
+    ]
     assert not any(stream.seeded for stream in streams)
     assert len({first(stream) for stream in streams}) == 4
 

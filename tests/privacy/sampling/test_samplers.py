@@ -11,21 +11,21 @@ from parley.privacy.sampling import gaussian, inversion
 from parley.privacy.sampling.discrete_noise import (
     discrete_gaussian,
     discrete_laplace,
-    negative_binomial,
+    draw_negative_binomial,
 )
 from parley.privacy.sampling.gaussian import (
     LARGEST_QUICK,
     QUICK_ERROR,
     add_rounded_gaussian,
     add_rounded_gaussian_rows,
-    quick_half_normal,
-    rounded_distance,
-    rounded_gaussian,
+    compute_quick_half_normal,
+    compute_rounded_distance,
+    draw_rounded_gaussian,
 )
-from parley.privacy.sampling.l2_laplace import rounded_l2_laplace
+from parley.privacy.sampling.l2_laplace import draw_rounded_l2_laplace
 from parley.privacy.sampling.random_stream import NoiseStream
 
-SCALAR = [rounded_gaussian, discrete_laplace, discrete_gaussian]
+SCALAR = [draw_rounded_gaussian, discrete_laplace, discrete_gaussian]
 SCALES = [2.0**-20, 1e-3, 0.3, 1.0, 7.5, 1e3, 2.0**30, 2.0**40]
 
 
@@ -36,9 +36,9 @@ class Scripted:
         self._words = list(words)
         self._rest = NoiseStream.from_seed(99)
 
-    def words(self, count: int) -> np.ndarray:
+    def draw_words(self, count: int) -> np.ndarray:
         head, self._words = self._words[:count], self._words[count:]
-        rest = self._rest.words(count - len(head))
+        rest = self._rest.draw_words(count - len(head))
         return np.concatenate([np.array(head, dtype=np.uint64), rest])
 
 
@@ -47,17 +47,19 @@ def settle_everything(monkeypatch: pytest.MonkeyPatch):
     """Return a function that widens the float margin until every lane is settled by mpmath."""
 
     def widen() -> None:
-        monkeypatch.setattr(inversion, "_undecided", lambda distance, _: np.arange(distance.size))
+        monkeypatch.setattr(
+            inversion, "_find_undecided", lambda distance, _: np.arange(distance.size)
+        )
 
     return widen
 
 
 def _l2(dimension):
-    return lambda scale, size, stream: rounded_l2_laplace(scale, dimension, size, stream)
+    return lambda scale, size, stream: draw_rounded_l2_laplace(scale, dimension, size, stream)
 
 
 def _negative_binomial(divisor):
-    return lambda scale, size, stream: negative_binomial(scale, divisor, size, stream)
+    return lambda scale, size, stream: draw_negative_binomial(scale, divisor, size, stream)
 
 
 DRAWS = [
@@ -100,7 +102,9 @@ def test_of_rows_together_each_draws_further_words_from_its_stream(
 
     settle_everything()
     monkeypatch.setattr(inversion, "Uniform", Further)
-    monkeypatch.setattr(gaussian, "nearest", lambda values, _: (values, np.arange(len(values))))
+    monkeypatch.setattr(
+        gaussian, "round_to_nearest", lambda values, _: (values, np.arange(len(values)))
+    )
     _check_rows(5, 7, 30.0)
 
 
@@ -111,7 +115,7 @@ def _check_rows(rows: int, dimension: int, sigma: float) -> None:
         add_rounded_gaussian(row, sigma, stream)
     add_rounded_gaussian_rows(together, sigma, same)
     np.testing.assert_array_equal(together, alone)
-    assert [each.words(1)[0] for each in same] == [each.words(1)[0] for each in own]
+    assert [each.draw_words(1)[0] for each in same] == [each.draw_words(1)[0] for each in own]
 
 
 def test_the_float_functions_keep_to_the_margin() -> None:
@@ -142,13 +146,13 @@ def test_the_quick_guess_keeps_to_its_error_in_every_cell() -> None:
     inner = [edges + (octaves / 1024 * rng.random(edges.shape)).astype(int) for _ in range(20)]
     edges = edges.ravel()
     words = np.concatenate([edges, edges[1:] - 1, np.ravel(inner), [2**63 - 1]]).astype(np.uint64)
-    quick = quick_half_normal(words)
+    quick = compute_quick_half_normal(words)
     exact = -ndtri(words.astype(np.float64) / 2.0**64)
     assert np.abs(quick - exact).max() < QUICK_ERROR / 2
     assert quick.max() < LARGEST_QUICK
-    np.testing.assert_array_equal(quick, quick_half_normal(words | np.uint64(2**63)))
+    np.testing.assert_array_equal(quick, compute_quick_half_normal(words | np.uint64(2**63)))
     below = np.array([0, 1, 2**42, 2**43 - 1], dtype=np.uint64)
-    assert np.isnan(quick_half_normal(below)).all()
+    assert np.isnan(compute_quick_half_normal(below)).all()
 
 
 def test_the_thresholds_do_not_change_at_twice_the_precision() -> None:
@@ -182,10 +186,10 @@ def _inverted_laplace(uniform, scale):
 @pytest.mark.parametrize("scale", [2.0**-20, 1.0, 2.0**40])
 @pytest.mark.parametrize(
     ("sampler", "exactly"),
-    [(rounded_gaussian, _rounded_normal), (discrete_laplace, _inverted_laplace)],
+    [(draw_rounded_gaussian, _rounded_normal), (discrete_laplace, _inverted_laplace)],
 )
 def test_the_farthest_words_are_inverted_right(sampler, exactly, word: int, scale: float) -> None:
-    extension = int(NoiseStream.from_seed(99).words(1)[0])
+    extension = int(NoiseStream.from_seed(99).draw_words(1)[0])
     (drawn,) = sampler(scale, 1, Scripted(word)).tolist()
     with mp.workprec(400):
         numerator = ((word % 2**63) << 64) + extension
@@ -199,17 +203,17 @@ def test_a_word_whose_cell_holds_a_threshold_is_extended_until_it_does_not() -> 
         digits = int(mp.floor(threshold * mpf(2) ** 191))
     word, middle, last = digits >> 128, digits >> 64 & 2**64 - 1, digits & 2**64 - 1
     # |X| ≥ 2 exactly where U ≤ erfc(1.5/√2): settled by the third word, one unit either side.
-    assert rounded_gaussian(1.0, 1, Scripted(word, middle, last - 1)).tolist() == [2]
-    assert rounded_gaussian(1.0, 1, Scripted(word, middle, last + 1)).tolist() == [1]
+    assert draw_rounded_gaussian(1.0, 1, Scripted(word, middle, last - 1)).tolist() == [2]
+    assert draw_rounded_gaussian(1.0, 1, Scripted(word, middle, last + 1)).tolist() == [1]
 
 
 @pytest.mark.parametrize("words", [(0,), (2**62, 2**61, 2**60), (0, 2**61, 0), (2**62, 0, 2**63)])
 def test_l2_laplace_is_computed_right_from_its_words(words: tuple[int, ...]) -> None:
     # One word gives V for d = 1; three, of which the last is the angle, for d = 2.
     dimension = (len(words) + 1) // 2
-    lanes = NoiseStream.from_seed(5).words(dimension).tolist()
-    drawn = rounded_l2_laplace(2.0**30, dimension, 1, Scripted(*words, *lanes))[0].tolist()
-    rest = iter(NoiseStream.from_seed(99).words(9).tolist())
+    lanes = NoiseStream.from_seed(5).draw_words(dimension).tolist()
+    drawn = draw_rounded_l2_laplace(2.0**30, dimension, 1, Scripted(*words, *lanes))[0].tolist()
+    rest = iter(NoiseStream.from_seed(99).draw_words(9).tolist())
     with mp.workprec(300):
         halves = []
         for word in words:  # words whose 63 bits are 0 are extended, in order
@@ -230,9 +234,9 @@ def test_settling_finds_the_count_from_any_guess() -> None:
         return inversion.widen(mp, mp.exp(-mpf(j + 1) / 100), mp.exp(-mpf(j + 1) / 100))
 
     stream = NoiseStream.from_seed(3)
-    for word in stream.words(5).tolist():
+    for word in stream.draw_words(5).tolist():
         counts = {
-            inversion.settle(inversion.Uniform(word, stream), survival, guess)
+            inversion.find_exact_value(inversion.Uniform(word, stream), survival, guess)
             for guess in (-5, 0, 1, 50, 99, 1000, 10**9)
         }
         assert len(counts) == 1
@@ -244,19 +248,37 @@ def test_sizes_and_types(size: int) -> None:
         noise = sampler(3.0, size, NoiseStream.from_seed(1))
         assert noise.shape == (size,)
         assert noise.dtype == np.int64
-    assert rounded_l2_laplace(3.0, 6, 1, NoiseStream.from_seed(1)).shape == (1, 6)
+    assert draw_rounded_l2_laplace(3.0, 6, 1, NoiseStream.from_seed(1)).shape == (1, 6)
 
 
 def test_the_values_do_not_depend_on_the_platform() -> None:
     # Golden: a change here changes every seeded run.
-    def draw(sampler, scale: float) -> list[int]:
-        return sampler(scale, 5, NoiseStream.from_seed(2025, sampler.__name__)).tolist()
+    def draw(sampler, scale: float, label: str) -> list[int]:
+        return sampler(scale, 5, NoiseStream.from_seed(2025, label)).tolist()
 
-    assert draw(rounded_gaussian, 1e6) == [71856, 1324460, -21968, -454349, -232709]
-    assert draw(discrete_laplace, 1e6) == [179257, -199328, -2244606, 1084279, -101411]
-    assert draw(discrete_gaussian, 1e6) == [280017, -375762, -705474, -1548734, 584193]
+    assert draw(draw_rounded_gaussian, 1e6, "rounded_gaussian") == [
+        71856,
+        1324460,
+        -21968,
+        -454349,
+        -232709,
+    ]
+    assert draw(discrete_laplace, 1e6, "discrete_laplace") == [
+        179257,
+        -199328,
+        -2244606,
+        1084279,
+        -101411,
+    ]
+    assert draw(discrete_gaussian, 1e6, "discrete_gaussian") == [
+        280017,
+        -375762,
+        -705474,
+        -1548734,
+        584193,
+    ]
     stream = NoiseStream.from_seed(2025, "rounded_l2_laplace")
-    assert rounded_l2_laplace(1e6, 5, 1, stream).tolist()[0] == [
+    assert draw_rounded_l2_laplace(1e6, 5, 1, stream).tolist()[0] == [
         -921266,
         1217754,
         -1499420,
@@ -271,20 +293,20 @@ def test_a_scale_out_of_range_is_refused_with_the_number(scale: float) -> None:
         with pytest.raises(ValueError, match=r"Expected (sigma|scale) within .* got "):
             sampler(scale, 3, NoiseStream.from_seed(1))
     with pytest.raises(ValueError, match="Expected scale within"):
-        rounded_l2_laplace(scale, 3, 1, NoiseStream.from_seed(1))
+        draw_rounded_l2_laplace(scale, 3, 1, NoiseStream.from_seed(1))
     with pytest.raises(ValueError, match="Expected scale within"):
-        negative_binomial(scale, 2, 3, NoiseStream.from_seed(1))
+        draw_negative_binomial(scale, 2, 3, NoiseStream.from_seed(1))
 
 
 @pytest.mark.parametrize(
     ("draw", "said"),
     [
-        (lambda stream: rounded_gaussian(1.0, -1, stream), "size ≥ 0, got -1"),
+        (lambda stream: draw_rounded_gaussian(1.0, -1, stream), "size ≥ 0, got -1"),
         (lambda stream: discrete_laplace(1.0, -1, stream), "size ≥ 0, got -1"),
         (lambda stream: discrete_gaussian(1.0, -1, stream), "size ≥ 0, got -1"),
-        (lambda stream: rounded_l2_laplace(1.0, 0, 1, stream), "dimension ≥ 1, got 0"),
-        (lambda stream: rounded_l2_laplace(2.0**36, 10_000, 1, stream), "Use a coarser grid"),
-        (lambda stream: negative_binomial(1.0, 0, 3, stream), "divisor ≥ 1, got 0"),
+        (lambda stream: draw_rounded_l2_laplace(1.0, 0, 1, stream), "dimension ≥ 1, got 0"),
+        (lambda stream: draw_rounded_l2_laplace(2.0**36, 10_000, 1, stream), "Use a coarser grid"),
+        (lambda stream: draw_negative_binomial(1.0, 0, 3, stream), "divisor ≥ 1, got 0"),
         (
             lambda stream: add_rounded_gaussian_rows(np.zeros((3, 2)), 1.0, [stream]),
             "3 streams, one a row, got 1",
@@ -299,17 +321,17 @@ def test_a_size_out_of_range_is_refused_with_the_number(draw, said) -> None:
 
 
 def test_the_distance_of_a_whole_run_is_below_two_to_the_minus_forty() -> None:
-    assert rounded_distance(0) == 0
-    assert rounded_distance(2**47) <= 2.0**-40
-    assert rounded_distance(104 * 500) < 2.0**-70
+    assert compute_rounded_distance(0) == 0
+    assert compute_rounded_distance(2**47) <= 2.0**-40
+    assert compute_rounded_distance(104 * 500) < 2.0**-70
     with pytest.raises(ValueError, match="Expected coordinates ≥ 0"):
-        rounded_distance(-1)
+        compute_rounded_distance(-1)
 
 
 def test_the_global_precision_of_mpmath_is_neither_used_nor_changed(settle_everything) -> None:
-    expected = rounded_gaussian(5.0, 20, NoiseStream.from_seed(1))
+    expected = draw_rounded_gaussian(5.0, 20, NoiseStream.from_seed(1))
     settle_everything()
     with mp.workprec(20):
-        drawn = rounded_gaussian(5.0, 20, NoiseStream.from_seed(1))
+        drawn = draw_rounded_gaussian(5.0, 20, NoiseStream.from_seed(1))
         assert mp.prec == 20
     np.testing.assert_array_equal(drawn, expected)

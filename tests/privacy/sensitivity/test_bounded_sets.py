@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.sensitivity.bounded_sets import Lengths, Set, moved_by
+from parley.privacy.sensitivity.bounded_sets import NormBounds, Set, compute_sensitivity
 from parley.privacy.sensitivity.exact_rows import (
     EXACT,
     FINE,
-    fine_outer_sum,
+    compute_squares,
     keep_factored,
     keep_in_cube,
     keep_surely_within,
     keep_within,
-    outer_sum,
-    row_sum,
-    squares,
-    whole_slopes,
+    round_slopes,
+    sum_fine_outer,
+    sum_outer,
+    sum_rows,
 )
 
 Vector = tuple[int, ...]
@@ -81,17 +81,17 @@ def in_one_of(cells: int, within: Listed) -> Listed:
         tuple(itertools.chain(*(vector if at == cell else zeros for at in range(cells))))
         for cell, vector in itertools.product(range(cells), inner)
     )
-    return of.in_one_of(cells), list(dict.fromkeys(every))
+    return of.spread_over_cells(cells), list(dict.fromkeys(every))
 
 
 def or_nothing(within: Listed) -> Listed:
     of, inner = within
-    return of.or_nothing(), list(dict.fromkeys([*inner, (0,) * len(inner[0])]))
+    return of.add_zero(), list(dict.fromkeys([*inner, (0,) * len(inner[0])]))
 
 
 def acute(within: Listed) -> Listed:
     of, inner = within
-    return of.acute(), [each for each in inner if min(each) >= 0]
+    return of.restrict_to_acute(), [each for each in inner if min(each) >= 0]
 
 
 def product(*parts: Listed) -> Listed:
@@ -133,8 +133,10 @@ def test_lengths_hold_for_all_vectors_and_are_not_loose(listed: Listed) -> None:
     for (l1, l2_squared), claimed in ((longest(rows), of.radius), (apart, of.diameter)):
         assert l1 <= claimed.l1 <= max(2 * l1, 1)
         assert l2_squared <= claimed.l2_squared <= max(4 * l2_squared, 1)
-    assert moved_by(of, Neighbouring.REPLACE_ONE) == of.diameter
-    assert moved_by(of, Neighbouring.ADD_OR_REMOVE_ONE, records=3) == of.radius.times(3)
+    assert compute_sensitivity(of, Neighbouring.REPLACE_ONE) == of.diameter
+    assert compute_sensitivity(of, Neighbouring.ADD_OR_REMOVE_ONE, records=3) == of.radius.multiply(
+        3
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,13 +164,13 @@ def test_triangles_are_no_further_apart_than_their_set_says(
         (Set.interval(3, 3), (3, 9), (0, 0)),
         (Set.ball(9, squared=25), (15, 25), (30, 100)),
         (Set.l1_ball(4), (4, 16), (8, 64)),
-        (Set.interval(1, 1).in_one_of(2), (1, 1), (2, 2)),
-        (Set.interval(1, 1).in_one_of(1), (1, 1), (0, 0)),
-        (Set.interval(-3, 3).in_one_of(2), (3, 9), (6, 36)),
-        (Set.interval(1, 1).in_one_of(1).or_nothing(), (1, 1), (1, 1)),
+        (Set.interval(1, 1).spread_over_cells(2), (1, 1), (2, 2)),
+        (Set.interval(1, 1).spread_over_cells(1), (1, 1), (0, 0)),
+        (Set.interval(-3, 3).spread_over_cells(2), (3, 9), (6, 36)),
+        (Set.interval(1, 1).spread_over_cells(1).add_zero(), (1, 1), (1, 1)),
         (Set.product(Set.interval(0, 1), Set.interval(0, 2)), (3, 5), (3, 5)),
-        (Set.l1_ball(4).acute(), (4, 16), (8, 32)),
-        (Set.ball(2, squared=25).acute(), (7, 25), (14, 50)),
+        (Set.l1_ball(4).restrict_to_acute(), (4, 16), (8, 32)),
+        (Set.ball(2, squared=25).restrict_to_acute(), (7, 25), (14, 50)),
         (Set.triangle(3, unit=4), (4 * 398, 512**2), (4 * 398, 2 * 512**2)),
         (Set.triangle(1, (1, 2), unit=1), (354, 128**2), (610, 2 * 128**2)),
         (Set.parabola(4096), (8192, 2 * 4096**2), (12802, 86338459)),
@@ -176,14 +178,14 @@ def test_triangles_are_no_further_apart_than_their_set_says(
 )
 def test_known_answers(of: Set, radius: tuple[int, int], diameter: tuple[int, int]) -> None:
     """By hand; the cell of numbers of both signs is moved by its whole range."""
-    assert of.radius == Lengths(*radius)
-    assert of.diameter == Lengths(*diameter)
+    assert of.radius == NormBounds(*radius)
+    assert of.diameter == NormBounds(*diameter)
 
 
 def test_lengths_in_a_unit_are_rounded_up() -> None:
     """√2 and 3 halves."""
-    assert Lengths(2, 2).l2() ** 2 >= 2
-    assert Lengths(3, 9).l2(0.5) == 1.5
+    assert NormBounds(2, 2).compute_l2() ** 2 >= 2
+    assert NormBounds(3, 9).compute_l2(0.5) == 1.5
 
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 5e-324, -1e308, 1.8e308, 0.5, 2.0**53, 2.0**60, 0.0])
@@ -220,7 +222,7 @@ def test_exactly_the_short_rows_are_kept(seed: int, width: int, radius: int) -> 
         assert not kept[~fits].any()
     length = max(1, radius)
     keep_within(rows, radius**2)
-    assert row_sum(rows, length).tolist() == [sum(int(v) for v in column) for column in rows.T]
+    assert sum_rows(rows, length).tolist() == [sum(int(v) for v in column) for column in rows.T]
 
 
 def test_a_rounded_sum_of_squares_below_the_exact_numbers_is_exact_of_every_small_float() -> None:
@@ -278,9 +280,9 @@ def test_slopes_are_kept_by_their_own_and_their_row_s_length(seed: int, width: i
     rng = np.random.default_rng(seed)
     rows, slopes = hostile(rng, (30, 7), 1e5), hostile(rng, (30, width), 1e9)
     with np.errstate(all="ignore"):
-        lengths = squares(rows)
+        lengths = compute_squares(rows)
     squared = 10.0 ** rng.uniform(2, 30, (30, 1)[: rng.integers(1, 2)])
-    kept = whole_slopes(slopes, lengths, squared)
+    kept = round_slopes(slopes, lengths, squared)
     for row, before, after, most in zip(rows, np.rint(slopes), kept, squared, strict=True):
         of_row, of_slope = exact_square(row), exact_square(before)
         product = None if of_row is None or of_slope is None else of_row * of_slope
@@ -307,20 +309,20 @@ def test_sums_are_the_same_whole_numbers_in_any_order_and_split(seed: int) -> No
     rows = np.rint(rng.uniform(-1, 1, (600, 4)) * 2.0**24)
     slopes = np.rint(rng.uniform(-1, 1, (600, 2)) * 2.0**25)
     length = 2**25 * 2**25 * 4
-    whole = outer_sum(slopes, rows, length)
+    whole = sum_outer(slopes, rows, length)
     exact = [[sum(int(s) * int(x) for s, x in zip(slopes[:, k], rows[:, j], strict=True))
               for j in range(4)] for k in range(2)]  # fmt: skip
     assert whole.tolist() == exact
     order = rng.permutation(600)
     cut = int(rng.integers(0, 601))
-    parts = [outer_sum(slopes[p], rows[p], length) for p in (order[:cut], order[cut:])]
+    parts = [sum_outer(slopes[p], rows[p], length) for p in (order[:cut], order[cut:])]
     assert (parts[0] + parts[1] == whole).all()
 
 
 @pytest.mark.parametrize("of", [Set.ball(2, squared=25), Set.parabola(3), Set.triangle(1, unit=2)])
 def test_sums_of_vectors_that_are_rounded_once_stay_within_the_rounded_set(of: Set) -> None:
     """A vector of L1 and L2 as long as they go, to which rounding adds 1 in each coordinate."""
-    more = of.rounded(3)
+    more = of.add_rounding(3)
     for before, after in ((of.radius, more.radius), (of.diameter, more.diameter)):
         assert after.l1 == before.l1 + 3
         wanted = (math.sqrt(before.l2_squared) + math.sqrt(3)) ** 2
@@ -339,7 +341,7 @@ def test_fine_products_are_exact_and_what_is_outside_adds_nothing(seed: int) -> 
     assert keep_in_cube(rows, FINE) == 3
     exact = [[sum(int(x) * int(y) for x, y in zip(rows[:, i], rows[:, j], strict=True))
               for j in range(3)] for i in range(3)]  # fmt: skip
-    assert fine_outer_sum(rows).tolist() == exact
+    assert sum_fine_outer(rows).tolist() == exact
 
 
 @settings(max_examples=40, deadline=None)
@@ -364,6 +366,6 @@ def test_rows_beyond_the_exact_doubles_are_never_longer_than_they_may_be(
 def test_sums_that_do_not_fit_are_refused() -> None:
     """Rather than wrapped around."""
     with pytest.raises(ValueError, match="2\\^63"):
-        row_sum(np.ones((2048, 1)), 2**52)
+        sum_rows(np.ones((2048, 1)), 2**52)
     with pytest.raises(ValueError, match="2\\^53"):
         keep_within(np.ones((1, 1)), EXACT)

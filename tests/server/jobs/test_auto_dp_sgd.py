@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from parley.server.jobs.auto_settings import signal_of
+from parley.server.jobs.auto_settings import compute_signal
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
 
@@ -15,7 +15,9 @@ JOB = ("model.kind=mlp", "parties.count=10", "privacy.epsilon=2", "privacy.delta
 
 
 def settled(*overrides, parties=TEN, kind="distributed-dp-sgd"):
-    return load_job(overrides=[*JOB, f"algorithm.kind={kind}", *overrides]).settled(parties, 10)
+    return load_job(overrides=[*JOB, f"algorithm.kind={kind}", *overrides]).resolve_auto(
+        parties, 10
+    )
 
 
 def test_the_steps_of_ten_parties_are_those_of_the_derivation():
@@ -66,7 +68,7 @@ def test_private_sizes_do_not_reach_the_rule(kind, what):
 def test_a_number_in_the_job_overrides_its_own_key(key, value, kind):
     job = settled(f"{key}={value}", kind=kind)
     section, name = key.split(".")
-    assert job.values()[section][name] == value
+    assert job.to_values()[section][name] == value
     found = job.dp_sgd
     if name != "learning-rate":  # which goes along: the way is the budget's
         steps = job.rounds * found.local_steps
@@ -84,10 +86,10 @@ def test_a_settled_job_is_read_again_and_stays_as_it_is():
     ):
         sizes = ("parties.min-records=6000",)
         job = settled(*sizes, *more)
-        again = load_job(values=job.values())
+        again = load_job(values=job.to_values())
         assert again == job
-        assert again.settled(TEN, 10) == job
-        assert again.reasons(TEN, 10) == ()
+        assert again.resolve_auto(TEN, 10) == job
+        assert again.explain_auto(TEN, 10) == ()
 
 
 def test_a_party_is_clipped_to_the_way_of_a_round():
@@ -98,12 +100,12 @@ def test_a_party_is_clipped_to_the_way_of_a_round():
     )  # fmt: skip
     assert job.dp_sgd.clip_norm == "auto"  # no record's gradient is clipped
     way = job.dp_sgd.party_clip_norm * job.rounds
-    assert way == pytest.approx(signal_of(job, whole, job.privacy.budgets[0])[0] / 5, rel=1e-3)
+    assert way == pytest.approx(compute_signal(job, whole, job.privacy.budgets[0])[0] / 5, rel=1e-3)
 
 
 def test_what_was_chosen_is_said():
     job = load_job(overrides=[*JOB, "algorithm.kind=distributed-dp-sgd"])
-    facts, steps = job.reasons(TEN, 10)
+    facts, steps = job.explain_auto(TEN, 10)
     assert "signal over noise A = 1.17e+04" in facts
     assert "25 rounds" in steps
     assert "clip norm 0.5" in steps

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import parley
-from parley.server.jobs.auto_gradient_steps import steps_by_rule
+from parley.server.jobs.auto_gradient_steps import choose_gradient_steps
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
@@ -19,7 +19,7 @@ def job(*overrides):
 
 
 def settled(*overrides, parties=TEN, classes=0):
-    return job(*ADULT, *overrides).settled(parties, classes)
+    return job(*ADULT, *overrides).resolve_auto(parties, classes)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_known_answers(overrides, classes, rounds, momentum, rate, clip, lambda_
 
 def test_more_signal_buys_more_steps_and_less_regularisation():
     ruled = [
-        steps_by_rule(signal=each, lipschitz=1.0, curvature=0.25, targets=False)
+        choose_gradient_steps(signal=each, lipschitz=1.0, curvature=0.25, targets=False)
         for each in (1, 10, 100, 1000, 10_000)
     ]
     assert [each.rounds for each in ruled] == sorted(each.rounds for each in ruled)
@@ -79,7 +79,7 @@ def test_what_a_job_gives_stays_and_the_numbers_stand_in_the_one_that_a_run_keep
     assert (given.algorithm.momentum, given.algorithm.clip_norm) == (0.5, 2)
     assert (given.algorithm.rounds, given.model.lambda_) == (58, 0.1)
     assert "rounds = 58" in render_job(given)
-    assert given.settled(TEN, 0) == given
+    assert given.resolve_auto(TEN, 0) == given
     run = parley.run(job(f"run.out={tmp_path}"))
     kept = load_job(run.folder / "job.toml")
     assert kept.rounds == run.summary.rounds == parley.plan(job()).rounds
@@ -102,8 +102,8 @@ def test_what_takes_no_steps_has_one_round():
     ],
 )
 def test_where_no_rule_applies_defaults_are_what_they_were_and_the_plan_says_why(overrides, said):
-    own = job(*overrides).settled()
-    assert own.is_settled
+    own = job(*overrides).resolve_auto()
+    assert own.is_resolved
     assert own.rounds == (own.algorithm.releases or 10)
     assert (own.model.features, own.model.has_intercept, own.model.regularisation) == (
         *("none", True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parley.client.party.owner_policy import parse_consent
+from parley.client.party.owner_policy import parse_policy
 from parley.server.jobs.job import JobError
 from parley.server.jobs.job_file import load_job
 
@@ -18,7 +18,7 @@ REMOVED = [
 
 def test_the_values_that_are_left_are_accepted() -> None:
     load_job(overrides=[f"secure-aggregation.{key}={value}" for key, value in LEFT.items()])
-    parse_consent('confirm-survivors = true\nkey-exchange = "hybrid"\n', source="party.toml")
+    parse_policy('confirm-survivors = true\nkey-exchange = "hybrid"\n', source="party.toml")
 
 
 @pytest.mark.parametrize(("key", "value", "reason"), REMOVED)
@@ -33,4 +33,4 @@ def test_a_job_with_a_removed_value_is_refused_with_the_reason_and_the_remedy(
 def test_a_policy_with_a_removed_value_is_refused_with_the_reason(key, value, reason) -> None:
     quoted = value if value == "false" else f'"{value}"'
     with pytest.raises(ValueError, match=f"(?s){key}.*{reason}"):
-        parse_consent(f"{key} = {quoted}\n", source="party.toml")
+        parse_policy(f"{key} = {quoted}\n", source="party.toml")

@@ -12,23 +12,23 @@ from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.job_planner import (
-    account,
-    algorithm_for,
-    averaged,
-    model_for,
+    build_algorithm,
+    build_model,
+    compute_account,
     plan_release,
+    scale_to_average,
 )
 
 
 def by_round(plan, *, rounds):
-    event = plan.event(plan.primary.unit)
-    spent = (Composition.empty().add(event, count=count) for count in range(1, rounds + 1))
-    return [account(each, plan.primary.delta) for each in spent]
+    event = plan.compute_event(plan.primary.unit)
+    spent = (Composition.create_empty().add(event, count=count) for count in range(1, rounds + 1))
+    return [compute_account(each, plan.primary.delta) for each in spent]
 
 
 def planned(*overrides, features=103, parties=100, records=500, total=None):
     job = load_job(overrides=[f"parties.count={parties}", "algorithm.rounds=10", *overrides])
-    algorithm = algorithm_for(job, model_for(job, features=features, classes=0))
+    algorithm = build_algorithm(job, build_model(job, features=features, classes=0))
     federation = Federation(
         parties=parties,
         min_records=records,
@@ -55,7 +55,7 @@ def test_sigma_of_the_average_is_the_specifications_but_for_the_grid(epsilon, ca
     _, plan = planned(
         f"privacy.epsilon={epsilon}", f"privacy.calibration={calibration}", "algorithm.rounds=100"
     )
-    assert averaged(plan, plan.primary).scale == pytest.approx(
+    assert scale_to_average(plan, plan.primary).scale == pytest.approx(
         sigma / 1 * (1 + plan.inflation), rel=2e-6
     )
     assert 0 < plan.inflation < 1e-3
@@ -69,7 +69,7 @@ def test_output_perturbation_has_the_papers_scale_with_tolerance_and_grid_on_top
         "algorithm.kind=output-perturbation", "privacy.epsilon=0.5", "model.lambda=0.01"
     )
     printed = 2 * 1.0 / (100 * 500 * 0.01 * 0.5)
-    assert averaged(plan, plan.primary).scale == pytest.approx(
+    assert scale_to_average(plan, plan.primary).scale == pytest.approx(
         printed * 1.001 * (1 + plan.inflation)
     )
     assert plan.primary.mechanism.law == "l2-laplace"
@@ -115,7 +115,7 @@ def test_what_cannot_be_given_is_refused_with_the_numbers():
     with pytest.raises(CalibrationError):
         planned("privacy.calibration=as-printed", "privacy.epsilon=9")
     with pytest.raises(JobError, match="party 1 holds 3"):
-        Federation.of_sizes(np.array([5, 3, 9]), 4)
+        Federation.from_sizes(np.array([5, 3, 9]), 4)
 
 
 @pytest.mark.parametrize("unit", ["party", "both"])
@@ -128,8 +128,8 @@ def test_a_unit_that_the_algorithm_does_not_hide_is_refused(unit):
             f"privacy.unit={unit}",
         ]
     )
-    federation = Federation.of_sizes(np.array([50, 60, 70]))
-    algorithm = algorithm_for(job, model_for(job, features=3, classes=2), federation)
+    federation = Federation.from_sizes(np.array([50, 60, 70]))
+    algorithm = build_algorithm(job, build_model(job, features=3, classes=2), federation)
     words = r"privacy.unit = 'record', which .*FederatedCount is proved for, got"
     with pytest.raises(JobError, match=words):
         plan_release(job, algorithm=algorithm, federation=federation)
@@ -138,4 +138,4 @@ def test_a_unit_that_the_algorithm_does_not_hide_is_refused(unit):
 @pytest.mark.parametrize(("names", "who"), [(("north", "south"), "south"), ((), "party 1")])
 def test_the_smallest_party_is_named(names, who) -> None:
     with pytest.raises(JobError, match=rf"min-records = 5 records, {who} holds 3\."):
-        Federation.of_sizes(np.array([8, 3]), 5, names)
+        Federation.from_sizes(np.array([8, 3]), 5, names)

@@ -9,12 +9,12 @@ from in_process import InProcessTransport
 from safetensors.numpy import load_file, save_file
 from scenes import Killed, KilledServer
 
-from parley.client.party.owner_policy import load_consent
+from parley.client.party.owner_policy import load_policy
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.principal_components import leading
+from parley.server.planning.principal_components import compute_components
 from parley.server.records.run_folder import RunFolder
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.party_folders import (
@@ -64,7 +64,7 @@ class Scene(scenes.Scene):
 
 def facts_of(run):
     with Ledger.open(run / "ledger.sqlite", read_only=True) as ledger:
-        return [(e.entry.index, e.entry.event, dict(e.entry.facts)) for e in ledger.entries()]
+        return [(e.entry.index, e.entry.event, dict(e.entry.facts)) for e in ledger.list_entries()]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_too_few_parties_for_it_cost_the_server_nothing_and_the_run_goes_on_late
     with pytest.raises(TooFewSurvivors, match="principal components"):
         scene.run()
     with Ledger.open(scene.folder.ledger_path, read_only=True) as ledger:
-        assert ledger.totals()[0].spent.releases == 0
+        assert ledger.list_accounts()[0].spent.releases == 0
     summary = scene.run(transport=InProcessTransport(scene.homes))
     assert summary.status == "complete"
     # Computed for twice, charged once: it was the same contribution.
@@ -159,7 +159,7 @@ def test_a_server_killed_around_it_comes_back_to_the_same_model(
 
 def test_the_job_limit_of_a_party_holds_for_components_and_rounds_together(tmp_path) -> None:
     scene = Scene(tmp_path)
-    consent = load_consent(scene.homes[1] / "party.toml")
+    consent = load_policy(scene.homes[1] / "party.toml")
     (name,) = consent.data
     # Enough for either alone, as each asks to join; not for the rounds after the components.
     own = consent.data[name].model_copy(
@@ -257,7 +257,7 @@ def test_a_run_goes_on_with_the_components_it_began_with_alone(tmp_path) -> None
 def test_the_leading_directions_do_not_depend_on_the_scale_of_the_sum() -> None:
     half = np.random.default_rng(4).normal(size=(40, 9))
     moments = half.T @ half
-    first, second = leading(moments, 4), leading(moments * 1e6, 4)
+    first, second = compute_components(moments, 4), compute_components(moments * 1e6, 4)
     assert np.allclose(first, second, rtol=1e-9)
     assert first.shape == (9, 4)
     values = np.linalg.eigvalsh(moments)[::-1][:4]

@@ -4,8 +4,8 @@ import pytest
 
 from parley.planning.plan_job import plan
 from parley.privacy.accounting.privacy_events import PoissonSampledGaussian
-from parley.privacy.accounting.subsampled_gaussian import pld_epsilon, rdp_epsilon
-from parley.privacy.calibration.inverse_curves import gaussian_mu
+from parley.privacy.accounting.subsampled_gaussian import compute_pld_epsilon, compute_rdp_epsilon
+from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
 from parley.server.jobs.job_file import load_job
 
 LABEL = 'sick = { kind = "label", positive = "yes", negative = "no" }'
@@ -28,7 +28,7 @@ def planned(tmp_path, columns, *overrides):
     ("epsilon", "mu"), [(0.3, 0.0889834529), (1.0, 0.268051123), (3.0, 0.719117435)]
 )
 def test_the_mu_of_a_budget(epsilon, mu):
-    assert gaussian_mu(epsilon, 1e-5) == pytest.approx(mu, rel=1e-8)
+    assert compute_gaussian_mu(epsilon, 1e-5) == pytest.approx(mu, rel=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -60,5 +60,5 @@ def test_what_a_thousand_steps_of_a_diffusion_model_cost_whatever_a_loss_draws()
     step = PoissonSampledGaussian(
         sampling_rate=0.01, noise_multiplier=0.8, neighbouring="add-or-remove-one"
     )
-    assert rdp_epsilon(((step, 1000),), delta=1e-5) == pytest.approx(3.69561, rel=1e-4)
-    assert pld_epsilon(((step, 1000),), delta=1e-5) == pytest.approx(3.14102, rel=1e-3)
+    assert compute_rdp_epsilon(((step, 1000),), delta=1e-5) == pytest.approx(3.69561, rel=1e-4)
+    assert compute_pld_epsilon(((step, 1000),), delta=1e-5) == pytest.approx(3.14102, rel=1e-3)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from parley.safe_io.json_writing import json_text
+from parley.safe_io.json_writing import format_json
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.run_reader import read_rounds, read_summary
 from parley.server.records.run_summary import RunSummary
@@ -25,13 +25,13 @@ def folder(tmp_path) -> Path:
 def test_what_is_written_is_read_as_the_same_object() -> None:
     summary = read_summary(KEPT)
     assert summary is not None
-    infinite = summary.adding(loss=float("inf"), accuracy=float("nan"))
+    infinite = summary.with_fields(loss=float("inf"), accuracy=float("nan"))
     assert infinite.loss is infinite.accuracy is None
-    assert RunSummary.parse(json_text(infinite.to_json()), "here") == infinite
+    assert RunSummary.parse(format_json(infinite.to_json()), "here") == infinite
 
 
 def test_a_figure_that_an_algorithm_releases_is_a_key_of_its_own() -> None:
-    line = read_rounds(KEPT)[0][0].adding(counted=3.5)
+    line = read_rounds(KEPT)[0][0].with_fields(counted=3.5)
     assert line.to_json()["counted"] == 3.5
 
 
@@ -88,7 +88,7 @@ PACKAGES = ("client", "server", "simulations", "parley", "privacy", "secure_agg"
 
 def test_numbers_that_are_not_finite_are_null_at_any_depth() -> None:
     value = {"a": float("nan"), "b": [1.5, float("-inf"), {"c": (float("inf"), "NaN")}], "d": 2}
-    read = json.loads(json_text(value), parse_constant=pytest.fail)
+    read = json.loads(format_json(value), parse_constant=pytest.fail)
     assert read == {"a": None, "b": [1.5, None, {"c": [None, "NaN"]}], "d": 2}
 
 

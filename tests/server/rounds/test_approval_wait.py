@@ -7,7 +7,7 @@ from asked import ask_owners, left_waiting, meanwhile, say
 from query_parties import charged, make_parties, open_session
 from scenes import FEDAVG, Scene, counts
 
-from parley.owner.offers import opened
+from parley.owner.offers import open_party
 from parley.privacy.accounting.threat_model import Unit
 from parley.server.rounds.round_release import NotApproved
 from parley.server.run_launcher import open_run
@@ -81,8 +81,8 @@ def test_one_yes_is_for_all_stages_of_a_job(tmp_path, monkeypatch):
     ask_owners(scene, [1], epsilon=20.0)
 
     def decide():
-        with opened(scene.homes[1]) as party:
-            asked.extend(party.offers())
+        with open_party(scene.homes[1]) as party:
+            asked.extend(party.list_requests())
         say(scene.homes[1])
 
     meanwhile(monkeypatch, decide)
@@ -100,8 +100,8 @@ def test_queries_wait_too_and_an_owner_reads_what_is_asked(tmp_path, monkeypatch
     def decide():
         for place in range(3):
             home = made[1] / f"party-{place}"
-            with opened(home) as party:
-                said.extend(party.offers())
+            with open_party(home) as party:
+                said.extend(party.list_requests())
             say(home)
 
     meanwhile(monkeypatch, decide)

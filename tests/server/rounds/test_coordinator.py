@@ -8,7 +8,7 @@ import pytest
 from in_process import InProcessTransport
 from scenes import Scene, counts
 
-from parley.client.contract.party_protocol import Frame, decode_frame, encode_frame
+from parley.client.contract.party_protocol import MessageFrame, decode_frame, encode_frame
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import DropStage
 from parley.server.jobs.section_base import JobError
@@ -67,7 +67,7 @@ def test_dropouts_give_what_the_fast_engine_gives_without_those_parties(tmp_path
     scene.run()
     assert counts(scene.lines()[0]) == (4, 0, 1, 4)
     missing = Faults(declined=np.array([], np.int64), dropped={1: DropStage.BEFORE_VECTOR})
-    script = SimpleNamespace(most=0.2, at=lambda **_: missing)
+    script = SimpleNamespace(max_fraction=0.2, sample_faults=lambda **_: missing)
     monkeypatch.setattr(fast_engine, "parse_faults", lambda *_, **__: script)
     assert np.array_equal(scene.theta(), simulate(scene.job, out=tmp_path / "fast").theta)
 
@@ -78,7 +78,7 @@ def test_below_the_threshold_nothing_is_opened_and_nothing_is_charged(tmp_path):
     assert (summary.status, summary.rounds_done) == ("too-few-survivors", 0)
     assert summary.primary.epsilon == 0
     with Ledger.open(scene.folder.ledger_path, read_only=True) as ledger:
-        assert ledger.totals()[0].spent.epsilon(1e-5)[1] == 0
+        assert ledger.list_accounts()[0].spent.compute_lowest_epsilon(1e-5)[1] == 0
     assert not any("survivors" in kinds for kinds in scene.transport.exchanges)
 
 
@@ -122,7 +122,7 @@ class Tampering(InProcessTransport):
 
 def _swapped(reply, *blobs):
     frame = decode_frame(reply)
-    return encode_frame(Frame(kind="answer", head=frame.head, blobs=blobs))
+    return encode_frame(MessageFrame(kind="answer", head=frame.head, blobs=blobs))
 
 
 NO_FRAMES = (  # one function reads the frame of every kind's reply

@@ -7,12 +7,12 @@ import pytest
 from in_process import InProcessTransport
 from scenes import BASE, FEDAVG, Scene, counts
 
-from parley.client.party.owner_policy import load_consent
+from parley.client.party.owner_policy import load_policy
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
-from parley.server.rounds.party_inspection import served_name
+from parley.server.rounds.party_inspection import format_served_name
 
 
 def test_a_party_declines_by_its_policy_and_the_rest_goes_on(tmp_path):
@@ -26,9 +26,9 @@ def test_a_party_declines_by_its_policy_and_the_rest_goes_on(tmp_path):
 
 
 def allow_ten(scene):
-    name = served_name(scene.job)
+    name = format_served_name(scene.job)
     for party in range(5):
-        own = load_consent(scene.homes[party] / "party.toml").data[name]
+        own = load_policy(scene.homes[party] / "party.toml").data[name]
         scene.policy(
             party, data={name: own.model_copy(update={"epsilon": 10.0, "certificate": "auto"})}
         )
@@ -68,9 +68,9 @@ def test_a_release_that_was_opened_and_lost_is_not_opened_without_a_party_and_sa
 
 def test_a_party_whose_budget_bears_one_job_declines_the_second_before_its_first_round(tmp_path):
     scene = Scene(tmp_path)
-    name = served_name(scene.job)
+    name = format_served_name(scene.job)
     for party, total in enumerate([3.0, 3.0, 1.2, 3.0, 3.0]):
-        own = load_consent(scene.homes[party] / "party.toml").data[name]
+        own = load_policy(scene.homes[party] / "party.toml").data[name]
         # The noise is seeded: both runs ask for the very same contributions, of fewer parties.
         changed = {name: own.model_copy(update={"epsilon": total, "certificate": "auto"})}
         scene.policy(party, data=changed, insist_on_one_list=False)
@@ -87,8 +87,8 @@ def test_a_party_whose_budget_bears_one_job_declines_the_second_before_its_first
 
 def test_a_party_declines_a_job_that_costs_more_than_it_allows_one_job(tmp_path):
     scene = Scene(tmp_path)
-    name = served_name(scene.job)
-    own = load_consent(scene.homes[2] / "party.toml").data[name]
+    name = format_served_name(scene.job)
+    own = load_policy(scene.homes[2] / "party.toml").data[name]
     scene.policy(2, data={name: own.model_copy(update={"epsilon_per_job": 0.9})})
     scene.run()
     assert scene.lines()[0]["reasons"] == {"budget-exhausted": 1}
@@ -128,8 +128,8 @@ def test_different_columns_at_the_parties_are_named(tmp_path):
 def test_a_party_keeps_a_budget_for_all_that_it_holds(tmp_path):
     both = ("privacy.unit=both", "privacy.party-epsilon=8", "parties.min-records=20")
     scene = Scene(tmp_path, (*FEDAVG, *both))
-    name = served_name(scene.job)
-    own = load_consent(scene.homes[2] / "party.toml").data[name]
+    name = format_served_name(scene.job)
+    own = load_policy(scene.homes[2] / "party.toml").data[name]
     assert (own.party_epsilon, own.party_delta) == (8, own.delta)
     scene.policy(2, data={name: own.model_copy(update={"party_epsilon": 7.0})})
     scene.run()
@@ -145,8 +145,8 @@ def test_a_party_keeps_a_budget_for_all_that_it_holds(tmp_path):
 def test_two_budgets_take_jobs_with_two_guarantees_alone(tmp_path, unit, epsilon, delta, why):
     more = ("privacy.party-epsilon=8", "parties.min-records=20") if unit == "both" else ()
     scene = Scene(tmp_path, (*FEDAVG, f"privacy.unit={unit}", *more))
-    name = served_name(scene.job)
-    own = load_consent(scene.homes[0] / "party.toml").data[name]
+    name = format_served_name(scene.job)
+    own = load_policy(scene.homes[0] / "party.toml").data[name]
     changed = own.model_copy(update={"party_epsilon": epsilon, "party_delta": delta})
     scene.policy(0, data={name: changed})
     scene.run()

@@ -24,7 +24,9 @@ def alone(tmp_path_factory):
     def theta(overrides):
         job = load_job(overrides=[*BASE, *overrides])
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
+            patched.setattr(
+                NetworkExperiment, "compute_optimum", lambda self: self.algorithm.model.start()
+            )
             return simulate(job, out=tmp_path_factory.mktemp("alone") / "run").theta
 
     return theta
@@ -44,7 +46,7 @@ def test_a_killed_server_goes_on_and_nothing_is_paid_twice(tmp_path, alone, kind
     for party in range(5):
         assert [e.entry.index for e in scene.party_entries(party)] == [1, 2, 3]
     with Ledger.open(scene.folder.ledger_path, read_only=True) as ledger:
-        assert [e.entry.index for e in ledger.entries()] == [1, 2, 3]
+        assert [e.entry.index for e in ledger.list_entries()] == [1, 2, 3]
 
 
 def test_a_run_goes_on_with_the_roster_it_was_begun_with_alone(tmp_path):

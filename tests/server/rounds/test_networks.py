@@ -7,12 +7,12 @@ import pytest
 from plans import planned
 from scenes import FEDAVG, Scene, counts
 
-from parley.client.party.owner_policy import load_consent
+from parley.client.party.owner_policy import load_policy
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
+from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.sampling.random_stream import Randomness
-from parley.server.rounds.party_inspection import served_name
+from parley.server.rounds.party_inspection import format_served_name
 from parley.simulations.engine.fast_engine import simulate
 
 
@@ -62,7 +62,7 @@ def test_real_parties_tell_the_clipped_fraction_that_their_own_steps_give(tmp_pa
         PartySession(
             block=experiment.block.take(np.array([party])),
             algorithm=algorithm,
-            policy=PartyPolicy(budgets={Unit.RECORD: (math.inf, 1e-5)}),
+            rules=RefusalRules(budgets={Unit.RECORD: (math.inf, 1e-5)}),
             randomness=Randomness.from_seed(5, party=party),
         )
         .answer(plan, start)
@@ -95,9 +95,9 @@ def test_parties_read_their_own_files_by_their_own_schemas(tmp_path):
         "data.test-fraction=0",
     )
     scene = Scene(tmp_path, source)
-    name = served_name(scene.job)
+    name = format_served_name(scene.job)
     for party in range(5):
-        own = load_consent(scene.homes[party] / "party.toml").data[name]
+        own = load_policy(scene.homes[party] / "party.toml").data[name]
         raw = {
             "prepared": "",
             "path": str(tmp_path / f"site-{party}.csv"),

@@ -6,20 +6,20 @@ from itertools import product
 
 import pytest
 
-from parley.client.contract.party_protocol import Reason, answer, encode_frame
+from parley.client.contract.party_protocol import Reason, build_response, encode_frame
 from parley.client.contract.roster import Deployment, RosterParty
-from parley.secure_agg.primitives import signing_public
+from parley.secure_agg.primitives import derive_signing_public_key
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.rounds.party_inspection import PartyFacts, data_head, federation_of
-from parley.server.rounds.party_status import PartyBoard, PartyStatus
-from parley.server.rounds.remote_parties import Parties
+from parley.server.rounds.party_inspection import PartyFacts, build_data_head, build_federation
+from parley.server.rounds.party_status import PartyStates, PartyStatus
+from parley.server.rounds.remote_parties import ConnectedParties
 
 NAMES = ("north", "south", "west", "east", "centre")
 DEPLOYMENT = Deployment(
     server_address="",
     parties=tuple(
-        RosterParty(name=name, identity=signing_public(bytes([i + 1]) * 32))
+        RosterParty(name=name, identity=derive_signing_public_key(bytes([i + 1]) * 32))
         for i, name in enumerate(NAMES)
     ),
 )
@@ -36,19 +36,19 @@ class Fake:
 
     def exchange(self, requests, *, timeout_s, largest):
         for i in requests:
-            yield i, encode_frame(answer({"party": i, **self.facts[i]}))
+            yield i, encode_frame(build_response({"party": i, **self.facts[i]}))
 
 
 def asked(tmp_path, facts):
     asked = ("parties.count=5", "secure-aggregation.min-survivors=4", "model.features=none")
     job = load_job(overrides=asked)
-    board = PartyBoard(tmp_path / "parties.json", list(NAMES))
-    there = Parties.found(
+    board = PartyStates(tmp_path / "parties.json", list(NAMES))
+    there = ConnectedParties.find(
         Fake(facts),
         DEPLOYMENT,
         board,
         run_id="r-1",
-        named=data_head(job),
+        data_head=build_data_head(job),
         sizes=True,
         needed=4,
         timeout_s=job.run.stage_timeout,
@@ -90,16 +90,16 @@ def test_parties_with_too_few_records_are_named():
         for i, records in enumerate((50, 49, 60, 7, 90))
     }
     with pytest.raises(JobError, match=r"= 50 records, got fewer of south \(49\), east \(7\)\."):
-        federation_of(job, DEPLOYMENT, facts)
+        build_federation(job, DEPLOYMENT, facts)
     enough = {i: own for i, own in facts.items() if i not in (1, 3)}
-    assert federation_of(job, DEPLOYMENT, enough).min_records == 50
+    assert build_federation(job, DEPLOYMENT, enough).min_records == 50
 
 
 def test_what_came_last_before_a_long_wait_is_shown(tmp_path):
-    board = PartyBoard(tmp_path / "parties.json", ["north", "south", "east"])
-    board.stage("inspect", round_number=0)
-    board.party(0, PartyStatus.ONLINE)
-    board.party(1, PartyStatus.ONLINE)
+    board = PartyStates(tmp_path / "parties.json", ["north", "south", "east"])
+    board.set_stage("inspect", round_number=0)
+    board.set_party(0, PartyStatus.ONLINE)
+    board.set_party(1, PartyStatus.ONLINE)
 
     def shown():
         parties = json.loads((tmp_path / "parties.json").read_text())["parties"]
@@ -114,9 +114,9 @@ def test_what_came_last_before_a_long_wait_is_shown(tmp_path):
 def test_a_run_whose_folder_is_gone_has_nobody_to_show_anything(tmp_path):
     home = tmp_path / "run"
     home.mkdir()
-    board = PartyBoard(home / "parties.json", ["north", "south"])
-    board.stage("inspect", round_number=0)
-    board.party(0, PartyStatus.ONLINE)
+    board = PartyStates(home / "parties.json", ["north", "south"])
+    board.set_stage("inspect", round_number=0)
+    board.set_party(0, PartyStatus.ONLINE)
     later = board._later
     (home / "parties.json").unlink()
     home.rmdir()

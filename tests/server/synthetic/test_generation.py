@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from parley.client.data.schema import Schema
-from parley.server.synthetic.synthetic_rows import first_rows, pieces, tables_of, write_table
+from parley.server.synthetic.synthetic_rows import decode_tables, split_rows, take_rows, write_table
 
 SCHEMA = """
 [file]
@@ -27,7 +27,7 @@ def test_a_table_in_pieces_has_one_header_and_one_mark_of_its_encoding(tmp_path,
     rng = np.random.default_rng(0)
     codes = np.stack([rng.integers(0, size, 50) for size in (5, 4, 3, 2)], axis=1)
     parts = np.split(codes, [7, 20])
-    write_table(tables_of(parts, schema, seed=1), schema, tmp_path / "rows.csv")
+    write_table(decode_tables(parts, schema, seed=1), schema, tmp_path / "rows.csv")
     text = (tmp_path / "rows.csv").read_bytes().decode(encoding)
     lines = text.splitlines()
     assert lines[0] == "age;share;ward;id;sick"
@@ -55,9 +55,9 @@ def test_pieces_are_drawn_when_they_are_wanted():
     drawn = []
 
     def codes():
-        for count in pieces(10**12, 4):
+        for count in split_rows(10**12, 4):
             drawn.append(count)
             yield np.zeros((count, 2), np.int64)
 
-    assert first_rows(codes(), 6).shape == (6, 2)
+    assert take_rows(codes(), 6).shape == (6, 2)
     assert drawn == [4, 4]

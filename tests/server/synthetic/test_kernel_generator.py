@@ -5,7 +5,7 @@ import pytest
 
 from parley.client.algorithms.kernel_mean_embedding import RandomFeatures
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.server.synthetic.kernel_generator import Shape, fit
+from parley.server.synthetic.kernel_generator import RecordShape, fit
 
 SUMMED = RandomFeatures(
     features=5, sizes=(3, 2), classes=2, frequencies=4, length_scale=1.0, seed=0, digest="",
@@ -25,4 +25,4 @@ SUMMED = RandomFeatures(
 def test_a_release_that_no_generator_can_be_fitted_to_is_refused(sums, counts, said):
     released = np.concatenate([np.full(16, sums), counts])
     with pytest.raises(ValueError, match=said):
-        fit(SUMMED, Shape(sizes=(3, 2)), released, steps=2, seed=0)
+        fit(SUMMED, RecordShape(sizes=(3, 2)), released, steps=2, seed=0)

@@ -12,25 +12,25 @@ from parley.client.algorithms.objective_perturbation import ObjectivePerturbatio
 from parley.client.algorithms.pair_tables import PairTables
 from parley.client.algorithms.query_release import QueryRelease
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
+from parley.client.party.plan_policy import RefusalRules
 from parley.client.queries import query_batch
-from parley.client.queries.correlations import Correlations
+from parley.client.queries.correlations import CorrelationsQuery
 from parley.client.queries.count_queries import Count
 from parley.client.queries.filters import col
 from parley.client.queries.moments import Mean, Variance
-from parley.client.queries.query_batch import Batch
-from parley.client.queries.regression.regression_query import Regression
-from parley.client.queries.sums import Total
+from parley.client.queries.query_batch import QueryBatch
+from parley.client.queries.regression.regression_query import RegressionQuery
+from parley.client.queries.sums import ColumnSum
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.sensitivity.bounded_sets import Lengths, moved_by
+from parley.privacy.sensitivity.bounded_sets import NormBounds, compute_sensitivity
 from parley.server.jobs.job_file import load_job
-from parley.simulations.audit.audit_target import asked, audited
-from parley.simulations.audit.canary_pool import columns_pool
+from parley.simulations.audit.audit_target import build_query_target, build_target
+from parley.simulations.audit.canary_pool import build_column_pool
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee
-from parley.simulations.audit.neighbouring_worlds import neighbours
-from parley.simulations.audit.observed_worlds import hypotheses, reach
-from parley.simulations.audit.world_batch import Source, releases
-from parley.simulations.engine.streamed_sum import Asked, summed
+from parley.simulations.audit.neighbouring_worlds import build_neighbours
+from parley.simulations.audit.observed_worlds import build_hypotheses, compute_reach
+from parley.simulations.audit.world_batch import WorldRandomness, simulate_releases
+from parley.simulations.engine.streamed_sum import SumRequest, sum_parties
 
 REPLACE, REMOVE = Neighbouring
 COUNTED = ("evaluation.kind=federated", "evaluation.epsilon=4", "algorithm.rounds=1")
@@ -41,10 +41,10 @@ SERVER = "privacy.noise-point=server"
 @pytest.mark.parametrize("queries", BATCHES, ids=str)
 @pytest.mark.parametrize(("law", "relation"), list(product(["laplace", "gaussian"], Neighbouring)))
 def test_the_corners_of_a_schema_use_all_of_a_query_s_sensitivity(queries, law, relation):
-    each = asked(queries, SCHEMA, epsilon=1.0, law=law, neighbouring=relation, seed=1)
-    used = reach(each, hypotheses(each, neighbours(each, "corners")))
+    each = build_query_target(queries, SCHEMA, epsilon=1.0, law=law, neighbouring=relation, seed=1)
+    used = compute_reach(each, build_hypotheses(each, build_neighbours(each, "corners")))
     # A ball about all that a regression may add, and the L1 norm of a triangle, are bounds.
-    bounds = any(isinstance(query, (Regression, Correlations)) for query in queries)
+    bounds = any(isinstance(query, (RegressionQuery, CorrelationsQuery)) for query in queries)
     assert (0.2 if bounds else 0.999) < used <= 1 + 1e-9
 
 
@@ -52,7 +52,7 @@ def test_the_corners_of_a_schema_use_all_of_a_query_s_sensitivity(queries, law, 
     "query",
     [
         # Found by the hunt: a record that stays in its group moved it by √2 more than was charged.
-        Total(column="stay", by=("sex",)),
+        ColumnSum(column="stay", by=("sex",)),
         Mean(column="age", by=("sex",), balance=16 * 4096),
         Variance(column="stay", by=("sex",), balance=16 * 4096),
         Variance(column="stay", where=col.age > 4, by=("sex",), balance=8 * 4096),
@@ -61,10 +61,10 @@ def test_the_corners_of_a_schema_use_all_of_a_query_s_sensitivity(queries, law, 
 )
 @pytest.mark.parametrize("relation", Neighbouring)
 def test_a_record_replaced_within_its_group_moves_no_more_than_is_charged(query, relation):
-    moves = moved_by(query.set(SCHEMA, 4096), relation)
-    block = columns_pool(QueryRelease(batch=Batch(queries=(query,), weights=(1,)),
+    moves = compute_sensitivity(query.build_record_set(SCHEMA, 4096), relation)
+    block = build_column_pool(QueryRelease(batch=QueryBatch(queries=(query,), weights=(1,)),
                                       neighbouring=relation, schema=SCHEMA))  # fmt: skip
-    alone = np.stack(list(query.vectors(block, 4096))).astype(float)
+    alone = np.stack(list(query.compute_party_vectors(block, 4096))).astype(float)
     moved = (alone[:, None] - alone).reshape(-1, alone.shape[1]) if relation is REPLACE else alone
     assert np.abs(moved).sum(axis=1).max() <= moves.l1
     assert np.square(moved).sum(axis=1).max() <= moves.l2_squared
@@ -74,27 +74,29 @@ def test_a_record_replaced_within_its_group_moves_no_more_than_is_charged(query,
 def test_worlds_of_queries_differ_by_one_record_and_add_up_to_what_a_session_s_parties_give(
     relation,
 ):
-    each = asked((Count(by=("ward",)), Mean(column="age")), SCHEMA, epsilon=1.0,
+    each = build_query_target((Count(by=("ward",)), Mean(column="age")), SCHEMA, epsilon=1.0,
                  neighbouring=relation, seed=3)  # fmt: skip
-    worlds = neighbours(each, "corners")
+    worlds = build_neighbours(each, "corners")
     gone = worlds.inside.records - worlds.outside.records
     assert gone == (relation is REMOVE)
     differs = np.zeros(worlds.outside.records, dtype=bool)
     for name, values in worlds.inside.columns.items():
         differs |= values[gone:] != worlds.outside.columns[name]
     assert differs.sum() == 1 - gone
-    source = Source(seed=3)
-    (block,) = releases(each, worlds, inside=True, count=1, source=source)
-    randomness = source.chunk(0)
+    source = WorldRandomness(seed=3)
+    (block,) = simulate_releases(each, worlds, inside=True, count=1, source=source)
+    randomness = source.get_chunk(0)
     session = PartySession(
         block=worlds.inside,
         algorithm=each.algorithm,
-        policy=PartyPolicy(budgets={}),
+        rules=RefusalRules(budgets={}),
         randomness=randomness,
     )
-    given = summed(session, Asked(plan=each.plan, state={}, kept=np.empty(0, dtype=np.int64)))
+    given = sum_parties(
+        session, SumRequest(plan=each.plan, state={}, kept=np.empty(0, dtype=np.int64))
+    )
     plain = each.plan.encoding.decode(given.total)
-    noise = each.plan.draw(randomness.server(each.plan.round_number))
+    noise = each.plan.draw(randomness.open_server_noise(each.plan.round_number))
     assert np.array_equal(block[0, 0], plain + noise)
 
 
@@ -104,30 +106,33 @@ def refuted(given, *, trials=3_000, method="mu"):
 
 def test_half_of_how_far_a_query_is_moved_is_refuted(monkeypatch):
     def half(*rest, **more):
-        moved = moved_by(*rest, **more)
-        return Lengths(-(-moved.l1 // 2), -(-moved.l2_squared // 4))
+        moved = compute_sensitivity(*rest, **more)
+        return NormBounds(-(-moved.l1 // 2), -(-moved.l2_squared // 4))
 
     for law, method in (("laplace", "pair"), ("gaussian", "mu")):
         terms = {"epsilon": 4.0, "law": law, "seed": 2}
-        honest = asked((Total(column="stay"),), SCHEMA, **terms)
+        honest = build_query_target((ColumnSum(column="stay"),), SCHEMA, **terms)
         assert refuted(honest, method=method) == "not-refuted"
-        monkeypatch.setattr(query_batch, "moved_by", half)
-        assert refuted(asked((Total(column="stay"),), SCHEMA, **terms), method=method) == "refuted"
-        monkeypatch.setattr(query_batch, "moved_by", moved_by)
+        monkeypatch.setattr(query_batch, "compute_sensitivity", half)
+        assert (
+            refuted(build_query_target((ColumnSum(column="stay"),), SCHEMA, **terms), method=method)
+            == "refuted"
+        )
+        monkeypatch.setattr(query_batch, "compute_sensitivity", compute_sensitivity)
 
 
 def test_a_query_whose_records_move_each_other_is_refuted(monkeypatch):
     """Numbers that are scaled by the party's largest: one record more, and every term is less."""
-    own = Total.vectors
+    own = ColumnSum.compute_party_vectors
 
     def by_largest(query, block, weight):
         for party, vector in enumerate(own(query, block, weight)):
-            values = block.columns["stay"][block.rows(party)]
+            values = block.columns["stay"][block.get_rows(party)]
             yield np.rint(vector / max(np.abs(values).max(), 1e-9)).astype(np.int64)
 
     asking = {"epsilon": 4.0, "law": "gaussian", "neighbouring": REMOVE, "records": 12, "seed": 2}
-    monkeypatch.setattr(Total, "vectors", by_largest)
-    assert refuted(asked((Total(column="stay"),), SCHEMA, **asking)) == "refuted"
+    monkeypatch.setattr(ColumnSum, "compute_party_vectors", by_largest)
+    assert refuted(build_query_target((ColumnSum(column="stay"),), SCHEMA, **asking)) == "refuted"
 
 
 @pytest.mark.parametrize(
@@ -137,13 +142,13 @@ def test_half_of_the_sensitivity_of_tables_and_counts_is_refuted(monkeypatch, jo
     own = algorithm.claim
     stage = "evaluation" if algorithm is HeldOutCounts else ""
     job = load_job(None, overrides=[*job, "privacy.epsilon=4"])
-    assert refuted(audited(job, stage=stage, seed=2), trials=10_000) == "not-refuted"
+    assert refuted(build_target(job, stage=stage, seed=2), trials=10_000) == "not-refuted"
     monkeypatch.setattr(
         algorithm,
         "claim",
         lambda *rest: replace(own(*rest), grid_bits=own(*rest).grid_bits + 1),
     )
-    assert refuted(audited(job, stage=stage, seed=2), trials=10_000) == "refuted"
+    assert refuted(build_target(job, stage=stage, seed=2), trials=10_000) == "refuted"
 
 
 OWN = '''
@@ -208,10 +213,10 @@ def test_too_little_noise_inside_an_objective_is_refuted(monkeypatch):
         ],
     )  # fmt: skip
     effort = Effort(trials=150, seed=4)
-    own = ObjectivePerturbationOfParties._drawn
+    own = ObjectivePerturbationOfParties._draw_tilts
     for share, said in ((1, "not-refuted"), (10, "refuted")):
         monkeypatch.setattr(
-            ObjectivePerturbationOfParties, "_drawn", lambda *rest, s=share: own(*rest) // s
+            ObjectivePerturbationOfParties, "_draw_tilts", lambda *rest, s=share: own(*rest) // s
         )
         report = audit(job, effort)[0]
         assert (report.verdict, report.results[0].reach) == (said, None)

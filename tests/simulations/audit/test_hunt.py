@@ -11,23 +11,29 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from parley.client.queries.base import QueryError
-from parley.client.queries.correlations import Correlations
-from parley.client.queries.count_queries import Choose, Count, Histogram, Marginals
+from parley.client.queries.correlations import CorrelationsQuery
+from parley.client.queries.count_queries import Choose, Count, Histogram, MarginalsQuery
 from parley.client.queries.filters import col
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.regression.regression_query import Regression
-from parley.client.queries.sums import Total
+from parley.client.queries.regression.regression_query import RegressionQuery
+from parley.client.queries.sums import ColumnSum
 from parley.client.queries.survival import Survival
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
 from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.simulations.audit.audit_target import asked
+from parley.simulations.audit.audit_target import build_query_target
 from parley.simulations.audit.federation_templates import AuditError
-from parley.simulations.audit.measure import Effort, audit, audit_guarantee, trials_of, views
+from parley.simulations.audit.measure import (
+    Effort,
+    audit,
+    audit_guarantee,
+    choose_trials,
+    list_views,
+)
 
 
 def key(name, *values):
@@ -201,12 +207,12 @@ def batches(draw):
         st.builds(Count, where=where, by=groups),
         st.builds(Histogram, column=numbers, bins=st.integers(1, 9), where=where, by=groups),
         st.builds(Histogram, column=st.just("ward"), where=where),
-        st.builds(Total, column=numbers, where=where, by=groups),
+        st.builds(ColumnSum, column=numbers, where=where, by=groups),
         st.builds(Mean, column=numbers, where=where, by=groups),
         st.builds(Variance, column=numbers, where=where, by=groups),
         st.builds(Quantiles, column=numbers, step=st.sampled_from([0.01, 0.5]), where=where),
         st.builds(
-            Marginals,
+            MarginalsQuery,
             of=st.just(("sex", "ward", "sick")),
             ways=st.integers(1, 3),
             where=where,
@@ -221,9 +227,9 @@ def batches(draw):
             where=where,
             by=groups,
         ),
-        st.builds(Correlations, of=st.just(("age", "stay", "sick")), where=where, by=groups),
+        st.builds(CorrelationsQuery, of=st.just(("age", "stay", "sick")), where=where, by=groups),
         st.builds(
-            Regression,
+            RegressionQuery,
             column=st.just("age"),
             of=st.sampled_from([("stay",), ("sex", "stay")]),
             family=st.just("hazards"),
@@ -268,10 +274,12 @@ ASKED = {
 def check_queries(queries, trials, **terms):
     """Refuted, or further apart than is charged: the batch that did it."""
     try:
-        batch = asked(queries, SCHEMA, **terms)
+        batch = build_query_target(queries, SCHEMA, **terms)
         reports = [
-            audit_guarantee(each, Effort(trials=min(trials, trials_of(each, short=trials < 5_000))))
-            for each in views(batch)
+            audit_guarantee(
+                each, Effort(trials=min(trials, choose_trials(each, short=trials < 5_000)))
+            )
+            for each in list_views(batch)
         ]
     except (QueryError, CalibrationError, RingTooSmall, AuditError) as error:
         return type(error).__name__  # Not a valid batch, or no record may be taken from one.

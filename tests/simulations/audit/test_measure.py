@@ -12,17 +12,17 @@ from parley.client.queries import QUERIES
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.server.jobs.job_file import load_job
-from parley.simulations.audit.audit_results import combined
-from parley.simulations.audit.audit_target import audited
+from parley.simulations.audit.audit_results import combine_verdicts
+from parley.simulations.audit.audit_target import build_target
 from parley.simulations.audit.federation_templates import AuditError
 from parley.simulations.audit.measure import (
     Effort,
     audit,
     audit_guarantee,
-    trials_of,
+    choose_trials,
 )
-from parley.simulations.audit.neighbouring_worlds import neighbours
-from parley.simulations.audit.observed_worlds import hypotheses, reach
+from parley.simulations.audit.neighbouring_worlds import build_neighbours
+from parley.simulations.audit.observed_worlds import build_hypotheses, compute_reach
 
 OUTPUT = (
     "algorithm.kind=output-perturbation",
@@ -85,7 +85,7 @@ def test_no_case_of_the_matrix_is_refuted_and_no_kind_is_left_out():
     kinds, laws = set(), set()
     for claim in matrix():
         # From entropy: a false alarm has to pass the second look, at 10⁻⁶.
-        report = audit_guarantee(claim, Effort(trials=trials_of(claim, short=True)))
+        report = audit_guarantee(claim, Effort(trials=choose_trials(claim, short=True)))
         assert report.verdict == "not-refuted", report.to_json()
         kinds.add(claim.algorithm.kind)
         laws.add(report.claim.law)
@@ -136,7 +136,7 @@ def test_none_of_two_hundred_honest_audits_is_refuted():
         None, overrides=["privacy.epsilon=4", "algorithm.rounds=4", "privacy.noise-point=server"]
     )
     found = [audit(job, Effort(trials=20_000, seed=seed))[0].verdict for seed in range(200)]
-    assert combined(found) == "not-refuted"
+    assert combine_verdicts(found) == "not-refuted"
 
 
 def test_the_same_seed_gives_the_same_audit():
@@ -152,8 +152,8 @@ def test_the_same_seed_gives_the_same_audit():
 @pytest.mark.parametrize("hidden", ["[]", "[5]"])
 def test_a_networks_canaries_are_clipped_whatever_the_weights_of_classes(hidden, weights, clip):
     own = [f"model.class-weights={weights}", f"dp-sgd.clip-norm={clip}", f"model.hidden={hidden}"]
-    given = audited(load_job(None, overrides=[*NETWORK, *own]))
-    assert reach(given, hypotheses(given, neighbours(given, "dirac"))) > 0.99
+    given = build_target(load_job(None, overrides=[*NETWORK, *own]))
+    assert compute_reach(given, build_hypotheses(given, build_neighbours(given, "dirac"))) > 0.99
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 from parley.secure_agg.encoding import EncodingError
 from parley.server.jobs.job_file import load_job
 from parley.simulations.audit import measure
-from parley.simulations.audit.measure import Effort, audit, audit_guarantee, views_of
+from parley.simulations.audit.measure import Effort, audit, audit_guarantee, list_job_targets
 
 GRADIENT = (
     "privacy.noise-point=server",
@@ -81,8 +81,8 @@ def test_far_too_much_noise_is_loose(monkeypatch):
 
 
 def test_a_seed_that_rounds_share_is_refuted_by_switching_the_canary_off(monkeypatch):
-    own = Randomness.server
-    monkeypatch.setattr(Randomness, "server", lambda self, number, step=1: own(self, 1))
+    own = Randomness.open_server_noise
+    monkeypatch.setattr(Randomness, "open_server_noise", lambda self, number, step=1: own(self, 1))
     job = ("privacy.noise-point=server", "privacy.epsilon=4", "algorithm.rounds=4")
     assert verdict(job, trials=100, method="mu", attack="on-off") == "refuted"
     # A canary that is always there cannot see it.
@@ -91,14 +91,14 @@ def test_a_seed_that_rounds_share_is_refuted_by_switching_the_canary_off(monkeyp
 
 
 def test_a_keystream_that_repeats_inside_a_vector_is_not_white(monkeypatch):
-    words = NoiseStream.words
+    words = NoiseStream.draw_words
 
     def half(self, count):
         drawn = words(self, -(-count // 2))
         return np.concatenate([drawn, drawn])[:count]
 
     assert verdict(GRADIENT, trials=1_100, method="white") == "not-refuted"
-    monkeypatch.setattr(NoiseStream, "words", half)
+    monkeypatch.setattr(NoiseStream, "draw_words", half)
     assert verdict(GRADIENT, trials=1_100, method="white") == "refuted"
 
 
@@ -144,7 +144,7 @@ def test_a_share_too_small_for_what_it_is_part_of_is_refuted_in_the_view_of_the_
 def test_a_keystream_that_parties_share_is_not_white(monkeypatch):
     job = (*GRADIENT, "privacy.noise-point=share", "parties.count=5")
     effort = Effort(trials=600, methods=("white",), attacks=("dirac",))
-    given = next(views_of(load_job(None, overrides=job), seed=None))
+    given = next(list_job_targets(load_job(None, overrides=job), seed=None))
     assert audit_guarantee(given, effort).verdict == "not-refuted"
     add = Shares.add
 
@@ -179,7 +179,7 @@ def test_written_gradients_that_nobody_clips_are_refuted(monkeypatch):
 def test_the_second_look_has_fresh_trials_and_the_same_event(monkeypatch):
     noise_times(monkeypatch, 1 / 5)
     looked, counted = [], []
-    own, find = measure.observe, measure.METHODS["mu"].find
+    own, find = measure.run_worlds, measure.METHODS["mu"].find_bound
 
     def watched(*rest, **more):
         looked.append((*more["source"].names[-2:], more["count"]))
@@ -189,8 +189,8 @@ def test_the_second_look_has_fresh_trials_and_the_same_event(monkeypatch):
         counted.append(seen.event)
         return find(seen)
 
-    monkeypatch.setattr(measure, "observe", watched)
-    monkeypatch.setitem(measure.METHODS, "mu", replace(measure.METHODS["mu"], find=noted))
+    monkeypatch.setattr(measure, "run_worlds", watched)
+    monkeypatch.setitem(measure.METHODS, "mu", replace(measure.METHODS["mu"], find_bound=noted))
     assert verdict(GRADIENT, trials=300, method="mu") == "refuted"
     assert looked == [
         ("pilot", "in", 150), ("pilot", "out", 150), ("count", "in", 150), ("count", "out", 150),
@@ -211,13 +211,13 @@ OF_PARTIES = (
 
 def fixed_batches(sizes, rate, streams):
     """Of the mean length, and charged as Poisson's."""
-    keys = np.stack([stream.words(sizes[0]) for stream in streams])
+    keys = np.stack([stream.draw_words(sizes[0]) for stream in streams])
     return (np.argsort(np.argsort(keys, axis=1), axis=1) < round(rate * sizes[0])).ravel()
 
 
 def one_coin_for_all(sizes, rate, streams):
     """A party's records are in its batch together or not at all."""
-    return np.repeat(streams[0].words(len(sizes)) < rate * 2.0**64, sizes)
+    return np.repeat(streams[0].draw_words(len(sizes)) < rate * 2.0**64, sizes)
 
 
 def coins_at_twice_the_rate(sizes, rate, streams):
@@ -252,15 +252,18 @@ def clip_of_the_mean(network, training, layout, batch, **more):
 
 
 OWN_BATCHES, OWN_NOISE, OWN_SUMS = (
-    poisson_batches.batches_of,
-    Randomness.party_noise,
-    batch_sums.batch_sums,
+    poisson_batches.draw_joint_batches,
+    Randomness.open_training_noise,
+    batch_sums.compute_batch_sums,
 )
-OWN_COINS = party_sampling._coins
+OWN_COINS = party_sampling._flip_coins
 
 
 HEAVY = [pytest.mark.heavy]  # the accounts of a profile take ten seconds
-BATCHES, ATTENDANCE = "client.dp_sgd.local_training.batches_of", "client.algorithms.party_sampling"
+BATCHES, ATTENDANCE = (
+    "client.dp_sgd.local_training.draw_joint_batches",
+    "client.algorithms.party_sampling",
+)
 STREAM = "privacy.sampling.random_stream.Randomness"
 FAULTS = [
     (BATCHES, fixed_batches, SAMPLED, "crowd", "profile", 4_000, HEAVY),
@@ -277,8 +280,16 @@ FAULTS = [
         300,
         [],
     ),
-    (f"{STREAM}.party_noise", noise_of_the_first_round, WHOLE, "on-off", "mu", 100, []),
-    ("client.dp_sgd.local_training.batch_sums", clip_of_the_mean, CLIPPED, "dirac", "mu", 100, []),
+    (f"{STREAM}.open_training_noise", noise_of_the_first_round, WHOLE, "on-off", "mu", 100, []),
+    (
+        "client.dp_sgd.local_training.compute_batch_sums",
+        clip_of_the_mean,
+        CLIPPED,
+        "dirac",
+        "mu",
+        100,
+        [],
+    ),
 ]
 
 

@@ -8,11 +8,11 @@ from commands import invoked
 
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.server.jobs.job_file import load_job
-from parley.simulations.audit.audit_target import as_it_runs
+from parley.simulations.audit.audit_target import build_unchanged_target
 from parley.simulations.audit.federation_templates import AuditError
 from parley.simulations.audit.measure import Effort, audit_released
 from parley.simulations.audit.model_attacks import TRAININGS
-from parley.simulations.audit.world_batch import Source, models
+from parley.simulations.audit.world_batch import WorldRandomness, train_models
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 
@@ -60,15 +60,17 @@ def test_a_model_without_noise_is_refuted_and_confirmed(monkeypatch, attack):
 
 
 def test_a_world_is_a_run_to_the_last_bit(tmp_path):
-    seed = Source(seed=9).chunk(0).seed
+    seed = WorldRandomness(seed=9).get_chunk(0).seed
     job = load_job(None, overrides=[*JOB, f"run.seed={seed}"])
     experiment = load_experiment(job)
-    job = job.settled(experiment.federation, experiment.data.classes)
-    given = as_it_runs(job, experiment, by_halves=False, seed=9)
-    (theta,) = models(given, lambda _: experiment.block, 1, Source(seed=9))
+    job = job.resolve_auto(experiment.federation, experiment.data.classes)
+    given = build_unchanged_target(job, experiment, by_halves=False, seed=9)
+    (theta,) = train_models(given, lambda _: experiment.block, 1, WorldRandomness(seed=9))
     assert np.array_equal(theta, simulate(job, out=tmp_path / "run").theta)
-    both = models(given, lambda _: experiment.block, 2, Source(seed=9))
-    assert np.array_equal(both, models(given, lambda _: experiment.block, 2, Source(seed=9)))
+    both = train_models(given, lambda _: experiment.block, 2, WorldRandomness(seed=9))
+    assert np.array_equal(
+        both, train_models(given, lambda _: experiment.block, 2, WorldRandomness(seed=9))
+    )
     assert not np.array_equal(*both)
 
 

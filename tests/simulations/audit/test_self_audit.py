@@ -11,7 +11,7 @@ from quick_runs import StopAfter
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.simulations.audit.self_audit import planted
+from parley.simulations.audit.self_audit import insert_canaries
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 
@@ -31,12 +31,12 @@ def job(*overrides):
 def test_canaries_are_extra_records_that_the_noise_does_not_count():
     asked = job()
     before = load_experiment(asked)
-    after, canaries = planted(asked, before, 300, seed=1)
+    after, canaries = insert_canaries(asked, before, 300, seed=1)
     assert after.block.sizes.sum() == before.block.sizes.sum() + 300
     assert after.federation.min_records == before.federation.min_records
     assert np.allclose(np.linalg.norm(canaries.rows, axis=1), 1)
     assert 100 < canaries.coins.sum() < 200
-    again, same = planted(asked, before, 300, seed=1)
+    again, same = insert_canaries(asked, before, 300, seed=1)
     assert np.array_equal(same.coins, canaries.coins)
     assert np.array_equal(again.block.features, after.block.features)
     sizes = np.diff(after.block.offsets) - np.diff(before.block.offsets)

@@ -12,11 +12,11 @@ from audited_choices import CHOICES, audit_choice
 from parley.client.queries.count_queries import Count
 from parley.client.queries.query_batch import Counting
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring, Unit
-from parley.server.planning.query_planner import INSTEAD
-from parley.simulations.audit.audit_target import asked
+from parley.server.planning.query_planner import NOISE_REPLACEMENTS
+from parley.simulations.audit.audit_target import build_query_target
 from parley.simulations.audit.federation_templates import AuditError
-from parley.simulations.audit.measure import Effort, audit_guarantee, views
-from parley.simulations.audit.neighbouring_worlds import neighbours
+from parley.simulations.audit.measure import Effort, audit_guarantee, list_views
+from parley.simulations.audit.neighbouring_worlds import build_neighbours
 
 ASKED = (Count(by=("ward",)),)
 CASES = [
@@ -29,11 +29,11 @@ CASES = [
 
 def report(counting, relation, records, *, counted=None, point="server"):
     """Of the claim's first view, from entropy; `counted`: how records count in truth."""
-    batch = asked(
+    batch = build_query_target(
         ASKED, SCHEMA, epsilon=1.0, law="laplace", neighbouring=relation, records=records,
         counting=counting, noise_point=NOISE_POINTS[point],
     )  # fmt: skip
-    claim, *_ = views(batch)
+    claim, *_ = list_views(batch)
     if counted is not None:
         # The grid's bound, too, which cuts what no party may contribute.
         wide = replace(claim.plan, encoding=replace(claim.plan.encoding, bound=8.0))
@@ -73,11 +73,11 @@ def test_noise_for_fewer_records_than_count_is_found_out(
 
 def test_a_party_that_is_not_there_is_one_less_and_adds_no_share():
     party = {"counting": ONE, "epsilon": 1.0, "neighbouring": Neighbouring.ADD_OR_REMOVE_ONE}
-    worlds = neighbours(asked(ASKED, SCHEMA, records=6, **party), "corners")
+    worlds = build_neighbours(build_query_target(ASKED, SCHEMA, records=6, **party), "corners")
     assert (worlds.inside.parties, worlds.outside.parties) == (2, 1)
-    split = asked(ASKED, SCHEMA, records=6, noise_point=NOISE_POINTS["share"], **party)
+    split = build_query_target(ASKED, SCHEMA, records=6, noise_point=NOISE_POINTS["share"], **party)
     with pytest.raises(AuditError, match="noise on the sum where a party is removed"):
-        neighbours(split, "corners")
+        build_neighbours(split, "corners")
 
 
 @pytest.mark.parametrize("law", CHOICES)
@@ -116,4 +116,4 @@ class _Charged:
 
 
 def test_every_way_without_noise_on_the_sum_is_audited():
-    assert set(CHOICES) == set(INSTEAD)
+    assert set(CHOICES) == set(NOISE_REPLACEMENTS)

@@ -6,19 +6,23 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms.party_sampling import EVERYONE
-from parley.client.algorithms.registry import takes_sum
+from parley.client.algorithms.registry import needs_sum
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
+from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.job_file import load_job
-from parley.simulations.audit.attack_scores import score
-from parley.simulations.audit.audit_target import audited
-from parley.simulations.audit.canary_pool import repeated
+from parley.simulations.audit.attack_scores import score_releases
+from parley.simulations.audit.audit_target import build_target
+from parley.simulations.audit.canary_pool import repeat_world
 from parley.simulations.audit.federation_templates import AuditError
-from parley.simulations.audit.neighbouring_worlds import ATTACKS, neighbours
-from parley.simulations.audit.observed_worlds import bare_noise, hypotheses, reach
-from parley.simulations.audit.world_batch import Alike, Source, releases
+from parley.simulations.audit.neighbouring_worlds import ATTACKS, build_neighbours
+from parley.simulations.audit.observed_worlds import build_hypotheses, compute_reach, has_bare_noise
+from parley.simulations.audit.world_batch import (
+    IdenticalParties,
+    WorldRandomness,
+    simulate_releases,
+)
 
 LINEAR = ("algorithm.rounds=3", "privacy.epsilon=4", "privacy.noise-point=server")
 OUTPUT = (
@@ -48,27 +52,27 @@ SOFTMAX = ("model.kind=softmax", "data.source=digits")
 
 
 def given(*overrides, seed=5, **shape):
-    return audited(load_job(None, overrides=overrides), seed=seed, **shape)
+    return build_target(load_job(None, overrides=overrides), seed=seed, **shape)
 
 
 def one_world(each, worlds, randomness):
     """The releases of one world, as `server.rounds.round_loop` makes them."""
-    policy = PartyPolicy(budgets={each.unit: (np.inf, 0.5)}, neighbouring=frozenset(Neighbouring))
+    policy = RefusalRules(budgets={each.unit: (np.inf, 0.5)}, neighbouring=frozenset(Neighbouring))
     session = PartySession(
-        block=worlds.inside, algorithm=each.algorithm, policy=policy, randomness=randomness
+        block=worlds.inside, algorithm=each.algorithm, rules=policy, randomness=randomness
     )
     state, released = worlds.start, []
     for number in range(each.rounds * each.plan.steps):
         release, step = divmod(number, each.plan.steps)
-        plan = each.plan.at_round(each.plan.round_number + release).at_step(step + 1)
-        state = worlds.sent(number + 1) if worlds.sent else state
+        plan = each.plan.with_round(each.plan.round_number + release).with_step(step + 1)
+        state = worlds.get_sent_state(number + 1) if worlds.get_sent_state else state
         answer = session.answer(plan, state)
         total = np.add.reduce(answer.encoded, axis=0, dtype=plan.encoding.dtype)
         noisy = plan.encoding.decode(total) + plan.draw(
-            randomness.server(plan.round_number, plan.step)
+            randomness.open_server_noise(plan.round_number, plan.step)
         )
         released.append(plan.encoding.to_float(noisy))
-        divisor = 1 if takes_sum(each.algorithm) else answer.weights.sum()
+        divisor = 1 if needs_sum(each.algorithm) else answer.weights.sum()
         state = each.algorithm.update(state, released[-1] / divisor)
     return np.stack(released)
 
@@ -89,20 +93,20 @@ def one_world(each, worlds, randomness):
 )
 def test_a_world_is_what_the_rounds_make_of_its_parties_to_the_last_bit(job):
     each = given(*job)
-    worlds = neighbours(each, "dirac")
-    source = Source(seed=5, names=("a",))
-    (block,) = releases(each, worlds, inside=True, count=1, source=source)
-    assert np.array_equal(block[0], one_world(each, worlds, source.chunk(0)))
+    worlds = build_neighbours(each, "dirac")
+    source = WorldRandomness(seed=5, names=("a",))
+    (block,) = simulate_releases(each, worlds, inside=True, count=1, source=source)
+    assert np.array_equal(block[0], one_world(each, worlds, source.get_chunk(0)))
 
 
 @pytest.mark.parametrize("coins", [(), ("parties.count=8", "parties.per-round=0.5")])
 def test_parties_alike_are_computed_in_a_few_worlds_and_are_what_each_would_compute(coins):
     job = (*PLAIN, "privacy.unit=party", "privacy.noise-point=server", *coins)
     each = given(*job, seed=None)
-    worlds = neighbours(each, "party")
+    worlds = build_neighbours(each, "party")
     m, count = each.shape.parties, 40
-    block = repeated(worlds.inside, count)
-    alike, randomness = Alike(each.algorithm, m), Randomness.from_entropy()
+    block = repeat_world(worlds.inside, count)
+    alike, randomness = IdenticalParties(each.algorithm, m), Randomness.from_entropy()
     values = alike.local(worlds.start, block, each.plan, randomness).values
     everyone = replace(each.algorithm, attendance=EVERYONE)
     whole = everyone.local(worlds.start, block, each.plan, randomness).values
@@ -114,49 +118,57 @@ def test_parties_alike_are_computed_in_a_few_worlds_and_are_what_each_would_comp
 
 def test_parties_alike_are_weighed_as_each_would_be():
     each = given("parties.weights=size", "parties.count=4", "algorithm.rounds=2", seed=None)
-    block = repeated(neighbours(each, "dirac").inside, 40)
+    block = repeat_world(build_neighbours(each, "dirac").inside, 40)
     shares = []
-    for algorithm in (each.algorithm, Alike(each.algorithm, each.shape.parties)):
+    for algorithm in (each.algorithm, IdenticalParties(each.algorithm, each.shape.parties)):
         own = algorithm.local(each.algorithm.init(), block, each.plan, Randomness.from_entropy())
-        shares.append(own.weighed(each.plan, 2 * block.sizes))
+        shares.append(own.apply_weights(each.plan, 2 * block.sizes))
     assert np.array_equal(*shares)
 
 
 def test_parties_whose_answers_differ_from_world_to_world_are_each_computed_by_themselves():
     each = given(*PLAIN, seed=None)
-    block = repeated(neighbours(each, "dirac").inside, 10)
+    block = repeat_world(build_neighbours(each, "dirac").inside, 10)
     randomness = Randomness.from_entropy()
     values = (
-        Alike(each.algorithm, 1).local(each.algorithm.init(), block, each.plan, randomness).values
+        IdenticalParties(each.algorithm, 1)
+        .local(each.algorithm.init(), block, each.plan, randomness)
+        .values
     )
     assert len(np.unique(values[:, 0])) == 10  # the noise inside each of them
 
 
 def test_worlds_are_independent_and_a_seed_repeats_them_all():
     each = given(*LINEAR)
-    worlds = neighbours(each, "dirac")
+    worlds = build_neighbours(each, "dirac")
     first, again = (
-        np.concatenate(list(releases(each, worlds, inside=True, count=50, source=Source(seed=5))))
+        np.concatenate(
+            list(
+                simulate_releases(
+                    each, worlds, inside=True, count=50, source=WorldRandomness(seed=5)
+                )
+            )
+        )
         for _ in range(2)
     )
     assert np.array_equal(first, again)
     assert len(np.unique(first[:, 0, 0])) == 50
-    other = Source(seed=5).of("other")
-    (block,) = releases(each, worlds, inside=True, count=50, source=other)
+    other = WorldRandomness(seed=5).with_names("other")
+    (block,) = simulate_releases(each, worlds, inside=True, count=50, source=other)
     assert not np.array_equal(first, block)
-    sources = [Source(seed=seed, names=(name,)) for seed in (1, 2) for name in ("a", "b")]
-    assert len({source.chunk(number).seed for source in sources for number in (0, 1)}) == 8
+    sources = [WorldRandomness(seed=seed, names=(name,)) for seed in (1, 2) for name in ("a", "b")]
+    assert len({source.get_chunk(number).seed for source in sources for number in (0, 1)}) == 8
 
 
 @pytest.mark.parametrize("job", [LINEAR, OUTPUT, NETWORK, PLAIN, (*NETWORK, ADD), STEPS])
 @pytest.mark.parametrize("attack", ["dirac", "crowd", "on-off"])
 def test_neighbours_differ_by_one_record(job, attack):
     each = given(*job)
-    if not ATTACKS[attack].fits(each):
+    if not ATTACKS[attack].is_applicable(each):
         with pytest.raises(AuditError, match="an attack that fits"):
-            neighbours(each, attack)
+            build_neighbours(each, attack)
         return
-    worlds = neighbours(each, attack)
+    worlds = build_neighbours(each, attack)
     inside, outside = worlds.inside, worlds.outside
     assert np.linalg.norm(inside.features, axis=1).max() <= 1 + 1e-12
     if each.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
@@ -170,14 +182,14 @@ def test_neighbours_differ_by_one_record(job, attack):
 
 def test_neighbours_of_unit_party_differ_in_one_party_and_its_update_is_clipped():
     each = given(*NETWORK, "privacy.unit=party")
-    worlds = neighbours(each, "party")
+    worlds = build_neighbours(each, "party")
     same, own = worlds.inside.labels == worlds.outside.labels, each.shape.records
     assert not same[:own].any()
     assert same[own:].all()
     unclipped = replace(each.algorithm, update_bound=1e9)
     update = unclipped.local(worlds.start, worlds.inside, each.plan, Randomness.from_entropy())
     assert np.linalg.norm(update.values[0]) > 10 * each.guarantee.clip_norm
-    assert reach(each, hypotheses(each, worlds)) > 0.999
+    assert compute_reach(each, build_hypotheses(each, worlds)) > 0.999
 
 
 @pytest.mark.parametrize(
@@ -197,24 +209,27 @@ def test_neighbours_of_unit_party_differ_in_one_party_and_its_update_is_clipped(
 )
 def test_the_canaries_use_all_of_the_sensitivity_and_no_more(job, least):
     each = given(*job)
-    used = reach(each, hypotheses(each, neighbours(each, "dirac")))
+    used = compute_reach(each, build_hypotheses(each, build_neighbours(each, "dirac")))
     assert least < used <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("relation", ["privacy.neighbouring=replace-one", ADD])
 def test_a_release_ahead_of_the_rounds_is_audited_by_itself(relation):
     job = load_job(None, overrides=[*NETWORK, "model.kind=pca-mlp", relation])
-    ahead = audited(job, stage="principal components", seed=5)
+    ahead = build_target(job, stage="principal components", seed=5)
     assert ahead.algorithm.kind == "second-moments"
     assert (ahead.plan.round_number, ahead.rounds) == (0, 1)
-    found = reach(ahead, hypotheses(ahead, neighbours(ahead, "dirac")))
+    found = compute_reach(ahead, build_hypotheses(ahead, build_neighbours(ahead, "dirac")))
     assert found == pytest.approx(1, abs=1e-2)  # rows are cut to 2^-12, towards zero
-    rounds = audited(job, seed=5)
+    rounds = build_target(job, seed=5)
     # Together they are what the job may cost, each less than that.
-    assert ahead.spent.add(rounds.charged.event, count=rounds.rounds).epsilon(1e-5)[1] <= 4 + 1e-9
+    assert (
+        ahead.spent.add(rounds.charged.event, count=rounds.rounds).compute_lowest_epsilon(1e-5)[1]
+        <= 4 + 1e-9
+    )
     assert max(ahead.epsilon, rounds.epsilon) < 4
     with pytest.raises(AuditError, match="a release of rounds, got 'principal components'"):
-        audited(load_job(None, overrides=NETWORK), stage="principal components")
+        build_target(load_job(None, overrides=NETWORK), stage="principal components")
 
 
 def test_a_claim_of_noise_inside_a_party_is_not_held_against_its_share_of_the_sums_noise():
@@ -222,10 +237,10 @@ def test_a_claim_of_noise_inside_a_party_is_not_held_against_its_share_of_the_su
     both = ("privacy.unit=both", "privacy.noise-point=share", "parties.count=7")
     each = given(*PLAIN, *both, seed=None)
     assert each.charged.in_training
-    assert each.plan.shared is not None
-    assert not bare_noise(each)
-    assert bare_noise(given(*PLAIN))
-    assert bare_noise(given(*STEPS))
+    assert each.plan.shared_guarantee is not None
+    assert not has_bare_noise(each)
+    assert has_bare_noise(given(*PLAIN))
+    assert has_bare_noise(given(*STEPS))
 
 
 def test_noise_that_a_later_clip_cuts_is_not_taken_for_too_little_of_it():
@@ -235,12 +250,12 @@ def test_noise_that_a_later_clip_cuts_is_not_taken_for_too_little_of_it():
         own = (f"privacy.epsilon={epsilon}", "dp-sgd.party-clip-norm=0.5")
         each = given(*NETWORK, *both, *own)
         assert each.charged.in_training
-        assert bare_noise(each) == bare
+        assert has_bare_noise(each) == bare
 
 
 def test_an_audit_changes_what_epsilon_does_not_depend_on_and_says_so():
     asked = load_job(None, overrides=[*LINEAR, "algorithm.momentum=0.5"])
-    each = audited(asked, seed=None)
+    each = build_target(asked, seed=None)
     assert each.job.privacy == asked.privacy
     assert each.job.algorithm.clip_norm == asked.algorithm.clip_norm
     assert each.rounds == asked.rounds
@@ -253,9 +268,9 @@ def test_what_cannot_be_audited_is_refused_with_what_can():
     with pytest.raises(AuditError, match="never part of a deployment"):
         given("run.engine=processes")
     with pytest.raises(AuditError, match=r"fits this job \(dirac, on-off\), got 'party'"):
-        neighbours(given(*LINEAR), "party")
+        build_neighbours(given(*LINEAR), "party")
     with pytest.raises(AuditError, match="a unit of record, got party"):
-        audited(load_job(None, overrides=LINEAR), Unit.PARTY)
+        build_target(load_job(None, overrides=LINEAR), Unit.PARTY)
 
 
 def test_parties_are_in_a_world_by_their_own_coins_where_these_amplify() -> None:
@@ -264,12 +279,16 @@ def test_parties_are_in_a_world_by_their_own_coins_where_these_amplify() -> None
         *("parties.count=1000", "parties.min-records=100", "algorithm.rounds=2"),
         *("privacy.epsilon=4", "privacy.noise-point=server"),
     )
-    given = audited(load_job(None, overrides=[*job, "parties.per-round=0.3"]), seed=3)
+    given = build_target(load_job(None, overrides=[*job, "parties.per-round=0.3"]), seed=3)
     assert given.shape.parties == 4  # one of them is in a sum on average, or more
-    worlds = neighbours(given, "party")
-    expected = hypotheses(given, worlds)
-    assert reach(given, expected) == pytest.approx(1, abs=1e-4)  # everyone is in what is expected
-    (seen,) = releases(given, worlds, inside=True, count=60, source=Source(seed=3))
+    worlds = build_neighbours(given, "party")
+    expected = build_hypotheses(given, worlds)
+    assert compute_reach(given, expected) == pytest.approx(
+        1, abs=1e-4
+    )  # everyone is in what is expected
+    (seen,) = simulate_releases(
+        given, worlds, inside=True, count=60, source=WorldRandomness(seed=3)
+    )
     apart = expected.inside - expected.outside
     along = ((seen - expected.base) * apart).sum(axis=2) / (apart**2).sum(axis=1) * 2
     # 1 where the party is in the sum, else 0, with noise of deviation σ/S: the mean is p.
@@ -277,8 +296,8 @@ def test_parties_are_in_a_world_by_their_own_coins_where_these_amplify() -> None
     error = np.hypot(deviation, 0.46) / np.sqrt(along.size)
     assert along.mean() == pytest.approx(0.3, abs=5 * error)
     # Where it is drawn in public, it is in every sum.
-    known = audited(load_job(None, overrides=[*job, "parties.per-round=20"]))
-    assert known.algorithm.attendance.whole
+    known = build_target(load_job(None, overrides=[*job, "parties.per-round=20"]))
+    assert known.algorithm.attendance.includes_everyone
     assert known.epsilon == pytest.approx(4, rel=1e-3)
 
 
@@ -288,17 +307,19 @@ def test_an_absent_party_is_seen_and_says_nothing_of_its_records() -> None:
         *("parties.min-records=100", "algorithm.rounds=2", "privacy.epsilon=4"),
         *("dp-sgd.sampling-rate=1", "dp-sgd.local-steps=1", "parties.per-round=0.3"),
     )
-    given = audited(load_job(None, overrides=job), seed=3)
+    given = build_target(load_job(None, overrides=job), seed=3)
     assert given.epsilon == pytest.approx(4, rel=1e-3)
     assert given.by_coins
-    worlds = neighbours(given, "dirac")
-    expected = hypotheses(given, worlds)
+    worlds = build_neighbours(given, "dirac")
+    expected = build_hypotheses(given, worlds)
     # Of a step at 1 the noise covers 2C: everyone is in what is expected.
-    assert reach(given, expected) == pytest.approx(1, abs=0.01)
-    (seen,) = releases(given, worlds, inside=True, count=200, source=Source(seed=3))
+    assert compute_reach(given, expected) == pytest.approx(1, abs=0.01)
+    (seen,) = simulate_releases(
+        given, worlds, inside=True, count=200, source=WorldRandomness(seed=3)
+    )
     there = seen.any(axis=2)
     assert there.mean() == pytest.approx(0.3, abs=5 * 0.46 / there.size**0.5)
-    scores = score(seen, expected)
+    scores = score_releases(seen, expected)
     assert (scores[~there.any(axis=1)] == 0).all()
     assert (scores[there.any(axis=1)] != 0).all()
-    assert not bare_noise(given)
+    assert not has_bare_noise(given)

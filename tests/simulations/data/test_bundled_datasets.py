@@ -8,11 +8,11 @@ import pytest
 import parley
 from parley.client.data.raw_table import DataError
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.features.row_preparation import prepared_rows
+from parley.client.features.row_preparation import build_prepared_rows
 from parley.server.jobs.job_file import load_job
 from parley.simulations.data import simulated_world
-from parley.simulations.data.bundled_datasets import BUNDLED, bundled_schema
-from parley.simulations.data.experiment import prepared_data
+from parley.simulations.data.bundled_datasets import BUNDLED, get_bundled_schema
+from parley.simulations.data.experiment import prepare_data
 from parley.simulations.data.record_reading import load_bundled
 
 
@@ -70,7 +70,7 @@ def test_synthetic_records_depend_on_the_seed_alone():
 
 @pytest.mark.parametrize("name", sorted(BUNDLED))
 def test_bundled_schemas_survive_being_written(name):
-    schema = bundled_schema(name)
+    schema = get_bundled_schema(name)
     assert Schema.from_toml(schema.to_toml()) == schema
 
 
@@ -91,7 +91,7 @@ def test_more_synthetic_records_than_there_is_memory_for_are_refused_before_they
 
 
 def test_data_that_are_too_large_to_solve_have_figures_and_no_baseline(tmp_path, monkeypatch):
-    monkeypatch.setattr(simulated_world, "_SOLVABLE", 10)
+    monkeypatch.setattr(simulated_world, "_MAX_SOLVABLE_ENTRIES", 10)
     job = parley.load_job(overrides=["algorithm.rounds=2", "secure-aggregation.masked-check=false"])
     result = parley.run(job, out=tmp_path / "run")
     assert result.summary.accuracy is not None
@@ -108,7 +108,7 @@ def rows_of(records, intercept):
             *("parties.count=50", "parties.min-records=1", f"model.intercept={intercept}"),
         ]
     )
-    return prepared_data(job).rows
+    return prepare_data(job).rows
 
 
 @pytest.mark.parametrize("intercept", ["true", "false"])
@@ -131,7 +131,7 @@ def test_rows_in_the_place_of_what_they_are_made_of_are_the_same_rows(intercept,
     room = rng.normal(size=(9000, 7))
     raw = room[:, :6]
     order = None if count is None else rng.permutation(9000)[:count]
-    expected = prepared_rows(raw, intercept=intercept, order=order)
-    found = prepared_rows(raw, intercept=intercept, order=order, room=room)
+    expected = build_prepared_rows(raw, intercept=intercept, order=order)
+    found = build_prepared_rows(raw, intercept=intercept, order=order, buffer=room)
     assert found.base is room
     np.testing.assert_array_equal(found, expected)

@@ -9,11 +9,11 @@ import pytest
 
 from parley.client.data.raw_table import DataError
 from parley.safe_io.toml_reading import parse_toml
-from parley.server.jobs.external_references import check_from_elsewhere
+from parley.server.jobs.external_references import check_submission
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
-from parley.simulations.data.experiment import load_experiment, prepared_data
-from parley.simulations.data.row_cache import keep_data
+from parley.simulations.data.experiment import load_experiment, prepare_data
+from parley.simulations.data.row_cache import cache_data
 from parley.simulations.engine.fast_engine import simulate
 
 SCHEMA = """
@@ -68,12 +68,12 @@ def test_rows_of_a_database_are_kept_for_one_run_alone(job):
     held = load_experiment(own)
     assert held.data.fingerprint == held.data.contents
     assert len(held.data.row_digests) == 200
-    with keep_data(own, lambda: prepared_data(own)) as (place, _):
+    with cache_data(own, lambda: prepare_data(own)) as (place, _):
         assert place.exists()
     assert not place.exists()
     assert load_job(values=parse_toml(render_job(own))) == own
     with pytest.raises(JobError, match=r"data\.source of a submission from another machine"):
-        check_from_elsewhere(own)
+        check_submission(own)
 
 
 @pytest.mark.parametrize(

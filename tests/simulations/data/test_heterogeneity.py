@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parley.report.label_distribution import _finding
+from parley.report.label_distribution import _describe_finding
 from parley.server.jobs.job_file import load_job
-from parley.server.records.run_summary import Skew
-from parley.simulations.data.heterogeneity import QUANTILES, spread
+from parley.server.records.run_summary import LabelSkew
+from parley.simulations.data.heterogeneity import QUANTILES, compute_label_distribution
 from parley.simulations.engine.fast_engine import simulate
 
 
 def test_counts_shares_and_distance_of_a_small_table() -> None:
-    told = spread(np.array([-1, -1, 1, 1, 1, 1, -1, 1]), np.array([0, 2, 4, 8]))
+    told = compute_label_distribution(np.array([-1, -1, 1, 1, 1, 1, -1, 1]), np.array([0, 2, 4, 8]))
     assert told.labels == ("−1", "1")
     assert told.counts == ((2, 0), (0, 2), (1, 3))
     assert told.overall == (3 / 8, 5 / 8)
@@ -27,29 +27,29 @@ def test_counts_shares_and_distance_of_a_small_table() -> None:
 
 def test_many_parties_are_told_by_quantiles() -> None:
     labels = np.tile([0, 1, 2, 2], 31)
-    told = spread(labels, np.arange(0, len(labels) + 1, 4))
+    told = compute_label_distribution(labels, np.arange(0, len(labels) + 1, 4))
     assert told.counts is None
     assert told.shares == ((0.25,) * len(QUANTILES),) * 2 + ((0.5,) * len(QUANTILES),)
-    assert told.skew == Skew(mean=0.0, largest=0.0)
+    assert told.skew == LabelSkew(mean=0.0, largest=0.0)
 
 
 def test_labels_beyond_the_commonest_are_one() -> None:
     labels = np.concatenate([np.arange(40), np.arange(12), np.arange(12)])
-    told = spread(labels, np.array([0, 32, 64]))
+    told = compute_label_distribution(labels, np.array([0, 32, 64]))
     assert told.labels == (*(str(k) for k in range(12)), "other")
     assert sum(map(sum, told.counts)) == 64
     assert told.overall[-1] == 28 / 64
     assert (told.commonest[0], told.commonest[-1]) == (1 / 32, 2 / 32)
-    assert "over all parties the commonest is 4.7 %" in _finding(told)
+    assert "over all parties the commonest is 4.7 %" in _describe_finding(told)
 
 
 def test_numbers_are_told_by_fifths() -> None:
     labels = np.concatenate([np.linspace(-1, 0, 50), np.linspace(0.02, 1, 50)])
-    told = spread(labels, np.array([0, 50, 100]), numeric=True)
+    told = compute_label_distribution(labels, np.array([0, 50, 100]), numeric=True)
     assert len(told.labels) == 5
     assert told.overall == pytest.approx([0.2] * 5)
     assert told.counts[0][4] == 0 == told.counts[1][0]
-    constant = spread(np.ones(4), np.array([0, 2, 4]), numeric=True)
+    constant = compute_label_distribution(np.ones(4), np.array([0, 2, 4]), numeric=True)
     assert constant.overall == (1.0,)
 
 

@@ -7,14 +7,19 @@ from hypothesis import strategies as st
 
 from parley.simulations.data.partitions import (
     PartitionError,
-    by_column,
-    by_sizes,
-    dirichlet,
-    iid,
+    split_by_column,
+    split_by_sizes,
+    split_dirichlet,
+    split_iid,
     split_test,
 )
 
-PARTITIONS = {"iid": iid, "by-column": by_column, "dirichlet": dirichlet, "sizes": by_sizes}
+PARTITIONS = {
+    "iid": split_iid,
+    "by-column": split_by_column,
+    "dirichlet": split_dirichlet,
+    "sizes": split_by_sizes,
+}
 
 
 def rng(seed=0):
@@ -49,7 +54,7 @@ def test_every_partition_gives_each_record_once_and_is_repeatable(name, parties,
 
 def test_a_column_keeps_each_of_its_values_together():
     hospitals = np.array(["b", "a", "b", "c", "a"])
-    parts = by_column(hospitals, 3, rng())
+    parts = split_by_column(hospitals, 3, rng())
     assert [hospitals[rows].tolist() for rows in parts] == [["a", "a"], ["b", "b"], ["c"]]
 
 

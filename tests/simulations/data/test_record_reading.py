@@ -6,7 +6,7 @@ import pytest
 
 from parley.client.data.raw_table import DataError
 from parley.server.jobs.job_file import load_job
-from parley.simulations.data.record_reading import given_data
+from parley.simulations.data.record_reading import build_in_memory_data
 
 N = 120
 RNG = np.random.default_rng(46)
@@ -17,7 +17,7 @@ FRAME = pl.DataFrame(X, schema=["a", "b", "c"])
 
 def given(data, **how):
     several = len(data) if isinstance(data, list) else 5
-    return given_data(load_job(overrides=[f"parties.count={several}"]), data, **how)
+    return build_in_memory_data(load_job(overrides=[f"parties.count={several}"]), data, **how)
 
 
 @pytest.mark.parametrize(

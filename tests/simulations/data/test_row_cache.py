@@ -14,8 +14,8 @@ from parley.planning.plan_job import plan
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data import experiment, row_cache
-from parley.simulations.data.experiment import load_experiment, prepared_data
-from parley.simulations.data.row_cache import kept_data, place_of
+from parley.simulations.data.experiment import load_experiment, prepare_data
+from parley.simulations.data.row_cache import get_cache_path, load_cached_data
 from parley.simulations.engine.fast_engine import simulate
 
 SCHEMA = """
@@ -54,23 +54,23 @@ def test_records_beyond_the_memory_they_may_take_are_read_from_a_file_to_the_sam
 ) -> None:
     plain, small = job_of(), job_of("run.memory=2")
     whole = simulate(plain, out=tmp_path / "whole")
-    assert not place_of(plain).exists()
+    assert not get_cache_path(plain).exists()
     mapped = simulate(small, out=tmp_path / "mapped")
-    assert place_of(small).stat().st_mode & 0o777 == 0o700
+    assert get_cache_path(small).stat().st_mode & 0o777 == 0o700
     assert not load_experiment(small).block.features.flags.owndata
     assert np.array_equal(whole.theta, mapped.theta)
     assert whole.summary.loss == mapped.summary.loss
     told = json.loads((whole.folder / "summary.json").read_text())
     assert told["peak_mib"] > told["data_mib"] == 4800 * 82 * 8 / 2**20
     # What is kept is not prepared again, by a run that names the folder; other bytes are others.
-    monkeypatch.setattr(experiment, "prepared_data", lambda *_: pytest.fail("prepared again"))
+    monkeypatch.setattr(experiment, "prepare_data", lambda *_: pytest.fail("prepared again"))
     again = job_of(f"run.prepared={tmp_path / 'runs' / 'prepared'}")
     assert np.array_equal(
         load_experiment(again).block.features, load_experiment(small).block.features
     )
     data = np.load(tmp_path / "data.npz")
     np.savez(tmp_path / "data.npz", x=data["x"][::-1], y=data["y"][::-1])
-    assert not place_of(again).exists()
+    assert not get_cache_path(again).exists()
 
 
 PREPARING = """
@@ -78,8 +78,8 @@ import os, sys, time
 from pathlib import Path
 import numpy as np
 from parley.server.jobs.job_file import load_job, render_job
-from parley.simulations.data.experiment import prepared_data
-from parley.simulations.data.row_cache import keep_at, place_of
+from parley.simulations.data.experiment import prepare_data
+from parley.simulations.data.row_cache import cache_rows_at, get_cache_path
 
 job, own, other = load_job(Path(sys.argv[1])), *map(Path, sys.argv[2:])
 save = np.save
@@ -89,7 +89,7 @@ def half(*given, **named):
     os.kill(os.getpid(), 9)
 
 def preparing():
-    data = prepared_data(job)
+    data = prepare_data(job)
     own.touch()
     while not other.exists():  # so that neither sees the other's place
         time.sleep(0.005)
@@ -97,7 +97,7 @@ def preparing():
 
 if own == other:
     np.save = half
-kept = keep_at(place_of(job), preparing)
+kept = cache_rows_at(get_cache_path(job), preparing)
 print(kept.rows.sum(), kept.labels.sum(), kept.rows.shape)
 """
 
@@ -118,14 +118,14 @@ def test_two_processes_at_once_keep_one_place_whole_and_a_killed_one_none(job_of
     (somebodys / "keys").mkdir(parents=True)
     (draft,) = half.iterdir()
     assert draft.suffix == ".part"
-    assert not place_of(job).exists()
+    assert not get_cache_path(job).exists()
     both = [begun("one", "two"), begun("two", "one")]
     told = [each.communicate(timeout=120)[0] for each in both]
     assert [each.returncode for each in both] == [0, 0]
     assert told[0] == told[1] != ""
     # What the killed one left is gone.
-    assert set((tmp_path / "kept").iterdir()) == {somebodys, place_of(job)}
-    kept, fresh = kept_data(job, lambda: pytest.fail("prepared again")), prepared_data(job)
+    assert set((tmp_path / "kept").iterdir()) == {somebodys, get_cache_path(job)}
+    kept, fresh = load_cached_data(job, lambda: pytest.fail("prepared again")), prepare_data(job)
     assert np.array_equal(kept.rows, fresh.rows)
     assert np.array_equal(kept.labels, fresh.labels)
 
@@ -149,7 +149,7 @@ def test_a_new_folder_that_another_process_took_for_one_that_is_left_is_made_aga
         return own
 
     monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
-    with row_cache._begun(tmp_path) as own:
+    with row_cache._create_temporary_folder(tmp_path) as own:
         assert own.is_dir()
         assert own != taken[0]
     assert list(tmp_path.iterdir()) == []
@@ -189,8 +189,8 @@ def test_a_place_that_is_damaged_or_somebody_elses_is_refused_by_its_path(
     elif harm == "renamed":  # they are whole, and another job's
         other = job_of(f"run.prepared={tmp_path / 'kept'}", "data.seed=1")
         load_experiment(other)
-        place_of(other).rename(tmp_path / "theirs")
-        place.rename(place_of(other))
+        get_cache_path(other).rename(tmp_path / "theirs")
+        place.rename(get_cache_path(other))
         (tmp_path / "theirs").rename(place)
     elif harm == "link":
         place.rename(tmp_path / "elsewhere")
@@ -213,10 +213,10 @@ def test_files_that_change_while_they_are_read_are_not_kept_as_what_they_were(jo
     (tmp_path / "kept").mkdir()
 
     def prepare():
-        data = prepared_data(job)
+        data = prepare_data(job)
         np.savez(tmp_path / "data.npz", x=np.zeros((6000, 80)), y=np.ones(6000))
         return data
 
     with pytest.raises(JobError, match="stay as they are"):
-        kept_data(job, prepare)
+        load_cached_data(job, prepare)
     assert not list((tmp_path / "kept").iterdir())

@@ -10,7 +10,7 @@ from quick_runs import QUICK, StopAfter, run
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from parley.client.models.integer_gradients import gradients
+from parley.client.models.integer_gradients import compute_gradients
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict, LedgerUnavailable
@@ -34,7 +34,7 @@ def test_a_run_leaves_model_rounds_ledger_and_job_behind(tmp_path):
     assert statement["parley.neighbouring"] == "replace-one"
     assert "neighbours differ by replacing one record" in statement["parley.statement"]
     with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
-        entries = ledger.entries()
+        entries = ledger.list_entries()
         assert len(entries) == 10
         # Nothing that only a simulation knows is in it.
         assert all(each.outcome["line"]["simulation_only"] == {} for each in entries)
@@ -86,7 +86,7 @@ def test_too_few_survivors_end_the_run_with_nothing_spent(tmp_path):
     assert result.summary.rounds_done == 0
     assert result.summary.primary.epsilon == 0
     with Ledger.open(result.folder / "ledger.sqlite", read_only=True) as ledger:
-        assert ledger.spent("synthetic", Unit.RECORD).releases == 0
+        assert ledger.get_spent("synthetic", Unit.RECORD).releases == 0
 
 
 def test_one_party_is_the_centralised_case_and_says_so(tmp_path):
@@ -210,7 +210,7 @@ def test_ridge_targets_beyond_their_bound_are_clamped_before_they_count(tmp_path
         block, labels=np.where(np.arange(len(block.labels)) == 0, -0.01, block.labels)
     )
     zero = np.zeros(model.dimension)
-    moved = gradients(model, zero, flipped) - gradients(model, zero, block)
+    moved = compute_gradients(model, zero, flipped) - compute_gradients(model, zero, block)
     assert np.linalg.norm(moved) <= planned
 
 
@@ -218,15 +218,15 @@ def test_a_party_that_cannot_certify_ends_the_run_with_its_charge_and_no_number(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(
-        "parley.client.solvers.local_optima._MOST_STEPS", 0
+        "parley.client.solvers.local_optima._MAX_STEPS", 0
     )  # no records are known that do it
     hard = ("algorithm.kind=output-perturbation", "model.kind=huber-svm")
     result = run(tmp_path, *hard)
     assert result.summary.status == "party-failed"
     assert "gradient" not in result.summary.reason
     with Ledger.open(result.folder / "ledger.sqlite", read_only=True) as ledger:
-        assert ledger.spent("synthetic", Unit.RECORD).releases == 1
-        (entry,) = ledger.entries()
+        assert ledger.get_spent("synthetic", Unit.RECORD).releases == 1
+        (entry,) = ledger.list_entries()
         assert entry.state == "reserved"
 
 
@@ -276,7 +276,7 @@ def test_a_run_that_is_stopped_by_what_it_showed_has_that_and_no_more(tmp_path, 
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, *seeded, name="cut", observer=StopAfter(rounds))
     with Ledger.open(tmp_path / "cut" / "ledger.sqlite") as ledger:
-        made = [each.state for each in ledger.entries()]
+        made = [each.state for each in ledger.list_entries()]
     # The next one is reserved with the commit of the round before it.
     begun = [EntryState.RESERVED] * (rounds < 9)
     assert made == [EntryState.COMMITTED] * rounds + begun

@@ -47,9 +47,9 @@ def test_a_shared_ledger_composes_runs_and_refuses_the_one_beyond_the_budget(tmp
     smaller = ("algorithm.rounds=3", "privacy.epsilon=0.5")
     assert run(tmp_path, *shared, *smaller, name="third").summary.status == "complete"
     with Ledger.open(tmp_path / "all.sqlite", read_only=True) as ledger:
-        (totals,) = ledger.totals()
-        assert totals.spent.epsilon(1e-5)[1] <= 1.6 * (1 + 1e-9)
-        assert totals.holders == {}
+        (totals,) = ledger.list_accounts()
+        assert totals.spent.compute_lowest_epsilon(1e-5)[1] <= 1.6 * (1 + 1e-9)
+        assert totals.held_counts == {}
 
 
 class StartAnother:
@@ -88,26 +88,26 @@ def test_runs_at_once_on_one_ledger_finish_or_are_refused_at_once(tmp_path):
     assert not (tmp_path / "c").exists()
     assert not (tmp_path / "d").exists()
     with Ledger.open(tmp_path / "all.sqlite", read_only=True) as ledger:
-        assert ledger.totals()[0].holders == {}
+        assert ledger.list_accounts()[0].held_counts == {}
         assert ledger.verify() == []
 
 
 def test_a_killed_run_keeps_what_it_holds_until_it_is_resumed_or_freed(tmp_path, monkeypatch):
     shared = (f"privacy.ledger={tmp_path / 'all.sqlite'}", "privacy.dataset-epsilon=1.2")
     with monkeypatch.context() as killed:
-        killed.setattr(Ledger, "give_back", lambda *_: None)  # what a kill leaves undone
+        killed.setattr(Ledger, "end_hold", lambda *_: None)  # what a kill leaves undone
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, *shared, observer=StopAfter(4))
     (run_id,) = (tmp_path / "run" / "run-id").read_text().split()
     with Ledger.open(tmp_path / "all.sqlite", read_only=True) as ledger:
-        assert ledger.totals()[0].holders == {run_id: 5}  # 4 committed, 1 reserved of 10
+        assert ledger.list_accounts()[0].held_counts == {run_id: 5}  # 4 committed, 1 reserved of 10
     with pytest.raises(BudgetExceeded, match=f"held .* '{run_id}' .5 releases.*parley ledger free"):
         run(tmp_path, *shared, name="other")
     again = simulate(None, resume=tmp_path / "run")
     assert (again.summary.status, again.summary.rounds_done) == ("complete", 10)
     with Ledger.open(tmp_path / "all.sqlite") as ledger:
-        assert ledger.totals()[0].holders == {}
-        assert ledger.totals()[0].spent.releases == 10
+        assert ledger.list_accounts()[0].held_counts == {}
+        assert ledger.list_accounts()[0].spent.releases == 10
 
 
 def test_a_stopped_run_gives_back_and_goes_on_only_where_the_rest_still_fits(tmp_path):
@@ -115,7 +115,7 @@ def test_a_stopped_run_gives_back_and_goes_on_only_where_the_rest_still_fits(tmp
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, *shared, observer=StopAfter(4))
     with Ledger.open(tmp_path / "all.sqlite", read_only=True) as ledger:
-        assert ledger.totals()[0].holders == {}
+        assert ledger.list_accounts()[0].held_counts == {}
     run(tmp_path, *shared, "privacy.epsilon=0.8", name="other")
     with pytest.raises(BudgetExceeded):
         simulate(None, resume=tmp_path / "run")
@@ -215,7 +215,7 @@ def test_a_shared_ledger_is_found_again_from_another_folder(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path / "elsewhere")
     simulate(None, resume=tmp_path / "run")
     with Ledger.open(tmp_path / "shared.sqlite", read_only=True) as ledger:
-        assert ledger.spent("synthetic", Unit.RECORD).releases == 10
+        assert ledger.get_spent("synthetic", Unit.RECORD).releases == 10
 
 
 def test_two_processes_never_continue_one_run(tmp_path):

@@ -20,7 +20,7 @@ from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import algorithm_for, model_for, plan_release
+from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 from parley.simulations.engine.fast_engine import simulate
 
 BASE = (
@@ -60,7 +60,7 @@ def test_full_shares_are_equal_to_the_bit_in_every_way_to_sum_them(name, tmp_pat
     apart = among_parties(job, tmp_path)
     assert np.array_equal(theta_of(ideal), theta_of(apart))
     with Ledger.open(apart / "ledger.sqlite", read_only=True) as ledger:
-        (first, *_) = ledger.entries()
+        (first, *_) = ledger.list_entries()
     facts = first.entry.facts
     assert facts["noise_point"] == "share"
     assert facts["honest_shares"] + facts["colluders"] == facts["min_survivors"]
@@ -76,7 +76,7 @@ def test_a_dealt_sum_has_the_law_of_the_survivors_shares_and_no_other() -> None:
     plan = made_of(10, *TEN, *softmax, features=64, classes=10)
     shares, sigma = plan.primary.shares, plan.primary.mechanism.sigma
     assert (shares.honest, shares.colluders, shares.parties) == (6, 2, 10)
-    dealt = plan.encoding.decode(plan.deal(9, NoiseStream.from_seed(4)))
+    dealt = plan.encoding.decode(plan.add_central_noise(9, NoiseStream.from_seed(4)))
     square = float((dealt.astype(float) ** 2).sum() / (sigma**2 * 9 / 6))
     law = stats.chi2(plan.dimension)
     assert 1e-4 < law.cdf(square) < 1 - 1e-4
@@ -199,7 +199,7 @@ def test_a_server_with_c_colluders_stays_within_the_charge_and_with_one_more_doe
     own = plan.primary
     assert (own.shares.honest, own.shares.colluders) == (3, 4)
     epsilon = 2.0
-    curve = Composition.of([own.event]).epsilon(0.05)[1]
+    curve = Composition.from_events([own.event]).compute_lowest_epsilon(0.05)[1]
     assert curve == pytest.approx(epsilon, rel=1e-6)
     shift = own.mechanism.sensitivity
     error = 4 * np.sqrt(0.05 / 4000) * (1 + np.exp(epsilon) * 0.05)
@@ -214,7 +214,9 @@ def made_of(parties, *overrides, features=30, classes=0):
     federation = Federation(
         parties=parties, min_records=30, total_records=30 * parties, max_records=30
     )
-    algorithm = algorithm_for(job, model_for(job, features=features, classes=classes), federation)
+    algorithm = build_algorithm(
+        job, build_model(job, features=features, classes=classes), federation
+    )
     return plan_release(job, algorithm=algorithm, federation=federation)
 
 
@@ -230,8 +232,8 @@ def test_a_dealers_noise_is_on_the_shares_own_grid_however_coarse_the_ring(tmp_p
         return found
 
     monkeypatch.setattr(GradientPerturbation, "local", kept)
-    monkeypatch.setattr(Shares, "add_dealt", lambda self, law, total, *_: covered.append(total))
+    monkeypatch.setattr(Shares, "add_summed", lambda self, law, total, *_: covered.append(total))
     simulate(job, out=tmp_path / "run")
     assert plan.primary.shares.fine_bits == 7
-    off = covered[-1] - given[-1] * plan.primary.units(plan.encoding.scale)
+    off = covered[-1] - given[-1] * plan.primary.compute_unit_scale(plan.encoding.scale)
     assert np.abs(off).max() <= plan.parties / 2

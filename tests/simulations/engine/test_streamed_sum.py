@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.data.record_chunks import chunk_ranges
+from parley.client.data.record_chunks import compute_chunk_ranges
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import PartyPolicy
+from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import algorithm_for
-from parley.server.planning.run_stages import rounds_of, stages_of
+from parley.server.planning.job_planner import build_algorithm
+from parley.server.planning.run_stages import build_stages, get_rounds_stage
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.engine.streamed_sum import Asked, pieces_of, summed
+from parley.simulations.engine.streamed_sum import SumRequest, list_pieces, sum_parties
 
 SIZES = ("data.partition=sizes", "data.sizes=[31, 30, 47, 30, 33]")
 UPDATES = (
@@ -48,23 +48,23 @@ def asked(request):
     )
     job = load_job(overrides=[*own, *WORLDS[request.param]])
     world = load_experiment(job)
-    job = job.settled(world.federation, world.data.classes)
-    algorithm = algorithm_for(job, world.model, world.federation)
-    stages = stages_of(
+    job = job.resolve_auto(world.federation, world.data.classes)
+    algorithm = build_algorithm(job, world.model, world.federation)
+    stages = build_stages(
         job, algorithm=algorithm, federation=world.federation, features=world.model.features
     )
-    plan = rounds_of(stages).plan.at_round(1)
+    plan = get_rounds_stage(stages).plan.with_round(1)
     state = {**algorithm.init(), "theta": np.full(algorithm.dimension, 0.05)}
 
     def session():
-        policy = PartyPolicy(
+        policy = RefusalRules(
             budgets=dict.fromkeys(plan.units, (np.inf, 0.0)),
             neighbouring=frozenset(Neighbouring),
         )
         return PartySession(
             block=world.block,
             algorithm=algorithm,
-            policy=policy,
+            rules=policy,
             randomness=Randomness.from_seed(5),
         )
 
@@ -91,9 +91,9 @@ def test_any_cut_of_the_block_adds_up_to_the_same_bits(asked, cuts, refused, los
     whole = made().answer(plan, state, declining=np.array(sorted(refused), dtype=np.int64))
     ends = [0, *sorted(cuts), 5]
     session = made()
-    pieces = summed(
+    pieces = sum_parties(
         session,
-        Asked(
+        SumRequest(
             plan=plan,
             state=state,
             refused=refused,
@@ -106,15 +106,15 @@ def test_any_cut_of_the_block_adds_up_to_the_same_bits(asked, cuts, refused, los
     expected = whole.encoded[counted].sum(axis=0, dtype=whole.encoded.dtype)
     assert np.array_equal(pieces.total, expected)
     assert np.array_equal(pieces.kept, whole.encoded[sorted(kept)])
-    assert session.answered.tolist() == [int(party not in refused) for party in range(5)]
+    assert session.answered_releases.tolist() == [int(party not in refused) for party in range(5)]
 
 
 def test_pieces_cover_the_parties_once_and_a_party_is_never_cut(asked) -> None:
     session = asked[0]()
-    pieces = pieces_of(session.algorithm, session.block)
+    pieces = list_pieces(session.algorithm, session.block)
     assert [first for first, _ in pieces] == [0, *(last for _, last in pieces[:-1])]
     assert pieces[-1][1] == session.block.parties
-    assert chunk_ranges(np.array([0, 900, 950, 990, 1050]), 100) == [(0, 1), (1, 3), (3, 4)]
+    assert compute_chunk_ranges(np.array([0, 900, 950, 990, 1050]), 100) == [(0, 1), (1, 3), (3, 4)]
 
 
 @pytest.mark.parametrize("asked", ["clipped"], indirect=True)
@@ -123,17 +123,21 @@ def test_a_party_answers_as_many_releases_as_its_budget_pays_and_a_repeated_one_
 ) -> None:
     made, plan, _ = asked
     session = made()
-    paid = Composition.empty().add(plan.event(plan.primary.unit), count=3).epsilon(1e-4)[1]
+    paid = (
+        Composition.create_empty()
+        .add(plan.compute_event(plan.primary.unit), count=3)
+        .compute_lowest_epsilon(1e-4)[1]
+    )
     budgets = dict.fromkeys(plan.units, (paid, 1e-4))
-    session.policy = replace(session.policy, budgets=budgets)
-    session.answered[4] += 1  # of a run that is resumed
+    session.rules = replace(session.rules, budgets=budgets)
+    session.answered_releases[4] += 1  # of a run that is resumed
     everyone, some = slice(None), np.array([0, 1, 3])
     for number, parties in ((1, some), (1, everyone), (1, some), (2, everyone)):
-        assert not session.refusals(plan.at_round(number))
-        session.charge(plan.at_round(number), parties)
-    assert session.answered.tolist() == [2, 2, 2, 2, 3]
-    assert not session.refusals(plan.at_round(2))  # what is charged already
-    assert session.refusals(plan.at_round(3)) == {4: "budget exhausted"}
-    session.charge(plan.at_round(3), some)
-    assert session.refusals(plan.at_round(3)) == {4: "budget exhausted"}
-    assert sorted(session.refusals(plan.at_round(4))) == [0, 1, 3, 4]
+        assert not session.find_refusals(plan.with_round(number))
+        session.charge(plan.with_round(number), parties)
+    assert session.answered_releases.tolist() == [2, 2, 2, 2, 3]
+    assert not session.find_refusals(plan.with_round(2))  # what is charged already
+    assert session.find_refusals(plan.with_round(3)) == {4: "budget exhausted"}
+    session.charge(plan.with_round(3), some)
+    assert session.find_refusals(plan.with_round(3)) == {4: "budget exhausted"}
+    assert sorted(session.find_refusals(plan.with_round(4))) == [0, 1, 3, 4]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from parley.simulations.metrics.evaluation import judge, judge_targets
+from parley.simulations.metrics.evaluation import evaluate_classifier, evaluate_targets
 
 
 @settings(max_examples=60, deadline=None)
@@ -17,7 +17,7 @@ def test_two_labels_are_judged_as_by_scikit_learn(seed, count, coarse):
     if coarse:  # many equal scores
         chances = np.round(chances, 1)
     labels = np.r_[0, 1, rng.integers(0, 2, count - 2)]
-    got = judge(chances, labels, names=("no", "yes"))
+    got = evaluate_classifier(chances, labels, names=("no", "yes"))
     decided = chances >= 0.5
     assert got.auc == pytest.approx(metrics.roc_auc_score(labels, chances))
     expected = metrics.average_precision_score(labels, chances)
@@ -37,7 +37,7 @@ def test_several_labels_are_judged_by_means_over_the_labels():
     rng = np.random.default_rng(1)
     labels = np.r_[0, 1, 2, rng.integers(0, 3, 97)]
     chances = rng.dirichlet([1, 1, 1], 100)
-    got = judge(chances, labels, names=("a", "b", "c"))
+    got = evaluate_classifier(chances, labels, names=("a", "b", "c"))
     best = chances.argmax(1)
     assert got.auc == pytest.approx(metrics.roc_auc_score(labels, chances, multi_class="ovr"))
     assert got.recall == pytest.approx(metrics.recall_score(labels, best, average="macro"))
@@ -47,24 +47,26 @@ def test_several_labels_are_judged_by_means_over_the_labels():
 
 
 def test_what_is_not_defined_is_none():
-    alone = judge(np.array([0.2, 0.7]), np.array([0, 0]), names=("no", "yes"))
+    alone = evaluate_classifier(np.array([0.2, 0.7]), np.array([0, 0]), names=("no", "yes"))
     assert alone.auc is None
     assert alone.average_precision is None
     assert alone.recall is None
-    scores = judge(np.array([0.2, 0.7]), np.array([0, 1]), names=("no", "yes"), proper=False)
+    scores = evaluate_classifier(
+        np.array([0.2, 0.7]), np.array([0, 1]), names=("no", "yes"), proper=False
+    )
     assert scores.log_loss is None
     assert scores.brier is None
     assert scores.calibration == ()
     with pytest.raises(ValueError, match="as many rows as labels"):
-        judge(np.zeros(0), np.zeros(0), names=("no", "yes"))
+        evaluate_classifier(np.zeros(0), np.zeros(0), names=("no", "yes"))
 
 
 def test_targets_are_judged_by_r2_and_rmse():
     predicted, targets = np.array([0.1, 0.4, -0.5]), np.array([0.0, 0.5, -0.4])
-    got = judge_targets(predicted, targets)
+    got = evaluate_targets(predicted, targets)
     assert got.r2 == pytest.approx(metrics.r2_score(targets, predicted))
     assert got.rmse == pytest.approx(metrics.root_mean_squared_error(targets, predicted))
-    assert judge_targets(predicted, np.ones(3)).r2 is None
+    assert evaluate_targets(predicted, np.ones(3)).r2 is None
 
 
 @settings(max_examples=40, deadline=None)
@@ -73,7 +75,7 @@ def test_thresholds_give_precision_and_recall_as_scikit_learn_has_them(seed, cou
     rng = np.random.default_rng(seed)
     chances = rng.beta(1, 8, count)
     labels = np.r_[0, 1, rng.integers(0, 2, count - 2)]
-    rows = judge(chances, labels, names=("no", "yes")).thresholds
+    rows = evaluate_classifier(chances, labels, names=("no", "yes")).thresholds
     assert 0.5 in [row.least for row in rows]
     assert [row.least for row in rows] == sorted({row.least for row in rows})
     for row in rows:
@@ -84,4 +86,4 @@ def test_thresholds_give_precision_and_recall_as_scikit_learn_has_them(seed, cou
             assert row.precision == pytest.approx(metrics.precision_score(labels, decided))
         else:
             assert row.precision is None
-    assert judge(chances, labels, names=("no", "yes"), proper=False).thresholds == ()
+    assert evaluate_classifier(chances, labels, names=("no", "yes"), proper=False).thresholds == ()

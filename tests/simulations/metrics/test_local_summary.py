@@ -12,7 +12,7 @@ from parley.server.rounds.coordinator import coordinate
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.party_folders import party_folders, prepare_parties
-from parley.simulations.metrics.local_summary import local_summary
+from parley.simulations.metrics.local_summary import build_local_summary
 
 BASE = (
     "parties.count=3",
@@ -51,7 +51,7 @@ def test_it_says_what_the_fast_engine_says(tmp_path, name) -> None:
         folder=folder,
     )
     model = load_file(folder.path / "model.safetensors")
-    ours = local_summary(served, job=job, experiment=experiment, model=model, parties=homes)
+    ours = build_local_summary(served, job=job, experiment=experiment, model=model, parties=homes)
     theirs = simulate(job, out=tmp_path / "fast").summary
     # Memory is told of an engine that has all parties in its own process.
     alone = {"peak_mib", "data_mib"}

@@ -8,11 +8,16 @@ import pytest
 import parley
 from parley.client.data.schema_inference.draft import infer_schema
 from parley.server.jobs.job_file import load_job
-from parley.server.records.result_text import shortcoming
+from parley.server.records.result_text import find_shortcoming
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.partitions import PartitionError
-from parley.simulations.metrics.evaluation import judge, judge_targets
-from parley.simulations.metrics.recommendations import _by_noise, _threshold, _too_few, _unanswered
+from parley.simulations.metrics.evaluation import evaluate_classifier, evaluate_targets
+from parley.simulations.metrics.recommendations import (
+    _describe_threshold,
+    _describe_too_few,
+    _is_noise_limited,
+    _list_class_weights,
+)
 
 SCHEMA = """[columns]
 age = { kind = "numeric", range = [0, 100] }
@@ -107,7 +112,7 @@ def test_the_ways_are_those_of_the_plan(tmp_path):
     steps = ("algorithm.rounds=10", "model.features=none", "privacy.epsilon=0.05")
     ways = next(line for line in run(tmp_path, *steps).advice if "`parley plan`" in line)
     job = load_job(overrides=[*steps, "parties.min-records=91"])
-    twice = load_job(values=job.values(), overrides=["privacy.epsilon=0.1"])
+    twice = load_job(values=job.to_values(), overrides=["privacy.epsilon=0.1"])
     lengths = [parley.plan(each).primary.noise.expected_norm for each in (job, twice)]
     assert f"{lengths[0] / lengths[1]:.2g} times with twice ε" in ways
 
@@ -133,8 +138,8 @@ def test_a_good_model_has_no_verdict(tmp_path):
     ],
 )
 def test_what_is_wrong_with_a_classifier_is_said_by_its_confusion_matrix(chances, labels, said):
-    found = judge(np.array(chances), np.array(labels), names=("no", "yes"))
-    told = shortcoming(found, records="rows")
+    found = evaluate_classifier(np.array(chances), np.array(labels), names=("no", "yes"))
+    told = find_shortcoming(found, records="rows")
     assert said in told
     assert bool(said) == bool(told)
 
@@ -142,18 +147,24 @@ def test_what_is_wrong_with_a_classifier_is_said_by_its_confusion_matrix(chances
 def test_a_rare_label_that_is_hardly_answered_is_said_with_its_counts():
     labels = np.array([0] * 90 + [1] * 30)
     chances = np.where(labels, 0.4, 0.2) + np.linspace(0, 0.06, 120)
-    said = shortcoming(judge(chances, labels, names=("no", "yes")), records="rows")
+    said = find_shortcoming(
+        evaluate_classifier(chances, labels, names=("no", "yes")), records="rows"
+    )
     assert "answers 'no' for all of 120 rows" in said
     chances[-3:] = 0.6
-    said = shortcoming(judge(chances, labels, names=("no", "yes")), records="rows")
+    said = find_shortcoming(
+        evaluate_classifier(chances, labels, names=("no", "yes")), records="rows"
+    )
     assert said.startswith("The model answers 'yes' for 3 of 120 rows, 30 of which are")
 
 
 def test_few_held_out_records_are_said_to_be_few():
     labels = np.arange(12) % 2
     for right, few in ((8, True), (12, False)):
-        found = judge(np.where(np.arange(12) < right, labels, 1 - labels), labels, names=("n", "y"))
-        assert few == ("12 held-out records are too few" in _too_few(found))
+        found = evaluate_classifier(
+            np.where(np.arange(12) < right, labels, 1 - labels), labels, names=("n", "y")
+        )
+        assert few == ("12 held-out records are too few" in _describe_too_few(found))
 
 
 def test_many_columns_of_few_records_are_cured_by_fewer(tmp_path):
@@ -183,41 +194,49 @@ def test_many_columns_of_few_records_are_cured_by_fewer(tmp_path):
 def test_a_class_that_is_never_answered_gets_a_weight():
     truth = np.repeat([0, 1, 2], [80, 100, 6])
     answered = np.eye(3)[np.minimum(truth, 1)]
-    found = judge(answered, truth, names=("a", "b", "c"))
+    found = evaluate_classifier(answered, truth, names=("a", "b", "c"))
     job = load_job(overrides=["model.kind=softmax", "data.source=synthetic"])
     world = load_experiment(job)
-    job = job.settled(world.federation, 3)
-    (said,) = _unanswered(found, job, world)
+    job = job.resolve_auto(world.federation, 3)
+    (said,) = _list_class_weights(found, job, world)
     assert "It never answers 'c'" in said
     key = said.partition("--set '")[2].partition("'")[0]
     assert key == "model.class-weights=[1,1,4]"
-    weighted = load_job(values=job.values(), overrides=[key])
-    assert _unanswered(found, weighted, world) == []
-    assert _unanswered(judge(np.eye(3)[truth], truth, names=("a", "b", "c")), job, world) == []
+    weighted = load_job(values=job.to_values(), overrides=[key])
+    assert _list_class_weights(found, weighted, world) == []
+    assert (
+        _list_class_weights(
+            evaluate_classifier(np.eye(3)[truth], truth, names=("a", "b", "c")), job, world
+        )
+        == []
+    )
 
 
 def test_what_class_weights_give_up_on_purpose_is_no_shortcoming():
-    found = judge(np.array([0.6, 0.2, 0.3, 0.9]), np.array([0, 0, 0, 1]), names=("no", "yes"))
-    assert shortcoming(found, records="rows", weighted=True) == ""
-    assert shortcoming(found, records="rows") != ""
+    found = evaluate_classifier(
+        np.array([0.6, 0.2, 0.3, 0.9]), np.array([0, 0, 0, 1]), names=("no", "yes")
+    )
+    assert find_shortcoming(found, records="rows", weighted=True) == ""
+    assert find_shortcoming(found, records="rows") != ""
 
 
 def test_a_rare_label_that_noise_hides_is_its_matter_and_no_threshold_that_finds_none_is_named():
     labels = np.array([0] * 197 + [1] * 3)
     hidden = np.append(np.linspace(0.01, 0.3, 197), [0.12, 0.2, 0.28])
     found, twin = (
-        judge(chances, labels, names=("no", "yes")) for chances in (hidden, labels * 0.1 + 0.1)
+        evaluate_classifier(chances, labels, names=("no", "yes"))
+        for chances in (hidden, labels * 0.1 + 0.1)
     )
     assert found.auc > 0.6
-    assert len(twin.answered) == 1
-    assert _by_noise(found, twin, weighted=False)
-    assert not _by_noise(twin, twin, weighted=False)
-    named = float(_threshold(found).split("--threshold ")[1].split("`")[0])
+    assert len(twin.predicted_labels) == 1
+    assert _is_noise_limited(found, twin, weighted=False)
+    assert not _is_noise_limited(twin, twin, weighted=False)
+    named = float(_describe_threshold(found).split("--threshold ")[1].split("`")[0])
     assert (hidden[-3:] >= named).any()
 
 
 def test_where_no_epsilon_is_enough_the_records_that_would_be_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("parley.simulations.metrics.noise_reduction.LARGEST_EPSILON", 0.02)
+    monkeypatch.setattr("parley.simulations.metrics.noise_reduction.MAX_EPSILON", 0.02)
     data = table(tmp_path, share=0.2, sick_at=[10, 90], others_at=[50], count=1500)
     steps = ("model.features=hats", "algorithm.rounds=auto", "privacy.epsilon=0.01")
     summary = run(tmp_path, *data, *steps)
@@ -227,9 +246,11 @@ def test_where_no_epsilon_is_enough_the_records_that_would_be_are_named(tmp_path
 
 def test_a_regression_is_held_against_the_mean():
     targets = np.array([0.1, 0.2, 0.3])
-    assert "than their mean" in shortcoming(judge_targets(targets[::-1], targets), records="rows")
-    assert shortcoming(judge_targets(targets, targets), records="rows") == ""
-    assert shortcoming(None, records="rows") == ""
+    assert "than their mean" in find_shortcoming(
+        evaluate_targets(targets[::-1], targets), records="rows"
+    )
+    assert find_shortcoming(evaluate_targets(targets, targets), records="rows") == ""
+    assert find_shortcoming(None, records="rows") == ""
 
 
 def test_a_network_whose_steps_lead_nowhere_is_cured_by_those_of_the_rule(tmp_path):

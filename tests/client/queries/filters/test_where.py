@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from conditions import BLOCK, SCHEMA
 
-from parley.client.contract.canonical_encoding import canonical
+from parley.client.contract.canonical_encoding import encode_canonical
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import SchemaError
-from parley.client.queries.filters import Expression, WhereError, col, parse_where, where_from
+from parley.client.queries.filters import Expression, WhereError, col, decode_where, parse_where
 
 
 def rows(condition: Expression | str) -> list[int]:
     """Which of the records count, after a journey as JSON."""
     found = parse_where(condition) if isinstance(condition, str) else condition
     found.check(SCHEMA)
-    again = where_from(json.loads(json.dumps(found.to_json())))
+    again = decode_where(json.loads(json.dumps(found.to_json())))
     assert again == found
-    assert canonical(again) == canonical(found)
+    assert encode_canonical(again) == encode_canonical(found)
     mask = again.mask(BLOCK)
     assert mask.dtype == bool
     np.testing.assert_array_equal(parse_where(str(again)).mask(BLOCK), mask)
@@ -149,9 +149,9 @@ def nested(levels):
 )  # fmt: skip
 def test_other_json_is_refused(value):
     with pytest.raises(DecodingError, match=r"^where: Expected"):
-        where_from(value)
+        decode_where(value)
 
 
 def test_the_limits_themselves_are_allowed():
-    assert where_from(nested(8)).size == (8, 8)
-    assert where_from({"and": [LEAF] * 63}).size == (2, 64)
+    assert decode_where(nested(8)).size == (8, 8)
+    assert decode_where({"and": [LEAF] * 63}).size == (2, 64)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import SchemaError
-from parley.client.queries.filters import Expression, WhereError, parse_where, where_from
+from parley.client.queries.filters import Expression, WhereError, decode_where, parse_where
 
 VALUES = st.one_of(
     st.integers(-5, 120),
@@ -58,10 +58,10 @@ def conditions(leaves, most):
 @given(conditions(LEAVES, 6))
 def test_what_is_read_is_written_again_and_its_text_means_the_same(value):
     try:
-        found = where_from(value)
+        found = decode_where(value)
     except DecodingError:
         return  # too deep
-    assert where_from(found.to_json()) == found
+    assert decode_where(found.to_json()) == found
     text = str(found)
     try:
         again = parse_where(text)
@@ -118,7 +118,7 @@ SOUND = conditions(
 )
 def test_a_mask_is_what_the_condition_says_of_every_record_alone(value, records):
     try:
-        condition = where_from(value)
+        condition = decode_where(value)
     except DecodingError:
         return  # too deep or long
     condition.check(SCHEMA)
@@ -146,10 +146,10 @@ JSON = st.recursive(
 
 def refused_or_a_condition(value):
     try:
-        found = where_from(value)
+        found = decode_where(value)
     except DecodingError:
         return
-    assert where_from(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
+    assert decode_where(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
     try:
         found.check(SCHEMA)
     except (WhereError, SchemaError):

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.client.contract.strict_decoding import DecodingError
-from parley.client.data.raw_party_block import TableBlock
+from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.queries import query_from
-from parley.client.queries.base import Asked, Facts, QueryError
+from parley.client.queries import decode_query
+from parley.client.queries.base import AnsweredQuery, QueryError, QueryFacts
 from parley.client.queries.regression.glm_families import FAMILIES
-from parley.client.queries.regression.regression_query import STEPS, Regression
+from parley.client.queries.regression.regression_query import STEPS, RegressionQuery
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.noise_intervals import Reach
-from parley.privacy.sensitivity.exact_rows import squares
+from parley.privacy.estimation.noise_intervals import CellNoise
+from parley.privacy.sensitivity.exact_rows import compute_squares
 
 SCHEMA = Schema.from_toml(
     """
@@ -37,12 +37,12 @@ note = { kind = "ignore" }
 )
 OF = ("age", "arm")
 ASKED = {
-    "logistic": Regression(column="sick", of=OF, family="logistic", occurred="yes"),
-    "poisson": Regression(column="visits", of=OF, family="poisson"),
-    "negative-binomial": Regression(
+    "logistic": RegressionQuery(column="sick", of=OF, family="logistic", occurred="yes"),
+    "poisson": RegressionQuery(column="visits", of=OF, family="poisson"),
+    "negative-binomial": RegressionQuery(
         column="visits", of=OF, family="negative-binomial", dispersion=0.5
     ),
-    "hazards": Regression(column="week", of=OF, family="hazards", event="died", bins=8),
+    "hazards": RegressionQuery(column="week", of=OF, family="hazards", event="died", bins=8),
 }
 WEIGHT = 2**20
 REPLACED = Neighbouring.REPLACE_ONE
@@ -50,7 +50,7 @@ REPLACED = Neighbouring.REPLACE_ONE
 
 def block_of(columns):
     sizes = [0, len(columns["age"])]
-    return TableBlock(schema=SCHEMA, columns=columns, offsets=np.array(sizes))
+    return RawPartyBlock(schema=SCHEMA, columns=columns, offsets=np.array(sizes))
 
 
 def by_rule(rows=3000):
@@ -74,18 +74,18 @@ def steps_of(query, block, noise=0.001, rng=None, count=STEPS):
     """Queries as they were answered, each where those before pointed."""
     steps = []
     for number in range(count):
-        (total,) = query.vectors(block, WEIGHT)
+        (total,) = query.compute_party_vectors(block, WEIGHT)
         if rng is not None:
             total = total + np.rint(rng.normal(0, noise, total.shape)).astype(np.int64)
-        reach = Reach.of("gaussian", scale=noise, sampling=True)
-        steps.append(Asked(query=query, noisy=total, weight=WEIGHT, noise=reach))
+        reach = CellNoise.from_law("gaussian", scale=noise, sampling=True)
+        steps.append(AnsweredQuery(query=query, noisy=total, weight=WEIGHT, noise=reach))
         if number < count - 1:
-            query = query.after(steps, SCHEMA)
+            query = query.build_next_step(steps, SCHEMA)
     return steps
 
 
 def answer_of(last, block):
-    facts = Facts(schema=SCHEMA, neighbouring=REPLACED, records=block.records)
+    facts = QueryFacts(schema=SCHEMA, neighbouring=REPLACED, records=block.records)
     return last.query.answer(last.noisy, last.weight, last.noise, facts)
 
 
@@ -125,12 +125,12 @@ def test_no_record_is_dropped_for_its_length_wherever_a_step_is_asked(family, st
     query, columns = ASKED[family], by_rule(200)
     columns["visits"][::3] = 30.0
     columns["age"][::5] = np.tile([0.0, 100.0], 20)
-    count = query.intervals(SCHEMA) + 3
+    count = query.count_intervals(SCHEMA) + 3
     query = replace(query, start=tuple(start[:count]), centres=tuple(centres))
-    block, layout = block_of(columns), query.layout(SCHEMA)
-    rows = np.rint(4096 * query.rows_of(block))
+    block, layout = block_of(columns), query.build_layout(SCHEMA)
+    rows = np.rint(4096 * query.compute_rows(block))
     assert np.isfinite(rows).all()
-    assert (squares(rows) <= layout.squared(4096)).all()
+    assert (compute_squares(rows) <= layout.bound_squared_move(4096)).all()
 
 
 def test_a_start_that_a_server_makes_up_is_refused():
@@ -144,7 +144,7 @@ def test_a_start_that_a_server_makes_up_is_refused():
         ("family", "none"),
     ):
         with pytest.raises((DecodingError, QueryError)):
-            query_from({**plain, key: bad})
+            decode_query({**plain, key: bad})
     with pytest.raises(QueryError, match="start of 4 numbers, got 2"):
         replace(ASKED["logistic"], start=(0.0, 0.0)).check(SCHEMA, REPLACED)
 
@@ -186,14 +186,14 @@ def test_intervals_hold_and_a_noise_of_another_size_is_noticed():
     block, rng = block_of(columns), np.random.default_rng(3)
     truth = np.array(KNOWN["logistic"][0])
     start = steps_of(ASKED["logistic"], block)[-1].query
-    (total,) = start.vectors(block, WEIGHT)
+    (total,) = start.compute_party_vectors(block, WEIGHT)
     scale = 12.0 * WEIGHT
     held = {1.0: [], 2 / 3: []}
     for _ in range(200):
         noisy = total + np.rint(rng.normal(0, scale, total.shape)).astype(np.int64)
         for factor, found in held.items():
-            reach = Reach.of("gaussian", scale=scale * factor)
-            each = Asked(query=start, noisy=noisy, weight=WEIGHT, noise=reach)
+            reach = CellNoise.from_law("gaussian", scale=scale * factor)
+            each = AnsweredQuery(query=start, noisy=noisy, weight=WEIGHT, noise=reach)
             table = answer_of(each, block)
             found.append((table["low"] <= truth) & (truth <= table["high"]))
     assert 0.93 <= np.mean(held[1.0]) <= 0.98
@@ -206,6 +206,6 @@ def test_too_few_records_for_the_noise_have_no_value_and_are_told_how_many_it_ta
     table = answer_of(steps[-1], block)
     assert np.isnan(table["value"]).all()
     assert np.isnan(table["p"]).all()
-    last, facts = steps[-1], Facts(schema=SCHEMA, neighbouring=REPLACED, records=300)
-    beside = last.query.beside(last.noisy, last.weight, last.noise, facts)["precision"]
+    last, facts = steps[-1], QueryFacts(schema=SCHEMA, neighbouring=REPLACED, records=300)
+    beside = last.query.derive_tables(last.noisy, last.weight, last.noise, facts)["precision"]
     assert beside["ε or records times, to be enough"][0] != "1"

@@ -15,10 +15,10 @@ from cables import Cable
 from ports import asked, echo
 
 from parley.client.contract.party_protocol import decode_frame
-from parley.deploy.child_processes import free_ports
+from parley.deploy.child_processes import find_free_ports
 from parley.deploy.stream import grpc_options
 from parley.deploy.stream.grpc_client import CallError
-from parley.deploy.stream.party_client import Attending, _Requests, party_answers
+from parley.deploy.stream.party_client import PartyClient, _RequestQueue, build_answer_request
 
 
 @pytest.fixture
@@ -59,7 +59,13 @@ def test_a_half_open_connection_is_noticed_and_the_request_answered_on_another(w
 def test_every_option_is_one_that_grpc_knows():
     """It ignores the others without a word: pings were then taken amiss, a line cut every 50 s."""
     library = Path(grpc._cython.cygrpc.__file__).read_bytes()
-    names = [name for name, _ in (*grpc_options.port_options(3), *grpc_options.channel_options())]
+    names = [
+        name
+        for name, _ in (
+            *grpc_options.build_server_options(3),
+            *grpc_options.build_channel_options(),
+        )
+    ]
     assert len(names) > 15
     for name in names:  # the whole of the name, or the end of a longer one
         assert name.encode() + b"\0" in library, name
@@ -82,7 +88,7 @@ def test_a_cable_that_dies_in_every_kind_of_exchange_changes_no_bit(consortium, 
     wire, died = cable(consortium), set()
 
     def answers(folder):
-        own = party_answers(folder)
+        own = build_answer_request(folder)
 
         def answer(request):
             kind = decode_frame(request).kind
@@ -96,21 +102,21 @@ def test_a_cable_that_dies_in_every_kind_of_exchange_changes_no_bit(consortium, 
 
     consortium.attend(0, answers(consortium.home(0)), address=wire.address)
     for party in (1, 2):
-        consortium.attend(party, party_answers(consortium.home(party)))
+        consortium.attend(party, build_answer_request(consortium.home(party)))
     consortium.complete()
     run = consortium.submit()
-    assert serving.next().state == "complete"
+    assert serving.run_next().state == "complete"
     assert len(died) >= 6, died
     assert np.array_equal(consortium.model(run), consortium.replayed())
     for entries in consortium.ledgers():
         assert entries == [(1, "committed"), (2, "committed"), (3, "committed")]
 
 
-class _Dialing(Attending):
+class _Dialing(PartyClient):
     """A party whose connections end as listed, True for one that held; it keeps its waits."""
 
     def __init__(self, ends):
-        (port,) = free_ports(1)
+        (port,) = find_free_ports(1)
         super().__init__(
             Path(), address=f"127.0.0.1:{port}", answers=lambda _: b"", say=self._heard
         )
@@ -131,10 +137,10 @@ class _Dialing(Attending):
 
 
 def test_waits_grow_to_three_seconds_and_start_anew_after_a_connection_that_held():
-    lost, refused = [OSError("lost")] * 9, CallError("no such party", lasting=True)
+    lost, refused = [OSError("lost")] * 9, CallError("no such party", is_permanent=True)
     party = _Dialing([*lost, True, *lost[:2], refused])
     with pytest.raises(CallError, match="no such party"):
-        party.forever()
+        party.run_forever()
     longest = [*(min(0.1 * 1.6**k, 3.0) for k in range(9)), 0.1, 0.16, 0.256]
     assert len(party.waits) == len(longest)
     for wait, most in zip(party.waits, longest, strict=True):
@@ -150,18 +156,20 @@ def test_waits_grow_to_three_seconds_and_start_anew_after_a_connection_that_held
 def test_a_server_neither_ends_a_party_by_two_requests_of_one_number_nor_fills_its_memory(
     monkeypatch,
 ):
-    requests, outgoing = _Requests(), queue.SimpleQueue()
+    requests, outgoing = _RequestQueue(), queue.SimpleQueue()
 
     def send(number, frame):
-        requests.take(grpc_options.Whole(number=number, allowed_ms=0, frame=frame), outgoing)
+        requests.take(
+            grpc_options.ReceivedFrame(number=number, allowed_ms=0, frame=frame), outgoing
+        )
 
     send(1, b"one")
     send(1, b"one")
     with pytest.raises(grpc_options.EnvelopeError, match="request 1 again"):
         send(1, b"two")
-    requests.give_up(CallError("over", lasting=True))
+    requests.give_up(CallError("over", is_permanent=True))
     with pytest.raises(CallError):  # and no KeyError: that of no time left is let go of once
-        requests.next()
+        requests.take_next()
     monkeypatch.setattr("parley.deploy.stream.party_client._LARGEST_WAITING", 100)
     send(2, bytes(60))
     with pytest.raises(grpc_options.EnvelopeError, match="at most 100 bytes"):

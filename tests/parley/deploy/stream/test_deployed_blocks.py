@@ -41,7 +41,7 @@ def test_every_party_and_the_server_charge_the_blocks_that_a_job_names(consortiu
         consortium.submit(load_job(overrides=[*JOB, *more, f'data.blocks=["{year}"]']))
         for year in (2024, 2025)
     )
-    states = {run.name: run.state for run in (serving.next(), serving.next())}
+    states = {run.name: run.state for run in (serving.run_next(), serving.run_next())}
     assert states[first] == "complete"
     assert states[second] != "complete"
     for place in (
@@ -50,8 +50,8 @@ def test_every_party_and_the_server_charge_the_blocks_that_a_job_names(consortiu
     ):
         with Ledger.open(place, read_only=True) as ledger:
             assert ledger.verify() == []
-            assert {each.entry.facts["public_n"] for each in ledger.entries()} == {60}
-            (totals,) = ledger.totals()
+            assert {each.entry.facts["public_n"] for each in ledger.list_entries()} == {60}
+            (totals,) = ledger.list_accounts()
             assert {name: each.releases for name, each in totals.charged.blocks.items()} == {
                 "2024": 3
             }

@@ -19,11 +19,11 @@ from ports import Call, asked, attended, echo, memory
 from parley.client.contract.roster import render_deployment
 from parley.deploy.authorization import certify_party
 from parley.deploy.child_processes import ProcessError
-from parley.deploy.pki import client_request
+from parley.deploy.pki import make_client_request
 from parley.deploy.stream import connections, grpc_options
-from parley.deploy.stream.grpc_client import CallError, call_metadata
-from parley.deploy.stream.grpc_options import CHUNK, chunks
-from parley.deploy.stream.grpc_server import Port
+from parley.deploy.stream.grpc_client import CallError, build_call_metadata
+from parley.deploy.stream.grpc_options import CHUNK, split_into_chunks
+from parley.deploy.stream.grpc_server import GrpcServer
 
 
 def tls(world, folder=None, **change):
@@ -71,7 +71,7 @@ def test_a_party_with_tls_1_2_gets_nothing_and_with_1_3_it_does(world):
 
 def certified(world, home, party):
     """Gives a folder a new key with the authority's certificate for that party."""
-    request = client_request(home / "party.key")
+    request = make_client_request(home / "party.key")
     signed = certify_party(request, party, authority=world.root / "authority")
     (home / "party.pem").write_bytes(signed)
 
@@ -109,7 +109,7 @@ def test_who_is_not_in_the_roster_of_today_is_refused_before_a_frame_is_read(wor
 
 def test_another_protocol_or_another_roster_is_refused_with_both_named(world, monkeypatch):
     world.open()
-    ours = dict(call_metadata(world.deployment.id))
+    ours = dict(build_call_metadata(world.deployment.id))
     for change, words in (
         (
             {"parley-wire": "3", "parley-version": "0.0.9"},
@@ -143,7 +143,7 @@ def test_a_second_connection_takes_the_place_of_one_that_answers_no_more(world, 
     assert first.end() == ("ABORTED", "replaced: another connection of this party took its place.")
     replies = asked(transport, {0: b"a"})
     request = next(second.call)
-    second.send(*chunks(number_of(request), b"from the second"))
+    second.send(*split_into_chunks(number_of(request), b"from the second"))
     until(lambda: replies == [(0, b"from the second")])
     # One that the check refuses takes nobody's place.
     code, _ = Call(world, metadata=()).end()
@@ -175,7 +175,7 @@ def test_a_copied_key_does_not_end_the_party_that_answers_and_both_owners_hear_o
     assert any("Another process dialled" in line for line in first_said)
     (line,) = (line for line in world.said if "attends twice" in line)
     assert line.startswith("! north attends twice")
-    assert world.ports[-1].attendance.twice() == {0}
+    assert world.ports[-1].connections.list_duplicates() == {0}
     go_on.set()
     until(lambda: replies == [(0, b"answer of the first")])
     world.attending[0].end(EOFError("the first one is stopped"))
@@ -205,14 +205,14 @@ def head(number, total, offset, allowed=0):
 
 
 MISBEHAVES = {
-    "the same reply twice": lambda n: [*chunks(n, b"a"), *chunks(n, b"a")],
-    "a reply that was not asked for": lambda n: [*chunks(n + 1, b"a")],
+    "the same reply twice": lambda n: [*split_into_chunks(n, b"a"), *split_into_chunks(n, b"a")],
+    "a reply that was not asked for": lambda n: [*split_into_chunks(n + 1, b"a")],
     "a chunk of another frame in between": lambda n: [
-        next(chunks(n, bytes(2 * CHUNK))),
-        *chunks(n + 1, b"a"),
+        next(split_into_chunks(n, bytes(2 * CHUNK))),
+        *split_into_chunks(n + 1, b"a"),
     ],
-    "chunks in another order": lambda n: list(chunks(n, bytes(2 * CHUNK)))[::-1],
-    "a chunk twice": lambda n: [next(chunks(n, bytes(2 * CHUNK)))] * 2,
+    "chunks in another order": lambda n: list(split_into_chunks(n, bytes(2 * CHUNK)))[::-1],
+    "a chunk twice": lambda n: [next(split_into_chunks(n, bytes(2 * CHUNK)))] * 2,
     "a chunk that is not full": lambda n: [head(n, CHUNK, 0) + bytes(10)],
     "more than it said": lambda n: [head(n, 5, 0) + bytes(6)],
     "no chunk": lambda n: [b"abc"],
@@ -254,7 +254,7 @@ def test_a_port_that_is_taken_is_said(world):
     world.open()
     with (
         pytest.raises(ProcessError, match=f"Cannot listen on 127.0.0.1:{world.number}"),
-        Port(world.root / "server", world.deployment, listen="127.0.0.1", port=world.number),
+        GrpcServer(world.root / "server", world.deployment, listen="127.0.0.1", port=world.number),
     ):
         pass
 

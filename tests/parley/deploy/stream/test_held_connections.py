@@ -11,10 +11,10 @@ import threading
 from attending import until
 from held_connections import answered, held_connections
 
-from parley.deploy.stream.metrics_server import Pages
-from parley.deploy.stream.run_queue import Queue, QueuedRun
-from parley.local_http_server import MOST_CONNECTIONS
-from parley.owner.owner_page import serving
+from parley.deploy.stream.metrics_server import MetricsServer
+from parley.deploy.stream.run_queue import QueuedRun, RunQueue
+from parley.local_http_server import MAX_CONNECTIONS
+from parley.owner.owner_page import serve_page
 
 _STRANGERS = 1024 + 64
 """Connections that the parties' port lets come before a handshake, and some of the server's own."""
@@ -39,25 +39,25 @@ def test_connections_beyond_the_bound_exhaust_no_file_and_keep_nobody_out(consor
     server = consortium.serve()
     consortium.everybody()
     run = consortium.submit()
-    with Pages(server.monitor, port=0) as pages, serving(consortium.home(0)) as owner:
+    with MetricsServer(server.monitor, port=0) as pages, serve_page(consortium.home(0)) as owner:
         threading.Thread(target=owner.serve, daemon=True).start()
         before = open_files()
         with held_connections(pages.port, count=400) as holder:
-            assert most_open(holder) <= before + MOST_CONNECTIONS + 16
+            assert most_open(holder) <= before + MAX_CONNECTIONS + 16
             assert json.loads(answered(pages.port, "/healthz"))["status"] == "ok"
         with held_connections(owner.server_port, count=400) as holder:
-            assert most_open(holder) <= before + 2 * MOST_CONNECTIONS + 16
+            assert most_open(holder) <= before + 2 * MAX_CONNECTIONS + 16
             assert b"Parley" in answered(owner.server_port, "/")
         with held_connections(consortium.number, count=1300) as holder:
-            assert most_open(holder) <= before + 2 * MOST_CONNECTIONS + _STRANGERS
-            assert server.next().state == "complete"
+            assert most_open(holder) <= before + 2 * MAX_CONNECTIONS + _STRANGERS
+            assert server.run_next().state == "complete"
         owner.shutdown()
     assert (consortium.runs / run / "summary.json").exists()
 
 
 def test_a_connection_that_says_nothing_is_ended_however_slowly_it_speaks(consortium, monkeypatch):
     monkeypatch.setattr("parley.local_http_server.CONNECTION_S", 0.5)
-    with Pages(consortium.serve().monitor, port=0) as pages:
+    with MetricsServer(consortium.serve().monitor, port=0) as pages:
         slow = http.client.HTTPConnection("127.0.0.1", pages.port, timeout=20)
         slow.connect()
         slow.sock.sendall(b"GET /healthz HTTP/1.1\r\n")
@@ -78,11 +78,11 @@ def test_a_connection_that_says_nothing_is_ended_however_slowly_it_speaks(consor
 def test_no_error_of_the_machine_ends_the_queue_or_forgets_how_a_run_ended(consortium, monkeypatch):
     """No file left, then a full disk: the queue waits, and goes on with what it had to do."""
     consortium.serve()
-    queue = Queue(consortium.runs)
+    queue = RunQueue(consortium.runs)
     name = consortium.submit()
     monkeypatch.setattr("parley.deploy.stream.run_queue._POLL_S", 0.01)
     refusals = iter([errno.EMFILE, errno.EIO, errno.ENOSPC])
-    plain = {"_write": Queue._write, "_state": Queue._state}
+    plain = {"_write": RunQueue._write, "_state": RunQueue._state}
 
     def refuses(method):
         def refused(self, given):
@@ -90,11 +90,11 @@ def test_no_error_of_the_machine_ends_the_queue_or_forgets_how_a_run_ended(conso
                 raise OSError(number, os.strerror(number))
             return plain[method](self, given)
 
-        monkeypatch.setattr(Queue, method, refused)
+        monkeypatch.setattr(RunQueue, method, refused)
 
     refuses("_state")
-    assert queue.take() == QueuedRun(**{**vars(queue.runs()[0]), "state": "running"})
+    assert queue.take_next() == QueuedRun(**{**vars(queue.list_runs()[0]), "state": "running"})
     refusals = iter([errno.ENOSPC, errno.EMFILE])
     refuses("_write")
-    queue.ended(name, "complete")
-    assert [run.state for run in queue.runs()] == ["complete"]
+    queue.record_end(name, "complete")
+    assert [run.state for run in queue.list_runs()] == ["complete"]

@@ -13,8 +13,8 @@ from parley.deploy.child_processes import ProcessError
 from parley.deploy.deployment_folders import DeployError
 from parley.deploy.run_watcher import raise_remote
 from parley.deploy.stream import operator_client
-from parley.deploy.stream.operator_client import Operator, operator_home
-from parley.deploy.stream.run_queue import SET_ASIDE, Queue
+from parley.deploy.stream.operator_client import OperatorClient, load_operator_home
+from parley.deploy.stream.run_queue import SET_ASIDE, RunQueue
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolderError
@@ -61,7 +61,7 @@ def test_nothing_that_a_job_raises_ends_the_server(consortium, tmp_path):
         for at, raised in enumerate(RAISED)
     ]
     good = consortium.submit()
-    ended = [serving.next() for _ in range(5)]
+    ended = [serving.run_next() for _ in range(5)]
     assert [(run.name, run.state) for run in ended] == [
         *((name, "failed") for name in names),
         (good, "complete"),
@@ -83,32 +83,34 @@ def test_an_interrupt_of_the_server_itself_leaves_the_run_its_turn(consortium):
 
     serving._say = interrupted
     with pytest.raises(KeyboardInterrupt):
-        serving.next()
-    assert [run.state for run in operator_client.look(consortium.root).runs] == ["queued"]
-    assert Queue(consortium.runs).take().name == name
+        serving.run_next()
+    assert [run.state for run in operator_client.fetch_status(consortium.root).runs] == ["queued"]
+    assert RunQueue(consortium.runs).take_next().name == name
 
 
 def test_a_run_that_killed_its_process_is_set_aside_and_the_queue_goes_on(consortium):
     runs, text = consortium.runs, render_job(consortium.job)
-    queue = Queue(runs)
+    queue = RunQueue(runs)
     first, second = (queue.submit(text, by="operator", own_files=False) for _ in range(2))
-    assert queue.take().name == first
-    assert Queue(runs).take().name == second  # the process died: this is the next start
+    assert queue.take_next().name == first
+    assert RunQueue(runs).take_next().name == second  # the process died: this is the next start
     for file in ("started.json", "rounds.jsonl"):
         (runs / second / file).write_text("{}\n")
-        assert Queue(runs).take().name == second  # it had begun, and made a round: it goes on
+        assert (
+            RunQueue(runs).take_next().name == second
+        )  # it had begun, and made a round: it goes on
     consortium.serve()
-    (standing, _) = operator_client.look(consortium.root).runs
+    (standing, _) = operator_client.fetch_status(consortium.root).runs
     assert (standing.name, standing.state) == (first, SET_ASIDE)
     assert f"--resume {first}" in standing.notes[-1]
-    with Operator(operator_home(consortium.root)) as here:
+    with OperatorClient(load_operator_home(consortium.root)) as here:
         with pytest.raises(RunFolderError, match="set aside"):
             raise_remote(runs / first)
-        here.ask("resume", run=first)
-        assert here.ask("look", run=first)["state"] == "queued"
-    again = Queue(runs)
-    assert again.take().name == first  # the second died again before another round
-    assert [run.state for run in again.runs()] == [SET_ASIDE, "running"]
+        here.send_request("resume", run=first)
+        assert here.send_request("look", run=first)["state"] == "queued"
+    again = RunQueue(runs)
+    assert again.take_next().name == first  # the second died again before another round
+    assert [run.state for run in again.list_runs()] == [SET_ASIDE, "running"]
 
 
 @pytest.mark.parametrize("lie", ["{0}/victim", "../victim", "..", "", ".x", "a/b", "a\n"])
@@ -118,7 +120,7 @@ def test_a_lying_server_writes_into_no_folder_but_runs(consortium, tmp_path, mon
     (victim / "ledger.sqlite").write_text("charges")
     monkeypatch.chdir(tmp_path)
     consortium.serve()
-    monkeypatch.setattr(Queue, "submit", lambda *_, **__: lie.format(tmp_path))
+    monkeypatch.setattr(RunQueue, "submit", lambda *_, **__: lie.format(tmp_path))
 
     def others():
         return sorted(path for path in tmp_path.rglob("*") if "consortium" not in path.parts)
@@ -139,7 +141,7 @@ def test_a_lying_server_overwrites_no_run_that_is_here(consortium, tmp_path, mon
     there = consortium.submit()
     (consortium.runs / there).rename(consortium.runs / "mine")
     (consortium.runs / "mine" / "ledger.sqlite").write_text("")
-    monkeypatch.setattr(Queue, "submit", lambda *_, **__: "mine")
+    monkeypatch.setattr(RunQueue, "submit", lambda *_, **__: "mine")
     with pytest.raises(ProcessError, match="mine, which is here"):
         elsewhere(consortium)
     with pytest.raises(DeployError, match="a folder of your own"):
@@ -153,7 +155,7 @@ def test_a_lying_server_overwrites_no_run_that_is_here(consortium, tmp_path, mon
 
 def test_a_file_of_a_lying_server_has_an_end(tmp_path, monkeypatch):
     endless = SimpleNamespace(unary_stream=lambda _: lambda *_, **__: itertools.repeat(bytes(60)))
-    mine = object.__new__(Operator)
+    mine = object.__new__(OperatorClient)
     mine.home, mine._channel = SimpleNamespace(address="there"), endless
     monkeypatch.setattr("parley.deploy.stream.operator_client.LARGEST_FILE", 100)
     with pytest.raises(ProcessError, match=r"lied: Expected job\.toml of at most 100 bytes"):
@@ -164,7 +166,7 @@ def test_a_file_of_a_lying_server_has_an_end(tmp_path, monkeypatch):
 def test_a_page_of_a_lying_server_runs_and_loads_nothing(tmp_path):
     lie = b"<meta HTTP-EQUIV=refresh content='0;url=http://evil.test'><script>stolen()</script>"
     page = SimpleNamespace(unary_stream=lambda _: lambda *_, **__: iter([lie]))
-    mine = object.__new__(Operator)
+    mine = object.__new__(OperatorClient)
     mine.home, mine._channel = SimpleNamespace(address="there"), page
     mine._copy(tmp_path / "answers.html")
     kept = (tmp_path / "answers.html").read_text()
@@ -184,9 +186,9 @@ def test_a_job_that_a_server_sends_back_runs_no_code_of_whoever_watches(
     serving = consortium.serve()
     consortium.everybody()
     name = consortium.submit()
-    assert serving.next().state == "complete"
+    assert serving.run_next().state == "complete"
     job = load_job(overrides=[*JOB, f"algorithm.kind={evil}:Count", "model.kind=none"])
     (consortium.runs / name / "job.toml").write_text(render_job(job))
-    monkeypatch.setattr(Queue, "submit", lambda *_, **__: name)
+    monkeypatch.setattr(RunQueue, "submit", lambda *_, **__: name)
     elsewhere(consortium, quiet=False)
     assert not mark.exists()

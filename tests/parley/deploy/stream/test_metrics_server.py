@@ -13,13 +13,18 @@ import pytest
 from attending import NAMES, Consortium, until
 
 from parley.deploy.child_processes import ProcessError
-from parley.deploy.event_log import json_line
+from parley.deploy.event_log import format_json_line
 from parley.deploy.stream import grpc_options
-from parley.deploy.stream.grpc_client import call_metadata
-from parley.deploy.stream.grpc_options import HELLO, MOST_READ, channel_credentials, channel_options
-from parley.deploy.stream.metrics_server import Monitor, Pages
+from parley.deploy.stream.grpc_client import build_call_metadata
+from parley.deploy.stream.grpc_options import (
+    HELLO,
+    MAX_READS,
+    build_channel_options,
+    load_channel_credentials,
+)
+from parley.deploy.stream.metrics_server import MetricsServer, Monitor
 from parley.deploy.stream.operator_service import ASK
-from parley.privacy.accounting.rounding import shown_up
+from parley.privacy.accounting.rounding import format_rounded_up
 
 SAMPLE = re.compile(r"([a-z_]+)(\{[^{}]*\})? (\+Inf|[0-9.e+-]+)")
 
@@ -56,10 +61,10 @@ def watched(root, change=lambda records: records):
     try:
         serving = world.serve()
         world.everybody()
-        with Pages(serving.monitor, port=0) as pages:
+        with MetricsServer(serving.monitor, port=0) as pages:
             _, before = get(pages.port, "/metrics")
             run = world.submit()
-            assert serving.next().state == "complete"
+            assert serving.run_next().state == "complete"
             status, health = get(pages.port, "/healthz")
             assert (status, json.loads(health)["status"]) == (200, "ok")
             _, after = get(pages.port, "/metrics")
@@ -67,10 +72,10 @@ def watched(root, change=lambda records: records):
                 assert get(pages.port, path, method)[0] in {404, 501}
             with (
                 pytest.raises(ProcessError, match=r"Choose another port .* --monitor PORT"),
-                Pages(serving.monitor, port=pages.port),
+                MetricsServer(serving.monitor, port=pages.port),
             ):
                 pass
-        events = [json.loads(json_line(line)) for line in world.said]
+        events = [json.loads(format_json_line(line)) for line in world.said]
     finally:
         world.close()
     summary = json.loads((world.runs / run / "summary.json").read_text())
@@ -110,7 +115,9 @@ def test_what_is_watched_is_what_the_protocol_shows_and_no_record_moves_it(tmp_p
     assert float(after[("parley_bytes_total", '{direction="up"}')]) > 0
     labels = '{delta="1e-05",neighbouring="replace-one",run="RUN",unit="record"}'
     (guarantee,) = summary["guarantees"]
-    assert after[("parley_run_epsilon_spent", labels)] == str(float(shown_up(guarantee["epsilon"])))
+    assert after[("parley_run_epsilon_spent", labels)] == str(
+        float(format_rounded_up(guarantee["epsilon"]))
+    )
     assert after[("parley_run_epsilon_budget", labels)] == "1.0"
     rounds = [event for event in events if event["event"] == "round-committed"]
     assert [(each["round"], each["answered"]) for each in rounds] == [(1, 3), (2, 3), (3, 3)]
@@ -120,7 +127,7 @@ def test_what_is_watched_is_what_the_protocol_shows_and_no_record_moves_it(tmp_p
 
 
 def test_a_name_that_was_rebound_to_this_machine_is_shown_no_figures(consortium):
-    with Pages(consortium.serve().monitor, port=0) as pages:
+    with MetricsServer(consortium.serve().monitor, port=0) as pages:
         for host, status in (
             (f"127.0.0.1:{pages.port}", 200),
             ("localhost:9999", 200),  # through a tunnel
@@ -139,9 +146,9 @@ def test_a_port_that_hangs_is_not_healthy(world, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("parley.deploy.stream.metrics_server._ANSWERS_S", 0.1)
         monitor = Monitor(port, queue=None, say=None)
-        assert monitor.health()[0]
+        assert monitor.check_health()[0]
         patch.setattr(port, "post", lambda *_: None)
-        well, said = monitor.health()
+        well, said = monitor.check_health()
     assert (well, said["status"]) == (False, "the port does not answer")
 
 
@@ -151,7 +158,9 @@ STATUS = b'{"ask":"status"}'
 
 
 def channel(world, folder, name):
-    return grpc.secure_channel(world.address, channel_credentials(folder, name), channel_options())
+    return grpc.secure_channel(
+        world.address, load_channel_credentials(folder, name), build_channel_options()
+    )
 
 
 def unending(never):
@@ -174,10 +183,10 @@ def test_of_requests_that_a_caller_never_ends_only_a_few_are_in_memory(consortiu
     # Before: each of 8 calls of each of a thousand connections, 1 MiB; 300 of them took 2.8 GB.
     consortium.serve()
     never, operator = threading.Event(), (consortium.root / "operator", "operator")
-    said = call_metadata(consortium.deployment.id)
+    said = build_call_metadata(consortium.deployment.id)
     with channel(consortium, *operator) as first, channel(consortium, *operator) as second:
         begun = [
-            first.stream_unary(ASK).future(unending(never), timeout=20) for _ in range(MOST_READ)
+            first.stream_unary(ASK).future(unending(never), timeout=20) for _ in range(MAX_READS)
         ]
         until(lambda: refused(second) is grpc.StatusCode.RESOURCE_EXHAUSTED)
         with channel(consortium, consortium.root / "server", "operator") as other:  # has its own

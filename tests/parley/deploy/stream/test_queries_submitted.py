@@ -13,11 +13,11 @@ import pytest
 from attending import NAMES, World
 from commands import invoked
 
-from parley.analytics.submission import ServedQueries, submission_from
+from parley.analytics.submission import ServedQueries, parse_submission
 from parley.client.data.schema import SchemaError
 from parley.client.queries.base import QueryError
 from parley.client.queries.filters import WhereError
-from parley.deploy.stream.operator_client import Operator, operator_home
+from parley.deploy.stream.operator_client import OperatorClient, load_operator_home
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
 
@@ -75,7 +75,7 @@ class Ward(World):
     def conduct(self):
         def work():
             while True:
-                self.serving.next()
+                self.serving.run_next()
 
         threading.Thread(target=work, daemon=True).start()
         self.everybody()
@@ -87,7 +87,7 @@ class Ward(World):
                 yield 0.0
                 continue
             with Ledger.open(path, read_only=True) as ledger:
-                yield ledger.spent("ward", Unit.RECORD).epsilon(1e-6)[1]
+                yield ledger.get_spent("ward", Unit.RECORD).compute_lowest_epsilon(1e-6)[1]
 
 
 @pytest.fixture
@@ -257,10 +257,10 @@ def text_of(**change):
     ],
 )
 def test_what_is_no_submission_is_refused_at_once_and_leaves_no_run(ward, text, said):
-    with Operator(operator_home(ward.root / "operator")) as there:
+    with OperatorClient(load_operator_home(ward.root / "operator")) as there:
         with pytest.raises((QueryError, SchemaError), match=said):
-            there.ask("query", queries=text)
-        assert there.ask("status")["runs"] == []
+            there.send_request("query", queries=text)
+        assert there.send_request("status")["runs"] == []
     assert list(ward.runs.iterdir()) == []
     assert list(ward.spent()) == [0.0] * 3
 
@@ -269,8 +269,8 @@ def test_a_server_that_was_killed_goes_on_with_its_queries_and_pays_for_nothing_
     ward, monkeypatch
 ):
     asked = text_of(batches=[[FIRST], [SECOND]])
-    with Operator(operator_home(ward.root)) as here:
-        name = here.ask("query", queries=asked)["run"]
+    with OperatorClient(load_operator_home(ward.root)) as here:
+        name = here.send_request("query", queries=asked)["run"]
 
         with monkeypatch.context() as patch:
             ward.everybody()
@@ -280,12 +280,12 @@ def test_a_server_that_was_killed_goes_on_with_its_queries_and_pays_for_nothing_
             )
             ward.serving.interrupted.set()
             with pytest.raises(KeyboardInterrupt):
-                ward.serving.next()
+                ward.serving.run_next()
             ward.serving.interrupted.clear()
-        assert here.ask("look", run=name)["state"] == "queued"
+        assert here.send_request("look", run=name)["state"] == "queued"
         paid = list(ward.spent())
         assert paid == pytest.approx([0.35] * 3)
-        assert ward.serving.next().state == "complete"
+        assert ward.serving.run_next().state == "complete"
         assert list(ward.spent()) == paid
     told = json.loads((ward.runs / name / "answers.json").read_text())
     assert [each["name"] for each in told["answers"]] == ["a", "b"]
@@ -312,7 +312,7 @@ def test_submissions_are_read_strictly_or_refused_in_words_of_ours():
                 del spot[key]
             break
         try:
-            submission_from(json.dumps(given))
+            parse_submission(json.dumps(given))
         except (QueryError, SchemaError, WhereError):
             refused += 1
     assert refused > 300

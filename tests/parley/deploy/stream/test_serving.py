@@ -17,11 +17,16 @@ from attending import JOB, NAMES
 from parley.client.contract.party_protocol import decode_frame
 from parley.deploy.child_processes import ProcessError
 from parley.deploy.stream import operator_client, operator_service
-from parley.deploy.stream.connections import Attendance, Dropped
-from parley.deploy.stream.operator_client import Operator, operator_home
-from parley.deploy.stream.operator_service import _WORDS, FILES, Desk, _plain
-from parley.deploy.stream.party_client import party_answers
-from parley.deploy.stream.run_queue import Queue
+from parley.deploy.stream.connections import Connections, Dropped
+from parley.deploy.stream.operator_client import OperatorClient, load_operator_home
+from parley.deploy.stream.operator_service import (
+    _REQUEST_FIELDS,
+    FILES,
+    OperatorService,
+    _parse_request,
+)
+from parley.deploy.stream.party_client import build_answer_request
+from parley.deploy.stream.run_queue import RunQueue
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolderError
@@ -36,7 +41,7 @@ def test_runs_queue_and_an_operator_elsewhere_gets_what_the_server_has(
     monkeypatch.chdir(tmp_path)
     ended = []
     conducting = threading.Thread(
-        target=lambda: ended.extend(serving.next() for _ in range(2)), daemon=True
+        target=lambda: ended.extend(serving.run_next() for _ in range(2)), daemon=True
     )
     conducting.start()
     first = consortium.submit()
@@ -60,7 +65,7 @@ def test_runs_queue_and_an_operator_elsewhere_gets_what_the_server_has(
             assert there.read_bytes() == here.read_bytes(), name
     assert np.array_equal(run.theta, consortium.replayed())
     assert np.array_equal(run.theta, consortium.model(first))
-    lines = "\n".join(operator_client.look(elsewhere).lines())
+    lines = "\n".join(operator_client.fetch_status(elsewhere).format_lines())
     assert all(f"{name}: online" in lines for name in NAMES)
     assert f"{second}: complete" in lines
     assert operator_client.stop_runs(elsewhere, None) == []
@@ -75,16 +80,16 @@ def test_lines_that_are_cut_at_any_moment_change_no_bit_and_cost_nothing(consort
     over, cuts, rng = threading.Event(), [], random.Random(7)
 
     def cut():
-        attendance = serving.port.attendance
+        attendance = serving.port.connections
         while not over.is_set():
             time.sleep(rng.uniform(0.0, 0.15))
-            lines = list(attendance._lines.values())
+            lines = list(attendance._connections.values())
             if lines:
                 cuts.append(1)
                 serving.port.post(rng.choice(lines).end, Dropped("cut"))
 
     threading.Thread(target=cut, daemon=True).start()
-    assert serving.next().state == "complete"
+    assert serving.run_next().state == "complete"
     over.set()
     assert len(cuts) > 3
     assert np.array_equal(consortium.model(name), consortium.replayed())
@@ -95,18 +100,18 @@ def test_lines_that_are_cut_at_any_moment_change_no_bit_and_cost_nothing(consort
 
 
 def test_a_server_that_was_killed_goes_on_with_its_run_and_then_with_those_that_waited(consortium):
-    queue = Queue(consortium.runs)
+    queue = RunQueue(consortium.runs)
     text = render_job(consortium.job)
     first, second, third = (queue.submit(text, by="operator", own_files=False) for _ in range(3))
-    assert queue.take().name == first
+    assert queue.take_next().name == first
     (consortium.runs / first / "rounds.jsonl").write_text("{}\n")
-    again = Queue(consortium.runs)
-    assert again.take().name == first
-    again.ended(first, "complete")
+    again = RunQueue(consortium.runs)
+    assert again.take_next().name == first
+    again.record_end(first, "complete")
     assert again.withdraw(second)
     assert not again.withdraw(first)
-    assert again.take().name == third
-    assert [run.state for run in again.runs()] == ["complete", "stopped", "running"]
+    assert again.take_next().name == third
+    assert [run.state for run in again.list_runs()] == ["complete", "stopped", "running"]
     for name, said in ((first, "complete"), (third, "is running"), (second, "never begun")):
         with pytest.raises(RunFolderError, match=said):
             again.resume(name, by="operator")
@@ -120,7 +125,7 @@ def test_a_run_is_stopped_between_two_commits_and_goes_on_to_the_same_model(cons
     reached = threading.Event()
 
     def answers(folder):
-        own = party_answers(folder)
+        own = build_answer_request(folder)
 
         def answer(request):
             if decode_frame(request).kind == "survivors":
@@ -131,14 +136,14 @@ def test_a_run_is_stopped_between_two_commits_and_goes_on_to_the_same_model(cons
 
     consortium.everybody(answers)
     name = consortium.submit()
-    with Operator(operator_home(consortium.root)) as here:
+    with OperatorClient(load_operator_home(consortium.root)) as here:
         threading.Thread(
-            target=lambda: (reached.wait(), here.ask("stop", run=name)), daemon=True
+            target=lambda: (reached.wait(), here.send_request("stop", run=name)), daemon=True
         ).start()
-        state = serving.next().state
+        state = serving.run_next().state
         if state == "stopped":
-            here.ask("resume", run=name)
-            assert serving.next().state == "complete"
+            here.send_request("resume", run=name)
+            assert serving.run_next().state == "complete"
     assert np.array_equal(consortium.model(name), consortium.replayed())
     for entries in consortium.ledgers():
         assert entries == [(1, "committed"), (2, "committed"), (3, "committed")]
@@ -155,12 +160,12 @@ def test_a_job_from_elsewhere_names_no_file_of_the_server(consortium):
     ):
         with pytest.raises(JobError, match=re.escape(overrides[-1].split("=")[0])):
             consortium.submit(load_job(overrides=[*JOB, *overrides]), by="operator")
-    with Operator(operator_home(consortium.root / "operator")) as there:
+    with OperatorClient(load_operator_home(consortium.root / "operator")) as there:
         for bad in ({"job": 7}, {"job": "x = [["}, {"job": "a" * (2 << 20)}):
             with pytest.raises((JobError, ProcessError)):
-                there.ask("submit", **bad)
+                there.send_request("submit", **bad)
         with pytest.raises(ProcessError):
-            there.ask("sing")
+            there.send_request("sing")
     assert list(consortium.runs.iterdir()) == []
 
 
@@ -184,7 +189,9 @@ def test_a_job_from_elsewhere_names_no_file_of_the_server(consortium):
 )
 def test_a_request_of_other_words_is_refused_by_its_form(request_):
     with pytest.raises(ValueError, match="Expected a request"):
-        _plain(request_, {name: words for name, words in _WORDS.items() if name != "read"})
+        _parse_request(
+            request_, {name: words for name, words in _REQUEST_FIELDS.items() if name != "read"}
+        )
 
 
 def test_a_party_is_no_operator(consortium):
@@ -193,10 +200,10 @@ def test_a_party_is_no_operator(consortium):
     for kind in ("key", "pem"):
         shutil.copy(consortium.home(0) / f"party.{kind}", home / f"operator.{kind}")
     with (
-        Operator(operator_home(home)) as party,
+        OperatorClient(load_operator_home(home)) as party,
         pytest.raises(ProcessError, match="Expected an operator's certificate, got one for party"),
     ):
-        party.ask("status")
+        party.send_request("status")
 
 
 def test_no_text_of_an_operator_is_read_in_the_loop_of_the_parties(world, tmp_path, monkeypatch):
@@ -222,14 +229,18 @@ def test_no_text_of_an_operator_is_read_in_the_loop_of_the_parties(world, tmp_pa
             raise AssertionError(f"{code} {details}")
 
     monkeypatch.setattr(operator_service, "admit_operator", lambda _pem: "operator")
-    monkeypatch.setattr(operator_service, "peer_certificate", lambda _context: b"")
-    monkeypatch.setattr(Queue, "submit", lambda *_, **__: note("submit"))
-    monkeypatch.setattr(Queue, "submit_queries", lambda *_, **__: "run")
-    read = operator_service.strict_json
-    monkeypatch.setattr(operator_service, "strict_json", lambda text: note("json") and read(text))
-    nobody = Attendance(NAMES, say=print)
-    own = Desk(Queue(tmp_path), world.deployment, nobody, stop=print, questions=Questions())
+    monkeypatch.setattr(operator_service, "get_peer_certificate", lambda _context: b"")
+    monkeypatch.setattr(RunQueue, "submit", lambda *_, **__: note("submit"))
+    monkeypatch.setattr(RunQueue, "submit_queries", lambda *_, **__: "run")
+    read = operator_service.parse_strict_json
+    monkeypatch.setattr(
+        operator_service, "parse_strict_json", lambda text: note("json") and read(text)
+    )
+    nobody = Connections(NAMES, say=print)
+    own = OperatorService(
+        RunQueue(tmp_path), world.deployment, nobody, stop=print, questions=Questions()
+    )
     for asked in ({"ask": "submit", "job": ""}, {"ask": "query", "queries": "{}"}):
-        asyncio.run(own._ask(None, Context(json.dumps(asked).encode())))
+        asyncio.run(own._handle_ask(None, Context(json.dumps(asked).encode())))
     assert set(seen) == {"json", "submit", "query"}
     assert threading.get_ident() not in seen.values()
