@@ -52,11 +52,11 @@ def test_a_frame_learns_the_model_of_its_file_and_spends_the_same_budget(tmp_pat
     frame, ledger = _frame(), f"privacy.ledger={tmp_path / 'shared.sqlite'}"
     frame.write_csv(tmp_path / "a.csv")
     budget = "privacy.dataset-epsilon=30"
-    job = parley.load_job(
-        overrides=[*QUICK, ledger, budget, f"data.source={tmp_path / 'a.csv'}"],
-        values={"data": {"schema": str(schema)}},
-    )
-    filed = parley.run(job, out=tmp_path / "filed")
+    described = {"data": {"schema": str(schema)}}
+    source = f"data.source={tmp_path / 'a.csv'}"
+    job = parley.load_job(overrides=[*QUICK, ledger, budget], values=described)
+    of_file = parley.load_job(overrides=[*QUICK, ledger, budget, source], values=described)
+    filed = parley.run(of_file, out=tmp_path / "filed")
     given = parley.run(job, data=frame, out=tmp_path / "given")
     np.testing.assert_array_equal(given.theta, filed.theta)
     assert given.summary.advice == filed.summary.advice

@@ -251,7 +251,7 @@ def test_a_planned_job_is_charged_whole_in_the_blocks_it_reads_and_gives_nothing
     # One round is left of the plan; it is not given back, and another run does not get it.
     ((held, left),) = second.held[world.run].planned
     assert (held, left) == (job.event, 1)
-    assert not second.draws("r-2", job.event, world.plan.blocks)
+    assert not second.has_held("r-2", job.event, world.plan.blocks)
     with Ledger.open(world.folders[0] / "ledger.sqlite") as ledger:
         ledger.end_hold(world.run)
         ledger.hold("r-2", {second.key: ((job.event, 3),)}, world.plan.blocks)
