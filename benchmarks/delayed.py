@@ -1,4 +1,4 @@
-"""Rounds over lines with an added delay, and what a kill costs (docs/benchmarks-network.md).
+"""Rounds over lines with an added delay, and what a kill costs (docs/benchmarks-speed.md).
 
     python -P benchmarks/delayed.py round [--delay-ms 100] [--rounds 20]
     python -P benchmarks/delayed.py steps [--steps 200]

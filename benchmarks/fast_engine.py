@@ -120,7 +120,7 @@ def main():
     parser.add_argument("--features", type=int, default=120)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--figures", action="store_true", help="the sizes of docs/benchmarks.md")
+    parser.add_argument("--figures", action="store_true", help="sizes of docs/benchmarks-speed.md")
     parser.add_argument("--mapped", action="store_true", help="rows in a mapped file")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)

@@ -3,12 +3,13 @@
     parley sweep examples/paper.toml --out paper-adult …      # the commands are on that page
     python docs/make_methods.py adult=paper-adult kdd=paper-kdd ridge=paper-ridge
 
-Every name has a part of the page between two comments, which is written anew, and two figures,
-which are the sweep's own. What isn't named stays as it is.
+Each name has a part of the page between two comments, which this script writes, a CSV file with all
+values of ε, and two figures that it copies from the sweep. Other parts stay as they are.
 """
 
 from __future__ import annotations
 
+import csv
 import math
 import shutil
 import sys
@@ -23,6 +24,8 @@ import polars as pl
 DOCS = Path(__file__).parent
 COMPARED = (("3", "5"), ("4", "5"), ("6", "5"), ("7", "10"), ("5", "10"), ("9", "10"), ("10", "8"))
 """Methods by number: how many times the excess loss of the second the first one has."""
+LOSS_AT = (0.05, 0.5, 1.0)
+"""Values of ε at which the page shows the excess loss; the CSV file has all."""
 
 Row = dict[str, Any]
 
@@ -78,31 +81,56 @@ def make(name: str, folder: Path, docs: Path = DOCS) -> None:
     wide = ['<div class="numbers" markdown>', "", *lines, *_ratios(rows), "", "</div>"]
     made = "\n".join([begin, "", *wide, "", end])
     page.write_text(before + made + after, encoding="utf-8")
+    _write_csv(docs / f"methods-{name}.csv", rows, shown)
     for figure in shown.figures:
         target = docs / f"methods-{name}-{figure.replace('_', '-')}.svg"
         shutil.copyfile(folder / "figures" / f"{figure}.svg", target)
 
 
 def _tables(rows: Sequence[Row], shown: Shown) -> Iterator[str]:
-    """A table for each number of parties, the largest first."""
-    epsilons = sorted({row["privacy.epsilon"] for row in rows})
-    for parties in sorted({row["parties.count"] for row in rows}, reverse=True):
+    """Return the tables of the largest and of the smallest number of parties."""
+    counts = {row["parties.count"] for row in rows}
+    for parties in sorted({max(counts), min(counts)}, reverse=True):
         own = [row for row in rows if row["parties.count"] == parties]
+        epsilons = [epsilon for epsilon in _epsilons(rows) if epsilon in LOSS_AT]
         yield f"**{parties} parties.** {_not_private(own, shown)}"
         yield ""
-        heads = [f"ε = {short(epsilon)}" for epsilon in epsilons]
+        heads = [f"ε = {short(epsilon)}" for epsilon in (*epsilons, *shown.at)]
         heads[0] = f"excess loss, {heads[0]}"
-        measured = [f"ε = {short(epsilon)}" for epsilon in shown.at]
-        measured[0] = f"{shown.word}, {measured[0]}"
-        yield f"| method | {' | '.join([*heads, *measured])} | ε charged |"
-        yield "|---" * (len(heads) + len(measured) + 2) + "|"
-        for method in dict.fromkeys(row["method"] for row in own):
-            cells = {row["privacy.epsilon"]: row for row in own if row["method"] == method}
-            told = [interval(cells[each], "excess_loss", number) for each in epsilons]
-            told += [interval(cells[each], shown.measure, share) for each in shown.at]
-            charged = _charged([cells[each] for each in epsilons], parties)
-            yield f"| {method} | {' | '.join(told)} | {charged} |"
+        heads[len(epsilons)] = f"{shown.word}, {heads[len(epsilons)]}"
+        yield f"| method | {' | '.join(heads)} | ε charged |"
+        yield "|---" * (len(heads) + 2) + "|"
+        for method, *cells in _methods(own, shown, epsilons, parties):
+            yield f"| {method} | {' | '.join(cells)} |"
         yield ""
+
+
+def _methods(
+    rows: Sequence[Row], shown: Shown, epsilons: Sequence[float], parties: int
+) -> Iterator[list[str]]:
+    """Return, per method, its name, the figures at each ε and what is charged."""
+    for method in dict.fromkeys(row["method"] for row in rows):
+        cells = {row["privacy.epsilon"]: row for row in rows if row["method"] == method}
+        losses = [interval(cells[epsilon], "excess_loss", number) for epsilon in epsilons]
+        measured = [interval(cells[epsilon], shown.measure, share) for epsilon in shown.at]
+        yield [method, *losses, *measured, _charged([cells[e] for e in sorted(cells)], parties)]
+
+
+def _write_csv(path: Path, rows: Sequence[Row], shown: Shown) -> None:
+    """Write the tables of all numbers of parties, with each ε, as one CSV file."""
+    epsilons = _epsilons(rows)
+    losses = [f"excess loss, ε = {short(epsilon)}" for epsilon in epsilons]
+    measured = [f"{shown.word}, ε = {short(epsilon)}" for epsilon in shown.at]
+    lines = [["parties", "method", *losses, *measured, "ε charged"]]
+    for parties in sorted({row["parties.count"] for row in rows}, reverse=True):
+        own = [row for row in rows if row["parties.count"] == parties]
+        lines += [[str(parties), *cells] for cells in _methods(own, shown, epsilons, parties)]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(lines)
+
+
+def _epsilons(rows: Sequence[Row]) -> list[float]:
+    return sorted({row["privacy.epsilon"] for row in rows})
 
 
 def _not_private(rows: Sequence[Row], shown: Shown) -> str:

@@ -54,7 +54,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Adds the pages."""
     for source, page in ROOT_PAGES.items():
         text = (_ROOT / source).read_text(encoding="utf-8")
-        files.append(File.generated(config, page, content=_relinked(text, source, config.docs_dir)))
+        files.append(File.generated(config, page, content=_relinked(text, source)))
     for room in _rooms():
         files.append(File.generated(config, _page(room), content=_reference(room)))
     return files
@@ -65,16 +65,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     del files
     if page.file.generated_by is not None:
         return markdown
-    return _relinked(markdown, f"docs/{page.file.src_uri}", config.docs_dir)
+    return _relinked(markdown, f"docs/{page.file.src_uri}")
 
 
-def _relinked(text: str, source: str, docs_dir: str) -> str:
+def _relinked(text: str, source: str) -> str:
     """`text` with links as they are on the site.
 
     Args:
         text: of a page.
         source: its path in the repository.
-        docs_dir: absolute, of the pages that links may lead to.
     """
 
     def relinked(match: re.Match[str]) -> str:
@@ -84,7 +83,7 @@ def _relinked(text: str, source: str, docs_dir: str) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         if path in ROOT_PAGES:
             return f"{label}({ROOT_PAGES[path]}{anchor})"
-        if path.startswith("docs/") and Path(docs_dir, path[5:]).suffix in {".md", ".svg", ".png"}:
+        if path.startswith("docs/") and Path(path).suffix in {".csv", ".md", ".svg", ".png"}:
             return f"{label}({path[5:]}{anchor})"  # MkDocs checks it
         if not (_ROOT / path).exists():
             _log.warning("%s links to %s, which does not exist.", source, target)

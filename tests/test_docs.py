@@ -129,14 +129,14 @@ def test_a_sweep_s_folder_becomes_its_part_of_the_page_and_no_other(
     heads += ["baseline_accuracy", "aggregated_accuracy", "aggregated_excess_loss"]
     rows = [",".join([*heads, "runs", "failed", "status"])]
     for method, loss, cost in (("7 local", 4.0, 1), ("10 sum", 0.5, 2), ("4 Pathak", 80, 0.1)):
-        for epsilon in (0.05, 0.5):
+        for epsilon in (0.05, 0.2, 0.5):
             told = [method, 10, epsilon, cost * epsilon, loss / epsilon, 0.1, 0.75, 0.01]
             rows.append(",".join(map(str, [*told, 0.9, 0.8, 0.003, 10, 0, "complete"])))
     (tmp_path / "summary.csv").write_text("\n".join(rows))
     maker.make("adult", tmp_path, docs=tmp_path)
     made = page.read_text(encoding="utf-8")
     assert "| 7 local | 80 ± 0.1 | 8 ± 0.1 | 0.7500 ± 0.0100 | 0.7500 ± 0.0100 | ε |" in made
-    assert "| 0.7500 ± 0.0100 | 0.1, 1 |" in made
+    assert "| 0.7500 ± 0.0100 | 0.1, 0.4, 1 |" in made
     assert "| 4 Pathak | 1.6e3 ± 0.1 |" in made
     part = made[made.index("<!-- adult") : made.index("<!-- end of adult")]
     assert part.count("| at most ε/m |") == 1
@@ -147,6 +147,9 @@ def test_a_sweep_s_folder_becomes_its_part_of_the_page_and_no_other(
     assert "| 7 local over 10 sum | 8 to 8 |" in made
     kdd = slice(source.index("<!-- kdd"), source.index("<!-- end of kdd"))
     assert source[kdd] in made
+    every = (tmp_path / "methods-adult.csv").read_text(encoding="utf-8")
+    assert every.startswith('parties,method,"excess loss, ε = 0.05","excess loss, ε = 0.2",')
+    assert "\n10,7 local,80 ± 0.1,20 ± 0.1,8 ± 0.1,0.7500 ± 0.0100," in every
     assert (tmp_path / "methods-adult-accuracy.svg").read_text() == "<svg>accuracy</svg>"
     (tmp_path / "summary.csv").write_text("\n".join(rows).replace("0,complete", "1,mixed", 1))
     with pytest.raises(SystemExit, match="1 faulty cells"):

@@ -78,7 +78,7 @@ class _Planned:
 
 
 SECONDS_PER_STEP = 1.1
-"""What a secure sum of 50 real processes on one machine takes (docs/benchmarks-network.md)."""
+"""What a secure sum of 50 real processes on one machine takes (docs/benchmarks-speed.md)."""
 
 
 def plan(
