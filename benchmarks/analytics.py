@@ -1,10 +1,10 @@
 """How far private statistics of the Adult census are off, beside three peers, in one run.
 
     python benchmarks/analytics.py adult.csv.gz [--seeds 40] [--only WORDS]
-        [--peer PYTHON] [--opendp PYTHON] [--tumult PYTHON] [--docs docs/analytics-accuracy.md]
+        [--peer PYTHON] [--opendp PYTHON] [--tumult PYTHON] [--docs docs/query-accuracy.md]
 
-30,162 records, 30 parties, ε = .1, .5 and 1; means over seeds (a multiple of what is given, as the
-last column says) with the half-width of a 95 % interval of the mean. Noise is the server's. A
+30,162 records, 30 parties, ε = 0.1, 0.5 and 1; means over seeds (a multiple of the given number:
+see the last column) with the half-width of a 95 % interval of the mean. Noise is the server's. A
 PYTHON has an environment with diffprivlib and "scikit-learn<1.6", with opendp, or with
 tmlt.analytics and Java 17: see `benchmarks/analytics_peers.py`. Ours are seeded, hence repeatable.
 Truths are of the records: simulation-only. --docs writes the table into the page.
@@ -53,19 +53,6 @@ CATEGORIES = [
 ]  # fmt: skip
 REPLACE, REMOVE = Neighbouring.REPLACE_ONE, Neighbouring.ADD_OR_REMOVE_ONE
 
-BARS = {
-    "median fnlwgt, rank error, replace-one, by counts": (18, 2, 0.6),
-    "median fnlwgt, rank error, add-or-remove-one, by counts": (7, 0.5, 0.1),
-    "median fnlwgt, rank error, replace-one, permute-and-flip": (18, 2, 0.6),
-    "median fnlwgt, rank error, add-or-remove-one, permute-and-flip": (7, 0.5, 0.1),
-    "median age, value error": (0, 0, 0),
-    "education histogram, RMS a cell, add-or-remove-one": (14.84, 2.94, 1.43),
-    "mean age, RMSE": (0.0373, 0.0077, 0.00374),
-    "mean hours where age > 60, RMSE": (0.842, 0.169, 0.0847),
-    "nine deciles of fnlwgt, rank error, δ = 1e-6": (240, 40, 20),
-    "28 two-way marginals, mean TVD, δ = 1e-6": (0.11, 0.03, 0.017),
-}
-"""What a figure may come to, at each ε: of noise whose error is known beforehand 5 or 10 % more."""
 MARKS = "<!-- rows: benchmarks/analytics.py --docs -->\n", "<!-- end of rows -->\n"
 
 
@@ -187,9 +174,8 @@ def row_of(name: str, law: str, found: dict[float, list[float]]) -> str:
         if "RMS" in name:
             mean, half = math.sqrt(mean), half / (2 * math.sqrt(mean)) if mean else 0.0
         cells.append(f"{mean:.4g} ± {half:.2g}")
-    bar = " / ".join(f"{each:g}" for each in BARS.get(name, ())) or "–"
     seeds = len(found[EPSILONS[0]])
-    line = f"| {name} | {law} | {' | '.join(cells)} | {bar} | {seeds:,} |"
+    line = f"| {name} | {law} | {' | '.join(cells)} | {seeds:,} |"
     print(line, flush=True)
     return line
 
@@ -267,8 +253,8 @@ def main() -> None:
         "1e-6", MarginalsQuery(of=tuple(CATEGORIES)), REPLACE, 1e-6,
          1, distance),
     ]  # fmt: skip
-    lines = ["| figure | noise | ε = .1 | ε = .5 | ε = 1 | at most | seeds |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = ["| figure | noise | ε = 0.1 | ε = 0.5 | ε = 1 | seeds |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
     print("\n".join(lines))
     wanted = options.only or ""
     for relation in (REPLACE, REMOVE):

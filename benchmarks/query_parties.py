@@ -3,7 +3,7 @@
     python -P benchmarks/query_parties.py [--parties 3] [--queries 12]
 
 A deployment is made for the run on this machine; each query (a histogram of 100 cells, then a
-median by counts) is a release of its own, with new keys, as docs/analytics.md describes. The first
+median by counts) is a release of its own, with new keys, as docs/statistics.md describes. The first
 pays for what is imported and opened, and is told apart. The figure to reach is .5 s after joining.
 """
 

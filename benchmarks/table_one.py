@@ -3,7 +3,7 @@
     python benchmarks/table_one.py adult.csv.gz
 
 30,162 records dealt to five parties of a simulation, ε = 1 with noise of the operating system:
-`parley query --table-one age,sex,hr_per_week --by income`, as docs/analytics-table-one.md shows it.
+`parley query --table-one age,sex,hr_per_week --by income`, as docs/table-one.md shows it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 PostgreSQL reads in a transaction that is REPEATABLE READ and READ ONLY, through a cursor of the
 server, so that a batch is all that is held here; SQLite opens its file for reading alone, in one
 transaction, and an authoriser lets nothing but a SELECT through. Both take one statement. Cells
-become what a CSV's would be read as, so that a ledger knows the same rows again; docs/deployment.md
-(*Records in a database*) says how each type is read, or that it is refused.
+become what a CSV's would be read as, so that a ledger knows the same rows again;
+docs/deployment-services.md (*Records in a database*) lists how each type is read or refused.
 
 In what order a database sends rows is no property of the records: whoever reads them puts them
 into the order of their contents (`parley.client.data.content_digest.compute_row_order`).

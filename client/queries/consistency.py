@@ -1,7 +1,7 @@
 """What answers of a batch say of each other: counts of the same records agree, at no cost.
 
 Each answer takes what the others, or a public number of records, say of it, by least squares
-(`parley.privacy.estimation.marginals`): post-processing of one release (docs/analytics-batches.md).
+(`parley.privacy.estimation.marginals`): post-processing of one release (docs/batches.md).
 
 The budget is shared out so that Σ s_q·ln(rms error of q) is least, with shares s_q: a query's part
 is what its noisy cells do for all answers, the derivative of that sum by ln p; putting this for p

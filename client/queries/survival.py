@@ -1,7 +1,7 @@
 """How long until an event: `survival`, Kaplan–Meier's curve in every group, from one histogram.
 
 A record adds 1 to one cell of its group: of the interval of its event, or of how many of K public
-intervals (a, b] it was at risk in without one (docs/analytics-survival.md says when). The curve and
+intervals (a, b] it was at risk in without one (docs/survival.md says when). The curve and
 all else are post-processing (`parley.privacy.estimation.survival`).
 """
 

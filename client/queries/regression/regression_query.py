@@ -11,7 +11,7 @@ w_k of each of K intervals. Its L2 norm is bounded by public numbers: the ranges
 the centres. A vector that is longer, or no number, adds nothing.
 
 `parley.analytics.adaptive_queries` asks `STEPS` of them, each where those before point; the last
-one's answer is one step of Newton's beyond its start (docs/analytics-regression.md).
+one's answer is one step of Newton's beyond its start (docs/regression.md).
 """
 
 from __future__ import annotations
