@@ -2,7 +2,7 @@
 
 import parley
 job = parley.load_job("job.toml", overrides=["privacy.epsilon=2"])
-outlook = parley.plan(job)      # an Outlook: what the budget buys; touches no data of a file
+summary = parley.plan(job)      # a PlanSummary: what the budget buys; touches no data of a file
 result = parley.run(job)        # the fast engine; result.summary, result.folder
 result = parley.run(job, data=frame, schema="schema.toml")  # or (X, y), a Dataset, one a party
 with parley.Session("party-*.csv", schema="schema.toml", epsilon=1) as s:   # statistics

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from query_parties import simulated
 
 import parley
 from parley import col
@@ -264,3 +265,17 @@ def test_rounding_does_not_add_up_over_records(session, rows, value, ends, epsil
             assert 2.99 * scale < half < 3.03 * scale
         truth = rows * value if scale is not None else value
         assert abs(answer.value - truth) < 20.1 / 2.9 * half
+
+
+@pytest.mark.parametrize("certificate", ["auto", "gaussian", "zcdp"])
+def test_a_pure_release_next_to_a_gaussian_count_is_refused_with_what_is_left(
+    tmp_path, certificate
+):
+    """By the lowest of all bounds it fitted: ε = 0.69 and 0.28 of 1."""
+    with simulated(tmp_path, delta=1e-5, certificate=certificate) as s:
+        s.where("age > 50").count(epsilon=0.69, law="gaussian")
+        assert s.remaining == pytest.approx(0.31, abs=1e-3)
+        with pytest.raises(BudgetExceeded, match=r"ε = 0\.69\d* is spent, 0\.3\d* left"):
+            s.where("age > 50").count(epsilon=0.28, law="laplace")
+        assert s.remaining == pytest.approx(0.31, abs=1e-3)
+        s.where("age > 50").count(epsilon=0.25, law="gaussian")

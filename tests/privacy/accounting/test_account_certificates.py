@@ -149,7 +149,7 @@ def test_no_epsilon_is_admitted_at_which_the_samplers_would_take_more_than_is_ke
     )
     assert limits.compute_epsilon(Composition.from_events([event])) > 36
     assert limits.can_admit(Composition.from_events([event]))
-    near = Approximate(event=event, delta=2.0**-70)
+    near = Approximate(event=event, delta=2.0**-72)
     assert (1 + math.exp(36)) * near.delta > limits.reserved
     assert not limits.can_admit(Composition.from_events([near]))
 

@@ -180,25 +180,28 @@ def test_units_are_charged_by_their_own_certificates_in_one_step(path):
         assert ledger.verify() == []
 
 
-@pytest.mark.parametrize("together", [True, False], ids=["one budget refuses", "one is left out"])
-def test_a_refused_step_of_no_plan_leaves_no_charge_next_to_the_commit_before_it(path, together):
+@pytest.mark.parametrize("refused", ["another budget", "its own budget", "one is left out"])
+def test_a_refused_step_of_no_plan_leaves_no_charge_next_to_the_commit_before_it(path, refused):
     party = replace(SHARED, unit=Unit.PARTY, epsilon=0.5)
     small, large = GaussianEvent(mu=0.01), GaussianEvent(mu=compute_gaussian_mu(2.0, 9e-6))
+    dear = replace(ROUND, event=Repeated(event=replace(STEP, sampling_rate=0.9), count=10))
 
     def entries(index, event, of_party):
         record = an_entry(index, event=event, run_id="run-1")
         facts = {**record.facts, "unit": "party"}
-        return (record, replace(record, event=of_party, facts=facts))
+        return (replace(record, event=of_party, facts=facts), record)
 
+    following = {
+        "another budget": entries(2, ROUND, large),
+        "its own budget": entries(2, dear, small),
+        "one is left out": entries(2, ROUND, small)[1:],
+    }[refused]
     with Ledger.open(path) as ledger:
         ledger.register(SHARED, party)
         first = [each.id for each in ledger.reserve(entries(1, small, small))]
         before = [each.spent for each in ledger.list_accounts()]
-        following = entries(2, ROUND, large)
-        with pytest.raises(BudgetExceeded if together else LedgerConflict):
-            ledger.commit_and_reserve(
-                first, outcome={}, entries=following if together else following[:1]
-            )
+        with pytest.raises(LedgerConflict if "left out" in refused else BudgetExceeded):
+            ledger.commit_and_reserve(first, outcome={}, entries=following)
         assert [each.state for each in ledger.list_entries("run-1")] == [EntryState.COMMITTED] * 2
         assert [each.spent for each in ledger.list_accounts()] == before
         assert all(not each.held for each in ledger.list_accounts())
@@ -227,6 +230,62 @@ def test_a_planned_job_with_a_mu_that_does_not_hold_is_found_by_verify(
         assert "makes no sense: Expected μ ≥ " in found
         with pytest.raises(LedgerCorrupt, match="Expected μ ≥"):
             ledger.check()
+
+
+@pytest.mark.parametrize("spent_first", ["2025", "2026"])
+def test_a_release_on_several_blocks_needs_room_in_each_of_them(path, spent_first):
+    most = compute_gaussian_mu(1.0, 9e-6)
+    with opened(path) as ledger:
+        first = an_entry(
+            1, event=GaussianEvent(mu=0.9 * most), run_id="run-1", blocks=(spent_first,)
+        )
+        ledger.reserve((first,))
+        both, half = ("2025", "2026"), GaussianEvent(mu=0.5 * most)
+        with pytest.raises(BudgetExceeded):
+            ledger.reserve((an_entry(2, event=half, run_id="run-1", blocks=both),))
+        with pytest.raises(BudgetExceeded):
+            ledger.hold("run-2", {KEY: ((half, 1),)}, both)
+        assert ledger.verify() == []
+
+
+def test_a_hold_without_its_planned_job_makes_no_sense(path):
+    with opened(path) as ledger:
+        ledger.hold("run-1", {KEY: ((ROUND, 5),)})
+        first = account(ledger)
+        (job,) = first.spent.counts
+    with pytest.raises(ValueError, match="every planned job"):
+        first.with_hold("run-2", ((ROUND, 5),), planned=())
+    with pytest.raises(ValueError, match="every planned job"):
+        first.with_hold("run-2", ((ROUND, 5),), planned=(replace(job, count=4),))
+    with pytest.raises(ValueError, match="every planned job"):
+        first.with_hold("run-2", (), planned=(job,))
+
+
+def test_a_planned_job_on_several_blocks_takes_the_part_of_delta_that_each_of_them_has(path):
+    old, both = ("2025",), ("2025", "2026")
+    weak = replace(ROUND, event=Repeated(event=replace(STEP, noise_multiplier=8.0), count=10))
+    with opened(path) as ledger:
+        ledger.hold("run-1", {KEY: ((weak, 5),)}, old)
+        ledger.hold("run-2", {KEY: ((weak, 5),)}, both)
+        spent = account(ledger).charged.get_compositions(both)
+        parts = {
+            block: sorted(job.delta for job, n in each.counts.items() for _ in range(n))
+            for block, each in spent.items()
+        }
+        assert parts["2026"] == pytest.approx([1e-6 / 6], rel=1e-3)
+        assert parts["2025"] == pytest.approx([1e-6 / 6, 5e-7], rel=1e-3)
+        assert ledger.verify() == []
+
+
+def test_verify_finds_a_second_run_in_the_account_of_a_plan(path, monkeypatch):
+    plan = {"certificate": AccountCertificate.PLAN, "reserved_delta": None}
+    with opened(path, **plan) as ledger:
+        ledger.hold("run-1", {KEY: ((GaussianEvent(mu=0.05), 1),)})
+        with monkeypatch.context() as theirs:
+            theirs.setattr(BudgetAccount, "is_closed_to", lambda *_: False)
+            reserve(ledger, 1, GaussianEvent(mu=0.05), run="run-2")
+        (found, *_) = messages(ledger)
+        assert "Expected the run that budget" in found
 
 
 def test_raises_keep_the_certificate_and_what_is_spent_and_the_command_says_their_delta(path):
