@@ -149,13 +149,11 @@ HARMLESS = {
     "client.party.owner_approval": "asks the owner, and waits: what is wanted is charged, too",
     "client.party.plan_policy": "refuses a plan, by public facts; changes no number of a release",
     "client.party.owner_policy": "what the owner wants, which only refuses; sizes are private by "
-    "Facts, "
-    "and insist-on-one-list counts with secure sums",
+    "Facts, and insist-on-one-list counts with secure sums",
     "client.party.record_cache": "hands records out, which say what they are and are charged so",
     "client.party.job_limits": "refuses a job that would spend too much; charges nothing",
     "client.party.run_validation": "refuses what its owner does not want; that would be charged, "
-    "too; "
-    "what it tells the masks counts with secure sums",
+    "too; what it tells the masks counts with secure sums",
     "client.party.session_limits": "room, and nonces of the masks",
     "client.party.party_folder": "keeps files that say what they are of: one lost or old is "
     "refused",
@@ -171,8 +169,7 @@ HARMLESS = {
     "privacy.ledger.owner_actions": "what an owner says and is told: what was spent is what it was",
     "privacy.ledger.replay": "adds up again, and refuses or tells what does not agree",
     "privacy.ledger.reservations": "says what is recorded next, and refuses: totals are folded "
-    "(fold), "
-    "and leave to release is read off the chain (leave)",
+    "(fold), and leave to release is read off the chain (leave)",
 }
 """Named by a pattern above, and not trusted; why."""
 

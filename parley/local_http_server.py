@@ -1,7 +1,7 @@
 """An HTTP server on 127.0.0.1 with bounded connections: the monitor's and the owner's page.
 
 Every process of this machine can connect to such a port. So a connection costs little and not for
-long: at most `MOST_CONNECTIONS` are open, each ends after `CONNECTION_S` seconds at the latest, and
+long: at most `MAX_CONNECTIONS` are open, each ends after `CONNECTION_S` seconds at the latest, and
 if all are taken, a new connection takes the place of the oldest one whose request has not come.
 A process that holds connections can therefore neither exhaust the files of this process nor keep
 other callers out.

@@ -39,7 +39,7 @@ class NonPrivateModel:
     """A model that protects nobody.
 
     Attributes:
-        figures: of the training and held-out records, by name; simulation only.
+        metrics: of the training and held-out records, by name; simulation only.
     """
 
     method: str

@@ -106,7 +106,7 @@ def _choose_finest_grid(
 
 
 def is_finest(grid: FixedPoint, parties: int, noise_tail_grid: float) -> bool:
-    """Whether a grid twice as fine would not fit the ring, by the rule of `fitted`.
+    """Whether a grid twice as fine would not fit the ring, by the rule of `choose_grid`.
 
     `noise_tail_grid` is in units of this grid; on one twice as fine it is at most twice that.
     """

@@ -50,7 +50,7 @@ def build_simulated_nonces(run: RunParameters) -> dict[int, bytes]:
 
 
 def with_simulated_beacon(run: RunParameters) -> RunParameters:
-    """Parameters after the set-up of `simulated_nonces`: what `MaskedSum` comes to, too."""
+    """Parameters after the set-up of `build_simulated_nonces`: what `MaskedSum` comes to, too."""
     nonces = build_simulated_nonces(run)
     if not nonces:
         return run

@@ -28,7 +28,7 @@ _Value = TypeVar("_Value")
 
 
 class LazyMapping(Mapping[int, _Value]):
-    """What `make` gives for each of `parties`."""
+    """What `build_value` gives for each of `parties`."""
 
     def __init__(self, parties: Collection[int], build_value: Callable[[int], _Value]) -> None:
         self._parties, self._build_value = parties, build_value

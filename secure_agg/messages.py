@@ -4,7 +4,7 @@ Every message starts with 18 bytes: version, kind, 8 bytes of the run's digest, 
 are no counts inside: what a body holds follows from its length, so a message cannot ask for more
 memory than it brings. Big-endian; masks of parties have bit i of byte i // 8 from the top, their
 spare bits zero. Ciphertexts, complaints, halves, and 64 bytes for 32 in the table of Shares, are of
-the first round (`precedes_pairing`).
+the first round (`is_before_pairing`).
 """
 
 from __future__ import annotations

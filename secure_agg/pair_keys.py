@@ -2,16 +2,16 @@
 
 By pair i, j and round r, all with domain-separated info:
 
-    chain^1   = HKDF-Extract(salt = `transcript` of the pair, X25519(i, j))
+    chain^1   = HKDF-Extract(salt = `compute_transcript` of the pair, X25519(i, j))
     chain^r+1 = HKDF-Expand(chain^r, "next")       a round's keys cannot be had from later state
     base^r, envelope^r = HKDF-Expand(chain^r, purpose ‖ r)
     k^r       = HKDF-Expand(base^r, "mask" ‖ digest of the round's plan)
 
 Chains and base^1 come from X25519 and ML-KEM-768 together.
 
-Both ends of an edge derive the same bytes. A party alone uses `EdgeWork`; parties of one process
-share a `SharedEdgeWork`, which does for one end what the other end has done already: same bytes,
-half the work.
+Both ends of an edge derive the same bytes. A party alone uses `PairKeyComputer`; parties of one
+process share a `CachedPairKeyComputer`, which does for one end what the other end has done
+already: same bytes, half the work.
 """
 
 from __future__ import annotations
@@ -204,14 +204,14 @@ class CachedPairKeyComputer(PairKeyComputer):
         self._secrets: dict[bytes, bytes] = {}
 
     def compute_once(self, make: Callable[[*_Asked], _Made], *asked: *_Asked) -> _Made:
-        """As in `EdgeWork`, made once."""
+        """As in `PairKeyComputer`, made once."""
         if (make, asked) not in self._cached:
             self._cached[make, asked] = make(*asked)
         made: _Made = self._cached[make, asked]
         return made
 
     def compute_for_edge(self, make: Callable[[*_Asked], _Made], *asked: *_Asked) -> _Made:
-        """As in `EdgeWork`, made for one end and forgotten with the other."""
+        """As in `PairKeyComputer`, made for one end and forgotten with the other."""
         if (make, asked) in self._cached:
             made: _Made = self._cached.pop((make, asked))
         else:
@@ -221,7 +221,9 @@ class CachedPairKeyComputer(PairKeyComputer):
     def agree_pair_secrets(
         self, private: bytes, exchanges: list[tuple[bytes, bytes]]
     ) -> list[bytes]:
-        """As in `EdgeWork`, one exchange an edge. The salt names the edge: it has both keys."""
+        """As in `PairKeyComputer`, one exchange an edge. The salt names the edge: it has both
+        keys.
+        """
         missing = [exchange for exchange in exchanges if exchange[1] not in self._pairs]
         mine = {salt for _, salt in missing}
         for (_, salt), secret in zip(missing, agree(private, missing), strict=True):
@@ -231,13 +233,13 @@ class CachedPairKeyComputer(PairKeyComputer):
         ]
 
     def encapsulate(self, public: bytes) -> tuple[bytes, bytes]:
-        """As in `EdgeWork`; the other end finds the secret by the ciphertext."""
+        """As in `PairKeyComputer`; the other end finds the secret by the ciphertext."""
         secret, ciphertext = encapsulate(public)
         self._secrets[digest(b"parley/shared", public, ciphertext)] = secret
         return secret, ciphertext
 
     def decapsulate(self, seed: bytes, ciphertexts: list[bytes]) -> list[bytes]:
-        """As in `EdgeWork`, but for what was encapsulated here, for this very key."""
+        """As in `PairKeyComputer`, but for what was encapsulated here, for this very key."""
         public = derive_kem_public_key(seed)
         known = [self._secrets.pop(digest(b"parley/shared", public, c), None) for c in ciphertexts]
         missing = [c for c, secret in zip(ciphertexts, known, strict=True) if secret is None]

@@ -156,8 +156,8 @@ def run_secure_sum(
     Args:
         vectors: `[d]` ring elements by party.
         context: 32 bytes, the caller's digest of what is released.
-        wire: counts bytes on.
-        setup: counts what is left of the set-up in the first round.
+        traffic: counts bytes on.
+        setup_traffic: counts what is left of the set-up in the first round.
 
     Raises:
         TooFewSurvivors: a threshold is not reached.

@@ -62,7 +62,7 @@ class MaskingServer:
                 check for themselves.
             commitments: to the parties' nonces, by index; none where the graph is complete, or
                 before there are any (`with_commitments`).
-            deployment: as in the parties' `Policy`.
+            deployment: as in the parties' `ProtocolRequirements`.
         """
         self.run, self.phase, self.round_number = run.without_beacon, ServerPhase.JOINING, 0
         self._proposed, self._deployment = self.run, deployment

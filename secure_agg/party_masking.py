@@ -82,7 +82,7 @@ def add_shared_masks(
 
     Args:
         vectors: B vectors `[d]`, changed in place.
-        alone: (row, +1 or −1, key) of masks that one row has.
+        single_masks: (row, +1 or −1, key) of masks that one row has.
         edges: (row that adds, row that subtracts, key).
     """
     if not vectors:
@@ -114,8 +114,8 @@ def add_shared_masks(
 class MaskJob:
     """A vector on its way to being masked: the only holder of the unmasked copy.
 
-    It lies in the message that carries it, so that there is one copy, not three. `plus` are keys
-    whose masks are added, `minus` those whose masks are subtracted.
+    It lies in the message that carries it, so that there is one copy, not three. `added_keys` are
+    keys whose masks are added, `subtracted_keys` those whose masks are subtracted.
     """
 
     def __init__(self, head: bytes, vector: Ring, tail: bytes = b"") -> None:

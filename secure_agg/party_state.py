@@ -57,9 +57,9 @@ class Pairing:
     """What a party keeps until its neighbours' ciphertexts come, by neighbour.
 
     Attributes:
-        transcripts: `pair_keys.transcript` of each pair.
+        transcripts: `pair_keys.compute_transcript` of each pair.
         exchanged: X25519's secrets.
-        outgoing: `pair_keys.Direction` of what this party encapsulated, 128 bytes.
+        outgoing: `pair_keys.DirectionKeys` of what this party encapsulated, 128 bytes.
     """
 
     transcripts: list[bytes]
@@ -96,8 +96,8 @@ class MaskingState:
         kem_seed: of the ML-KEM key, until the neighbours' ciphertexts came, or
             while one that did not match may have to be proved; then empty.
         disputed: neighbours whose ciphertext did not match.
-        near: present neighbours, ascending.
-        chains: one ratcheted pair secret for each of `near`, at `chain_round`.
+        neighbours: present neighbours, ascending.
+        chains: one ratcheted pair secret for each of `neighbours`, at `chain_round`.
         prepared: rounds whose shares were sent, at most two.
         current: the round that is open, if any.
     """
@@ -197,7 +197,7 @@ def _encode_value(value: Any, kind: Any) -> bytes:  # noqa: PLR0911 - one a type
 
 
 class _StateReader:
-    """The inverse of `_written`."""
+    """The inverse of `_encode_value`."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._position = data, 0

@@ -1,8 +1,8 @@
 """What the parties of a run agree on before any key, and what a party insists on for itself.
 
 Degree, threshold and confirmations are nobody's choice: everyone derives them from the number of
-parties and the collusion that is assumed, by `derive`. A server proposes how many parties may
-collude, a party accepts no fewer than its own policy says, and the rest follows.
+parties and the collusion that is assumed, by `derive_parameters`. A server proposes how many
+parties may collude, a party accepts no fewer than its own policy says, and the rest follows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def is_before_pairing(number: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class DerivedParameters:
-    """What follows from m, c and d; `derive` makes it.
+    """What follows from m, c and d; `derive_parameters` makes it.
 
     Attributes:
         degree: k, neighbours of a party.
@@ -81,7 +81,7 @@ def compute_assumed_corrupt(parties: int) -> int:
 def choose_min_survivors(parties: int, *, corrupt: int, requested: int | None = None) -> int:
     """Return the least number of vectors in a sum that is unmasked.
 
-    It is `wanted`, by default ⌈2m/3⌉, raised to as many parties as have to confirm one list.
+    It is `requested`, by default ⌈2m/3⌉, raised to as many parties as have to confirm one list.
     """
     share = -(-2 * parties // 3) if requested is None else requested
     return max(1, share, _count_confirmations(parties, corrupt))
@@ -169,7 +169,7 @@ class RunParameters:
 
         Args:
             min_survivors: asked for; `choose_min_survivors` may raise it.
-            corrupt: c; None: `assumed_corrupt`.
+            corrupt: c; None: `compute_assumed_corrupt`.
             dropped: that the degree must bear; None: 10% of the parties.
 
         Raises:
@@ -282,7 +282,7 @@ class ProtocolRequirements:
             the protocol; never learned from the server.
         min_survivors: least number of vectors in a sum that it helps to unmask.
         minimum_degree: least number of neighbours, in the roster and in every round.
-        corrupt: colluding parties it wants to be safe against; None: `assumed_corrupt`.
+        corrupt: colluding parties it wants to be safe against; None: `compute_assumed_corrupt`.
         deployment: 32 bytes that name the roster outside the protocol, names of parties included;
             every key is signed for them. Empty: the identities alone.
     """

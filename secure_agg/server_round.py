@@ -238,7 +238,7 @@ class ServerRound:
         return plus, minus
 
     def _is_secret(self, party: int, kind: bytes, secret: bytes) -> bool:
-        """Whether a secret is the one that a party committed to; `which` is self or recovery."""
+        """Whether a secret is the one that a party committed to; `kind` is self or recovery."""
         own, recovery = _split_secrets(self.shares[party].commitments)
         expected = own if kind == b"self" else recovery
         return compute_commitment(self.run, self.number, party, kind, secret) == expected

@@ -43,9 +43,9 @@ _EXP, _LOG, _PRODUCTS = _build_tables()  # product of a and b: _PRODUCTS[256·a 
 
 
 def _compute_weights(points: NDArray[np.int64], targets: NDArray[np.int64]) -> _Bytes:
-    """`[a, n]` Lagrange weights: value at each of `at` from the values at n distinct `points`.
+    """`[a, n]` Lagrange weights: value at each of `targets` from the values at n distinct `points`.
 
-    None of `at` is among `points`; logarithms turn the products into sums.
+    None of `targets` is among `points`; logarithms turn the products into sums.
     """
     gaps = points[:, None] ^ points[None, :]
     np.fill_diagonal(gaps, 1)

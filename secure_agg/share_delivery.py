@@ -42,7 +42,7 @@ class CiphertextDelivery:
     Attributes:
         sent: parties whose ciphertexts are here.
         blamed: parties that lied about a ciphertext.
-        left: parties that proved what they said, or would not, and are in no further round.
+        departed: parties that proved what they said, or would not, and are in no further round.
     """
 
     run: RunParameters

@@ -54,9 +54,9 @@ class GridTransport:
 
     A node is the party under whose name its key was registered with the SuperLink, which checks
     that key. A simulation's nodes have no keys: the k-th is the k-th party, whose folder each
-    message names.
-    A party that is late, failed, wedged, or sends what is no frame, is simply no reply, and the
-    log names it: whatever is raised while its answer is read is its own doing, and costs no other.
+    message names. A party that is late, failed, wedged, or sends what is no frame, is simply no
+    reply, and the log names it: whatever is raised while its answer is read is its own doing, and
+    costs no other.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class ModelFile:
     """A model file as it was written.
 
     Attributes:
-        described: task, label, intercept, schema, and features where rows go through a map.
+        description: task, label, intercept, schema, and features where rows go through a map.
         statement: what was promised, and the digest: the metadata whose names begin with "parley.".
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 from graphlib import CycleError, TopologicalSorter
@@ -223,3 +224,37 @@ def test_every_row_of_the_page_ends_with_a_test():
         re.MULTILINE,
     )
     assert all(re.search(r"`test_\w+\.py::\w*`$", row) for row in rows), rows
+
+
+def _list_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    given = node.args
+    several = [each for each in (given.vararg, given.kwarg) if each]
+    return {each.arg for each in [*given.posonlyargs, *given.args, *given.kwonlyargs, *several]}
+
+
+def _list_members(node: ast.ClassDef) -> set[str]:
+    found = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    found |= {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+    return found | {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+
+
+def test_what_a_docstring_lists_is_a_parameter_or_a_member() -> None:
+    """A renamed parameter leaves its old name in `Args`, where no other tool finds it."""
+    entry = re.compile(r"^ {4}([a-z_][\w, *]*): ", re.MULTILINE)
+    wrong = []
+    for path in (each for package in _PACKAGES for each in (_ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                title, known = "Args", _list_parameters(node)
+            elif isinstance(node, ast.ClassDef):
+                title, known = "Attributes", _list_members(node)
+            else:
+                continue
+            text = ast.get_docstring(node) or ""
+            section = re.search(rf"^{title}:\n((?: {{4,}}.*\n?|\n)+)", text + "\n", re.MULTILINE)
+            listed = entry.findall(section[1]) if section else []
+            names = {name.strip("* ") for each in listed for name in each.split(",")}
+            unknown = sorted(name for name in names - known if name.isidentifier())
+            if unknown:
+                wrong.append(f"{path.relative_to(_ROOT)}:{node.lineno} {node.name}: {unknown}")
+    assert not wrong, "\n".join(wrong)

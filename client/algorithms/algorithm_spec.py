@@ -48,16 +48,16 @@ class AlgorithmSpec:
         remedy: Settings of another algorithm that loses less at the same ε.
         advice: Why it does, without a full stop; `{remedy}` stands for the settings.
         to_task: the algorithm as plain JSON values, without its kind.
-        of_task: the inverse, strict. Raises DecodingError.
-        size: name of the task's model (empty: none) and a lower bound on its parameters, from the
-            description alone. Raises DecodingError.
+        from_task: the inverse, strict. Raises DecodingError.
+        parse_size: name of the task's model (empty: none) and a lower bound on its parameters, from
+            the description alone. Raises DecodingError.
         check: refuses a task that claims enough but contributes nothing, or something else than
             its plan says. Raises Declined.
         bind: the algorithm for a party's own schema, where it reads raw columns. Raises Declined.
         check_state: refuses a model at which the claim does not hold. Raises Declined.
-        trains: parties train a network, with torch.
-        ahead: it is one release ahead of the rounds, numbered 0.
-        after: it is one release after them, of the records that its data set holds out.
+        trains_network: parties train a network, with torch.
+        before_rounds: it is one release ahead of the rounds, numbered 0.
+        after_rounds: it is one release after them, of the records that its data set holds out.
         summed: its `update` takes the noisy sum, which it divides by a public number; otherwise the
             average, over the survivors' weights.
     """

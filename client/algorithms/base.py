@@ -301,7 +301,7 @@ class FederatedAlgorithm(Protocol):
 
     @property
     def assumption(self) -> str:
-        """What the claim rests on beyond its proof (`parley.client.contract.assumptions`).
+        """What the claim rests on beyond its proof (`parley.client.contract.list_assumptions`).
 
         Empty where contributions are exact by construction. Your own has none to say: that its
         claim is right is one.
@@ -318,8 +318,8 @@ class FederatedAlgorithm(Protocol):
     ) -> Contribution:
         """What every party of the block would contribute to this round.
 
-        Each by its own records, `block.places` and `state`: with a seed the same bits whoever else
-        is in the block, so that a simulation may ask its parties in turn, or on many machines.
+        Each by its own records, `block.positions` and `state`: with a seed the same bits whoever
+        else is in the block, so that a simulation may ask its parties in turn, or on many machines.
         What it draws comes from `randomness` alone, so that a simulation repeats and a real release
         takes its noise from the operating system.
         """

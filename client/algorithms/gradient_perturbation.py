@@ -5,8 +5,7 @@ J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Jayaraman et al. 2018, §
 
 What is summed is every record's gradient over a public n, in whole numbers that depend on that
 record alone (`parley.client.models.integer_gradients`). They lie in a ball of radius G/n, so that a
-record
-replaced moves the sum by 2G/n, and one more or less by G/n:
+record replaced moves the sum by 2G/n, and one more or less by G/n:
 
 | | n of party j's records | least n |
 |---|---|---|

@@ -107,7 +107,7 @@ def _describe_network(network: Network) -> dict[str, Any]:
 
 
 def _build_network(value: Any, party: PartyResources) -> Network:
-    """The inverse of `_described`."""
+    """The inverse of `_describe_network`."""
     if not isinstance(value, Mapping) or set(value) - {"class_weights"} != _KEYS:
         raise DecodingError(f"Expected the keys {sorted(_KEYS)} of a network, got others.")
     features = decode_value(int, value["features"], "features")

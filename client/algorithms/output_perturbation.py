@@ -86,8 +86,8 @@ class OutputPerturbation(ReleasedAggregate):
         if not self.model.smoothness * MIN_WIDTH <= 0.5:
             raise ValueError(
                 f"Expected a slope that changes over a width >= {MIN_WIDTH:g} with "
-                "output-perturbation, got a smaller one: its optima could not be certified for all "
-                "records."
+                "output-perturbation, got a smaller one: its optima could not be certified for "
+                "all records."
             )
 
     @property

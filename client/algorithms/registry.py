@@ -1,8 +1,8 @@
 """Every algorithm by its name, and the task: what a party computes, in plain values that travel.
 
-`describe_task(algorithm)` says everything that `local` depends on; `task_from` builds the algorithm
-again on the party's side, from values alone: a server can name an algorithm or a model, it cannot
-send code. One's own algorithm is a class in one's own file
+`describe_task(algorithm)` says everything that `local` depends on; `decode_task` builds the
+algorithm again on the party's side, from values alone: a server can name an algorithm or a model,
+it cannot send code. One's own algorithm is a class in one's own file
 (`parley.client.algorithms.own_algorithm`). No ε rests on what is built: the same object states the
 claim that its plan is held to, and computes.
 """

@@ -1,15 +1,16 @@
 """The agreement: everything that decides what a party contributes to a round, in one frozen object.
 
 A party computes from an `Agreement` and its own records, and from nothing else that came over the
-network; the masks of the round are keyed by `binding()`, a digest of every field. Where
+network; the masks of the round are keyed by `compute_binding()`, a digest of every field. Where
 a server sends parties different agreements, in whatever field, their masks do not cancel: it gets
 noise, not the sum. A field that is added here is bound by being added
 (`parley.client.contract.canonical_encoding`).
 
-`content()` leaves out what only names a round: a party answers it again for the same content alone.
-`proposal()` is what an owner says yes to (`parley.client.party.owner_approval`).
-`release()` is the name of what it answers with, which is charged and drawn once, and opened in one
-sum only (`parley.client.party.unmasking_log`).
+`compute_content_digest()` leaves out what only names a round: a party answers it again for the same
+content alone. `compute_proposal_digest()` is what an owner says yes to
+(`parley.client.party.owner_approval`). `compute_release_digest()` is the name of what it answers
+with, which is charged and drawn once, and opened in one sum only
+(`parley.client.party.unmasking_log`).
 """
 
 from __future__ import annotations

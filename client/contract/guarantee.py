@@ -275,7 +275,7 @@ def encode_mechanism(mechanism: Mechanism) -> dict[str, Any]:
 
 
 def decode_mechanism(value: Any) -> Mechanism:
-    """The inverse of `mechanism_to_json`."""
+    """The inverse of `encode_mechanism`."""
     if not isinstance(value, Mapping):
         raise DecodingError(f"Expected a mechanism as an object, got {type(value).__name__}.")
     law = value.get("law")

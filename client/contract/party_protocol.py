@@ -3,8 +3,8 @@
     "PLY1" | length of the head, 4 bytes | head, JSON | blobs, one after another
 
 The head says the kind, its fields and the length of every blob; nothing follows the last one. A
-reply has the kind `answer` and a status: ok, or refused (by policy, ledger, plan and public facts
-alone). Why is a `Reason`: a class, never data.
+reply has the kind `answer` and a status: ok, or refused (by policy, ledger, plan and public
+facts alone). Why is a `Reason`: a class, never data.
 
 | request | head | blobs | blobs of an ok answer |
 |---|---|---|---|

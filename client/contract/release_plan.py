@@ -238,7 +238,7 @@ class ReleasePlan:
         For simulations only.
 
         Args:
-            summed: `[d]` what was added up by the grid of `of_dealer`; None: zeros.
+            summed: `[d]` what was added up by the grid of `central_noise_plan`; None: zeros.
         """
         split, dealer = self.shared_guarantee, self.central_noise_plan
         if split is None or split.shares is None or dealer is None:
@@ -318,7 +318,7 @@ class ReleasePlan:
         """What the release charges: one entry a guarantee, to its unit's budget.
 
         Args:
-            assumed: what its ε rests on beyond its proof.
+            assumptions: what its ε rests on beyond its proof.
         """
         return tuple(
             LedgerEntry(

@@ -1,9 +1,9 @@
 """Values that came over the network, made into frozen facts: length, type, range, then meaning.
 
-`facts_from(Class, mapping)` builds a dataclass from plain JSON values. Its keys must be exactly the
-class's fields and every value of the field's type, as pydantic's engine checks it, strictly and by
-the class's type hints; ranges and meaning are then the class's own checks. Nothing is coerced but
-an integer where a float is expected.
+`decode_dataclass(Class, mapping)` builds a dataclass from plain JSON values. Its keys must be
+exactly the class's fields and every value of the field's type, as pydantic's engine checks it,
+strictly and by the class's type hints; ranges and meaning are then the class's own checks. Nothing
+is coerced but an integer where a float is expected.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

@@ -53,10 +53,11 @@ def read_parquet_tables(
     memory_limit: MemoryLimit,
     on_row_count: Callable[[int], None] | None = None,
 ) -> Iterator[RawTable]:
-    """Yield batches of the columns that are wanted, if the pages of each batch fit in `room`.
+    """Yield batches of the columns that are wanted, if the pages of each batch fit in
+    `memory_limit`.
 
     Args:
-        announced: called with the footer's number of rows before any row is read.
+        on_row_count: called with the footer's number of rows before any row is read.
     """
     with _open_parquet(path) as polars:
         _check_types(polars.read_parquet_schema(path), wanted, path)
@@ -113,7 +114,8 @@ def _compute_page_bytes(groups: list[RowGroupSize], first: int, last: int) -> in
 def _split_by_text_size(
     frame: pl.DataFrame, path: str | Path
 ) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Yield a batch in parts whose text, written out, is `_TEXT` bytes at most; each part's place.
+    """Yield a batch in parts whose text, written out, is `_BATCH_TEXT_BYTES` bytes at most; each
+    part's place.
 
     A file holds a repeated text once, and so does a batch. What is made of its cells does not.
     """

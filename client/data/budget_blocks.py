@@ -67,7 +67,9 @@ class Division:
 def select_blocks(
     table: RawTable, division: Division | None
 ) -> tuple[NDArray[np.uint64] | None, NDArray[np.int64] | slice, RawTable]:
-    """What `Division.of` says of each row, the places of those that are read, and those rows."""
+    """What `Division.find_blocks` says of each row, the places of those that are read, and those
+    rows.
+    """
     if division is None:
         return None, slice(None), table
     numbers, positions = division.find_blocks(table)

@@ -157,7 +157,7 @@ def has_codes(whole: pl.Series) -> bool:
 
 
 def canonicalize_texts(texts: pl.Series) -> pl.Series:
-    """Return what `canonical_text` makes of each text, null where one is missing."""
+    """Return what `canonicalize_text` makes of each text, null where one is missing."""
     return texts.str.strip_chars().str.replace(WHOLE_NUMBER, "$1").replace(TRUTH_VALUES)
 
 

@@ -11,7 +11,7 @@ enter, so that another schema of the same columns is no new data set.
 The sum forgets the order, and sums of several files add up. It is no commitment: whoever looks for
 two tables of one digest can find them, and gains one budget for both. What two tables share is told
 by the beginnings of H, row by row, which a ledger keeps under a key
-(`parley.privacy.ledger.row_digests`).
+(`parley.privacy.ledger.get_row_digests`).
 
     >>> import numpy as np
     >>> one = digest_rows(np.array([[1.0, 0.5], [2.0, 0.0]]), np.array([1, -1]))
@@ -48,9 +48,8 @@ class ContentDigest:
 
     Attributes:
         digests: `[N, 3]` the first 16 bytes of every H(row), and its block, where a column says one
-            (`parley.privacy.ledger.block_composition.compute_block_number`), else 0. Not for
-            anybody's
-            eyes: who has a list of rows finds them.
+            (`parley.privacy.ledger.block_composition.compute_block_number`), else 0. Keep them
+            private: a list of candidate rows can be tested against them.
     """
 
     columns: str

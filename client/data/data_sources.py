@@ -48,7 +48,7 @@ class MemoryTable:
 
     Attributes:
         columns: arrays by name. Whole numbers of 16 digits and more may be Python objects, with
-            None for a missing one (`series_of` reads them).
+            None for a missing one (`to_series` reads them).
         label: name of the label's column, if the data themselves say which it is: y of (X, y).
     """
 
@@ -118,7 +118,7 @@ def build_memory_table(
 
 
 def has_names(data: Any) -> bool:
-    """Return whether the columns of what `frame_of` takes have names."""
+    """Return whether the columns of what `build_memory_table` takes have names."""
     if isinstance(data, tuple) and len(data) == 2:
         data = data[0]
     return isinstance(data, Mapping | MemoryTable) or hasattr(data, "columns")

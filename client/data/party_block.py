@@ -35,7 +35,7 @@ class PartyRecords:
 
     Attributes:
         offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
-        places: `[B]` of the parties among all parties; left out: 0 to B − 1.
+        positions: `[B]` of the parties among all parties; left out: 0 to B − 1.
     """
 
     offsets: NDArray[np.int64]

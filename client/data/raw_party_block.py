@@ -276,7 +276,7 @@ def read_raw_party_block(
     """The records of B files (or frames in memory), one a party.
 
     Args:
-        persons: whose the records are; `of_persons` leaves out what is too many of one.
+        persons: whose the records are; `limit_person_records` leaves out what is too many of one.
         division: into blocks, and which are read.
     """
     keep = []

@@ -46,7 +46,7 @@ def compute_chunk_ranges(
     Args:
         offsets: `[B + 1]` where each party's records (or bytes) begin.
         rows: most records (or bytes) of a chunk; a single larger party is its own chunk.
-        alike: records of each party, where all have as many.
+        uniform_size: records of each party, where all have as many.
     """
     parties = len(offsets) - 1
     if uniform_size:
@@ -70,7 +70,9 @@ def compute_block_ranges(block: PartyBlock, dimension: int) -> list[tuple[int, i
 
 
 def compute_core_ranges(rows: int, *, min_rows: int, max_rows: int) -> list[tuple[int, int]]:
-    """Rows in a range a core, of `least` rows at the least; in more, where one has above `most`."""
+    """Rows in a range a core, of `min_rows` rows at the least; in more, where one has above
+    `max_rows`.
+    """
     pieces = max(min(_count_cores(), rows // min_rows), -(-rows // max_rows), 1)
     return [(rows * piece // pieces, rows * (piece + 1) // pieces) for piece in range(pieces)]
 

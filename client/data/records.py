@@ -62,7 +62,7 @@ class Records:
         clamped: how many values of a column lay outside its range and were clamped. It is read off
             the data: for the person who holds them, never to be sent.
         contents: of all files read, whatever was drawn from them; None where none was read.
-        room: `[N, p + 1]` the memory that `features` are the first columns of, where whoever has
+        buffer: `[N, p + 1]` the memory that `features` are the first columns of, where whoever has
             the records may use it for rows that are made of them.
     """
 

@@ -366,7 +366,7 @@ def _build_refusal(
 
 
 def _convert_sqlite_error(cause: Exception, source: SqlQuery, *, planned: bool) -> DataError:
-    """Return the error of a query that gave no rows; see `_of_postgresql`."""
+    """Return the error of a query that gave no rows; see `_convert_postgresql_error`."""
     # The low byte of an extended result code is its class: https://sqlite.org/rescode.html
     where, code, message = source.name, getattr(cause, "sqlite_errorcode", None), str(cause)
     name = getattr(cause, "sqlite_errorname", None) or "an error"

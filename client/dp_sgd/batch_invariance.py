@@ -6,12 +6,12 @@ The sensitivity of a clipped sum is that of one term only if no record moves ano
 do not promise it: BLAS adds in other orders for batches of other sizes and rows at other places,
 which at a θ that a server sought turns *other* records' gradients on or off (docs/attacks.md). So
 
-1. **Every pass has one shape**: `width` rows, a public number (`poisson_batches.widths_for`),
+1. **Every pass has one shape**: `width` rows, a public number (`poisson_batches.choose_widths`),
 filled up
    with rows of weight zero. A kernel's order of operations follows from shapes and addresses, never
    from values; so a row's bits are a function of its record, its place in the chunk, and θ.
 2. **A place is one of a class.** On this machine, for this network, rows are tried in other places
-   and beside other rows, zero and huge ones among them (`layout_of`). If they keep their bits in
+   and beside other rows, zero and huge ones among them (`find_layout`). If they keep their bits in
    all, a record may have any place; else places that agree repeat with a `period`, and a record
    gets one of the class that its own digest values names: a function of the record alone.
    A network for which none of this holds has passes of one row.
@@ -66,7 +66,7 @@ def find_layout(network: Network, widths: tuple[int, ...]) -> PassLayout:
     The network's parameters are as before afterwards.
 
     Args:
-        widths: rows of a pass (`poisson_batches.widths_for`), fewer where records are not kept
+        widths: rows of a pass (`poisson_batches.choose_widths`), fewer where records are not kept
             apart so.
     """
     known = _get_cached_layouts(network)

@@ -2,8 +2,9 @@
 
     g_j = Σ_{i ∈ batch j} clip(∇_θ ℓ(f_θ(x_i), y_i), C)
 
-A real party works on as many rows in every step, whatever it drew (`batches.padded_width`): what a
-batch's size would say through the time that it takes (`pad`). A larger batch is worked on whole.
+A real party works on as many rows in every step, whatever it drew (`batches.compute_padded_width`):
+what a batch's size would say through the time that it takes (`pad`). A larger batch is worked on
+whole.
 
 Chains of linear layers are computed in whole numbers (`parley.client.dp_sgd.exact_clipping`): a
 party's sum has the same bits beside any others, in any pieces, on any number of threads. Of other
@@ -101,7 +102,7 @@ def compute_batch_sums(
     Args:
         theta: `[B, d]`, or `[1, d]` of all parties, of a chain in whole numbers; None: of one
             party, at the network's own θ.
-        least: passes to work on at least.
+        min_chunks: passes to work on at least.
         threads: a batch of one party is spread over cores, where its numbers are whole.
     """
     if theta is not None:
@@ -121,7 +122,7 @@ def _compute_exact_sums(
     *,
     threads: bool,
 ) -> tuple[Tensor, Tensor]:
-    """`batch_sums` in whole numbers: exact sums, in whatever pieces they are added up."""
+    """`compute_batch_sums` in whole numbers: exact sums, in whatever pieces they are added up."""
     parties = len(batch.first)
     layers = find_exact_layers(network.module)
     if layers is None:
@@ -214,7 +215,7 @@ def compute_union_sums(
     Args:
         features, labels: `[N, p]`, `[N]` all parties' records.
         batches: of every party, places among all N records.
-        public, draws: of all parties' records; the others as in `party_sum`.
+        public, draws: of all parties' records; the others as in `compute_party_sum`.
     """
     each = max(1, public // len(batches))
     if training.clip_norm is None or not training.exact:

@@ -1,6 +1,6 @@
 """Clip per-example gradients on the device that computed them.
 
-`clipped_sum` calls `sum_clipped_rows` for networks on a GPU. It does what
+`compute_clipped_sum` calls `sum_clipped_rows` for networks on a GPU. It does what
 `parley.client.models.clipping.clip_rows` does on the CPU. Copying all gradients to the CPU would
 take most of a step: 2,048 gradients of 26,010 values are 426 MB.
 

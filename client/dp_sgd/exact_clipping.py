@@ -55,7 +55,7 @@ class ExactLayer:
 
     Attributes:
         inputs: of a convolution, numbers of a window.
-        before: in this order: "relu", "tanh", a factor, or a pool.
+        transforms: in this order: "relu", "tanh", a factor, or a pool.
         windows: of a convolution; None: the layer sees all of a row.
     """
 
@@ -138,7 +138,9 @@ class _ScaledIntegers:
 
     @classmethod
     def from_values(cls, values: Array, bits: int, *, append_one: bool = False) -> _ScaledIntegers:
-        """Of rows `[…, n, p]`, each by itself, the largest just below 2^bits; with `one`, and 1."""
+        """Of rows `[…, n, p]`, each by itself, the largest just below 2^bits; with `append_one`,
+        and 1.
+        """
         wide, largest = values.shape[-1], _find_row_maxima(values)
         if append_one:
             largest = np.maximum(largest, 1.0)
@@ -203,14 +205,14 @@ class ExactChain:
         radius: int | None,
         grid_bits: int,
     ) -> tuple[list[Array], Array]:
-        """Sums of whole numbers of B parties' records, as `flat` takes them; and `[B]` signs.
+        """Sums of whole numbers of B parties' records, as `flatten` takes them; and `[B]` signs.
 
         Sums are `[B, o, i + 1]` a layer, of a convolution in one row; signs are Σ of +1 a clipped
         and −1 another record.
 
         Args:
             x, y: `[B, w, p]`, `[B, w]`.
-            there: `[B, w]` what is a record, and not a row that is only worked on.
+            is_record: `[B, w]` what is a record, and not a row that is only worked on.
             radius: of the ball of whole numbers times 2^-grid_bits that shares are in; None: whole
                 gradients, on a grid as of the party's longest, of which nothing is promised.
         """

@@ -40,7 +40,7 @@ def _is_unmodified(module: nn.Module) -> bool:
 
 
 def find_exact_layers(network: nn.Module) -> tuple[ExactLayer, ...] | None:
-    """Its layers, if it is a chain of linear layers and convolutions that fits (`Grid.fits`).
+    """Its layers, if it is a chain of linear layers and convolutions that fits (`Grid.can_fit`).
 
     Between them ReLU, tanh, factors and pools; none of them frozen or shared, and the last one
     linear. Such a chain is computed in whole numbers (`parley.client.dp_sgd.exact_clipping`).

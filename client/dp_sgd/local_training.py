@@ -13,9 +13,10 @@ tells which fraction of its gradients was clipped: ½ + (Σ (2b_i − 1) + noise
 steps.
 
 Randomness is an argument: one stream for the batches, one for the noise, of each party. Small
-parties are trained in chunks (`party_chunks`), on several cores where no two chunks share a stream:
-each comes to the same bits whoever else is in its chunk, so that nobody's records move anybody
-else's update. Where privacy comes from noise on a clipped sum of updates, no record is clipped.
+parties are trained in chunks (`split_party_chunks`), on several cores where no two chunks share a
+stream: each comes to the same bits whoever else is in its chunk, so that nobody's records move
+anybody else's update. Where privacy comes from noise on a clipped sum of updates, no record is
+clipped.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class TrainingResult:
 
     Attributes:
         theta: `[B, d]` parameters after their local steps; not finite where training diverged.
-        clipped: `[B]` noisy fractions of clipped gradients; None without a share for them.
+        clipped_fractions: `[B]` noisy fractions of clipped gradients; None without a share for
+            them.
     """
 
     theta: NDArray[np.float64]

@@ -27,7 +27,9 @@ def draw_poisson_batch(records: int, rate: float, stream: NoiseStream) -> NDArra
 def draw_poisson_batches(
     records: int, rate: float, steps: int, stream: NoiseStream
 ) -> NDArray[np.bool_]:
-    """`[steps, records]` who is in which batch, as `poisson_batch` draws one after the other."""
+    """`[steps, records]` who is in which batch, as `draw_poisson_batch` draws one after the
+    other.
+    """
     if rate >= 1:
         return np.ones((steps, records), dtype=np.bool_)
     halves = stream.draw_words(steps * -(-records // 2)).view(np.uint32).reshape(steps, -1)

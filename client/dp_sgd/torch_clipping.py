@@ -69,7 +69,7 @@ def _compute_gradients(
 def compute_record_gradients(
     network: nn.Module, x: Tensor, y: Tensor, *, losses: RecordLosses = CROSS_ENTROPY
 ) -> NDArray[np.float64]:
-    """Return `[b, d]` every record's gradient, in the order of `trainable`."""
+    """Return `[b, d]` every record's gradient, in the order of `get_trainable`."""
     gradients = _compute_gradients(network, x, y, losses)
     found, at = np.empty((len(x), sum(p[0].numel() for p in gradients))), 0
     for gradient in gradients:
@@ -106,7 +106,7 @@ def compute_clipped_sum(
     """`[d]` the clipped sum of a batch `[b, p]`, `[b]`, and the norms `[b]` before the clip.
 
     Args:
-        there: `[b]` what is a record, and not a row that is only worked on; None: all are.
+        is_record: `[b]` what is a record, and not a row that is only worked on; None: all are.
     """
     if x.device.type != "cpu":
         gradients = _compute_gradients(network, x, y, losses)
@@ -153,7 +153,7 @@ class GradientMethodError(ValueError):
 
 
 def choose_way(network: Network, *, wanted: str = "auto") -> str:
-    """Exact for a chain (`linear_layers`), else vmap; or the one wanted.
+    """Exact for a chain (`find_exact_layers`), else vmap; or the one wanted.
 
     Raises:
         WayError: the network does not allow it, with what to do.
@@ -166,7 +166,7 @@ def choose_way(network: Network, *, wanted: str = "auto") -> str:
 
 
 def check_way(network: Network, way: str) -> None:
-    """Refuses a way that the network does not allow; `WayError` says what to do."""
+    """Refuses a way that the network does not allow; `GradientMethodError` says what to do."""
     if way not in (EXACT, VMAP):
         raise GradientMethodError(f"Expected {EXACT} or {VMAP}, got {way!r}.")
     if find_exact_layers(network.module):

@@ -29,7 +29,7 @@ def compute_torch_sums(
     """`[1, d]` the sum of a batch at the network's own θ, and `[1]` signs, as `batch_sums` has.
 
     Args:
-        least: passes to work on at least.
+        min_chunks: passes to work on at least.
     """
     classes = np.zeros(len(batch.positions), dtype=np.int64)
     if layout.period > 1 and len(batch.positions):

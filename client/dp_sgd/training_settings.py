@@ -42,7 +42,7 @@ class LocalTraining:
             privacy comes from elsewhere.
         noise_multiplier: σ; the noise on the sum has standard deviation σC, σ_g·C with a share.
         optimiser: sgd (with `momentum`) or adam; begins anew every round.
-        per_example_method: `EXACT` or `WRITTEN`.
+        per_example_method: `EXACT` or `VMAP`.
         micro_batch: most records whose gradients are computed at once: bounds memory; fewer where
             written-out gradients would take more than 512 MiB.
         clipped_share: of a step's privacy, for the fraction of clipped gradients; 0 tells none.

@@ -41,11 +41,11 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 def build_map(
     name: str, settings: Mapping[str, Any], *, own_maps: Mapping[str, str] = _NONE
 ) -> FeatureMap:
-    """The map of that name, of `FEATURES` or of `own`.
+    """The map of that name, of `FEATURES` or of `own_maps`.
 
     Args:
         settings: kebab-case or snake_case keys; what is left out has its default.
-        own: your own maps that may be run: their public name → where the code is.
+        own_maps: your own maps that may be run: their public name → where the code is.
     """
     if name in FEATURES:
         return _build_from_settings(FEATURES[name], settings, {})

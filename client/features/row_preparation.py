@@ -78,7 +78,8 @@ def build_prepared_rows(
 
     Args:
         order: `[n]` rows of `raw` to take, none twice; left out: all.
-        room: `[N, p + 1]` where the rows may lie, `raw` being its first columns, which nobody reads
+        buffer: `[N, p + 1]` where the rows may lie, `raw` being its first columns, which nobody
+            reads
             any more: then they are not held twice.
     """
     if buffer is not None:

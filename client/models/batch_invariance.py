@@ -32,7 +32,7 @@ _WATCHED_ROWS: Final = 8
 _SIZES: Final = (2, 3, 4, 5, 8, 16, 31, 32, 64, 100)
 
 _MAX_ROWS: Final = 4096
-"""Rows that are scored at once (`Network.scores`)."""
+"""Rows that are scored at once (`Network.compute_scores`)."""
 
 _MAX_CELLS: Final = 1 << 20
 """Of the largest batch."""
@@ -89,8 +89,8 @@ def _compare(
         kind = "a row of zeros, which a record may be" if at == 1 else "a made-up row"
         raise NetworkError(
             f"Expected finite {result_kind} from {network.kind} at its start, got others for "
-            f"{kind}. Keep "
-            "logarithms, roots and quotients away from zero, and check the initialisation."
+            f"{kind}. Keep logarithms, roots and quotients away from zero, and check the "
+            "initialisation."
         )
     finite = torch.isfinite(alone).reshape(_WATCHED_ROWS, -1).all(1)
     if not bool(finite.any()):

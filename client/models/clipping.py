@@ -53,7 +53,7 @@ def real_ball(dimension: int, norm: Fraction) -> tuple[Set, int]:
 
 
 def clip_rows(values: NDArray[np.float64], norm: float) -> None:
-    """Every row of `[B, d]` into `ball_of` its norm in place; 0 where its norm is not finite."""
+    """Every row of `[B, d]` into `build_ball` its norm in place; 0 where its norm is not finite."""
     ball, bits = build_ball(values.shape[1], norm)
     squared = ball.radius.l2_squared
     radius = math.sqrt(squared) * (1 - 2.0**-40)  # a guess; what is outside becomes 0

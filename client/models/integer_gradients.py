@@ -63,8 +63,8 @@ class SlopeGrid:
     """The grid of slopes that are divided by a number of records already.
 
     Attributes:
-        longest: G, or the C that gradients are clipped to.
-        largest: entries of a party's sum are clamped to ± this, which brings no two sums further
+        max_slope: G, or the C that gradients are clipped to.
+        max_entry: entries of a party's sum are clamped to ± this, which brings no two sums further
             apart.
         bits: k; slopes are whole numbers of 2^-k.
     """
@@ -80,12 +80,13 @@ class SlopeGrid:
         """The finest on which sums of gradients keep 52 bits.
 
         Args:
-            heaviest: by which a party's number of records may exceed the one that it is divided by.
+            max_weight: by which a party's number of records may exceed the one that it is divided
+                by.
             private: n, where a party's number is private and its sum is divided by this.
         """
         largest = max_slope * max_weight
         bits = _SUM_BITS - ROW_BITS - math.frexp(largest)[1]
-        if private is not None:  # S < 2^18: `MOST_RECORDS` of 2^34 each
+        if private is not None:  # S < 2^18: `MAX_RECORDS` of 2^34 each
             bits = min(bits, 18 - math.frexp(max_slope / private)[1])
         return cls(max_slope=max_slope, max_entry=largest, bits=bits)
 
@@ -199,8 +200,8 @@ class _GradientSums:
     """Sums over pieces of a block.
 
     Attributes:
-        longest: G.
-        most: `[B]` S, a slope of length G.
+        max_slope: G.
+        max_slopes: `[B]` S, a slope of length G.
         theta: `[T, K, p]`, T = 1 or B.
     """
 

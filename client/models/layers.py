@@ -152,7 +152,7 @@ def check_repeatable(
     """Refuses a forward pass that changes the module, or that gives other scores a second time.
 
     Args:
-        passed: what is looked at instead of the module's own forward pass.
+        forward: what is looked at instead of the module's own forward pass.
 
     Raises NetworkError.
     """

@@ -63,7 +63,7 @@ class LinearModel:
 
     @property
     def metric_name(self) -> str:
-        """What `metric` returns: "accuracy", or "r2" for ridge."""
+        """What `compute_metric` returns: "accuracy", or "r2" for ridge."""
         return self.loss.metric_name
 
     def project(self, theta: Array) -> Array:

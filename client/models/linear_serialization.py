@@ -28,7 +28,7 @@ def encode_linear_model(model: LinearModel) -> dict[str, Any]:
 
 
 def decode_linear_model(value: Any) -> LinearModel:
-    """The inverse of `described`. Raises DecodingError."""
+    """The inverse of `encode_linear_model`. Raises DecodingError."""
     if not isinstance(value, Mapping) or set(value) != {"loss", "features"}:
         raise DecodingError("Expected a linear model's loss and features, got others.")
     features = decode_value(int, value["features"], "features")

@@ -70,7 +70,7 @@ class Loss(ABC):
 
     @abstractmethod
     def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """Second derivative; for K > 1 what `curvature_times` needs to apply it."""
+        """Second derivative; for K > 1 what `apply_curvature` needs to apply it."""
 
     @abstractmethod
     def predict(self, margins: Array) -> NDArray[Any]:
@@ -98,7 +98,9 @@ class Loss(ABC):
         return direction
 
     def get_direction(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
-        """`[p]` along which a model `[outputs, p]` tells +1 from −1: the inverse of `theta_of`."""
+        """`[p]` along which a model `[outputs, p]` tells +1 from −1: the inverse of
+        `build_theta`.
+        """
         first: NDArray[np.float64] = theta[0]
         return first
 

@@ -37,7 +37,8 @@ def build_tabled_loss(
     """The table of a function of one record's margin and label.
 
     Args:
-        kind: `OwnLoss` (y is −1 or +1), or `OwnResidualLoss` (a function of z − y; y is 0 here).
+        kind: `TabledSignLoss` (y is −1 or +1), or `TabledResidualLoss` (a function of z − y; y is 0
+            here).
         steeper: what a steeper slope is: refused, or clipped to ±G, which leaves the loss convex.
     """
     if not 0 < lipschitz <= MAX_SLOPE:

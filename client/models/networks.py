@@ -147,7 +147,7 @@ class Network:
     """A network with flat parameters.
 
     Attributes:
-        module: the torch module; `use` overwrites its parameters.
+        module: the torch module; `set_parameters` overwrites its parameters.
         initial: `[d]` the trainable parameters that it was built with, public.
         losses: what it is trained by, with public weights of the classes.
     """

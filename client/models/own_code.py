@@ -26,7 +26,7 @@ def describe_failure(error: BaseException, location: str, *, values: bool = True
     """Return one line for what your own code raised, and the line of your file that raised it.
 
     Args:
-        place: 'module' or 'file.py', the part of a name before its colon.
+        location: 'module' or 'file.py', the part of a name before its colon.
         values: whether the exception's text may be shown. It may hold a record's values.
     """
     said = " ".join(str(error).split())[:_MAX_ERROR_LENGTH].rstrip(".") if values else ""
@@ -98,7 +98,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def load_function(name: str, *, what: str = "model") -> Callable[..., Any]:
-    """Return the function that `code_named` finds. Raises OwnCodeError."""
+    """Return the function that `load_code` finds. Raises OwnCodeError."""
     found = load_code(name, what=what)
     if not callable(found):
         place, _, function = name.rpartition(":")

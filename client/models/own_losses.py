@@ -65,7 +65,7 @@ class TabledLoss(Loss):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Loss:
-        """As `Loss.of_settings`; its lists are as long as they have to be."""
+        """As `Loss.from_settings`; its lists are as long as they have to be."""
         slopes, starts = settings.get("slopes"), settings.get("starts")
         if set(settings) != {"slopes", "starts"} or not isinstance(starts, list):
             raise DecodingError("Expected slopes and their starts, got others.")

@@ -59,7 +59,7 @@ def compute_hazard_terms(
     """Of times in K intervals under proportional hazards: P[event in k] = 1 − exp(−e^η_k).
 
     Complementary log-log: β is Cox's (Prentice & Gloeckler 1978). A record whose hazards have come
-    to `MOST_HAZARD` is censored there.
+    to `MAX_HAZARD` is censored there.
 
     Args:
         intervals: `[n]` how many a record is at risk in, that of its event among them.

@@ -1,6 +1,6 @@
 """What follows from an agreement, once it was examined: algorithm, records and model of one round.
 
-`accept` is the only way to make an `Accepted`, and takes the agreement, the party's own
+`accept_run` is the only way to make an `AcceptedRun`, and takes the agreement, the party's own
 policy and its own records: nothing that a server says reaches a computation but as a field of the
 agreement, which the masks are keyed by.
 """
@@ -35,7 +35,7 @@ class AcceptedRun:
     """An agreement that this party computes for.
 
     Attributes:
-        holding: the party's records, projected on its components if it has some.
+        data: the party's records, projected on its components if it has some.
         state: the model that it starts from; empty where it is for no round yet.
     """
 
@@ -54,7 +54,7 @@ def accept_run(
     """Policy, then the task, then what only this party's facts can tell.
 
     Args:
-        holding_of: reads the records that an agreement names; True: those that are held out.
+        load_data: reads the records that an agreement names; True: those that are held out.
     """
     check_plan(policy, agreement)
     algorithm = build_accepted_algorithm(policy, agreement.task)
@@ -95,8 +95,8 @@ def describe_data(
     """Columns, classes and, where it is public, the number of records; nothing about a record.
 
     Args:
-        asked: head of an `inspect` request, of checked types.
-        holding_of: the data by name, reading of the label, intercept, public map of features, and
+        request: head of an `inspect` request, of checked types.
+        load_data: the data by name, reading of the label, intercept, public map of features, and
             blocks.
     """
     server_clock = request["clock"]

@@ -64,7 +64,7 @@ class DatasetFacts:
     Attributes:
         classes: K, 0 for −1/+1 and for targets.
         records: n; None where it is private.
-        most: what n never exceeds: n itself, or a number that its owner says.
+        max_records: what n never exceeds: n itself, or a number that its owner says.
     """
 
     features: int
@@ -249,7 +249,7 @@ def load_dataset(
 def _load_prepared(
     dataset: DatasetConfig, path: Path, fingerprint: str, *, intercept: bool
 ) -> LoadedDataset:
-    """Rows that their owner prepared; raises as `load_holding`."""
+    """Rows that their owner prepared; raises as `load_dataset`."""
     rows, labels = _read_prepared(path, np.float32 if dataset.map else np.float64)
     _check_size(dataset, len(rows), path)
     contents = digest_rows(rows, labels)
@@ -289,7 +289,9 @@ def _compute_features(
     max_records: int,
     fingerprint: str,
 ) -> NDArray[np.float32]:
-    """`[N, q]` of `[N, p]` cells, N ≤ `most` as is publicly known; raises as `load_holding`."""
+    """`[N, q]` of `[N, p]` cells, N ≤ `max_records` as is publicly known; raises as
+    `load_dataset`.
+    """
     memory = compute_memory_limit(schema.file.max_gib)
 
     def check(made: BoundFeatureMap) -> None:

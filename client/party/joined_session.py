@@ -35,7 +35,7 @@ class JoinedSession:
 
     @classmethod
     def from_request(cls, frame: MessageFrame, *, identities: tuple[bytes, ...]) -> JoinedSession:
-        """What a join request asks for; see `Agreement.proposed`."""
+        """What a join request asks for; see `Agreement.from_head`."""
         components = frame.blobs[0]
         return cls(
             agreement=Agreement.from_head(frame.head, components=components, identities=identities)

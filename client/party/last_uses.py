@@ -2,7 +2,7 @@
 
 A file's own time is the wall clock's. Set forward by a year, it makes the session of a running job
 look idle for a year; set back, it makes the newest contribution look like the oldest. So
-`Keeper` notes every write here in seconds of this machine's uptime, whichever process writes.
+`PartyFolder` notes every write here in seconds of this machine's uptime, whichever process writes.
 
 After a restart of the machine, ages continue from where they were at the last note: time in which
 the machine was off is not counted.

@@ -71,7 +71,7 @@ class LedgerCache:
         os.replace(draft, self._path)
 
     def close(self) -> None:
-        """Closes the ledger; `opened` opens it again."""
+        """Closes the ledger; `get_ledger` opens it again."""
         ledger, self._ledger = self._ledger, None
         if ledger is not None and self._opened_file is not None:
             ledger.close(forked=self._opened_file[-1] != os.getpid())

@@ -43,7 +43,7 @@ class JobProposal:
 
     Attributes:
         stages: one agreement for each of the run's plans, in the order of their releases.
-        since: when the first of them came, seconds since 1970.
+        proposed_at: when the first of them came, seconds since 1970.
     """
 
     stages: tuple[Agreement, ...]

@@ -282,7 +282,7 @@ def load_policy(path: Path) -> OwnerPolicy:
 
 
 def parse_policy(text: str, *, source: str) -> OwnerPolicy:
-    """The consent in `text`; see `load_consent`."""
+    """The consent in `text`; see `load_policy`."""
     try:
         return OwnerPolicy.model_validate(parse_toml(text))
     except tomllib.TOMLDecodeError as error:
@@ -308,7 +308,7 @@ def _format_fault(key_path: tuple[int | str, ...], fault: object) -> str:
 
 
 def format_policy(policy: OwnerPolicy) -> str:
-    """The file's text, every key with its meaning; `parse_consent` gives the same back."""
+    """The file's text, every key with its meaning; `parse_policy` gives the same back."""
     lines = ["# What this party agrees to. Only its owner writes here; no server can change it."]
     lines += _format_keys(policy)
     for name, dataset in policy.data.items():

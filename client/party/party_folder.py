@@ -204,7 +204,7 @@ class PartyFolder:
     def save_contribution(
         self, run_id: str, dataset: str, content: MessageFrame, *, max_files: int
     ) -> None:
-        """Replaces it; of other runs' the newest are kept, `most` in all."""
+        """Replaces it; of other runs' the newest are kept, `max_files` in all."""
         path = self._get_contribution_path(run_id, dataset)
         self._write_atomically(path, encode_frame(content))
         files = [file for file in self._list_oldest_first("release-*") if file != path]

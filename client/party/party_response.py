@@ -2,13 +2,12 @@
 
 Whatever a party says, to a server or in its log, is one of two things:
 
-- `Public`: a function of the request, the policy, the ledger and public facts
+- `PublicResponse`: a function of the request, the policy, the ledger and public facts
   (`parley.client.party.dataset_loader.DatasetFacts`). The code that makes one is never given a
-  record;
-  data that cannot be read are one reason and one line, whatever is wrong, and a computation never
-  fails.
-- `Released`: masked bytes that a contribution is in, and the `Receipt` that its charge is on the
-  disk, which nothing but the ledger's commit mints.
+  record; data that cannot be read are one reason and one line, whatever is wrong, and a computation
+  never fails.
+- `ReleaseResponse`: masked bytes that a contribution is in, and the `Receipt` that its charge is on
+  the disk, which nothing but the ledger's commit mints.
 
 Two parties whose records differ say the same, to the byte, but for released vectors; in the log,
 too. It does not hold of time and memory (docs/threat-model.md).

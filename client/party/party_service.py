@@ -2,8 +2,7 @@
 
 Whatever comes is answered by a frame: ok, or refused with one reason class. What leaves, leaves by
 the outlet (`parley.client.party.party_response`): it is public, or a contribution with its receipt.
-What a
-round asks for goes through these gates, and the first that is shut ends it:
+What a round asks for goes through these gates, and the first that is shut ends it:
 
 1. the session is known, the plan is the one that was joined (`parley.client.party.joined_session`),
 which

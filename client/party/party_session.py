@@ -44,7 +44,7 @@ class _PartialRelease:
     """What a block gave to one release so far: `parties` [B] did.
 
     Attributes:
-        to: the plan, and whether shares of noise were left to a dealer.
+        plan_key: the plan, and whether shares of noise were left to a dealer.
     """
 
     plan_key: tuple[ReleasePlan, bool]
@@ -58,9 +58,11 @@ class PartySession:
     """A block of parties through one run.
 
     Attributes:
-        before: what the plan's primary unit was charged before the first round of this run's plan.
-        answered: `[B]` how many releases each party has computed for; each is charged whether or
-            not its sum was ever opened, and whole, however many of its sums a party is in.
+        spent_before: what the plan's primary unit was charged before the first round of this run's
+            plan.
+        answered_releases: `[B]` how many releases each party has computed for; each is charged
+            whether or not its sum was ever opened, and whole, however many of its sums a party is
+            in.
     """
 
     block: PartyBlock
@@ -94,7 +96,8 @@ class PartySession:
 
         Args:
             declining: parties that will not take part this time, whatever the plan says.
-            dealt: no shares are added here: a simulation's dealer adds them to the sum, in one.
+            without_noise: no shares are added here: a simulation's dealer adds them to the sum, in
+                one.
 
         Raises:
             EncodingError: a value that is not finite or beyond the plan's bound: a bug or a

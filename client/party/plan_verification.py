@@ -2,7 +2,7 @@
 
 The algorithm's `claim` (`parley.client.algorithms.base`) is the very function that the server plans
 from; here it is called with this party's facts, and the plan has to cover the answer. n is the
-party's number of records (where that is private, the plan's: `ReleasePlan.private_sizes`), d the
+party's number of records (where that is private, the plan's: `ReleasePlan.has_private_size`), d the
 dimension of a contribution, s the grid's scale bits:
 
 | the plan's | covers the claim where |

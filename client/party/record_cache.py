@@ -4,8 +4,8 @@ Rows of a database are read when a run asks what there is, and held for it until
 table may change between two rounds. (What a run was given is compared besides, whatever it was read
 from, since a process may end: `parley.client.party.round_contribution`.)
 
-No ε rests on which records are handed out: what they are, they say themselves (`Holding`); that is
-held against the agreement, and is what is charged.
+No ε rests on which records are handed out: what they are, they say themselves (`LoadedDataset`);
+that is held against the agreement, and is what is charged.
 """
 
 from __future__ import annotations

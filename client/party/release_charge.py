@@ -47,7 +47,9 @@ class ReleaseCharge:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What may leave the party: a release whose charge is on the disk. `settle` alone makes one."""
+    """What may leave the party: a release whose charge is on the disk. `commit_charge` alone makes
+    one.
+    """
 
     release: bytes
     key: InitVar[object]
@@ -86,10 +88,9 @@ def register_dataset(
     if registered != account:
         raise Declined(
             Reason.DATA_UNREADABLE,
-            f"Expected other records in data set {account!r} than in {registered!r}, got the "
-            "same, saved "
-            f"in another way: they have one budget. Serve them as {registered!r} alone, or with "
-            f"account = {registered!r}.",
+            f"Expected other records in data set {account!r} than in {registered!r}, got the same, "
+            f"saved in another way: they have one budget. Serve them as {registered!r} alone, or "
+            f"with account = {registered!r}.",
         )
 
 
@@ -132,9 +133,9 @@ def reserve_charge(
     """Charges a round, for every unit that it guarantees something, or finds it charged.
 
     Args:
-        known: what its run was charged (`charged`).
+        charged: what its run was charged (`charged`).
         rounds: how many the plan has: sampled steps are charged for all of them with the first.
-        assumed: what its ε rests on beyond its proof.
+        assumptions: what its ε rests on beyond its proof.
         release: 32 bytes, the digest of plan and model.
 
     Raises:

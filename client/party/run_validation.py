@@ -196,9 +196,8 @@ def build_accepted_algorithm(policy: OwnerPolicy, task: Mapping[str, Any]) -> Fe
     if name and name not in accepted_models:
         raise Declined(
             Reason.MODEL,
-            f"Expected one of {', '.join(accepted_models)}: a party runs no code but its "
-            "own; your own file is accepted when it is in this folder and listed in models of "
-            "party.toml.",
+            f"Expected one of {', '.join(accepted_models)}: a party runs no code but its own; your "
+            "own file is accepted when it is in this folder and listed in models of party.toml.",
         )
     largest = policy.largest_model
     require(Reason.MODEL, "parameters", f"<= {largest}", size, size <= largest)
@@ -231,8 +230,8 @@ def build_feature_map(
         raise Declined(
             Reason.MODEL,
             f"Expected features of {', '.join(accepted_maps)}: a party runs no code but its own; "
-            "your "
-            "own file is accepted when it is in this folder and listed in features of party.toml.",
+            "your own file is accepted when it is in this folder and listed in features of "
+            "party.toml.",
         )
     try:
         return build_map(name, features["settings"], own_maps=accepted_maps)

@@ -21,7 +21,7 @@ def free_session_slot(
     max_sessions: int,
     load_session: Callable[[str], JoinedSession],
 ) -> None:
-    """Erases what the new session supersedes, and the longest idle beyond `most`."""
+    """Erases what the new session supersedes, and the longest idle beyond `max_sessions`."""
     open_sessions = party_folder.list_sessions()
     if joined.session in open_sessions:
         raise Declined(Reason.PROTOCOL, "Expected a session that was not joined before.")

@@ -67,8 +67,8 @@ class CellSums:
 
     Attributes:
         cells: in one of which every record that counts is.
-        adds: what it adds there: to the first sum of that cell, to the second, ….
-        within: the set of these integers; None: any between the ends of `adds`.
+        summands: what it adds there: to the first sum of that cell, to the second, ….
+        record_set: the set of these integers; None: any between the ends of `summands`.
     """
 
     cells: CellGrid
@@ -88,12 +88,13 @@ class Query(ABC):
 
     Attributes:
         law: the only one that it is released under; empty: any that adds noise to the sum.
-        whole: its integers need no finer grid than 1: it may have weight 1.
-        counts: its integers are at least 0, which halves what a party may move.
+        integral: its integers need no finer grid than 1: it may have weight 1.
+        nonnegative: its integers are at least 0, which halves what a party may move.
         sampling: they can be widened by sampling error.
-        agrees: its answer is counts, which those of other queries bring nearer.
-        free: of its fields those that say how sums are read: another value costs nothing.
-        derived: of its fields those that a law decides, or the answers before: nobody names them.
+        consistent: its answer is counts, which those of other queries bring nearer.
+        free_fields: of its fields those that say how sums are read: another value costs nothing.
+        derived_fields: of its fields those that a law decides, or the answers before: nobody names
+            them.
         curve: its rows are a curve from 1 on, along a number, for every group.
         inference: its intervals always cover sampling error beside the noise, where they can.
         where: which records count; None: all of them.
@@ -211,7 +212,7 @@ class Query(ABC):
         """Return the most that rounding moves a sum over so many parties by, in its integers.
 
         A party rounds its sum once, by ½ at most. The other ½ covers its arithmetic in doubles, as
-        long as its sum is below `MOST_FINE`.
+        long as its sum is below `MAX_FINE_SUM`.
         """
         return 0.0 if self.integral else float(parties)
 
@@ -274,7 +275,9 @@ class Query(ABC):
         }
 
     def supports_sampling(self, facts: QueryFacts) -> bool:
-        """Whether its intervals can be widened by sampling error: `Reach.widened` is asked."""
+        """Whether its intervals can be widened by sampling error: `CellNoise.add_sampling_error` is
+        asked.
+        """
         del facts
         return self.sampling
 

@@ -91,7 +91,7 @@ class BatchConsistency:
 
     Attributes:
         noise: on the batch's integers; None: large enough to matter.
-        cut: whether parties' sums are clipped: they count no records then, and nothing agrees.
+        clipped: whether parties' sums are clipped: they count no records then, and nothing agrees.
     """
 
     batch: QueryBatch

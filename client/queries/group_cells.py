@@ -69,7 +69,7 @@ class CellGrid:
 
 @dataclass(frozen=True, kw_only=True)
 class Summand:
-    """A number from `low` to `high` that a record adds: `of` it; None: `high`.
+    """A number from `low` to `high` that a record adds: `compute` it; None: `high`.
 
     A record's number is rounded far below 1, and a party's sum of them once to a whole number
     (`round_sums`). So the rounding does not grow with the number of records.

@@ -233,8 +233,7 @@ class Variance(Moments):
         if not self.get_centre_and_half_width(schema)[1] <= _MAX_HALF_WIDTH:
             raise QueryError(
                 f"Expected a range of {self.column!r} at most {2 * _MAX_HALF_WIDTH:g} wide for a "
-                "variance, "
-                "the square of which is no number: take the column in a larger unit."
+                "variance, the square of which is no number: take the column in a larger unit."
             )
 
     def tune(self, law: str, facts: QueryFacts) -> Self:
@@ -313,7 +312,7 @@ class Variance(Moments):
     def _compare_group_means(
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> dict[str, Table]:
-        """Of every two groups, with a test of each: see `_MOST_GROUPS`."""
+        """Of every two groups, with a test of each: see `_MAX_COMPARED_GROUPS`."""
         groups = build_group_cells(facts.schema, self.by)
         if not 2 <= groups.count <= _MAX_COMPARED_GROUPS:
             return {}

@@ -227,7 +227,7 @@ class Quantiles(ColumnQuery, SelectionQuery):
         return Set.interval(-share.numerator, share.denominator - share.numerator)
 
     def build_winner_table(self, winner: int, facts: QueryFacts) -> Table:
-        """See `Choosable.chosen`."""
+        """See `SelectionQuery.build_winner_table`."""
         value = build_grid(facts.schema, self.column, self.step)[[winner]]
         hidden = np.array([math.nan])
         return {"quantile": list(self.quantiles), "value": value, "low": hidden, "high": hidden}

@@ -41,7 +41,7 @@ than 2⁶³, before the sum is cut to the plan's bound. If it wrapped around, al
 
 @dataclass(frozen=True, kw_only=True)
 class QueryBatch:
-    """At least one query, and at most `MOST_QUERIES`, each with its weight a_q."""
+    """At least one query, and at most `MAX_QUERIES`, each with its weight a_q."""
 
     queries: tuple[Query, ...]
     weights: tuple[int, ...]
@@ -193,7 +193,7 @@ class Counting:
 
     @property
     def records(self) -> int:
-        """How many vectors of `set` one neighbour moves."""
+        """How many vectors of `build_unit_set` one neighbour moves."""
         return 1 if self.unit is Unit.PARTY else self.most
 
     def build_unit_set(self, batch: QueryBatch, schema: Schema) -> Set:
@@ -236,7 +236,7 @@ class Counting:
     def compute_party_vectors(
         self, batch: QueryBatch, block: RawPartyBlock, positions: Sequence[int]
     ) -> Iterator[Integers]:
-        """`[d]` for every party in turn, `places` its own among all: clipped, in its cells."""
+        """`[d]` for every party in turn, `positions` its own among all: clipped, in its cells."""
         bounds = self._compute_clip_bounds(batch, block.schema) if self.unit is Unit.PARTY else []
         cells = self.count_cells(batch, block.schema)
         slices = batch.list_slices(block.schema)

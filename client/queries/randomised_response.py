@@ -49,7 +49,7 @@ class ResponseQuery(ColumnQuery, NonAdditiveQuery):
 
     @property
     def report_epsilon(self) -> float:
-        """See `Query.reports`."""
+        """See `Query.report_epsilon`."""
         return self.local
 
     def __post_init__(self) -> None:

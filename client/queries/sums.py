@@ -55,7 +55,7 @@ class SelectionQuery(NonAdditiveQuery):
 
     @abstractmethod
     def get_score_unit(self, weight: int) -> int:
-        """What a score of 1 is in `scores`."""
+        """What a score of 1 is in `compute_scores`."""
 
     @abstractmethod
     def compute_scores(self, total: Integers, weight: int, facts: QueryFacts) -> Integers:
@@ -72,7 +72,7 @@ class SelectionQuery(NonAdditiveQuery):
 
     @abstractmethod
     def build_winner_table(self, winner: int, facts: QueryFacts) -> Table:
-        """What candidate number `place` says: no interval, its score stays hidden."""
+        """What candidate number `winner` says: no interval, its score stays hidden."""
 
 
 _MAX_CANDIDATES = 1024
@@ -151,7 +151,7 @@ class ChooseBest(ColumnsQuery, SelectionQuery):
         return Set.interval(0, weight)
 
     def build_winner_table(self, winner: int, facts: QueryFacts) -> Table:
-        """See `Choosable.chosen`."""
+        """See `SelectionQuery.build_winner_table`."""
         del facts
         hidden = np.array([np.nan])
         return {"winner": [self.of[winner]], "value": hidden, "low": hidden, "high": hidden}

@@ -3,8 +3,8 @@
 Problem b of a batch is J(θ) = Σ_i w_i·ℓ(θ·x_i, y_i) + (λ/2)‖θ‖₂² (+ aᵀθ). Its Newton direction is
 found in one of three ways:
 
-- `Primal`: the `[d, d]` Hessian, for d up to about n;
-- `Dual`: θ = Xᵀa, so the unknown has n entries and only the `[n, n]` Gram matrix is needed;
+- `PrimalSystem`: the `[d, d]` Hessian, for d up to about n;
+- `DualSystem`: θ = Xᵀa, so the unknown has n entries and only the `[n, n]` Gram matrix is needed;
 - `ConjugateGradients`: Hessian-vector products, when both are large, and for several outputs.
 
 The step length is a line search on the slope φ′(t) along the direction, which for a convex φ is
@@ -35,10 +35,10 @@ class NewtonSystem(ABC):
     """c problems of one shape, and how to find their Newton directions.
 
     Attributes:
-        rows: `[c, n, p]` float64 (`Dual`: the Gram matrices `[c, n, n]`).
+        rows: `[c, n, p]` float64 (`DualSystem`: the Gram matrices `[c, n, n]`).
         labels: `[c, n]`.
         weights: `[c, n]` record weights w, 0 for padding; they sum to 1.
-        tilt: `[c, d]` a with aᵀθ added to each objective (not `Dual`); None: nothing is.
+        tilt: `[c, d]` a with aᵀθ added to each objective (not `DualSystem`); None: nothing is.
     """
 
     model: LinearModel

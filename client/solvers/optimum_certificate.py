@@ -6,18 +6,18 @@ adding, and of a few roundings that are bounded one by one:
 
 | | how | off by at most |
 |---|---|---|
-| rows x | whole numbers of 2^-16, ‖x‖ ≤ 1 (`on_grid`) | 0 |
-| θ̂ | cut to three whole numbers of 26 bits an entry (`cut`): it is what is released | 0 |
+| rows x | whole numbers of 2^-16, ‖x‖ ≤ 1 (`round_to_grid`) | 0 |
+| θ̂ | three 26-bit whole numbers an entry (`split_into_integers`): what is released | 0 |
 | m = θ̂·x | three exact products, and their sum | μ = 2^-51·Σ\\|part\\| |
-| s = ℓ′(m) | `Loss.slope`: G-Lipschitz, L_s-smooth | L_s·μ + 2^-43·G(1 + K/2^9) + 2^-46·L_s |
+| s = ℓ′(m) | `Loss.compute_slopes`: G-Lipschitz, smooth | L_s·μ + 2^-43·G(1 + K/2^9) + 2^-46·L_s |
 | s | cut to three whole numbers of 20 bits | √K·2^-59 of the largest |
 | Σ s xᵀ | three exact sums | 0 |
 | /n, + λθ̂ + a, ‖·‖ | a few operations an entry | 2^-48 of the terms' lengths |
 
-A slope of `Loss.slope` is a few correctly rounded operations, and one exp of a relative 2^-46: for
-losses of exp (K of them added up) that is the G of the table, for those that read a margin off a
-corner or a table the L_s. `tests/client/solvers/test_optima_certified.py` holds it against exact
-arithmetic. What is not finite has no bound: ∞.
+A slope of `Loss.compute_slopes` is a few correctly rounded operations, and one exp of a relative
+2^-46: for losses of exp (K of them added up) that is the G of the table, for those that read a
+margin off a corner or a table the L_s. `tests/client/solvers/test_optima_certified.py` holds it
+against exact arithmetic. What is not finite has no bound: ∞.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def bound_gradient_norms(
     """θ̂ `[c, d]` as it may be released, and a bound of each ‖∇J(θ̂)‖.
 
     Args:
-        rows: `[c, n, p]` of `on_grid`.
+        rows: `[c, n, p]` of `round_to_grid`.
         labels: `[c, n]`.
         real: `[c, n]` which rows are records, one at least; the others are zeros.
         theta: `[c, d]`.

@@ -44,8 +44,8 @@ def release_in_steps(
     """The answer of the last of a query's steps.
 
     Args:
-        released: asks queries, by their plan and price.
-        whole: the first step, as if it had all of the budget.
+        release: asks queries, by their plan and price.
+        total_plan: the first step, as if it had all of the budget.
     """
     steps, answers, count = list[AnsweredQuery](), list[Answer](), len(query.step_shares)
     for price in split_price(

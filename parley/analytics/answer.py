@@ -71,7 +71,8 @@ class Answer:
     Attributes:
         table: the cells' keys, then `value`, `low` and `high`: an interval of 95 %.
         intervals: what it covers: the noise, of each cell by itself, unless asked otherwise.
-        made: what the table was made of; None where it was changed since, or has no noise of a sum.
+        source: what the table was made of; None where it was changed since, or has no noise of a
+            sum.
         law, scale: of the noise, in units of the answer's own counts or cells; of counts that agree
             with others, that of a cell by itself whose noise has their deviation.
         by_party: it has each party's own rows.
@@ -339,7 +340,7 @@ def list_columns(table: Table) -> list[str]:
 
 
 def format_rows(table: Table, max_rows: int) -> list[list[str]]:
-    """Of the first `most` cells keys, value, low and high."""
+    """Of the first `max_rows` cells keys, value, low and high."""
     keys = [name for name in table if name not in ENDS]
     ends = [name for name in ENDS if name in table]
     widths = _compute_widths(table) if ends else np.zeros(0)

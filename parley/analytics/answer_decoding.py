@@ -35,7 +35,7 @@ def decode_answers(
 
     Args:
         event: that was charged, under the name `run`, to `budget`.
-        asked: the queries as a person put them; None: as they were released.
+        queries: the queries as a person put them; None: as they were released.
     """
     batch = decode_batch(released.batch)
     point = terms.noise_point if batch.reporting_query is None else PARTY_NOISE_POINT

@@ -52,7 +52,7 @@ class NoisyCounts:
 
     Attributes:
         party: whose they are; empty: of all together.
-        agreed: the counts that they are with those of the batch's other queries, if they are.
+        consistent: the counts that they are with those of the batch's other queries, if they are.
     """
 
     party: str
@@ -69,7 +69,7 @@ class AnswerSource:
         parts: one, or one a party, one below the other.
         weight: the query's own, in the batch.
         parties: how many parties' sums are in one of its integers.
-        cut: whether parties' vectors were clipped, by how much is private.
+        clipped: whether parties' vectors were clipped, by how much is private.
     """
 
     query: Query

@@ -26,7 +26,7 @@ def format_answers(
 
     Args:
         answers: each as `Answer.to_json` has it, with its `name` and its `text`.
-        whole: what all of the file cost, in words.
+        cost_text: what all of the file cost, in words.
         table: they are a table one.
 
     Raises:

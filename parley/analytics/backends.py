@@ -51,7 +51,7 @@ class SessionParties:
     """The parties of a session.
 
     Attributes:
-        cohort_of: a plan and its queries → the way to ask them.
+        build_cohort: a plan and its queries → the way to ask them.
         contents, rows: digest of the records, and `[N, 3]` of each, where they are here.
         trusting: the server may see a bare sum: in a simulation alone.
     """
@@ -73,7 +73,7 @@ def build_simulated_parties(
     """All parties in this process, or dealt to workers.
 
     Args:
-        dealt: how many workers there are → their shards.
+        shard: how many workers there are → their shards.
 
     Raises:
         QueryError: settings that do not go with so many parties.

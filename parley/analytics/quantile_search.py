@@ -85,8 +85,8 @@ class _CountResult:
     """What a count says of a place.
 
     Attributes:
-        place: k; between the grid's values k − 1 and k.
-        over: (1 − q)·below − q·above, in records.
+        position: k; between the grid's values k − 1 and k.
+        excess: (1 − q)·below − q·above, in records.
         side: −1 or 1 where less or more than q must lie below, whatever the noise; 0 unknown.
     """
 
@@ -164,7 +164,7 @@ class _Search:
 
     Attributes:
         rounds: T, without those that a skewed column takes.
-        left: of ε, exactly.
+        remaining: of ε, exactly.
         public: whether N is.
     """
 

@@ -129,7 +129,8 @@ class QueryMethods(ABC):
         edges: Sequence[float] = (),
         **price: Any,
     ) -> Answer:
-        """Odds, rate or hazard ratios of covariates, in a few steps: see `Regression` for the keys.
+        """Odds, rate or hazard ratios of covariates, in a few steps: see `RegressionQuery` for the
+        keys.
 
         Args:
             column: the outcome; with family hazards the time.

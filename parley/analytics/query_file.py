@@ -168,10 +168,8 @@ def format_cost(planned: Sequence[PlannedBatch], budget: DatasetBudget) -> str:
     against = " and ".join(dict.fromkeys(each.against.short for each in primary))
     return (
         f"ε = {format_rounded_up(epsilon)} for all of it at δ = {format_exact(budget.delta)} "
-        f"({queries} "
-        f"quer{'ies' if queries > 1 else 'y'} in {several}; {primary[0].unit}, "
-        f"{primary[0].neighbouring}; against {against}); "
-        f"the budget holds {budget.certificate_text}"
+        f"({queries} quer{'ies' if queries > 1 else 'y'} in {several}; {primary[0].unit}, "
+        f"{primary[0].neighbouring}; against {against}); the budget holds {budget.certificate_text}"
     )
 
 

@@ -36,7 +36,7 @@ def query_server(
     """Submits, waits, and prints.
 
     Args:
-        to: the server's folder, or an operator's.
+        server_folder: the server's folder, or an operator's.
         file: what is asked; None with `resume`.
 
     Raises:
@@ -83,8 +83,8 @@ def _build_submission(file: QueryFile, *, plan: bool) -> str:
     settings = dict(file.session)
     if wrong := sorted({"data", "deployment"} & set(settings)):
         raise QueryError(
-            f"Expected no {wrong[0]} in [session] with --server, got one: the server's parties "
-            "are asked."
+            f"Expected no {wrong[0]} in [session] with --server, got one: the server's parties are "
+            "asked."
         )
     schema = load_schema(str(settings.pop("schema", "")))
     asked = QueryFile(session=settings, batches=file.batches, table=file.table)

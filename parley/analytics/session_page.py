@@ -255,8 +255,8 @@ def _build_cards(answers: Sequence[Answer], totals: BudgetAccount) -> list[Card]
             value=f"ε = {format_rounded_up(spent)} of {format_exact(budget.epsilon)}",
             note=f"Per {budget.unit}, {budget.neighbouring}, at δ = {format_exact(budget.delta)}; "
             f"left {format_rounded_down(left)}. Everything charged to these data in this ledger. "
-            "The budget "
-            f"holds {budget.certificate_text}. Spent: {guarantee_text.FIXED_RELEASES_NOTE}.",
+            f"The budget holds {budget.certificate_text}. Spent: "
+            f"{guarantee_text.FIXED_RELEASES_NOTE}.",
             wide=True,
             share=min(spent / budget.epsilon, 1.0),
         )
@@ -270,8 +270,8 @@ def _build_cards(answers: Sequence[Answer], totals: BudgetAccount) -> list[Card]
             title="Questions",
             value=format_number(sum(not each.query.interim_text for each in answers)),
             note=(
-                f"in {format_number(releases)} release{'s' if releases > 1 else ''}, a secure "
-                "sum each"
+                f"in {format_number(releases)} release{'s' if releases > 1 else ''}, a secure sum "
+                "each"
             ),
         )
     )

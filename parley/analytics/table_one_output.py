@@ -161,8 +161,8 @@ class TableOne:
         counts = [each for each in shown if each.statistic in ("n", "%")]
         if any(each.high < 0 or (each.statistic == "%" and each.low > 100) for each in counts):
             said.append(
-                "Below 0, or above 100 %: noise larger than in 95 % of draws, on a count near that "
-                "end."
+                "Below 0, or above 100 %: noise larger than in 95 % of draws, on a count near "
+                "that end."
             )
         if facts["assumptions"]:
             said.append(f"Assuming: {'; '.join(facts['assumptions'])}.")

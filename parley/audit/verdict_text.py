@@ -69,8 +69,7 @@ def format_report(report: AuditReport) -> Iterator[str]:
     if ceiling <= report.claim.epsilon:
         yield (
             f"So few trials certify ε = {format_rounded_down(ceiling, 4)} without an assumption, "
-            "at most: "
-            "they cannot refute this claim. Ask for more --trials."
+            "at most: they cannot refute this claim. Ask for more --trials."
         )
     yield ""
 

@@ -115,8 +115,8 @@ def parse_certificate(content: bytes, where: object) -> SignedCertificate:
         raise CertificateError(f"{where}: no certificate of this version: {error}") from error
     if certificate.to_text().encode("utf-8") != content:
         raise CertificateError(
-            f"{where}: Expected the text that Parley writes of it, got one that differs: it "
-            "was changed."
+            f"{where}: Expected the text that Parley writes of it, got one that differs: it was "
+            "changed."
         )
     public, signature = bytes.fromhex(certificate.signer), bytes.fromhex(certificate.signature)
     if not is_valid_signature(public, signature, certificate.statement.encode_message()):

@@ -83,7 +83,7 @@ def load_charges(ledger_path: str | Path, run_id: str, head: LedgerHead) -> dict
 
 
 def issue_certificate(run: Path, private: bytes, *, ledger: str | None = None) -> SignedCertificate:
-    """The certificate of a run: what `certified` says of it, signed."""
+    """The certificate of a run: what `build_statement` says of it, signed."""
     return sign_statement(build_statement(run, ledger=ledger), private)
 
 
@@ -132,8 +132,7 @@ def _build_guarantee(
     if not own.releases or conversion == "none":
         raise CertificateError(
             f"Expected entries of {summary.run_id} for one {guarantee.unit} that come to a finite "
-            "ε at "
-            f"δ = {format_exact(guarantee.delta)}, got {own.releases} that don't."
+            f"ε at δ = {format_exact(guarantee.delta)}, got {own.releases} that don't."
         )
     return CertifiedGuarantee(
         unit=guarantee.unit,

@@ -2,8 +2,8 @@
 
 The keys are those of `schemas/deployments-schema.yaml` in opendp/deployments-registry-data (commit
 057e5d81), after Nanayakkara, Ghazi & Vadhan 2025 (arXiv:2509.13509). What a run knows is filled in
-from it, in the words of its report; what only its curators know they say in a file (`About`). An
-entry is JSON, which YAML reads, and a draft: the registry's board reviews it.
+from it, in the words of its report; what only its curators know they say in a file
+(`RegistryAbout`). An entry is JSON, which YAML reads, and a draft: the registry's board reviews it.
 """
 
 from __future__ import annotations
@@ -138,8 +138,7 @@ def _list_parts(guarantee: CertifiedGuarantee) -> Iterator[str]:
     for row in guarantee.accounts:
         yield (
             f"{guarantee_text.format_account(row)}, {guarantee_text.format_scope(guarantee)}: "
-            "against "
-            f"{row.adversary.words}"
+            f"against {row.adversary.words}"
         )
     if guarantee.found:
         yield f"An attacker {attacker_text.format_attack(guarantee.found, guarantee.unit)}"

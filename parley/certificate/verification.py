@@ -32,8 +32,8 @@ class VerificationResult:
     """What came of a check; what does not hold is an error instead.
 
     Attributes:
-        held: what was checked and holds.
-        open: what was not, or can't be, checked here.
+        confirmed: what was checked and holds.
+        unchecked: what was not, or can't be, checked here.
     """
 
     certificate: SignedCertificate
@@ -94,8 +94,7 @@ def _check_guarantee(file: Path, guarantee: CertifiedGuarantee) -> tuple[list[st
     )
     others = [
         f"{guarantee_text.format_epsilon_delta(row.epsilon, row.delta)} for one {guarantee.unit} "
-        "against "
-        f"{row.adversary.words}: the run computed it"
+        f"against {row.adversary.words}: the run computed it"
         for row in guarantee.accounts
     ]
     try:
@@ -107,11 +106,9 @@ def _check_guarantee(file: Path, guarantee: CertifiedGuarantee) -> tuple[list[st
         return [], [f"{stated}: no accountant that is installed here is proved for them", *others]
     if guarantee.epsilon < epsilon * (1 - _RELATIVE_TOLERANCE):
         raise CertificateError(
-            f"{file}: Expected at least ε = {format_rounded_up(epsilon)} for the certified "
-            "entries (by "
-            f"{conversion}, unit {guarantee.unit}), got ε = "
-            f"{format_rounded_up(guarantee.epsilon)}: they cost more than "
-            "is claimed."
+            f"{file}: Expected at least ε = {format_rounded_up(epsilon)} for the certified entries "
+            f"(by {conversion}, unit {guarantee.unit}), got ε = "
+            f"{format_rounded_up(guarantee.epsilon)}: they cost more than is claimed."
         )
     held = [f"{stated}: {entries.releases} entries come to it (by {conversion})"]
     if guarantee.found is None:
@@ -128,9 +125,8 @@ def _check_guarantee(file: Path, guarantee: CertifiedGuarantee) -> tuple[list[st
             raise CertificateError(
                 f"{file}: Expected that an attacker recognises {own.members} together in up to "
                 f"{attacker_text.format_percent(own.rate)}, got "
-                f"{attacker_text.format_percent(claimed.rate)}: "
-                "less is "
-                "claimed than the entries tell."
+                f"{attacker_text.format_percent(claimed.rate)}: less is claimed than the entries "
+                "tell."
             )
     told = (
         f"an attacker {attacker_text.format_attack(guarantee.found, guarantee.unit)}: by these "

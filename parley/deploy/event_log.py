@@ -1,6 +1,6 @@
 """What a server or a party tells whoever runs it: lines for people, or one JSON object a line.
 
-An `Event` is the line that a person reads, and carries what a machine needs of it. Nothing in an
+An `LogEvent` is the line that a person reads, and carries what a machine needs of it. Nothing in an
 event depends on a record: names, numbers of parties, states and classes of reason, as the protocol
 itself shows them to the server.
 
@@ -26,7 +26,7 @@ from parley.safe_io.json_writing import format_json
 
 Fact = str | int | float | None
 Notifier = Callable[[str], None]
-"""Takes a line, which may be an `Event`."""
+"""Takes a line, which may be an `LogEvent`."""
 
 
 class LogEvent(str):

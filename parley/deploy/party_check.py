@@ -232,8 +232,7 @@ def _check_no_overlap(
             ):
                 raise DeployError(
                     f"{format_moved_rows(account[name], count)}. If none was moved, and all "
-                    f"{count} were "
-                    "deleted while another block has an equal one, say so: "
+                    f"{count} were deleted while another block has an equal one, say so: "
                     f"deleted-records = {count} in [data.{name}] of party.toml."
                 )
             for other, theirs in known.items():
@@ -266,8 +265,8 @@ def _check_ledger(folder: Path) -> str:
     if wrong:
         raise LedgerError(
             f"{path} was edited, damaged or replaced, and pays for nothing: {wrong[0].message} Put "
-            "it back as it was. Whoever removes state/ledger-head takes an older copy for all that "
-            "was released."
+            "it back as it was. Whoever removes state/ledger-head takes an older copy for all "
+            "that was released."
         )
     return (
         f"{path.name}, {len(entries)} {format_noun(len(entries), 'release')}, as they were written"

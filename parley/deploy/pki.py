@@ -109,7 +109,7 @@ def certify(
     """A client's certificate (PEM) for the key of a request, or of an older certificate.
 
     Args:
-        asked: PEM. Of a request only the key is taken; what it calls itself is not read.
+        request: PEM. Of a request only the key is taken; what it calls itself is not read.
         authority: the folder of who signs.
 
     Raises:

@@ -276,7 +276,7 @@ def follow(
     observer: Observer | None,
     every: int = _STATUS_EVERY,
 ) -> RunSummary:
-    """Follows a job's run to its end, as `until_ended` does; its summary, or ProcessError."""
+    """Follows a job's run to its end, as `wait_until_ended` does; its summary, or ProcessError."""
     look = RunFollower(folder, observer).look
     how = wait_until_ended(folder, ended, look=look, every=every)
     summary = read_summary(folder)

@@ -84,7 +84,7 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnedParty:
-    """A party's folder, open for its owner; `opened` makes one."""
+    """A party's folder, open for its owner; `open_party` makes one."""
 
     folder: Path
     name: str

@@ -7,9 +7,9 @@ over hats, steps over bins, a bar for each category, a line for a plain number.
 
 The band is what the noise alone may have moved the shape, 95 %: k·s·gain·‖φ − φ̄‖, φ the features
 at a point, s the noise's standard deviation in each coordinate of a round's average, `gain` the
-algorithm's (`parley.client.algorithms.noise_gain`), k = 1.96 for Gaussian noise and 2.98 for any
-other law here, whose densities fall off from 0 on both sides (Vysochanskij & Petunin 1980). It says
-nothing of what another draw of records would give.
+algorithm's (`parley.client.algorithms.compute_noise_gain`), k = 1.96 for Gaussian noise and 2.98
+for any other law here, whose densities fall off from 0 on both sides (Vysochanskij & Petunin 1980).
+It says nothing of what another draw of records would give.
 
 Also here: the shapes of a model's columns as text, a spark line for each, or the table of one.
 """
@@ -292,8 +292,7 @@ def format_length(shapes: ShapeFunctions) -> str:
         return "the same in every row"
     return (
         f"in a row of length {format_number(shapes.row_length)} before it is scaled (a longer "
-        "row's "
-        "columns all count less)"
+        "row's columns all count less)"
     )
 
 

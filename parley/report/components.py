@@ -119,7 +119,7 @@ def format_text(value: object) -> Markup:
 
 
 def format_prose(value: object) -> Markup:
-    """`text`; commands between backticks are set as code, e^ε and 2^32 as powers.
+    """`format_text`; commands between backticks are set as code, e^ε and 2^32 as powers.
 
     >>> format_prose("`parley plan` at e^ε < 2^−3")
     Markup('<code>parley plan</code> at e<sup>ε</sup> &lt; 2<sup>−3</sup>')
@@ -129,7 +129,7 @@ def format_prose(value: object) -> Markup:
 
 
 def format_unbroken(value: object) -> Markup:
-    """`text` in which short names with a hyphen, such as a data set's, stay on one line."""
+    """`format_text` in which short names with a hyphen, such as a data set's, stay on one line."""
     names = r"(?<!\S)([^\s;&]{1,20}-[^\s;&]{1,20})(?!\S)"
     return Markup(re.sub(names, r'<span class="one">\1</span>', str(format_text(value))))  # noqa: S704
 

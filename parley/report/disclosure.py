@@ -107,7 +107,7 @@ def build_party_table(folder: Path) -> ReportTable | None:
 
 
 def _truncate_rows(rows: list[list[str]]) -> list[list[str]]:
-    """At most `_MOST` of them, and how many more there are."""
+    """At most `_MAX_ROWS` of them, and how many more there are."""
     left = len(rows) - _MAX_ROWS
     if left <= 0:
         return rows

@@ -47,13 +47,10 @@ def _describe_finding(split: PartitionSummary) -> str:
     what = "fifth of the labels" if split.numeric else "label"
     return (
         f"{kind}. A party's commonest {what} is {_format_percent(commonest[3])} of its records in "
-        "the "
-        f"middle party, from {_format_percent(commonest[0])} to {_format_percent(commonest[-1])}; "
-        "over all "
-        f"parties the commonest is {_format_percent(most)}. Total variation distance "
-        f"from all records' shares: {format_number(skew.mean)} on average, "
-        f"{format_number(skew.largest)} "
-        f"at most.{named}"
+        f"the middle party, from {_format_percent(commonest[0])} to "
+        f"{_format_percent(commonest[-1])}; over all parties the commonest is "
+        f"{_format_percent(most)}. Total variation distance from all records' shares: "
+        f"{format_number(skew.mean)} on average, {format_number(skew.largest)} at most.{named}"
     )
 
 

@@ -61,9 +61,8 @@ def build_quality_sections(run: RunSummary) -> list[QualitySection]:
         found = run.evaluation.judgement
         text = (
             f"Of the records that the parties hold out: {result_text.format_evaluation(run)}. "
-            "Behind "
-            "each figure is where it lies on the same records without the noise, each by itself; "
-            "what other records would say is another question."
+            "Behind each figure is where it lies on the same records without the noise, each by "
+            "itself; what other records would say is another question."
             + " Scores of one interval of probabilities count as equal."
             * bool(found.roc)
         )

@@ -39,7 +39,7 @@ def draw_shape_curves(
 ) -> Markup:
     """Curves through places, or with `steps` level between each two; the first on top.
 
-    `around`: curves whose bands alone are drawn, below all else. A curve ends where it is NaN.
+    `bands`: curves whose bands alone are drawn, below all else. A curve ends where it is NaN.
     """
     axis = {"title": x_title, "grid": False, "tickCount": 6}
     ends = {"domain": [positions[0], positions[-1]], "nice": False}

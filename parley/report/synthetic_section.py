@@ -72,7 +72,7 @@ def render_image_grid(images: NDArray[np.uint8], *, alt_text: str) -> Markup:
 
     Args:
         images: from 0, black, to 255.
-        said: what they are, for those who do not see them.
+        alt_text: what they are, for those who do not see them.
     """
     whole = build_image_grid(images)
     source = base64.b64encode(encode_png(whole)).decode()

@@ -32,7 +32,7 @@ def open_regular_file(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> io.Buff
     """The file at `path`, open to read.
 
     Raises:
-        OSError: it is not there, no regular file, or longer than `largest`.
+        OSError: it is not there, no regular file, or longer than `max_bytes`.
     """
     # Without waiting for whoever writes into a pipe.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -50,7 +50,7 @@ def open_regular_file(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> io.Buff
 
 
 def read_bytes(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-    """What is in a file; see `opened`."""
+    """What is in a file; see `open_regular_file`."""
     with open_regular_file(path, max_bytes=max_bytes) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:  # it grew, or its length is none (/proc)
@@ -66,10 +66,10 @@ def read_text(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a file of at most `LARGEST_LOG` bytes, without their ends.
+    """The lines of a file of at most `MAX_LOG_BYTES` bytes, without their ends.
 
     Raises:
-        OSError: see `opened`; or a line is longer than `LARGEST_TEXT`.
+        OSError: see `open_regular_file`; or a line is longer than `MAX_TEXT_BYTES`.
         UnicodeDecodeError: no UTF-8.
     """
     with open_regular_file(path, max_bytes=MAX_LOG_BYTES) as file:

@@ -68,7 +68,7 @@ def is_draft(path: Path) -> bool:
 def write_file(
     path: Path, content: bytes | str, *, mode: int = _PUBLIC_MODE, durable: bool = False
 ) -> None:
-    """Write a file whole or not at all; see `replaced_file`. Text is written as UTF-8."""
+    """Write a file whole or not at all; see `replace_file`. Text is written as UTF-8."""
     with replace_file(path, mode=mode, durable=durable) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 

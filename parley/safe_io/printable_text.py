@@ -3,7 +3,7 @@
 Nothing of Unicode's category C (control, format, surrogate, private, unassigned), and no separator
 of lines or paragraphs, reaches a stream of a process of ours (`guard_streams`): it could move the
 cursor, set colours, link, turn letters around or show nothing. In files of TOML and JSON such a
-character is written as its number (`escaped`), so that it is read again as it was.
+character is written as its number (`escape_unprintable`), so that it is read again as it was.
 
 >>> to_printable("a\\x1b[2Jb\\u202ec\\n"), to_one_line("✓ done\\n✓ signed")
 ('a?[2Jb?c\\n', '✓ done?✓ signed')
@@ -55,7 +55,7 @@ def _escape_in_json(character: str) -> str:
 
 
 def guard_streams() -> None:
-    """Has all that this process says on standard output and error go through `printable`.
+    """Has all that this process says on standard output and error go through `to_printable`.
 
     What is shown by rich goes past it: `parley.terminal.terminal_screen` is the one way to that.
     """

@@ -1,8 +1,9 @@
 """TOML for files that people read: the library writes every key and value, we only the comments.
 
 A file that carries comments cannot be written whole by the library. Of its text only brackets,
-commas and equals signs are ours; whatever came from outside goes through `key`, `literal` or
-`comment`, and can therefore hold neither the end of a line nor that of a string.
+commas and equals signs are ours; whatever came from outside goes through `format_toml_key`,
+`format_toml_value` or `format_toml_comment`, and can therefore hold neither the end of a line nor
+that of a string.
 
     >>> format_toml_comment("two" + chr(10) + "lines")
     '# two lines'

@@ -93,7 +93,7 @@ def load_sweep(
 
     Args:
         overrides: `key=value` of the job that all cells share.
-        most: cells that it may have; None for any number.
+        max_cells: cells that it may have; None for any number.
 
     Raises:
         JobError: no such file, no TOML, an unknown key (the nearest one is named), more cells.

@@ -175,7 +175,9 @@ def _format_mean(mean: float | None, half: float | None) -> str:
 
 
 def write_comparison(runs: Sequence[Path], target: Path) -> Path:
-    """Writes a page with the runs side by side, as `compared` has them, and returns its path."""
+    """Writes a page with the runs side by side, as `compare_runs` has them, and returns its
+    path.
+    """
     settings, results = compare_runs(runs)
     tables = [(format_difference_count(settings), settings), ("What each came to", results)]
     return write_template(

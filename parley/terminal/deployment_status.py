@@ -22,7 +22,7 @@ class RunStatus:
     """Where a run stands.
 
     Attributes:
-        board: where each of its parties stands (`parties.json`); empty once it has ended.
+        party_states: where each of its parties stands (`parties.json`); empty once it has ended.
     """
 
     name: str
@@ -85,7 +85,8 @@ def watch_status(
     On a terminal a table that is drawn again; elsewhere the lines, whenever they are others.
 
     Args:
-        lost: what `look` raises where the server does not answer; it is then asked again.
+        connection_error: what `fetch_status` raises where the server does not answer; it is then
+            asked again.
     """
     console = Screen()
     if not console.is_terminal:

@@ -186,8 +186,8 @@ def verify_ledger(location: str, *, ledger_url: str | None = None) -> tuple[list
     """What is wrong with a ledger, and how many entries it has.
 
     Args:
-        where: its place, or the folder of a run, whose summary knew the log's end.
-        named: the place of a folder's ledger, where its user says it.
+        location: its place, or the folder of a run, whose summary knew the log's end.
+        ledger_url: the place of a folder's ledger, where its user says it.
     """
     with Ledger.open(_locate(location, ledger_url), create=False, read_only=True) as ledger:
         found = ledger.verify(anchor=_load_expected_head(location))

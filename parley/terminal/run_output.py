@@ -37,10 +37,9 @@ def print_plan_summary(outlook: PlanSummary) -> None:
     title = outlook.algorithm_title or outlook.algorithm
     console.print(
         f"{title}, {outlook.model}: m = {outlook.parties} {format_noun(outlook.parties, 'party')} "
-        "of "
-        f"at least n = {outlook.min_records} "
-        f"{format_noun(outlook.min_records, 'record')} ({outlook.min_records_from}), "
-        f"d = {outlook.dimension}, T = {outlook.rounds} {format_noun(outlook.rounds, 'round')}\n"
+        f"of at least n = {outlook.min_records} {format_noun(outlook.min_records, 'record')} "
+        f"({outlook.min_records_from}), d = {outlook.dimension}, T = {outlook.rounds} "
+        f"{format_noun(outlook.rounds, 'round')}\n"
     )
     console.print(build_section_table(outlook.build_sections()))
     console.print()

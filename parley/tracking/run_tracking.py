@@ -128,8 +128,7 @@ class TrackingObserver:
             said = next(iter(str(error).splitlines()), "")[:200]
             self._say(
                 f"{self._place} gave no answer ({type(error).__name__}: {_hide_secrets(said)}). "
-                "The run "
-                "goes on, and nothing more is sent there; its folder has everything."
+                "The run goes on, and nothing more is sent there; its folder has everything."
             )
 
 

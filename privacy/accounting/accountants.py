@@ -50,7 +50,8 @@ class Accountant:
     Attributes:
         supports: whether it is proved for these events.
         curve: events that it supports → ε at a δ, an upper end; ∞ where there is none.
-        sampled: at what ε the samplers' distance is paid for, of ε in all (`by_parts`).
+        sampled: at what ε the samplers' distance is paid for, of ε in all
+            (`compute_sampler_epsilon`).
     """
 
     supports: Callable[[Counts], bool]
@@ -71,7 +72,7 @@ def _sum_pure_epsilon(counts: Counts) -> float:
 
 
 def compute_total_rho(counts: Counts, *excluded: type[PrivacyEvent]) -> float:
-    """Σρ of the events that are none of `without`, rounded up."""
+    """Σρ of the events that are none of `excluded`, rounded up."""
     return _sum_rho(frozenset((e, n) for e, n in counts.items() if not isinstance(e, excluded)))
 
 

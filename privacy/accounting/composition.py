@@ -37,7 +37,7 @@ def find_lowest(epsilons: Mapping[str, float]) -> tuple[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Composition:
-    """All releases so far; start from `empty()`.
+    """All releases so far; start from `create_empty()`.
 
     Attributes:
         counts: events with their own curve → how many there were.
@@ -105,14 +105,17 @@ class Composition:
 
     @property
     def rho(self) -> float:
-        """Σ ρ, rounded up. Where `slack` > 0 it is ρ of the ideal laws (approximate zCDP)."""
+        """Σ ρ, rounded up. Where `sampler_distance` > 0 it is ρ of the ideal laws (approximate
+        zCDP).
+        """
         return compute_total_rho(self.counts)
 
     def compute_epsilons(self, delta: float) -> dict[str, float]:
         """ε at `delta` by every accountant that is proved for what was composed, where finite.
 
-        Every value is an upper end. The samplers' statistical distance γ (`slack`) is paid for:
-        an (ε, δ′) law sampled within γ is (ε, δ′ + (1 + e^ε)·γ)-DP, so that δ′ = δ − (1 + e^ε)·γ.
+        Every value is an upper end. The samplers' statistical distance γ (`sampler_distance`) is
+        paid for: an (ε, δ′) law sampled within γ is (ε, δ′ + (1 + e^ε)·γ)-DP, so that δ′ = δ − (1 +
+        e^ε)·γ.
         """
         check_delta(delta)
         if delta not in self._epsilons_by_delta:

@@ -6,8 +6,8 @@ REPLACE_ONE (`parley.privacy.accounting.subsampled_gaussian` integrates it). Its
 the first trap too, so a Gaussian of μ = Δ/σ goes in as ADD_OR_REMOVE_ONE of sensitivity 1.
 
 A run asks for the ε of every round: what the library computes value by value is done on whole
-arrays here (`_Tail`), and what it computes anew for every number of steps once (`_self_composed`).
-Both are its own formulas, in its order, and a test holds them against it.
+arrays here (`_Tail`), and what it computes anew for every number of steps once
+(`_compose_repeated`). Both are its own formulas, in its order, and a test holds them against it.
 
 The library takes a second to load: import this module where it is needed.
 """

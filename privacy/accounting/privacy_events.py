@@ -244,7 +244,7 @@ class Repeated(PrivacyEvent):
 class Approximate(PrivacyEvent):
     """A release whose law is within statistical distance `delta` of one that has `event`'s curves.
 
-    That is how a sampler that is not exact is charged: `Composition.slack_delta`.
+    That is how a sampler that is not exact is charged: `Composition.compute_sampler_delta`.
     """
 
     kind: ClassVar[str] = "approximate"
@@ -257,7 +257,7 @@ class Approximate(PrivacyEvent):
         if self.delta >= 1:
             raise ValueError(f"Expected 0 ≤ delta < 1, got {self.delta}.")
         if any(isinstance(leaf, Pure) and count > 1 for leaf, count in self.event.iterate_leaves()):
-            # Its distance would be one of several at once (`accountants.by_parts`).
+            # Its distance would be one of several at once (`accountants.compute_sampler_epsilon`).
             raise ValueError("Expected one pure event within a distance, got it repeated.")
 
     @cached_property
@@ -280,9 +280,10 @@ class PlannedSteps(PrivacyEvent):
     """All `count` releases of `event` that one job planned beforehand, charged as one release.
 
     The whole of them has a dominating pair (P, Q). In both directions its hockey-stick curve is
-    nowhere above that of a μ-GDP pair by more than `delta` (`subsampled_gaussian.planned_steps`).
-    So P is within distance `delta` of a P′ for which (P′, Q) is μ-GDP: clip the likelihood ratio at
-    both ends. A job that ends early is post-processing of the whole.
+    nowhere above that of a μ-GDP pair by more than `delta`
+    (`subsampled_gaussian.build_planned_steps`). So P is within distance `delta` of a P′ for which
+    (P′, Q) is μ-GDP: clip the likelihood ratio at both ends. A job that ends early is
+    post-processing of the whole.
 
     Attributes:
         delta: δ′; those of several jobs add up.

@@ -2,7 +2,7 @@
 
 Privacy costs are rounded up and noise is rounded up; nothing here ever rounds towards the claim.
 A float stands for the decimal number that it prints as, so that what a person wrote is what adds
-up: `exact(0.1)` is 1/10.
+up: `to_fraction(0.1)` is 1/10.
 
     >>> to_fraction(0.1) * 10 == 1
     True
@@ -153,7 +153,7 @@ def check_positive(name: str, value: float) -> None:
 
 
 def check_whole(name: str, value: object, minimum: int = 1) -> int:
-    """The value; raises ValueError unless it is an integer ≥ `least`."""
+    """The value; raises ValueError unless it is an integer ≥ `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise ValueError(f"Expected an integer {name} ≥ {minimum}, got {value!r}.")
     return value

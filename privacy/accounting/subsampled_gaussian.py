@@ -164,7 +164,9 @@ _CURVE_POINTS = 20_000
 
 
 def _compute_gdp_mu(steps: CountedSteps, delta: float, limit: float) -> float:
-    """μ of `planned_steps`; `at_most` if the composition is beyond what the library computes."""
+    """μ of `build_planned_steps`; `limit` if the composition is beyond what the library
+    computes.
+    """
     if _is_beyond(steps):
         return limit
     from parley.privacy.accounting.dp_accounting_adapter import compose_step_losses  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)

@@ -76,8 +76,8 @@ def compute_gaussian_power(alpha: float, *, mu: float, distance: float = 0.0) ->
     """The most that is found after a release that is μ-GDP: Φ(Φ⁻¹(α) + μ) (Dong, Roth & Su 2022).
 
     Args:
-        slack: statistical distance of what is released from the ideal: the attacker has that much
-            more of both rates.
+        distance: statistical distance of what is released from the ideal: the attacker has that
+            much more of both rates.
 
     >>> (round(compute_gaussian_power(0.05, mu=0.5), 6),
     ... round(compute_gaussian_power(0.05, mu=2.0), 5))
@@ -99,7 +99,8 @@ def compute_renyi_power(alpha: float, *, rho: float, distance: float = 0.0) -> f
     p beyond α that some order refuses is found by halving, and is an upper end.
 
     Args:
-        slack: statistical distance of what is released from the ideal, as in `gaussian_power`.
+        distance: statistical distance of what is released from the ideal, as in
+            `compute_gaussian_power`.
 
     # of a GaussianEvent, Φ(Φ⁻¹(.05) + .5) = .1261
     >>> round(compute_renyi_power(0.05, rho=0.125), 4)
@@ -145,8 +146,9 @@ def compute_attack_power(
     Whoever knows every other record, and takes at most α of those who are not there (or are
     another) for the one looked for, recognises it this often. By μ where all are Gaussian: nothing
     that is proved of them is less. Else by points of the releases' curve, and by ρ. Of a group of k
-    together: kμ, the curve k times over (`curve_power`), and k²ρ (Bun & Steinke 2016, Proposition
-    1.9). It holds for the relation and the unit of `spent`'s events, against whom these hold.
+    together: kμ, the curve k times over (`compute_curve_power`), and k²ρ (Bun & Steinke 2016,
+    Proposition 1.9). It holds for the relation and the unit of `spent`'s events, against whom these
+    hold.
 
     >>> from parley.privacy.accounting.privacy_events import GaussianEvent
     >>> spent = Composition.from_events([GaussianEvent(mu=0.3), GaussianEvent(mu=0.4)])
@@ -185,7 +187,8 @@ def compute_group_guarantee(epsilon: float, delta: float, members: int) -> tuple
 def compute_group_epsilon(spent: Composition, delta: float, members: int) -> float:
     """ε of k units together at δ, where `spent` bounds one: the least that is known.
 
-    kμ where all is Gaussian; else what `group_approximate` makes of a few points of the curve.
+    kμ where all is Gaussian; else what `compute_group_guarantee` makes of a few points of the
+    curve.
 
     >>> from parley.privacy.accounting.privacy_events import GaussianEvent, Pure
     >>> compute_group_epsilon(Composition.from_events([Pure(epsilon=0.5)]), 0.0, 3)

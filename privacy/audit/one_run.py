@@ -72,7 +72,7 @@ def compute_one_run_epsilon(
 def one_run_bound(
     *, canaries: int, guesses: int, right: int, confidence: float, delta: float
 ) -> LowerBound:
-    """`one_run_epsilon` with its confidence; it assumes nothing of the noise."""
+    """`compute_one_run_epsilon` with its confidence; it assumes nothing of the noise."""
     epsilon = compute_one_run_epsilon(
         canaries=canaries,
         guesses=guesses,
@@ -110,7 +110,7 @@ def compute_one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float)
 def one_run_fdp_bound(
     *, canaries: int, guesses: int, right: int, confidence: float, delta: float
 ) -> LowerBound:
-    """`one_run_mu` and the ε of that curve at δ: Gaussian curve assumed."""
+    """`compute_one_run_mu` and the ε of that curve at δ: Gaussian curve assumed."""
     check_delta(delta)
     mu = compute_one_run_mu(
         canaries=canaries, guesses=guesses, right=right, alpha=compute_alpha(confidence)

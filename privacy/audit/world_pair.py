@@ -35,7 +35,7 @@ def compute_pair_epsilon(hits_in: Hits, hits_out: Hits, *, alpha: float, delta: 
 
 
 def pair_bound(hits_in: Hits, hits_out: Hits, *, confidence: float, delta: float) -> LowerBound:
-    """`pair_epsilon` with its confidence; it assumes nothing of the noise."""
+    """`compute_pair_epsilon` with its confidence; it assumes nothing of the noise."""
     epsilon = compute_pair_epsilon(hits_in, hits_out, alpha=compute_alpha(confidence), delta=delta)
     return LowerBound(method="pair", epsilon_lower=epsilon, confidence=confidence, delta=delta)
 

@@ -36,8 +36,7 @@ def _check_needs_noise(rate: float, draws: int, left: float, delta: float, *, pa
     if ever <= left:
         raise ValueError(
             f"Expected delta below {format_rounded_down(ever, 3)}, the chance that a record is in "
-            "any of "
-            f"{parts}, got {format_exact(delta)}: no noise would be needed."
+            f"any of {parts}, got {format_exact(delta)}: no noise would be needed."
         )
 
 
@@ -61,10 +60,12 @@ def calibrate_steps(
         slack: total statistical distance of the steps' noise from its law; (1 + e^ε)·slack of δ
             is kept for it.
         mu: μ of the Gaussian releases that share the budget.
-        probability: p, with which a coin that may be seen lets steps in (`BehindCoin`); 1: always.
+        probability: p, with which a coin that may be seen lets steps in (`BernoulliSteps`); 1:
+            always.
         together: how many of the steps each coin decides on.
         planned_delta: δ′ in addition to δ, with which all steps are one release that is μ-GDP
-            (`planned_steps`), as a shared account charges them; 0: they are a plan by themselves.
+            (`build_planned_steps`), as a shared account charges them; 0: they are a plan by
+            themselves.
         certificate: of the shared account.
     """
     check_positive("epsilon", epsilon)
@@ -131,10 +132,9 @@ def _compute_steps_delta(epsilon: float, delta: float, slack: float) -> float:
         most = math.log(delta / slack - 1) if delta > 2 * slack else 0.0
         raise ValueError(
             f"Expected epsilon below {format_rounded_down(most, 3)} at delta = "
-            f"{format_exact(delta)}, got "
-            f"{format_exact(epsilon)}: (1 + e^ε) times the {format_rounded_up(slack, 3)} by which "
-            "sampled "
-            "noise may differ from its law has to stay below delta."
+            f"{format_exact(delta)}, got {format_exact(epsilon)}: (1 + e^ε) times the "
+            f"{format_rounded_up(slack, 3)} by which sampled noise may differ from its law has to "
+            "stay below delta."
         )
     return left
 

@@ -59,7 +59,7 @@ def compute_gaussian_sigma(
 
     Raises:
         CalibrationError: an unknown calibration, a value out of range, as-printed beyond
-            `as_printed_limit`, or σ beyond the floats.
+            `compute_as_printed_limit`, or σ beyond the floats.
     """
     check_budget(epsilon, delta, rounds, sensitivity)
     if delta == 0:
@@ -125,9 +125,8 @@ def _compute_checked_mu(epsilon: float, delta: float) -> float:
     if truth > epsilon:
         raise CalibrationError(
             f"Expected epsilon ≤ {format_rounded_down(compute_as_printed_limit(delta))} for the "
-            "as-printed "
-            f"calibration at delta = {format_exact(delta)}, got {format_exact(epsilon)}: it would "
-            f"truly cost {format_rounded_up(truth)}."
+            f"as-printed calibration at delta = {format_exact(delta)}, got "
+            f"{format_exact(epsilon)}: it would truly cost {format_rounded_up(truth)}."
         )
     return mu
 
@@ -172,7 +171,7 @@ def calibrate(
         calibration: one of GAUSSIAN_CALIBRATIONS that is proved for the law; the Laplace laws
             make no use of it.
         epsilon, delta: totals, ε > 0 and δ in [0, 1). At δ = 0 l2-laplace is given, to be charged
-            at `stated_delta`.
+            at `compute_stated_delta`.
         sensitivity: Δ₂ > 0 of one round, replace-one; the scale has its unit.
         cost: what a release with a mechanism's noise is charged, where its shares' samplers take
             more than the law's own; its distance from the ideal must not depend on the scale.

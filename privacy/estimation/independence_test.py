@@ -39,7 +39,7 @@ class IndependenceResult(NamedTuple):
 def run_independence_test(
     noisy: Tables, noise: CellNoise, *, unit: float = 1.0, draws: int = _DRAWS
 ) -> IndependenceResult:
-    """Of `[r, c]` noisy counts, at most `MOST_CELLS`; p is 1 where the noise leaves no records.
+    """Of `[r, c]` noisy counts, at most `MAX_CELLS`; p is 1 where the noise leaves no records.
 
     Args:
         unit: units of the noise in one record.

@@ -147,7 +147,7 @@ class TableOverlaps:
 
 
 def _list_subsets(shape: Iterable[Hashable]) -> Iterator[Columns]:
-    """Of a table's columns, those of at most `_MOST`."""
+    """Of a table's columns, those of at most `_MAX_SHARED_COLUMNS`."""
     columns = tuple(shape)
     for size in range(min(len(columns), _MAX_SHARED_COLUMNS) + 1):
         yield from map(frozenset, combinations(columns, size))

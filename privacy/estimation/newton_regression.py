@@ -42,7 +42,7 @@ class NewtonStep:
 
     Attributes:
         peak: `[p]` √Σa⁴/Σa² of what each of the noises does to a coefficient: 1 of a single one.
-        clear: by how much the curvature is beyond its noise, in units of what is asked.
+        clearance: by how much the curvature is beyond its noise, in units of what is asked.
     """
 
     change: Numbers

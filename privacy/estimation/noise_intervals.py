@@ -170,7 +170,7 @@ def widen_by_rounding(
 def clip_to_possible(
     value: Numbers, low: Numbers, high: Numbers, *, maximum: float = math.inf
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Values and intervals cut to [0, `most`]; where an interval lies beyond it, as they are.
+    """Values and intervals cut to [0, `maximum`]; where an interval lies beyond it, as they are.
 
     The noise was larger there than 95 % of draws are: an interval of one point, 0 … 0, would say
     that nothing is uncertain.
@@ -274,7 +274,9 @@ class CellNoise:
         return _LAWS[self.law].draw(rng, self.scale, shape)
 
     def build_ratio_tail(self, numerator: float, denominator: float) -> RatioTail:
-        """Of a ratio whose parts are this noise times so much: see `intervals.ratio_interval`."""
+        """Of a ratio whose parts are this noise times so much: see
+        `intervals.compute_ratio_interval`.
+        """
         return _LAWS[self.law].tail(self.scale * numerator, self.scale * denominator)
 
 

@@ -49,7 +49,7 @@ class NoisyHistogram:
     """Counts with noise.
 
     Attributes:
-        cells: `[…]`; for `area` `[B, 2]`, rows of rising score and the positives second.
+        cells: `[…]`; for `compute_area` `[B, 2]`, rows of rising score and the positives second.
         within: q, what the noise on one cell does not exceed at the intervals' level.
     """
 

@@ -13,8 +13,8 @@ errors of one variance (Fisher 1915; Greene 2012, section 4.3). A test of r = 0 
 noise where r = 0: of independent columns its level holds whatever their distributions are.
 
 **Too few records**: where a variance, or the least eigenvalue of the regressors' correlations, is
-not beyond `BEYOND` deviations of its noise, nothing is divided by it. How often intervals hold:
-`benchmarks/correlations.py`. Records are taken as independent draws.
+not beyond `MIN_DEVIATIONS` deviations of its noise, nothing is divided by it. How often intervals
+hold: `benchmarks/correlations.py`. Records are taken as independent draws.
 
     >>> rows = np.array([[1, 0.5, 0.25], [1, -0.5, 0.5], [1, 0.25, -0.5], [1, -0.25, 0.0]])
     >>> pairs = tuple(zip(*map(np.ndarray.tolist, np.triu_indices(3))))
@@ -48,9 +48,9 @@ class CorrelationEstimate:
 
     Attributes:
         value: `[p, p]`.
-        moved: `[p, p, d]` by how much a deviation of each entry's noise moves it.
+        noise_shifts: `[p, p, d]` by how much a deviation of each entry's noise moves it.
         sampling: `[p, p]` standard deviations.
-        of_none: `[p, p]` that of the noise of a correlation that is 0.
+        null_noise: `[p, p]` that of the noise of a correlation that is 0.
     """
 
     value: Numbers
@@ -71,10 +71,10 @@ class RegressionEstimate:
 
     Attributes:
         coefficients: `[1 + k]`, that of 1 first.
-        moved: `[1 + k, d]` by how much a deviation of each entry's noise moves them.
+        noise_shifts: `[1 + k, d]` by how much a deviation of each entry's noise moves them.
         sampling: `[1 + k, 1 + k]` their covariance.
         r_squared: with its deviation by sampling.
-        r_squared_moved: `[d]` like `moved`.
+        r_squared_shifts: `[d]` like `noise_shifts`.
         residual: standard deviation of what is left.
         needed: about how many records it takes for this ε, at least.
     """

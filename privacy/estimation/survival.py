@@ -12,9 +12,9 @@ cells are moved to add up to it, the least-squares estimate, and a gradient lose
     >>> table.at_risk.tolist(), table.survival.value.round(4).tolist()
     ([[10.0, 6.0]], [[0.7, 0.4667]])
 
-Nearest monotone curves (`falling`) are off by no more than the curve that they are made of: least
-squares under an order moves no two curves further apart in the largest distance, and leaves one
-that falls as it is (Robertson, Wright & Dykstra 1988, theorem 1.6.1).
+Nearest monotone curves (`fit_decreasing`) are off by no more than the curve that they are made of:
+least squares under an order moves no two curves further apart in the largest distance, and leaves
+one that falls as it is (Robertson, Wright & Dykstra 1988, theorem 1.6.1).
 """
 
 from __future__ import annotations

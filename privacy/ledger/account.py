@@ -385,7 +385,7 @@ def encode_claims(claims: Claims) -> list[dict[str, object]]:
 
 
 def parse_claims(values: Iterable[Mapping[str, object]]) -> Claims:
-    """The inverse of `claims_to_json`. Raises ValueError, KeyError or TypeError."""
+    """The inverse of `encode_claims`. Raises ValueError, KeyError or TypeError."""
     return tuple((parse_event(v["event"]), _parse_count(v["count"])) for v in values)
 
 

@@ -24,8 +24,8 @@ def apply_record(
     """The record's account after it.
 
     Args:
-        before: None: no such budget was registered.
-        settles: the entry whose reservation it commits or voids, which is open.
+        account: None: no such budget was registered.
+        settled_entry: the entry whose reservation it commits or voids, which is open.
 
     Raises:
         ValueError, KeyError, TypeError: the record makes no sense there.

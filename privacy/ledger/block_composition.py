@@ -81,7 +81,9 @@ class SpentByBlock:
     blocks: Mapping[str, Composition] = field(default_factory=lambda: MappingProxyType({}))
 
     def get_compositions(self, blocks: Blocks) -> dict[str, Composition]:
-        """What the records of these blocks have spent; of none: of all, `OTHERS` among them."""
+        """What the records of these blocks have spent; of none: of all, `OTHER_BLOCKS` among
+        them.
+        """
         names = blocks or (*self.blocks, OTHER_BLOCKS)
         return {name: self.blocks.get(name, self.everywhere) for name in names}
 

@@ -79,8 +79,8 @@ class DatasetBudget:
     """The total (ε, δ) of a data set for one unit, fixed when it is first registered.
 
     Data may have a budget for each unit; they share name and fingerprint. A ledger charges every
-    release on such data to all of their budgets, or to none (`reservations.reserve`): a release
-    without a bound for one of the units would make that unit's ε untrue.
+    release on such data to all of their budgets, or to none (`reservations.reserve_charge`): a
+    release without a bound for one of the units would make that unit's ε untrue.
 
     Attributes:
         fingerprint: says that it is the same data (a digest, or a chosen label).

@@ -38,7 +38,7 @@ class Database:
 
     Attributes:
         name: how messages call it: the path, or `postgresql://user@host/database`.
-        read_only: whether `writing` is refused.
+        read_only: whether `open_writer` is refused.
         key_path: of the key that rows are digested under: beside the file, or in the user's own
             folder.
     """

@@ -4,7 +4,7 @@
 
 An edited, removed, inserted or moved record breaks the chain at its place; the head (how many
 records, the last hash) shows a tail that was cut off. Someone who can rewrite the whole ledger
-can build another chain that is sound in itself: keep a `Head` elsewhere and hand it to
+can build another chain that is sound in itself: keep a `ChainHead` elsewhere and hand it to
 `Ledger.verify` to see that too.
 
     >>> encode_canonical_json({"b": 0.5, "a": "ε"})

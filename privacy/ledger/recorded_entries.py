@@ -92,7 +92,7 @@ def parse_entry(record: LedgerRecord) -> LedgerEntry:
 
 
 def parse_reserved_entry(record: LedgerRecord) -> RecordedEntry:
-    """The entry of a reserve record; see `entry_of`."""
+    """The entry of a reserve record; see `parse_entry`."""
     return RecordedEntry(
         reservation_id=record.position,
         entry=parse_entry(record),
@@ -107,7 +107,7 @@ def collect_entries(
     """All entries among the records, by reservation, in their order.
 
     Args:
-        before: entries of the records that these follow.
+        earlier: entries of the records that these follow.
 
     Raises:
         LedgerCorrupt: a record can't be read.

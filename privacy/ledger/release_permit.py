@@ -1,6 +1,6 @@
 """Leave to make a release, read off the chain: however a step came to record its charge.
 
-A `Reservation` is made here alone. Its record is in the log and says this very entry, nothing
+A `ReleasePermit` is made here alone. Its record is in the log and says this very entry, nothing
 behind it gave it back, and every budget of the data is charged: whatever `reservations` did before.
 """
 
@@ -61,7 +61,7 @@ def grant_permits(
 
 
 def grant_permit(writer: LedgerWriter, entry: LedgerEntry, number: int | None) -> ReleasePermit:
-    """Leave by one of its entries; raises as `granted`."""
+    """Leave by one of its entries; raises as `grant_permits`."""
     first, settled = writer.load_reservation(number)
     if settled is not None and settled.kind == RecordKind.VOID:
         raise LedgerCorrupt(f"Expected reservation {number} to be open, it was given back.")

@@ -107,7 +107,7 @@ def reserve(writer: LedgerWriter, entries: Sequence[LedgerEntry]) -> tuple[int, 
         entries: of the release, one for each unit.
 
     Returns:
-        Ids, of which `release_permit.granted` makes reservations.
+        Ids, of which `release_permit.grant_permits` makes reservations.
 
     Raises:
         BudgetExceeded: a data set's total would exceed its budget; nothing was recorded.

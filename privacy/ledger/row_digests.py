@@ -14,7 +14,8 @@ digests are stored sorted, in pieces that are only ever added; the account holds
 the chain vouches for that.
 
 Where a column divides the rows into blocks, a piece is of one block, of rows that were read. A row
-that stands in another block than the one it was charged in has spent there, and is told (`moved`).
+that stands in another block than the one it was charged in has spent there, and is told
+(`count_moved`).
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class LedgerReader:
         """All accounts, by data, then by unit.
 
         Args:
-            vouched: as the end of the chain vouches for them; else as their rows say it.
+            verified: as the end of the chain vouches for them; else as their rows say it.
 
         Raises:
             LedgerCorrupt: it doesn't: a row was edited; or a row can't be read.
@@ -210,8 +210,8 @@ class LedgerWriter(LedgerReader):
     """A view that no other writer shares, and the only way to change a ledger.
 
     Attributes:
-        stored: all accounts, as the end of the chain vouches for them.
-        began: the end of the log before the transaction.
+        accounts: all accounts, as the end of the chain vouches for them.
+        initial_head: the end of the log before the transaction.
         key_path: of the key that rows are digested under.
         readings: which blocks this process read lately, and the rows that were all known then.
             Not in the log: it would grow with every choice of blocks, uncharged.
@@ -253,7 +253,9 @@ class LedgerWriter(LedgerReader):
     def settle(
         self, reservation: int, kind: RecordKind, body: Mapping[str, Any]
     ) -> tuple[LedgerRecord, LedgerRecord | None]:
-        """Appends what became of a reservation, if it is open; gives what `reserved` gave."""
+        """Appends what became of a reservation, if it is open; gives what `load_reservation`
+        gave.
+        """
         first, settled = self.load_reservation(reservation)
         if settled is None:
             named = {"run_id": first.run_id, "index": first.index, "reservation": reservation}
@@ -271,8 +273,8 @@ class LedgerWriter(LedgerReader):
     ) -> LedgerRecord:
         """Appends the next record of the chain and stores the account that it leads to.
 
-        See `hash_chain.chained` and `account_updates.after`. The body gets the digest of all
-        accounts after it.
+        See `hash_chain.build_record` and `account_updates.apply_record`. The body gets the digest
+        of all accounts after it.
         """
         draft = build_record(self.head, kind=kind, key=key, body=body, **named)
         account = apply_record(self.accounts.get(key), draft, settled_entry)

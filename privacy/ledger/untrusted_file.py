@@ -3,8 +3,8 @@
 A database is a program. A view in a table's place computes rows without end; a page that is its own
 child has them stored; a value of a gigabyte fits into a page that is its own continuation. So
 whatever is opened is a regular file whose schema is a ledger's, table by table and column by
-column; and of one that is only read (`Costs`), no more is taken in one transaction than fits into
-the file several times over, in steps of SQLite's machine and in bytes.
+column; and of one that is only read (`ReadLimits`), no more is taken in one transaction than fits
+into the file several times over, in steps of SQLite's machine and in bytes.
 """
 
 from __future__ import annotations
@@ -117,9 +117,8 @@ class ReadLimits:
         self._bytes += _ROW_BYTES + sum(len(each) for each in row if isinstance(each, str | bytes))
         if self._bytes > self._limit:
             raise LedgerCorrupt(
-                f"Expected at most the {_measure_size(self._path)} bytes of {self._path}, got "
-                "more out of "
-                "it: its pages are each other's."
+                f"Expected at most the {_measure_size(self._path)} bytes of {self._path}, got more "
+                "out of it: its pages are each other's."
             )
         return row
 

@@ -31,7 +31,8 @@ class Mechanism(ABC):
 
     Attributes:
         law: its name, the key of its row in `parley.privacy.mechanisms.registry.MECHANISMS`.
-        sampler_has_slack: the sampler is at a distance from the law, which its event states as δ.
+        has_sampler_distance: the sampler is at a distance from the law, which its event states as
+            δ.
         lengths: its fields that are in the unit of the values.
         calibrations: from which a σ may be found, each with the accountant that the result is held
             to: those that are proved for the law; none where it is scaled by an ε.

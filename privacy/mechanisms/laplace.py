@@ -98,8 +98,8 @@ class L2Laplace(LaplaceLaw):
         """One plain sentence."""
         return (
             f"A noise vector of {self.dimension} coordinates, of uniform direction and of length "
-            f"Gamma({self.dimension}, {self.scale:.6g}), rounded to the grid and added once to "
-            "the sum."
+            f"Gamma({self.dimension}, {self.scale:.6g}), rounded to the grid and added once to the "
+            "sum."
         )
 
 

@@ -137,7 +137,7 @@ class Shares(ShareSplit):
             )
 
     def build_event(self, mechanism: Mechanism) -> PrivacyEvent:
-        """What a release costs against the server and c colluders (`event_of_shares`)."""
+        """What a release costs against the server and c colluders (`build_shares_event`)."""
         return build_shares_event(mechanism, self.parties)
 
     def build_partial_event(self, mechanism: Mechanism, count: int) -> PrivacyEvent | None:

@@ -32,7 +32,8 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class ShareSplit:
-    """The numbers of a noise that is split among the parties of a sum; `shares.Shares` acts on it.
+    """The numbers of a noise that is split among the parties of a sum; `shares.RoundShares` acts on
+    it.
 
     The mechanism's numbers are in fine units, 2^`fine_bits` to a unit of the ring.
 

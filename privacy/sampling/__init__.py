@@ -2,8 +2,8 @@
 
 | sampler | law on the integers | distance from it |
 |---|---|---|
-| `rounded_gaussian` | round(N(0, σ²)) | ≤ 2⁻⁸⁷ a coordinate |
-| `rounded_l2_laplace` | round(z), density of z ∝ exp(−‖z‖₂/b) | ≤ 2⁻⁸⁷ a coordinate |
+| `draw_rounded_gaussian` | round(N(0, σ²)) | ≤ 2⁻⁸⁷ a coordinate |
+| `draw_rounded_l2_laplace` | round(z), density of z ∝ exp(−‖z‖₂/b) | ≤ 2⁻⁸⁷ a coordinate |
 | `discrete_gaussian` | P[x] ∝ exp(−x²/(2σ²)) | none |
 | `discrete_laplace` | P[x] ∝ exp(−abs(x)/t) | none |
 

@@ -1,9 +1,10 @@
 """Gamma variables: floats of many, and of one as many bits as are asked for.
 
-V ~ Gamma(a, 1), a = i + α with i an integer and 0 ≤ α < 1, is −ln(U₁⋯U_i) + B·E: E ~ Exp(1), and
-B ~ Beta(α, 1 − α). `HalfGammas`, of α = ½, take B = cos²(πU). `Gammas`, of any rational shape, take
-it by Jöhnk's rejection (1964; Devroye 1986, chapter IX, theorem 3.4): X = U^(1/α), Y = W^(1/(1−α)),
-kept where X + Y ≤ 1, then B = X/(X + Y). A trial is kept with probability Γ(1+α)Γ(2−α) ≥ π/4.
+V ~ Gamma(a, 1), a = i + α with i an integer and 0 ≤ α < 1, is −ln(U₁⋯U_i) + B·E: E ~ Exp(1), and B
+~ Beta(α, 1 − α). `HalfGammaDraws`, of α = ½, take B = cos²(πU). `GammaDraws`, of any rational
+shape, take it by Jöhnk's rejection (1964; Devroye 1986, chapter IX, theorem 3.4): X = U^(1/α), Y =
+W^(1/(1−α)), kept where X + Y ≤ 1, then B = X/(X + Y). A trial is kept with probability Γ(1+α)Γ(2−α)
+≥ π/4.
 
 Every uniform is an endless expansion (`parley.privacy.sampling.inversion`), so that what is kept is
 decided exactly and V is enclosed by elementary functions, of 200 bits and more: float64

@@ -110,7 +110,7 @@ def draw_rounded_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntAr
 
 
 def add_rounded_gaussian(values: FloatArray | IntArray, sigma: float, stream: NoiseStream) -> None:
-    """Add `rounded_gaussian(sigma, n, stream)` to integers `values` [n] in place.
+    """Add `draw_rounded_gaussian(sigma, n, stream)` to integers `values` [n] in place.
 
     Exact in int64, and in float64 while the sums are below 2⁵³: part by part, in the cache.
     """

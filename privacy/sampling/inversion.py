@@ -7,10 +7,10 @@ first 63 bits (the 64th bit of a word is a sign). An integer law is the count of
 
 Fast path: a float position y with ⌊y⌋ = X, and a bound on its error that covers the width of the
 63-bit cell. Where no integer lies within that bound, X is decided; a sampler may try a cheap
-position with a large bound before a good one (`nearest`, `parley.privacy.sampling.gaussian`).
-Elsewhere U is compared with S(j) in mpmath, at 160 bits more than are known of U, and U is extended
-by 64 bits for as long as the cell contains the threshold. So the law is exact; the errors touch
-only the speed.
+position with a large bound before a good one (`round_to_nearest`,
+`parley.privacy.sampling.gaussian`). Elsewhere U is compared with S(j) in mpmath, at 160 bits more
+than are known of U, and U is extended by 64 bits for as long as the cell contains the threshold. So
+the law is exact; the errors touch only the speed.
 
 What is drawn is a function of the keystream alone, not of the platform's last float bits: bits
 are drawn for a lane only if a threshold lies within its cell, and such a lane is never decided by

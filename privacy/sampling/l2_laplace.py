@@ -103,7 +103,7 @@ def _draw_mixture(
 class _MixingScales:
     """σ = √(2Vb² + w) of many V: floats `values` with relative `errors`.
 
-    `of(row)` encloses one of them ever closer, which is rarely needed.
+    `get_enclosure(row)` encloses one of them ever closer, which is rarely needed.
     """
 
     def __init__(

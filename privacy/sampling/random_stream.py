@@ -177,23 +177,25 @@ class Randomness:
         return self._open_stream("attendance", round_number, step)
 
     def open_loss_draws(self, round_number: int, step: int, row: int = 0) -> NoiseStream:
-        """What the losses of one party's records draw in one step; keyed as `batch` is."""
+        """What the losses of one party's records draw in one step; keyed as `open_step_batch`
+        is.
+        """
         return self._open_stream("draws", round_number, step, self._get_party(row))
 
     def open_training_batches(self, round_number: int, row: int = 0) -> NoiseStream:
-        """Which records one party trains on in a round; keyed as `batch` is."""
+        """Which records one party trains on in a round; keyed as `open_step_batch` is."""
         return self._open_stream("dp-sgd", "batches", round_number, "party", self._get_party(row))
 
     def open_training_noise(self, round_number: int, row: int = 0) -> NoiseStream:
-        """The noise inside one party's training; keyed as `batch` is."""
+        """The noise inside one party's training; keyed as `open_step_batch` is."""
         return self._open_stream("dp-sgd", "noise", round_number, "party", self._get_party(row))
 
     def open_objective_noise(self, round_number: int, row: int = 0) -> NoiseStream:
-        """The noise inside one party's objective; keyed as `batch` is."""
+        """The noise inside one party's objective; keyed as `open_step_batch` is."""
         return self._open_stream("objective", round_number, self._get_party(row))
 
     def open_noise_share(self, round_number: int, row: int = 0, step: int = 1) -> NoiseStream:
-        """One party's share of the noise on sum `step` of a release; keyed as `batch` is.
+        """One party's share of the noise on sum `step` of a release; keyed as `open_step_batch` is.
 
         A repeated round gets the same share.
         """

@@ -9,7 +9,7 @@ only formulas of a sensitivity; an algorithm, a table or a query names its set.
 A query's vectors need not be whole numbers if a party rounds the *sum* of its records' vectors,
 once, to ⌊sum + ½⌋ in each coordinate. A coordinate between whole numbers l and h moves the rounded
 sum by at most h − l, for ⌊x + k⌋ = ⌊x⌋ + k: intervals, and products of them, hold as they are. Of
-any other set a rounded sum moves by less than 1 more in each coordinate (`rounded`).
+any other set a rounded sum moves by less than 1 more in each coordinate (`add_rounding`).
 
 | set | radius: L1, L2² | diameter: L1, L2² |
 |---|---|---|
@@ -18,10 +18,10 @@ any other set a rounded sum moves by less than 1 more in each coordinate (`round
 | `l1_ball` ‖u‖₁ ≤ r | r, r² | 2r, 4r² |
 | `parabola` (s·t, s·(2t² − 1)), |t| ≤ 1, rounded | 2s, 2s² | ⌈25s/8⌉ + 2, (√(71/16 + √½)·s + √2)² |
 | `triangle` of zzᵀ, n numbers |zᵢ| ≤ m | f = m²(32n + 45n(n − 1)/2), (32nm²)² | f, 2·(32nm²)² |
-| `rounded`: sums from S in d coordinates, rounded | of S, + d, (√· + √d)² | of S, + d, (√· + √d)² |
-| `in_one_of`: u ∈ S in one of G cells, 0 in all others | of S | max of S's and twice S's radius |
-| `or_nothing`: u ∈ S, or 0 | of S | max of S's and S's radius |
-| `acute`: u ∈ S, u·v ≥ 0 of any two | of S | of S; twice S's radius in L2² |
+| `add_rounding`: rounded sums from S, d numbers | of S, + d, (√· + √d)² | of S, + d, (√· + √d)² |
+| `spread_over_cells`: u ∈ S in one of G cells, else 0 | of S | max of S's and twice S's radius |
+| `add_zero`: u ∈ S, or 0 | of S | max of S's and S's radius |
+| `restrict_to_acute`: u ∈ S, u·v ≥ 0 of any two | of S | of S; twice S's radius in L2² |
 | `product` of S₁, S₂, … | sums | sums |
 
 All are whole numbers, and bounds.

@@ -17,7 +17,7 @@ row came about, and by which factor it was shortened, is no matter.
     [3, 4]
 
 Rows up to 2³⁶ have products beyond 2⁵³: there high and low digits are multiplied apart
-(`fine_outer_sum`).
+(`sum_fine_outer`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ROUNDING_MARGIN: Final = 1 + 2.0**-40
 """More than what rounding does to a sum of 2¹¹ products of numbers ≥ 0, and to the radius."""
 
 FINE: Final = 2**36
-"""Steps in [0, 1] of a row whose products are summed by `fine_outer_sum`."""
+"""Steps in [0, 1] of a row whose products are summed by `sum_fine_outer`."""
 _DIGITS: Final = 2**18
 _PIECE: Final = 2**16
 """Rows at a time: with 2⁷ entries, sums of products below 2³⁷ stay below 2⁶³."""
@@ -56,7 +56,7 @@ def compute_squares(rows: Rows) -> Rows:
 
 
 def _compute_whole_squares(rows: Rows) -> Rows:
-    """`squares` of what is whole or not finite."""
+    """`compute_squares` of what is whole or not finite."""
     found = np.vecdot(rows, rows)
     return np.where(found < EXACT, found, np.inf)
 

@@ -70,9 +70,10 @@ class AlgorithmSection(JobSection):
         models: keys of `parley.server.jobs.model.MODELS` that it takes.
         noise: the law that `privacy.noise = 'default'` means.
         releases: how many there are, whatever `rounds` says; None: as many as rounds.
-        outlook: what a plan says beside its guarantees: what other noise would be, how parties
+        plan_detail: what a plan says beside its guarantees: what other noise would be, how parties
             train, how sums are stepped along, what is counted.
-        idle: keys of other sections that would do nothing; none stands for all of a section's.
+        unused_keys: keys of other sections that would do nothing; none stands for all of a
+            section's.
     """
 
     models: ClassVar[tuple[str, ...]]
@@ -125,9 +126,8 @@ def check_private_sizes(job: Job) -> None:
         return
     if job.parties.min_records == "auto":
         raise ValueError(
-            "Expected parties.min-records, a public number that sums are divided "
-            "by, with add-or-remove-one neighbours, got 'auto': every party's own size is "
-            "private then."
+            "Expected parties.min-records, a public number that sums are divided by, with "
+            "add-or-remove-one neighbours, got 'auto': every party's own size is private then."
         )
     # A weight would tell a party's number of records.
     check_unchanged(job, "parties", ("weights",), "privacy.neighbouring = 'replace-one'")

@@ -53,9 +53,9 @@ def choose_dp_sgd_settings(
 
     Args:
         steps: the job's `[algorithm]`.
-        parties: None: they are not known yet, and nothing is chosen.
+        federation: None: they are not known yet, and nothing is chosen.
         sums: every step is a secure sum, with its noise.
-        present: the share of the parties that is in a sum.
+        sampled_fraction: the share of the parties that is in a sum.
     """
     if federation is None:
         return AutoChoices()

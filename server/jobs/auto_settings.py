@@ -1,8 +1,8 @@
 """What a job leaves to a rule, chosen from public facts alone: steps, λ, clip norm and features.
 
 The steps are those of `parley.server.jobs.auto_gradient_steps`, where noise is Gaussian. Features
-of a table are
-hats (`parley.client.features.binned_columns`) where the signal A over noise pays for so many more
+of a table are hats (`parley.client.features.binned_columns`) where the signal A over noise pays for
+so many more
 columns: none where A is below 35 for each number, 4 intervals below 200, 8 beyond. What the job
     gives stays.
 """
@@ -40,7 +40,7 @@ def apply_defaults(job: Job, steps: Any, reason: str) -> AutoChoices:
 
     Args:
         steps: the job's `[algorithm]`.
-        why: no rule applies.
+        reason: no rule applies.
     """
     sections = {}
     said = []
@@ -58,7 +58,7 @@ def apply_rule(job: Job, steps: Any, federation: Federation | None, classes: int
 
     Args:
         steps: the job's `[algorithm]`, gradient perturbation's.
-        parties: None: they are not known yet, and nothing that needs them is chosen.
+        federation: None: they are not known yet, and nothing that needs them is chosen.
     """
     law = MECHANISMS.get(job.noise)
     if job.privacy.delta == 0 or (law is not None and not law.calibrations):
@@ -133,8 +133,8 @@ def compute_signal(
     follows from.
 
     Args:
-        alone: every party's noise is its own, and hides its records from all others.
-        present: the share of the parties that is in a sum; the others pay nothing for it.
+        noise_per_party: every party's noise is its own, and hides its records from all others.
+        sampled_fraction: the share of the parties that is in a sum; the others pay nothing for it.
     """
     point, moved = job.privacy.point, Neighbouring(job.privacy.neighbouring).radii
     least, colluders = point.split(least=job.min_survivors, colluders=job.corrupt)

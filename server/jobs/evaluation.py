@@ -39,8 +39,8 @@ class EvaluationSection(JobSection):
         "auto",
         description="federated, two labels: probabilities between which records are counted, 0.5 "
         "always among them: thresholds are known for these. auto: 20 even intervals, 10 where the "
-        "records that the parties have at least, times epsilon, are below 5000. A rare label wants "
-        "edges near 0.",
+        "records that the parties have at least, times epsilon, are below 5000. A rare label "
+        "wants edges near 0.",
     )
 
     @property

@@ -155,7 +155,7 @@ class Job(JobSection):
         """The job with the choices of the rule to which it leaves them.
 
         Args:
-            parties: None: no more than what needs none of their facts.
+            federation: None: no more than what needs none of their facts.
         """
         return self.model_copy(
             update=self.algorithm.resolve_auto(self, federation, classes).sections

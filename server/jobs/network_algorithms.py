@@ -155,8 +155,8 @@ class FederatedAveragingSection(_NetworkSection):
         parties = require_federation(parties, self.kind)
         if model.draws_per_record:
             raise JobError(
-                "Expected algorithm.kind = 'distributed-dp-sgd' with a model whose loss draws, got "
-                f"'{self.kind}'."
+                "Expected algorithm.kind = 'distributed-dp-sgd' with a model whose loss draws, "
+                f"got '{self.kind}'."
             )
         settings, asked = self._resolve_dp_sgd(job, parties), job.privacy.units
         training = self._build_training(job, model, parties, one_coin=True)

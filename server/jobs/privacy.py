@@ -38,8 +38,8 @@ class UnitBudget:
         dataset_epsilon: total of the unit's data, fixed at their first release.
         dataset_delta: the δ of that total; None for the one that the plan states.
         certificate: the test by which the unit's account admits releases.
-        reserved: δₐ, the part of δ that a shared account keeps for approximations.
-        keys: what the job's keys for it have before "epsilon" and "delta".
+        reserved_delta: δₐ, the part of δ that a shared account keeps for approximations.
+        key_prefix: what the job's keys for it have before "epsilon" and "delta".
     """
 
     unit: Unit

@@ -176,9 +176,9 @@ class RunSection(JobSection):
     noise_shares: Literal["auto", "deal", "full"] = Field(
         "auto",
         description="noise-point = 'share', fast engine with backend = 'ideal'. deal: after the "
-        "first round the sum of the shares is one draw, of the same law; full: every party's share "
-        "is drawn, equal to real parties' to the last bit with a seed. auto: deal without a seed, "
-        "full with one.",
+        "first round the sum of the shares is one draw, of the same law; full: every party's "
+        "share is drawn, equal to real parties' to the last bit with a seed. auto: deal without a "
+        "seed, full with one.",
     )
     out: FilePath = Field("runs", description="Folder that run folders are made in.")
     faults: Text = Field(

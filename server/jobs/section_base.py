@@ -63,7 +63,7 @@ class SectionForms:
     """The forms of one section.
 
     Attributes:
-        table: kind → form; one's own, which has many names, under the text `own`.
+        forms: kind → form; one's own, which has many names, under the text `own`.
     """
 
     section: str

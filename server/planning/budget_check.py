@@ -1,6 +1,6 @@
 """The data's budgets that a job is charged to, and whether they can bear all of it.
 
-A run holds what all its releases need before it asks a party for anything (`holding`), or is
+A run holds what all its releases need before it asks a party for anything (`reserve_budget`), or is
 refused with the numbers: runs that share a ledger can't starve each other half-way.
 """
 
@@ -112,8 +112,7 @@ def check_affordable(
             )
         raise JobUnaffordable(
             f"This job costs ε = {format_rounded_up(epsilon)} at δ = {format_exact(budget.delta)} "
-            "by "
-            f"{conversion} {scope}, more than its data's budget of ε = "
+            f"by {conversion} {scope}, more than its data's budget of ε = "
             f"{format_exact(budget.epsilon)}. Set {cheaper}, or accept the cost with "
             f"privacy.dataset-{asked.key_prefix}epsilon={format_rounded_up(epsilon)}."
         )
@@ -149,8 +148,7 @@ def _describe_infinite(taken: Composition, delta: float) -> str:
         return "no account is proved for so many steps with so little noise."
     return (
         f"the exact noise law would cost ε = {format_rounded_up(epsilon)} by {conversion}, and at "
-        "that ε "
-        "the sampler's distance from the law takes more than δ."
+        "that ε the sampler's distance from the law takes more than δ."
     )
 
 
@@ -171,10 +169,9 @@ def check_delta(job: Job, plan: ReleasePlan) -> None:
             continue
         what = (
             f"Expected privacy.{asked.key_prefix}delta well below 1/{count}, for {count} {many}, "
-            "got "
-            f"{format_exact(guarantee.delta)}: a mechanism that shows one of them in full can meet "
-            f"it. `--set privacy.{asked.key_prefix}delta=1e-{len(str(count)) + 1:02}` is small "
-            "enough."
+            f"got {format_exact(guarantee.delta)}: a mechanism that shows one of them in full can "
+            f"meet it. `--set privacy.{asked.key_prefix}delta=1e-{len(str(count)) + 1:02}` is "
+            "small enough."
         )
         if guarantee.delta > _MAX_DELTA:
             raise JobError(what)

@@ -59,8 +59,8 @@ def compute_account(spent: Composition, delta: float) -> dict[str, Any]:
 def scale_to_average(plan: ReleasePlan, guarantee: Guarantee) -> Mechanism:
     """A guarantee's mechanism in the unit of the average over all parties, with the grid's share.
 
-    For tables and reports; the run itself draws integers (`ReleasePlan.draw`). Noise that is added
-    in the parties is stated as it is there, and that on sampled sums as it is on one sum.
+    For tables and reports; the run itself draws integers (`ReleasePlan.draw_figures`). Noise that
+    is added in the parties is stated as it is there, and that on sampled sums as it is on one sum.
     """
     if guarantee.in_training:
         return guarantee.mechanism

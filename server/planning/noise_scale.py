@@ -127,7 +127,7 @@ class NoiseScaling:
     """How the noise of one guarantee is scaled.
 
     Attributes:
-        of: Δ of the sum in grid units → the noise.
+        build: Δ of the sum in grid units → the noise.
     """
 
     calibration: str

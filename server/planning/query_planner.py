@@ -66,7 +66,7 @@ class PlannedBatch:
 
     Attributes:
         draft: the assumption of a drafted schema; empty if the schema is none.
-        instead: what is done in the place of noise on the sum; None: noise is added.
+        replacement: what is done in the place of noise on the sum; None: noise is added.
     """
 
     batch: QueryBatch

@@ -2,8 +2,7 @@
 
 An ε says little to whoever has to decide. This is the same guarantee as a rate
 (`parley.privacy.accounting.tradeoff.compute_attack_power`), in the words that plan, report,
-certificate and
-terminal show.
+certificate and terminal show.
 
     >>> from parley.server.records.guarantee_facts import AttackerRate
     >>> rates = [AttackerRate(members=k, alarms=0.05, rate=k * 0.1261) for k in (1, 2)]
@@ -42,15 +41,15 @@ def format_attack(rates: Sequence[AttackerRate], unit: Unit) -> str:
     return (
         f"who knows all other {unit.plural} and raises {format_percent(first.alarms)} false alarms "
         f"recognises {format_group(first.members, unit)} in at most {format_percent(first.rate)} "
-        "of cases"
-        f"{'; ' if rest else ''}{', '.join(rest)} (guessing: {format_percent(first.alarms)})"
+        f"of cases{'; ' if rest else ''}{', '.join(rest)} (guessing: "
+        f"{format_percent(first.alarms)})"
     )
 
 
 def format_caption(
     rates: Sequence[AttackerRate], unit: Unit, relation: Neighbouring, against: Adversary
 ) -> str:
-    """The same attacker above a table of `rows`, in full."""
+    """The same attacker above a table of `build_rows`, in full."""
     false = (
         f"another {unit} is there and is taken for it"
         if relation is Neighbouring.REPLACE_ONE
@@ -59,13 +58,12 @@ def format_caption(
     return (
         f"How often an attacker ({against.words}), who knows all other {unit.plural} and raises "
         f"{format_percent(rates[0].alarms)} false alarms, recognises the one looked for. A false "
-        "alarm: "
-        f"{false}"
+        f"alarm: {false}"
     )
 
 
 HEADER = ("looked for", "recognised in at most")
-"""Above the columns of `rows`."""
+"""Above the columns of `build_rows`."""
 
 
 def build_rows(rates: Sequence[AttackerRate], unit: Unit) -> list[list[str]]:

@@ -74,7 +74,7 @@ def _build_block_accounts(
 
 
 def count_fitting_jobs(totals: BudgetAccount, cost: Claims, blocks: Blocks = ()) -> int:
-    """How many jobs of that cost the budget admits beside what is taken; at most `MOST_JOBS`."""
+    """How many jobs of that cost the budget admits beside what is taken; at most `MAX_JOBS`."""
 
     def admitted(jobs: int) -> bool:
         kinds = [(event, count) for event, count in cost if totals.must_plan(event)]

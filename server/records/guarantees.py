@@ -57,9 +57,9 @@ def build_accounts(
 
     Args:
         epsilon, delta: what was charged.
-        summed: contributions in the sum of each round that was released.
-        beside: the guarantee of each release ahead of the rounds or after them. All releases
-            together hold against those alone whom each of them holds against.
+        contributions: contributions in the sum of each round that was released.
+        extra_guarantees: the guarantee of each release ahead of the rounds or after them. All
+            releases together hold against those alone whom each of them holds against.
     """
     by = plan.get_charging_guarantee(unit)
     known = [by.against, *(each.against for each in extra_guarantees)]
@@ -134,7 +134,8 @@ def build_guarantee_summaries(
     extra_guarantees: Sequence[Guarantee] = (),
     assumptions: Sequence[str] = (),
 ) -> tuple[GuaranteeSummary, ...]:
-    """What each guarantee came to; `beside`: of the releases around the rounds that were made.
+    """What each guarantee came to; `extra_guarantees`: of the releases around the rounds that were
+    made.
 
     Args:
         assumptions: what they rest on.

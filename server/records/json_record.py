@@ -71,7 +71,7 @@ class JsonRecord(BaseModel):
         return payload
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values for `json_text`."""
+        """As plain values for `format_json`."""
         return self.model_dump(mode="json", by_alias=True)
 
     @classmethod

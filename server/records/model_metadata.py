@@ -95,10 +95,9 @@ def _format_promised(summary: RunSummary) -> str:
         )
         sentences.append(
             f"Differential privacy of {of.unit.words} over {summary.rounds_done} "
-            f"{format_noun(summary.rounds_done, 'release')} "
-            f"of this run: {guarantee_text.format_guarantee(of)}, "
-            f"{guarantee_text.format_adversaries(of)}. Noise: "
-            f"{noise}."
+            f"{format_noun(summary.rounds_done, 'release')} of this run: "
+            f"{guarantee_text.format_guarantee(of)}, {guarantee_text.format_adversaries(of)}. "
+            f"Noise: {noise}."
         )
         if assumed := guarantee_text.format_assumptions(of):
             sentences.append(f"It assumes: {assumed}.")

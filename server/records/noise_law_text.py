@@ -10,8 +10,8 @@ class LawText:
     """What is drawn, in a sentence, and the letter of its scale.
 
     Attributes:
-        beside_count: the letter where a fraction of clipped gradients is released too, which takes
-            a share of the noise's precision.
+        symbol_with_count: the letter where a fraction of clipped gradients is released too, which
+            takes a share of the noise's precision.
         on_batches: the noise is on sums over batches, several a round, and not on an average.
     """
 

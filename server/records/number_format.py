@@ -50,7 +50,7 @@ def format_epsilon(value: float | None) -> str:
 
 
 def format_cost(value: float | None, digits: int = 3) -> str:
-    """`number`, rounded up: δ, ρ, and whatever else says how much may be learned.
+    """`format_number`, rounded up: δ, ρ, and whatever else says how much may be learned.
 
     >>> format_cost(1.2341e-05), format_cost(1e-05), format_cost(2.7182), format_cost(None)
     ('1.24 × 10⁻⁵', '10⁻⁵', '2.72', '–')

@@ -56,17 +56,15 @@ def format_table(run: RunSummary) -> str:
     if table is None:
         return ""
     said = (
-        f"{table.rows:,} rows in {table.path}, drawn from {_format_released(table)} that say "
-        "there are "
-        f"about {round(table.records):,} records"
+        f"{table.rows:,} rows in {table.path}, drawn from {_format_released(table)} that say there "
+        f"are about {round(table.records):,} records"
     )
     drawn = compute_cell_noise(run)
     if table.tables and drawn and run.dimension:
         average = table.records * table.tables / run.dimension
         said += (
             f"; a cell's noise has the standard deviation {format_number(drawn, 3)}, the average "
-            "cell "
-            f"holds {format_number(average, 3)}"
+            f"cell holds {format_number(average, 3)}"
         )
     return said
 
@@ -240,8 +238,8 @@ def find_shortcoming(
         given, held = sum(row[rare] for row in metrics.confusion), sum(metrics.confusion[rare])
         if given < _MIN_ANSWERED_SHARE * held:
             said = (
-                f"The model answers {metrics.labels[rare]!r} for {format_number(round(given))} "
-                f"of {of}"
+                f"The model answers {metrics.labels[rare]!r} for {format_number(round(given))} of "
+                f"{of}"
             )
             return f"{said}, {format_number(round(held))} of which are (accuracy {share})"
     ranks = metrics.auc is None or metrics.auc >= MIN_USEFUL_AUC
@@ -369,8 +367,8 @@ def format_planned_simulation(stats: PlannedSimulation | None) -> str:
     if seconds is None:
         return said
     return (
-        f"{said}, and {format_number(seconds, 2)} s a round on this machine beside its "
-        "ledger's disk"
+        f"{said}, and {format_number(seconds, 2)} s a round on this machine beside its ledger's "
+        "disk"
     )
 
 
@@ -388,11 +386,8 @@ def format_self_audit(run: RunSummary) -> str:
         f"ε ≥ {format_rounded_down(found.epsilon_lower, 4)} at δ = {format_exact(of.delta)} with "
         f"{100 * found.confidence:g} % confidence ({format_scope(of)}; against {readers.short}); "
         f"claimed there: {format_epsilon_delta(claimed.epsilon, claimed.delta)}; if its curve is "
-        "Gaussian, "
-        f"ε ≥ {format_rounded_down(found.epsilon_lower_on_gaussian_curve, 4)}; "
-        f"{format_number(found.right)} of "
-        f"{format_number(found.guesses)} guesses right, of {format_number(found.canaries)} coins "
-        f"({_COINS[found.coins]}), which show ε = {format_rounded_down(found.ceiling, 4)} at the "
-        "most: a "
-        "lower bound, no estimate"
+        f"Gaussian, ε ≥ {format_rounded_down(found.epsilon_lower_on_gaussian_curve, 4)}; "
+        f"{format_number(found.right)} of {format_number(found.guesses)} guesses right, of "
+        f"{format_number(found.canaries)} coins ({_COINS[found.coins]}), which show ε = "
+        f"{format_rounded_down(found.ceiling, 4)} at the most: a lower bound, no estimate"
     )

@@ -50,7 +50,7 @@ class WorkFolder:
 
     Attributes:
         run_id: its name in the ledger: the folder's name and a random suffix.
-        begun_with: the file that says what was begun in it.
+        main_file: the file that says what was begun in it.
     """
 
     main_file: ClassVar[str]
@@ -109,7 +109,7 @@ def create_folder(path: Path | None, parent: Path, kind: str, *, remedy: str) ->
 
     Args:
         parent: where a new one is made, under the time and `kind`.
-        instead: what helps where it is in use already.
+        remedy: what helps where it is in use already.
 
     Raises:
         RunFolderError: it exists and is not empty, or cannot be made.
@@ -172,7 +172,7 @@ class RunFolder(WorkFolder):
 
     @property
     def coins(self) -> dict[str, int]:
-        """What `keep_coins` noted; empty where the run has no canaries."""
+        """What `save_coins` noted; empty where the run has no canaries."""
         path = self.path / "canaries.json"
         if not path.exists():
             return {}

@@ -218,7 +218,7 @@ def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
     """Committed rounds in order, each once, and remarks.
 
     A crash may have torn the last line, and a resumed run may have written one again. Of a log of
-    more than `_MOST_READ` lines every k-th is read, and the last.
+    more than `_MAX_READ` lines every k-th is read, and the last.
     """
     path = folder / "rounds.jsonl"
     if not path.exists():

@@ -106,7 +106,7 @@ def build_evaluation(
     """The evaluation of a run that ended; None where none was asked for.
 
     Args:
-        unmeasured: why it could not be made.
+        reason: why it could not be made.
     """
     stage = next((each for each in stages if each.name == EVALUATION), None)
     if stage is None:
@@ -183,7 +183,8 @@ def build_run_summary(
 
     Args:
         components: parties and traffic of the private components' release, if there was one.
-        beside: the guarantees of the releases ahead of the rounds and after them that were made.
+        extra_guarantees: the guarantees of the releases ahead of the rounds and after them that
+            were made.
         assumptions: what the releases rest on beyond their proof.
     """
     progress = outcome.progress

@@ -84,7 +84,8 @@ def build_run_sections(run: RunSummary) -> list[SummarySection]:
 def build_guarantee_sections(
     title: str, guarantee: GuaranteeSummary, *, rounds: int, counted: bool, mark: str = ""
 ) -> list[SummarySection]:
-    """What a guarantee comes to, against whom, and its noise (as `guarantee_text.noise` takes it).
+    """What a guarantee comes to, against whom, and its noise (as `guarantee_text.build_noise_facts`
+    takes it).
 
     Args:
         mark: for which analysts the figure of what was spent holds.

@@ -39,7 +39,7 @@ def wait_for_approvals(
 
     Args:
         timeout_s: for a party to answer one request; `wait_s`: for its owner to decide.
-        most: of them that may be missing: once more are, nobody is waited for any longer.
+        max_declined: of them that may be missing: once more are, nobody is waited for any longer.
     """
     party_states.set_stage("approval", round_number=party_states.round)
     until, pause = time.monotonic() + wait_s, FIRST_PAUSE_S

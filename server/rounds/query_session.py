@@ -78,10 +78,10 @@ class QuerySession:
 
     Attributes:
         folder: of the session, locked.
-        cohort_of: a plan and its queries → the parties, for that release.
+        build_cohort: a plan and its queries → the parties, for that release.
         terms: what is public of their records, and settled.
-        trusting: the server may see a bare sum: in a simulation alone.
-        again: those of before that have not been asked for again.
+        is_server_trusted: the server may see a bare sum: in a simulation alone.
+        repeatable: those of before that have not been asked for again.
     """
 
     folder: SessionFolder

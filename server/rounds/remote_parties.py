@@ -48,7 +48,7 @@ class ConnectedParties:
     """The parties of a deployment that are there, and what they said of themselves.
 
     Attributes:
-        named: which data are asked about, and how they are read: dataset, label, intercept,
+        data_head: which data are asked about, and how they are read: dataset, label, intercept,
             features and blocks of a request.
         timeout_s: what a party has to answer one request.
         needed: how many have to take part.
@@ -90,7 +90,7 @@ class ConnectedParties:
             sizes: their numbers of records are public.
             needed: how many parties have to be there.
             timeout_s: that they are waited for; `approval_s`: that their owners are.
-            least: records; who says that it has fewer takes no part.
+            min_records: records; who says that it has fewer takes no part.
             setup: what was sent before.
 
         Raises:
@@ -165,7 +165,7 @@ class ConnectedParties:
 
         Args:
             components: what they project their rows on; empty where they do not.
-            asked: there are rounds left, for which they join.
+            has_rounds: there are rounds left, for which they join.
             corrupt: parties that may collude with the server.
         """
         agreed = self.build_agreement(
@@ -205,7 +205,7 @@ class ConnectedParties:
         components: bytes = b"",
         corrupt: int,
     ) -> Agreement:
-        """What the parties are asked to join, in a new session; see `joined`."""
+        """What the parties are asked to join, in a new session; see `join`."""
         try:
             run = RunParameters.choose(
                 parties=plan.parties,

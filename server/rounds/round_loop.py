@@ -58,7 +58,7 @@ def run_stage(
     Args:
         folder: keeps the state between two sums of one release, for real parties, who answer each
             once; None in a simulation, which makes a release again from its first sum.
-        hand_on: the state after the last release → the state that is kept.
+        build_next_state: the state after the last release → the state that is kept.
 
     Raises:
         BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.

@@ -67,7 +67,7 @@ class FinishedRun:
     """A run that ended.
 
     Attributes:
-        unmeasured: why there is no evaluation, where one was asked for; else empty.
+        evaluation_failure: why there is no evaluation, where one was asked for; else empty.
         totals: of the data's budgets, where runs share the ledger.
     """
 

@@ -164,8 +164,8 @@ class PartyResponses:
         """Ok answers; who declines or falls silent is noted.
 
         Args:
-            lasting: a refusal stands for the run, unless its reason passes; one about who is left
-                of a round is about that round alone.
+            is_permanent: a refusal stands for the run, unless its reason passes; one about who is
+                left of a round is about that round alone.
         """
         expected = set(frames) if needed is None else set(needed)
         heard = set()

@@ -37,10 +37,10 @@ class SyntheticGenerator:
     Attributes:
         fit: what was summed, the schema, the job's settings and the noisy release → tensors to
             keep in the model file, and N̂. Raises ValueError.
-        rows: what was summed, the schema, tensors of the model file, rows, seed → pieces of
+        draw: what was summed, the schema, tensors of the model file, rows, seed → pieces of
             `[rows, columns]`, the label last: codes, or where in its range each entry of an array
             lies. Raises ValueError: tensors of another generator.
-        released: how many tables, or classes with a sum of features, there are, by name.
+        count_released: how many tables, or classes with a sum of features, there are, by name.
     """
 
     fit: Callable[[Any, Schema, Any, NDArray[np.float64]], tuple[Tensors, float]]

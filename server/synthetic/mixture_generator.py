@@ -225,7 +225,7 @@ def fit_generator(
 def draw_rows(
     counted: PairTables, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
-    """Codes by what `fitted` gave, in pieces."""
+    """Codes by what `fit_generator` gave, in pieces."""
     del schema
     mixture = Mixture.from_shares(counted.sizes, tensors.get("shares"))
     rng = np.random.default_rng([seed, 0])

@@ -38,7 +38,9 @@ def split_rows(rows: int, max_rows: int) -> Iterator[int]:
 
 
 def take_rows(chunks: Pieces, max_rows: int) -> NDArray[Any]:
-    """`[n, columns]` the first pieces, together: as few as have `most` rows, and no more rows."""
+    """`[n, columns]` the first pieces, together: as few as have `max_rows` rows, and no more
+    rows.
+    """
     kept: list[NDArray[Any]] = []
     for piece in chunks:
         kept.append(piece)
@@ -70,7 +72,7 @@ def decode_tables(codes: Pieces, schema: Schema, *, seed: int) -> Iterator[pl.Da
     """Codes as the table that the schema reads, in pieces; ignored columns are there, and empty.
 
     Args:
-        codes: pieces of `[n, columns]`, of `coded_columns(schema)`.
+        codes: pieces of `[n, columns]`, of `build_coded_columns(schema)`.
         seed: as in `write_rows`.
     """
     rng, columns = np.random.default_rng([seed, 1]), build_coded_columns(schema)

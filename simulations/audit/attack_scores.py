@@ -32,11 +32,12 @@ class Hypotheses:
     Attributes:
         inside, outside: `[T, d]` noise-free sums with and without the canary, every record taken.
         base: `[T, d]` of the records that both have.
-        towards: `[T, d]` f₁ − f₀ of a round that shows the canary. In one that hides it the score
+        difference: `[T, d]` f₁ − f₀ of a round that shows the canary. In one that hides it the
+            score
             looks the same way: for noise that it shares with the others.
         scale: σ, b or t of the noise, in the same unit.
-        taken: how much longer a record's share is in a batch than in these sums: a contribution of
-            DP-SGD inside a party is divided by q.
+        sampling_rate: how much longer a record's share is in a batch than in these sums: a
+            contribution of DP-SGD inside a party is divided by q.
         weights: `[T]` of the rounds.
     """
 

@@ -76,8 +76,8 @@ class AuditMethod:
     """One way to a bound.
 
     Attributes:
-        event: how it chooses its event, from pilot worlds alone, and how many worlds of each kind
-            it will be counted on; None: it needs none.
+        choose_event: how it chooses its event, from pilot worlds alone, and how many worlds of each
+            kind it will be counted on; None: it needs none.
     """
 
     assumption: str

@@ -78,7 +78,7 @@ def build_column_pool(algorithm: Any) -> RawPartyBlock:
 
 
 def _list_combinations(choices: list[Any]) -> list[tuple[Any, ...]]:
-    """All, or `MOST` of them, drawn from a fixed seed."""
+    """All, or `MAX_COMBINATIONS` of them, drawn from a fixed seed."""
     count = np.prod([float(len(each)) for each in choices])
     if count <= MAX_COMBINATIONS:
         return list(product(*choices))

@@ -138,10 +138,10 @@ class ResponseTraits:
         optimum: of each party's own objective, whatever state is sent.
         noisy: with noise of a party's own, inside its training.
         features: of a record, where attacks see most with so few; 0: as many as the model's.
-        quiet: the algorithm without noise, with every record in every batch and every party in
-            every sum.
-        pool: records to try as canaries, where what each record says is added up; None: canaries
-            are made for the algorithm's gradients.
+        remove_noise: the algorithm without noise, with every record in every batch and every party
+            in every sum.
+        build_pool: records to try as canaries, where what each record says is added up; None:
+            canaries are made for the algorithm's gradients.
     """
 
     trains: bool = False

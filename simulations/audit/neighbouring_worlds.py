@@ -57,7 +57,8 @@ class NeighbouringWorlds:
 
     Attributes:
         inside, outside: one world's parties each.
-        sent: sum → the public state of that sum; None: the run's own goes on from `start`.
+        get_sent_state: sum → the public state of that sum; None: the run's own goes on from
+            `start`.
         weights: `[T]` of the sums in the score: +1, or −1 where one only carries noise.
     """
 
@@ -195,8 +196,8 @@ def _check_removed(target: AuditTarget, own: int) -> None:
             )
     elif own >= target.shape.records:
         raise AuditError(
-            f"Expected more than {own} records of a party, of which those of one {target.unit} "
-            "are removed."
+            f"Expected more than {own} records of a party, of which those of one {target.unit} are "
+            "removed."
         )
 
 

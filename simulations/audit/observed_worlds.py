@@ -109,7 +109,7 @@ class ObservedWorlds:
     Attributes:
         scores: `[n]`, of each.
         residuals: the noise's size, in units of the claimed scale; None where none is bare.
-        kept: `[k, r]` the first residual vectors, in units of the claimed scale.
+        residual_vectors: `[k, r]` the first residual vectors, in units of the claimed scale.
     """
 
     scores: Scores

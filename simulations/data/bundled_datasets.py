@@ -82,7 +82,7 @@ def _load_from_scikit_learn(name: str, *, header: int = 0) -> NDArray[np.float64
 def _generate_synthetic(model_kind: str, records: int, seed: int) -> Columns:
     """x ~ N(0, I/p) clamped; y by a fixed model with signal ‖θ‖ = 8 and the kind's own noise."""
     rng = np.random.default_rng([0x5EED, seed])
-    # With a free column behind: `Records.room`.
+    # With a free column behind: `Records.buffer`.
     x = np.empty((records, _COLUMNS + 1))[:, :_COLUMNS]
     for begin in range(0, records, CHUNK_ROWS):
         piece = x[begin : begin + CHUNK_ROWS]

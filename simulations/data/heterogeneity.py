@@ -32,7 +32,9 @@ def describe_partition(
     label_names: Sequence[str] = (),
     party_names: Sequence[str] = (),
 ) -> PartitionSummary:
-    """`spread`, and the rule that the job split its data by: `partition` of `summary.json`."""
+    """`compute_label_distribution`, and the rule that the job split its data by: `partition` of
+    `summary.json`.
+    """
     data = job.data
     kind = "files" if data.has_several_files else data.partition
     found = compute_label_distribution(

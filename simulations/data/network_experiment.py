@@ -141,7 +141,7 @@ def build_network_experiment(
 
     Components that are declared public are those of `model.pca-file`, or are taken from the test
     rows here; private ones are computed by a release (`parley.server.planning.run_stages`). Rows
-    are projected when the rounds begin (`NetworkExperiment.under`).
+    are projected when the rounds begin (`NetworkExperiment.bind_algorithm`).
 
     Args:
         shared: fields that every world of these data has.

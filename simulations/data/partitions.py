@@ -158,8 +158,7 @@ def _compute_equal_sizes(records: int, parties: int, min_records: int) -> list[i
         typed = f" Use {', or '.join(helps)}." if helps else ""
         raise PartitionError(
             f"Expected at least {_format_count(least)} a party, got {_format_count(records)} for "
-            f"{parties}"
-            f" parties, {each} each. A lower data.test-fraction leaves more.{typed}"
+            f"{parties} parties, {each} each. A lower data.test-fraction leaves more.{typed}"
         )
     quotient, remainder = divmod(records, parties)
     return [quotient + (party < remainder) for party in range(parties)]

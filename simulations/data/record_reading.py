@@ -56,7 +56,7 @@ class InMemoryData:
 
     Attributes:
         frames: of one table for all parties, or of each party.
-        one_a_party: which of both.
+        is_one_per_party: which of both.
     """
 
     frames: tuple[MemoryTable, ...]

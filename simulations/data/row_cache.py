@@ -97,7 +97,7 @@ def cache_rows_at(
     """The rows that are kept in a place, prepared first where nobody did.
 
     Args:
-        unchanged: whether that is what it was when the place was named.
+        is_unchanged: whether that is what it was when the place was named.
 
     Raises:
         JobError: no room, a place of somebody else's, or one that is damaged.

@@ -67,7 +67,7 @@ class MaskedCheck:
         """What to say of the check; None where too few of the chosen parties survived for one.
 
         Args:
-            own: `[k, d]` the chosen parties' contributions.
+            contributions: `[k, d]` the chosen parties' contributions.
             serial: number that masks are bound to.
 
         Raises:
@@ -103,8 +103,8 @@ class BlockCohort:
     """All parties of a simulation behind one secure sum.
 
     Attributes:
-        dealing: shares of noise are dealt as one draw of their sum, after one that is checked:
-            the law of r shares, in the place of the draws.
+        central_noise: shares of noise are dealt as one draw of their sum, after one that is
+            checked: the law of r shares, in the place of the draws.
         unchecked: no sum is compared with the masked protocol's, so that the first is dealt, too.
     """
 

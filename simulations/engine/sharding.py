@@ -94,7 +94,7 @@ def check_array(array: Any, expected: NDArray[Any], shard: Shard) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RowShard:
-    """Parties of a job, whose prepared rows are in the folder `place`, under this digest."""
+    """Parties of a job, whose prepared rows are in the folder `folder`, under this digest."""
 
     job: Job
     folder: Path
@@ -138,7 +138,7 @@ class RowShard:
 
 
 def build_row_shards(job: Job, folder: Path, data: PreparedData, workers: int) -> list[RowShard]:
-    """A job's parties, dealt evenly; `data` are what lies in `place`."""
+    """A job's parties, dealt evenly; `data` are what lies in `folder`."""
     job, ends = (
         resolve_paths(job),
         split_evenly(job.parties.count, workers),

@@ -68,7 +68,7 @@ def sum_parties(
     """The sum of the parties' contributions; each of them is charged.
 
     Args:
-        pieces: as `pieces_of` gives them, if they are known.
+        pieces: as `list_pieces` gives them, if they are known.
 
     Raises:
         EncodingError, ValueError: as `PartySession.answer`.
@@ -89,7 +89,7 @@ def sum_parties(
 
 
 SumFunction = Callable[[PartySession, SumRequest], BlockSum]
-"""A way to add parties up: as `summed`, wherever it is done."""
+"""A way to add parties up: as `sum_parties`, wherever it is done."""
 
 
 def charge_release(session: PartySession, request: SumRequest) -> None:

@@ -110,10 +110,9 @@ def _list_warnings(summary: RunSummary) -> list[str]:
     if summary.primary.delta > summary.primary.delta_budget:
         advice.append(
             f"δ = {format_exact(summary.primary.delta_budget)} was asked for; the rounded "
-            "l2-laplace "
-            "noise is pure but for its sampler's distance, stated as "
-            f"δ = {format_rounded_up(summary.primary.delta, 3)}. laplace-l1 keeps δ = 0 to the "
-            "last bit."
+            "l2-laplace noise is pure but for its sampler's distance, stated as δ = "
+            f"{format_rounded_up(summary.primary.delta, 3)}. laplace-l1 keeps δ = 0 to the last "
+            "bit."
         )
     if noise.seeded:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")

@@ -393,8 +393,7 @@ def _describe_threshold(evaluation: ClassifierMetrics | RegressionMetrics | None
     best = min(useful, key=lambda row: abs(row.positive - share))
     return (
         f"It does rank (AUC {format_number(evaluation.auc, 3)}): `parley predict RUN ROWS "
-        "--threshold "
-        f"{best.least:g}` answers {evaluation.labels[1]!r} for {format_number(best.positive, 3)} "
-        "of them, with "
-        f"precision {format_number(best.precision, 3)} and recall {format_number(best.recall, 3)}"
+        f"--threshold {best.least:g}` answers {evaluation.labels[1]!r} for "
+        f"{format_number(best.positive, 3)} of them, with precision "
+        f"{format_number(best.precision, 3)} and recall {format_number(best.recall, 3)}"
     )

@@ -34,7 +34,7 @@ def compute_closeness(
     """Distances, copies, and how well distance tells training records from held-out ones.
 
     Args:
-        drawn, train, held_out: `[n, columns]` codes, or cells of arrays.
+        synthetic, train, held_out: `[n, columns]` codes, or cells of arrays.
         rng: which of them are looked at: as many training records as held-out ones.
         codes: a distance is the share of columns that differ; otherwise the root mean square.
     """

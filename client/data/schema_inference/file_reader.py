@@ -55,8 +55,8 @@ def detect_common_format(
             if value != (wanted := formats[0].get(key)):
                 raise DataError(
                     f"{key} {wanted!r}, as in {get_source_name(sources[0])} (one schema reads "
-                    "files that "
-                    "are written alike; --separator and --encoding overrule what Parley finds)",
+                    "files that are written alike; --separator and --encoding overrule what "
+                    "Parley finds)",
                     repr(value),
                     path=get_source_name(source),
                 )

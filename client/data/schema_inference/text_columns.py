@@ -102,8 +102,8 @@ def build_text_entry(
 
     Args:
         series: texts or truth values, null where there is none.
-        absent: how many are missing.
-        most: distinct texts up to which all are listed.
+        missing_count: how many are missing.
+        max_categories: distinct texts up to which all are listed.
     """
     present = series.drop_nulls()
     distinct = present.n_unique()

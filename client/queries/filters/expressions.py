@@ -69,7 +69,7 @@ class Expression(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Plain values, which `where_from` reads back unchanged."""
+        """Plain values, which `decode_where` reads back unchanged."""
 
     def __and__(self, other: Expression) -> Expression:
         return join_conditions("and", self, other)

@@ -99,7 +99,7 @@ def parse_where(text: str) -> Expression:
 
 
 class _Parser:
-    """By recursive descent: or, and, not, comparison; never deeper than `DEEPEST`."""
+    """By recursive descent: or, and, not, comparison; never deeper than `MAX_DEPTH`."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, str]] = []

@@ -28,7 +28,7 @@ from parley.privacy.accounting.threat_model import Neighbouring
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionOutcome:
-    """The keys of a query that say what its outcome is: see `Regression`."""
+    """The keys of a query that say what its outcome is: see `RegressionQuery`."""
 
     column: str
     event: str = ""
@@ -104,7 +104,7 @@ class LogisticFamily(OutcomeFamily):
     def compute_derivatives(
         self, outcome: RegressionOutcome, block: RawPartyBlock, base: Numbers, margins: Numbers
     ) -> Both:
-        """See `Family.both`."""
+        """See `OutcomeFamily.compute_derivatives`."""
         happens = find_events(block, outcome.column, outcome.occurred)
         return compute_logistic_terms(base, margins, happens.astype(np.float64))
 
@@ -142,7 +142,7 @@ class PoissonFamily(OutcomeFamily):
     def compute_derivatives(
         self, outcome: RegressionOutcome, block: RawPartyBlock, base: Numbers, margins: Numbers
     ) -> Both:
-        """See `Family.both`."""
+        """See `OutcomeFamily.compute_derivatives`."""
         exposed = block.columns[outcome.exposure] if outcome.exposure else np.ones(len(margins))
         cap, values = outcome.get_cap(block.schema), block.columns[outcome.column]
         spread = {"cap": cap, "dispersion": outcome.dispersion}
@@ -178,7 +178,7 @@ class HazardFamily(OutcomeFamily):
         outcome.to_survival().check(schema, Neighbouring.REPLACE_ONE)
 
     def count_intervals(self, outcome: RegressionOutcome, schema: Schema) -> int:
-        """See `Family.intervals`."""
+        """See `OutcomeFamily.count_intervals`."""
         return len(outcome.to_survival().list_interval_ends(schema)) - 1
 
     def get_initial_base(self, outcome: RegressionOutcome, schema: Schema) -> float:
@@ -188,7 +188,7 @@ class HazardFamily(OutcomeFamily):
     def compute_derivatives(
         self, outcome: RegressionOutcome, block: RawPartyBlock, base: Numbers, margins: Numbers
     ) -> Both:
-        """See `Family.both`."""
+        """See `OutcomeFamily.compute_derivatives`."""
         codes, count = outcome.to_survival().build_axis(block.schema).codes(block), len(base)
         events = codes < count
         at_risk = np.where(events, codes + 1, codes - count)

@@ -43,8 +43,8 @@ class NewtonRowLayout:
 
     Attributes:
         rows: q = p + 1.
-        base: K.
-        longest: the most that ‖z‖² is.
+        intervals: K.
+        max_squared_norm: the most that ‖z‖² is.
     """
 
     rows: int

@@ -134,16 +134,16 @@ class RegressionQuery(ColumnQuery):
 
     @property
     def step_shares(self) -> tuple[int, ...]:
-        """See `Query.shares`; a start that is given is asked at once."""
+        """See `Query.step_shares`; a start that is given is asked at once."""
         return SHARES if self.step == 1 and not self.start else ()
 
     @property
     def interim_text(self) -> str:
-        """See `Query.interim`."""
+        """See `Query.interim_text`."""
         return f"step {self.step} of {STEPS}" if self.step < STEPS else ""
 
     def is_step_after(self, other: Query) -> bool:
-        """See `Query.follows`."""
+        """See `Query.is_step_after`."""
         asked, own = other.to_json(), self.to_json()
         if other.kind != self.kind or asked["step"] + 1 != self.step:
             return False
@@ -212,7 +212,7 @@ class RegressionQuery(ColumnQuery):
         return (CellSums(cells=CellGrid(), summands=adds, record_set=within),)
 
     def compute_party_vectors(self, block: RawPartyBlock, weight: int) -> Iterator[Integers]:
-        """See `Query.vectors`."""
+        """See `Query.compute_party_vectors`."""
         layout, s = self.build_layout(block.schema), min(weight, _MAX_WEIGHT)
         squared, counted = layout.fine_squared, self._find_counted_records(block)
         for party in range(block.parties):
@@ -265,7 +265,7 @@ class RegressionQuery(ColumnQuery):
         return self.build_layout(schema).decode_sums(noisy / s, noise.deviation / s, scale)
 
     def build_next_step(self, steps: Sequence[AnsweredQuery], schema: Schema) -> RegressionQuery:
-        """See `Query.after`: where all of them together point."""
+        """See `Query.build_next_step`: where all of them together point."""
         place = self.get_start_point(schema)
         search = NewtonSearch.create(len(place.coefficients))
         for each in steps:

@@ -33,7 +33,7 @@ _AWAY_S = 30.0
 
 
 class DeploymentServer:
-    """A server, open while its `port` is; `next` conducts one run.
+    """A server, open while its `port` is; `run_next` conducts one run.
 
     Args:
         say: hears who comes and goes, and what begins and ends.

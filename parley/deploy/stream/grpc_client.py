@@ -53,7 +53,9 @@ _CERTIFICATE = {
 
 
 class CallError(Exception):
-    """A call that the server ended, or that did not reach it; `lasting`: trying again is no use."""
+    """A call that the server ended, or that did not reach it; `is_permanent`: trying again is no
+    use.
+    """
 
     def __init__(self, said: str, *, is_permanent: bool) -> None:
         super().__init__(said)

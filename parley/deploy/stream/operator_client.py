@@ -196,8 +196,7 @@ class OperatorClient:
     def _build_server_error(self, problem: str) -> ProcessError:
         return ProcessError(
             f"The server at {self.home.address} lied: {problem.rstrip('.')}. Nothing was written; "
-            "an "
-            "honest server never says so. Ask whoever runs it."
+            "an honest server never says so. Ask whoever runs it."
         )
 
     def poll_end(self, folder: Path) -> str | None:

@@ -170,7 +170,7 @@ class _RequestQueue:
         self._turns.put(frame.number)
 
     def give_up(self, error: Exception) -> None:
-        """Has `next` raise this."""
+        """Has `take_next` raise this."""
         self._turns.put(error)
 
     def take_next(self) -> tuple[int, _Request]:
@@ -248,7 +248,7 @@ class PartyClient:
                 self._call.cancel()
 
     def end(self, error: Exception) -> None:
-        """Has `forever` raise this, after what it computes now; from any thread."""
+        """Has `run_forever` raise this, after what it computes now; from any thread."""
         self._requests.give_up(error)
 
     def _keep_dialing(self) -> None:
@@ -260,7 +260,8 @@ class PartyClient:
                     wait_s = _FIRST_WAIT_S
                 self._over.wait(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
                 wait_s = min(1.6 * wait_s, _LONGEST_WAIT_S)
-        except Exception as error:  # a refusal that lasts, or a bug of ours: `forever` raises it
+        except Exception as error:
+            # A lasting refusal or a bug: `run_forever` raises it.
             self._requests.give_up(error)
 
     def _connect_once(self) -> None:

@@ -3,7 +3,7 @@
 A run is a folder in `runs/`. `state.json` in it says where it stands; it is the only memory of the
 queue, so that a server that was killed goes on with the run that it was in, and with those that
 waited. One thread conducts; others submit, look, and stop. Sessions of queries are above
-deployments, so that a server is given what answers them (`Questions`) when it starts.
+deployments, so that a server is given what answers them (`QueryAnswerer`) when it starts.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class QueuedRun:
     """Where a run stands.
 
     Attributes:
-        state: of `OPEN`, `complete`, `stopped`, `failed`, `set-aside`, or how its summary says.
+        state: of `OPEN_STATES`, `complete`, `stopped`, `failed`, `set-aside`, or how its summary
+            says.
         at: seconds since 1970, when it was submitted.
         by: the operator who did.
         done: how far it was when it was last taken.

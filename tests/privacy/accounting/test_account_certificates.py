@@ -1,7 +1,8 @@
 """Certificates: constants, and analysts who choose the next release by the answers so far.
 
-The adversaries are played out against `Limits`, the test by which accounts admit releases, and
-against an account that charges the lowest of all bounds, as accounts did before. δ is computed by
+The adversaries are played out against `AccountLimits`, the test by which accounts admit releases,
+and against an account that charges the lowest of all bounds, as accounts did before. δ is computed
+by
 dynamic programming over stopping rules, or exactly over all outcomes: no test draws noise.
 """
 

@@ -25,7 +25,7 @@ FREE = (str, bytes, Any, object, dict)
 
 
 def free(annotation, declared):
-    """Whether a type holds a free text that no `Names` speaks for."""
+    """Whether a type holds a free text that no `ReferenceKind` speaks for."""
     if get_origin(annotation) is Literal:
         return False
     declared = declared or any(
