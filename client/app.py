@@ -57,7 +57,7 @@ def serve(message: Message, context: Context) -> Message:
         request = read_frame(message.content)
         with closing(PartyService.open(find_party_folder(message, context))) as party:
             answer = party.handle(request)
-    except Exception:
+    except (Exception, SystemExit):  # a handler that raises wedges its SuperNode
         # To the party's own log, and no further.
         _log.exception("A request could not be answered.")
         answer = encode_frame(build_refusal(Reason.ERROR))

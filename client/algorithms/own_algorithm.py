@@ -37,7 +37,7 @@ from parley.client.contract.strict_decoding import DecodingError, decode_datacla
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.clipping import build_ball, clip_rows
 from parley.client.models.linear_serialization import MAX_MODEL_SIZE
-from parley.client.models.own_code import OwnCodeError, describe_failure, load_code
+from parley.client.models.own_code import CODE_FAILURES, OwnCodeError, describe_failure, load_code
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.privacy.sensitivity.exact_rows import sum_rows
@@ -155,7 +155,7 @@ def _load_class(name: str) -> type[Any]:
         )
     try:
         get_type_hints(found)
-    except Exception as error:
+    except CODE_FAILURES as error:
         raise OwnAlgorithmError(
             f"Cannot read the types of the fields of {name}: {describe_failure(error, file)}. "
             "Import what they name outside of `if TYPE_CHECKING`."
@@ -202,7 +202,7 @@ def _guarded(own: Any, found: type[Any], part: str, kind: type, place: str) -> A
     def guarded(*args: Any, **values: Any) -> Any:
         try:
             result = own(*args, **values)
-        except Exception as error:  # it is somebody's own code: it may raise anything
+        except CODE_FAILURES as error:
             if type(error).__module__.startswith("parley."):
                 raise
             said = describe_failure(error, place, values=part != "local")
@@ -270,7 +270,7 @@ def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes:
         values = {known[key]: value for key, value in settings.items()}
         plain = asdict(found(features=features, classes=classes, **values))
         return decode_dataclass(found, plain)  # a value of another type is refused here already
-    except Exception as error:  # it is somebody's own class: it may raise anything
+    except CODE_FAILURES as error:
         is_unexpected = not isinstance(error, ValueError | TypeError)
         message = describe_failure(error, name.rpartition(":")[0]) if is_unexpected else str(error)
         raise OwnAlgorithmError(

@@ -36,6 +36,7 @@ from parley.client.dp_sgd.poisson_batches import PERIODS, PassLayout
 from parley.client.dp_sgd.torch_clipping import compute_record_gradients
 from parley.client.models.network_trials import add_trial_labels, build_trial_rows, move_near_start
 from parley.client.models.networks import Network
+from parley.client.models.own_code import CODE_FAILURES
 
 Rows = NDArray[np.float64]
 
@@ -115,7 +116,7 @@ def find_period(gradients: Callable[[list[int]], Rows], width: int) -> int | Non
             moved = [_shuffle_rows(width, period, rng) for _ in range(_PERMUTATIONS)]
             if all(_is_same(at_first[rows], gradients(rows.tolist())) for rows in moved):
                 return period
-    except Exception:  # a user's own network, whose limits are not ours: one row at a time
+    except CODE_FAILURES:
         return None
     return width
 

@@ -28,6 +28,7 @@ from parley.client.dp_sgd.exact_layers import find_exact_layers
 from parley.client.dp_sgd.training_settings import EXACT, VMAP
 from parley.client.models.clipping import clip_rows
 from parley.client.models.networks import Network
+from parley.client.models.own_code import CODE_FAILURES
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
 
@@ -183,7 +184,7 @@ def check_way(network: Network, way: str) -> None:
     y = torch.zeros(2, dtype=torch.int64, device=network.device)
     try:
         compute_clipped_sum(network.module, x, y, 1.0, losses=network.losses)
-    except Exception as error:  # a user's own network: whatever it says is handed on
+    except CODE_FAILURES as error:
         lines = str(error).splitlines() or [""]
         raise GradientMethodError(
             "Expected a model whose records' gradients torch.func.vmap can separate, got "

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from parley.client.models.layers import NetworkError
 from parley.client.models.network_trials import add_trial_labels, build_trial_rows, move_near_start
 from parley.client.models.networks import Network
-from parley.client.models.own_code import describe_failure
+from parley.client.models.own_code import CODE_FAILURES, describe_failure
 from parley.client.models.record_losses import get_own_losses
 
 _WATCHED_ROWS: Final = 8
@@ -134,7 +134,7 @@ def _compute_results(
     try:
         with torch.no_grad():
             found = forward(x.clone(), y)
-    except Exception as error:  # a user's own network may raise anything
+    except CODE_FAILURES as error:
         raise NetworkError(
             f"Expected {network.kind} to take a batch of {_format_rows(len(x))}, got "
             f"{describe_failure(error, place)}. It has to take any number of rows from 1 on."

@@ -18,7 +18,7 @@ from typing import Final, Literal, TypeVar
 
 import numpy as np
 
-from parley.client.models.own_code import describe_failure
+from parley.client.models.own_code import CODE_FAILURES, describe_failure
 from parley.client.models.own_losses import MAX_SLOPE, NODES, REACH, STEP, TabledLoss
 
 _ROUNDED: Final = 2.0**-30
@@ -81,7 +81,7 @@ def _evaluate_loss(loss: Callable[[float, float], float], z: float, y: float) ->
     expected = f"Expected a number as the loss at z = {z:g}, y = {y:g}, got"
     try:
         given = loss(z, y)
-    except Exception as error:  # it is somebody's own code: it may raise anything
+    except CODE_FAILURES as error:
         raise ValueError(f"{expected} {describe_failure(error, place)}.") from error
     try:
         value = float(given)

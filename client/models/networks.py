@@ -34,7 +34,12 @@ from parley.client.models.layers import BUILT_IN, NetworkError, check_layers, ch
 from parley.client.models.linear_losses import softmax
 from parley.client.models.linear_serialization import MAX_PARAMETER
 from parley.client.models.memory_trim import release_start_pages
-from parley.client.models.own_code import OwnCodeError, describe_failure, load_function
+from parley.client.models.own_code import (
+    CODE_FAILURES,
+    OwnCodeError,
+    describe_failure,
+    load_function,
+)
 from parley.client.models.record_losses import (
     CROSS_ENTROPY,
     RecordLosses,
@@ -60,7 +65,7 @@ def _build_own_network(kind: str, features: int, classes: int) -> nn.Module:
     build, place = load_own_function(kind), kind.rpartition(":")[0]
     try:
         made = build(features, classes)
-    except Exception as error:
+    except CODE_FAILURES as error:
         raise NetworkError(
             f"{kind}({features}, {classes}) raised {describe_failure(error, place)}. A model is "
             "built by calling its function or class with the numbers of features and classes."
@@ -71,7 +76,7 @@ def _build_own_network(kind: str, features: int, classes: int) -> nn.Module:
         try:
             with torch.no_grad():
                 made(torch.zeros(2, features))  # layers learn their width from a first batch
-        except Exception as error:
+        except CODE_FAILURES as error:
             raise NetworkError(
                 f"Expected {kind} to take a first batch of {features} features, from which its "
                 f"lazy layers learn their width, got {describe_failure(error, place)}."
@@ -226,7 +231,7 @@ class Network:
             shape = network._find_output_shape()
         except NetworkError:
             raise
-        except Exception as error:
+        except CODE_FAILURES as error:
             place = kind.rpartition(":")[0]
             hint = ""
             if precision == "float64" and "dtype" in str(error):

@@ -22,6 +22,10 @@ class OwnCodeError(ValueError):
     """Your own code that is not there, cannot be imported, or is no function."""
 
 
+CODE_FAILURES = (Exception, SystemExit)
+"""What a call of your own code may raise. `exit()` in it fails the call and leaves the process."""
+
+
 def describe_failure(error: BaseException, location: str, *, values: bool = True) -> str:
     """Return one line for what your own code raised, and the line of your file that raised it.
 
@@ -64,7 +68,7 @@ def load_code(name: str, *, what: str) -> Any:
         raise OwnCodeError(f"Expected the {what} file at {place}, got none.")
     try:
         module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
-    except (Exception, SystemExit) as error:  # it is somebody's own code: it may raise anything
+    except CODE_FAILURES as error:
         raise OwnCodeError(
             f"Cannot import the {what}'s module {place!r}: {describe_failure(error, place)}."
         ) from error

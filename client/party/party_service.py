@@ -34,6 +34,7 @@ import numpy as np
 from parley.client.contract.agreement import Agreement, get_session, parse_plan
 from parley.client.contract.party_protocol import Declined, MessageFrame, Reason, parse_request
 from parley.client.contract.roster import Deployment, load_deployment
+from parley.client.models.own_code import CODE_FAILURES
 from parley.client.party import accepted_run, job_limits, owner_approval, session_limits
 from parley.client.party.accepted_run import AcceptedRun, accept_run
 from parley.client.party.joined_session import JoinedSession
@@ -152,7 +153,7 @@ class PartyService:
             response = PublicResponse.build_refusal(declined)
         except (LedgerError, PartyFolderError, OSError) as error:
             response = PublicResponse.build_error(describe_error(error))
-        except Exception as error:
+        except CODE_FAILURES as error:
             # A bug, perhaps in what was sent: what computes with records raises none. Neither its
             # text nor its trace leaves the machine; the log has no text either.
             position = traceback.extract_tb(error.__traceback__)[-1]

@@ -23,6 +23,7 @@ import numpy as np
 from parley.client.algorithms.registry import list_release_assumptions
 from parley.client.contract.party_protocol import Declined, MessageFrame, Reason
 from parley.client.contract.release_plan import ReleasePlan
+from parley.client.models.own_code import CODE_FAILURES
 from parley.client.party import job_limits, release_charge
 from parley.client.party.accepted_run import AcceptedRun
 from parley.client.party.owner_policy import OwnerPolicy
@@ -159,7 +160,7 @@ def _compute_encoded(
         if not answer.refused:  # of a plan that was accepted, none is
             return answer.encoded[0], "not certified" if answer.failed else ""
         failure = answer.refused[0]
-    except Exception as error:
+    except CODE_FAILURES as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
         failure = f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
     zeros = np.zeros((1, plan.dimension))

@@ -70,13 +70,14 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("fault", ["raises", "returns"])
+@pytest.mark.parametrize("fault", ["raises", "exits", "returns"])
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_that_fails_is_named_with_its_line_before_a_run_begins(
     part: str, fault: str, tmp_path: Path
 ) -> None:
     head, returns = PARTS[part]
-    body = f"        {returns if fault == 'returns' else '[][1]'}\n"
+    lines = {"raises": "[][1]", "exits": "raise SystemExit(3)", "returns": returns}
+    body = f"        {lines[fault]}\n"
     if head:
         assert head in TEXT
         text = TEXT.replace(head, f"{head}\n{body}")
@@ -90,8 +91,8 @@ def test_a_part_that_fails_is_named_with_its_line_before_a_run_begins(
     assert "\n" not in said
     assert get_exit_status(refused.value) == 2
     assert not (tmp_path / "run").exists()
-    if fault == "raises":
-        line = text.splitlines().index("        [][1]") + 1
+    if fault != "returns":
+        line = text.splitlines().index(body.rstrip()) + 1
         assert f"(federated_count.py, line {line})" in said
 
 

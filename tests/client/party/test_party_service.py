@@ -161,7 +161,7 @@ def test_a_job_may_not_take_more_than_its_share_though_it_lied_about_its_rounds(
 
 
 @pytest.mark.parametrize("point", ["share", "server"])
-@pytest.mark.parametrize("fault", ["raises", "is not certified"])
+@pytest.mark.parametrize("fault", ["raises", "exits", "is not certified"])
 def test_a_computation_that_fails_is_an_answer_like_any_other(
     tmp_path, wired, monkeypatch, fault, point
 ):
@@ -170,12 +170,12 @@ def test_a_computation_that_fails_is_an_answer_like_any_other(
     world = wired.World(tmp_path, overrides=overrides, reopen=False)
     world.join()
     heard = world.round_requests(1)
-    local = OutputPerturbation.local
+    local, failures = OutputPerturbation.local, {"raises": MemoryError, "exits": SystemExit}
 
     def unlucky(self, state, block, plan, randomness):
         given = local(self, state, block, plan, randomness)
-        if fault == "raises" and randomness.party == 0:
-            raise MemoryError("of the 40 records")
+        if fault in failures and randomness.party == 0:
+            raise failures[fault]("of the 40 records")
         return replace(given, failed=(0,) if randomness.party == 0 else ())
 
     with monkeypatch.context() as patch:
@@ -189,10 +189,11 @@ def test_a_computation_that_fails_is_an_answer_like_any_other(
     files = [{n: len(b) for n, b in world.files(i).items() if "state" in n} for i in range(3)]
     assert files[0] == files[1] == files[2]
     vector = np.frombuffer(kept_vector(world, 0), world.plan.encoding.dtype)
-    assert vector.any() == (point == "share" or fault != "raises")  # zeros have their share
+    assert vector.any() == (point == "share" or fault not in failures)  # zeros have their share
     # Its owner is told, and a repeated round gets the very same.
     (said,) = PartyFolder(path=world.folders[0]).list_failures().values()
-    assert ("MemoryError at " in said) if fault == "raises" else (said == "not certified")
+    expected = f"{failures[fault].__name__} at " if fault in failures else "not certified"
+    assert said.startswith(expected)
     assert "40" not in said
     assert PartyFolder(path=world.folders[1]).list_failures() == {}
     world.join(session="0b" * 16)
