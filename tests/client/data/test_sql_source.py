@@ -111,6 +111,9 @@ def written(cell):
     return "" if cell is None or cell != cell else cell
 
 
+ON_POSTGRESQL = pytest.mark.parametrize("ledger_url", ["postgresql"], indirect=True)
+
+
 @pytest.fixture
 def database(ledger_url, monkeypatch):
     if "://" in ledger_url:
@@ -243,10 +246,9 @@ CELLS_QUOTED = {
 }
 
 
+@ON_POSTGRESQL
 @pytest.mark.parametrize("state", CELLS_QUOTED)
 def test_no_error_of_any_class_quotes_a_cell_in_a_message_or_a_log(database, state):
-    if not database.postgresql:
-        pytest.skip("needs a PostgreSQL server (see .ci/postgres.sh)")
     database.run("UPDATE visits SET ward = 'patient zero'")
     with pytest.raises(DataError) as caught:
         infer_schema(database.asks(CELLS_QUOTED[state]), label="sick")
@@ -278,9 +280,8 @@ def test_a_row_of_many_large_cells_is_refused_before_it_is_held(database):
     assert table.get_column("x199")[0] == 199
 
 
+@ON_POSTGRESQL
 def test_postgresql_sends_fewer_rows_at_a_time_if_they_are_long(database, monkeypatch):
-    if not database.postgresql:
-        pytest.skip("needs a PostgreSQL server (see .ci/postgres.sh)")
     asked = []
     measure = sql_source._rows_to_fetch
     monkeypatch.setattr(
