@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from parley.client.contract.release_plan import ReleasePlan
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
+from parley.server.records import guarantee_text
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_result import RunResult
 
@@ -133,6 +134,7 @@ class TrackingObserver:
 
 
 def _list_parameters(job: Job) -> Iterator[tuple[str, str]]:
+    yield "epsilon-is", f"spent so far, {guarantee_text.FIXED_RELEASES_NOTE}"
     for section, keys in job.model_dump(mode="json", by_alias=True).items():
         for key, value in keys.items():
             yield f"{section}.{key}", _hide_secrets(str(value))

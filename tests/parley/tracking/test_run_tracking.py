@@ -51,6 +51,7 @@ def test_a_tracker_hears_of_parameters_epsilon_by_round_figures_and_artefacts(tm
     begun, first, second, last, ended = tracker.calls
     assert begun[1] == "run"
     assert begun[2]["privacy.epsilon"] == "1.0"
+    assert begun[2]["epsilon-is"] == "spent so far, for releases fixed beforehand"
     assert (first[2], second[2]) == (1, 2)
     assert first[1]["epsilon"] < second[1]["epsilon"]
     assert last[1]["charged/epsilon-record"] == result.summary.primary.epsilon
