@@ -60,12 +60,10 @@ def calibrate_steps(
         slack: total statistical distance of the steps' noise from its law; (1 + e^ε)·slack of δ
             is kept for it.
         mu: μ of the Gaussian releases that share the budget.
-        probability: p, with which a coin that may be seen lets steps in (`BernoulliSteps`); 1:
-            always.
+        probability: p of the visible coin that lets steps in (`BernoulliSteps`); 1: no coin.
         together: how many of the steps each coin decides on.
-        planned_delta: δ′ in addition to δ, with which all steps are one release that is μ-GDP
-            (`build_planned_steps`), as a shared account charges them; 0: they are a plan by
-            themselves.
+        planned_delta: δ′ in addition to δ, with which all steps are one μ-GDP release
+            (`build_planned_steps`), as a shared account charges them; 0: a plan by themselves.
         certificate: of the shared account.
     """
     check_positive("epsilon", epsilon)
