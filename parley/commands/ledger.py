@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from parley.command_options import AsJson
-from parley.privacy.accounting.rounding import format_rounded_up
+from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.accounting.threat_model import Unit
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.printable_text import to_one_line
@@ -94,7 +94,7 @@ def raise_budget_command(
     together = min(1.0, (raises + 1) * after.delta)
     if together:
         typer.echo(
-            "If answers decided on it, all promises until now hold together at δ = "
+            f"If answers decided on it, ε = {format_exact(after.epsilon)} holds at δ = "
             f"{format_rounded_up(together, 3)}: {raises + 1} times δ, after "
             f"{raises} raise{'s' if raises > 1 else ''}."
         )

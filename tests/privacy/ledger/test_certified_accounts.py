@@ -296,7 +296,7 @@ def test_raises_keep_the_certificate_and_what_is_spent_and_the_command_says_thei
         asked = ["raise", str(path), "adult", "--epsilon", str(epsilon), "--reason", "asked for"]
         shown = CliRunner().invoke(ledger_app, asked)
         assert shown.exit_code == 0, shown.output
-        assert f"hold together at δ = {times}e-05: {times} times δ" in shown.output
+        assert f"holds at δ = {times}e-05: {times} times δ" in shown.output
     with Ledger.open(path) as ledger:
         after = account(ledger)
         assert (after.spent, after.budget.certificate) == (spent, AccountCertificate.GAUSSIAN)
