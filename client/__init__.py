@@ -1,1 +1,1 @@
-"""The party: its data, its consent, its local computation."""
+"""The client: a party's data, policy and local computation."""

@@ -1,11 +1,11 @@
-"""The party as a Flower ClientApp: a request's bytes in, an answer's bytes out.
+"""The party as a Flower ClientApp: request bytes in, response bytes out.
 
-All that a party does is `parley.client.party.party_service`. This file carries it through
-Flower and keeps two promises that Flower does not: a handler always returns a message, since
-anything else wedges a SuperNode, and the text of an exception never leaves the party.
+`parley.client.party.party_service` does all of a party's work. This file connects it to Flower and
+adds two guarantees that Flower does not give. A handler always returns a message, because anything
+else blocks a SuperNode. The text of an exception never leaves the party.
 
-The owner of a party names its folder (`party` in the SuperNode's configuration). Only a simulated
-node has no owner: the message names its folder.
+The party's owner sets the party's folder (`party` in the SuperNode's configuration). Only a
+simulated node has no owner. Its folder comes with the message.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ app = ClientApp()
 
 
 def build_content(frame: bytes, **more: str) -> RecordDict:
-    """Return a frame as the content of a message, with `more` next to it."""
+    """Return a frame as a message's content, together with the texts in `more`."""
     return RecordDict({"call": ConfigRecord({**more, "bytes": frame})})
 
 
 def read_frame(content: RecordDict) -> bytes:
-    """Return the frame in a message's content; raise WireError if it is anything else."""
-    # Plain bytes: no parser of arrays, pickles or tensors ever sees what a peer sent.
+    """Return the frame in a message's content.
+
+    Raises:
+        WireError: the content is anything else.
+    """
+    # A frame is plain bytes. No parser of arrays, pickles or tensors ever sees what a peer sent.
     frame = content.config_records["call"].get("bytes") if list(content) == ["call"] else None
     if not isinstance(frame, bytes):
         raise WireError("Expected a frame in a record of bytes, got something else.")
@@ -39,7 +43,7 @@ def read_frame(content: RecordDict) -> bytes:
 
 
 def find_party_folder(message: Message, context: Context) -> Path:
-    """Return the party's folder: its owner's choice, or for a simulated node the message's."""
+    """Return the party's folder: the owner's setting or, for a simulated node, the message's."""
     owned = context.node_config.get("party")
     if owned is not None:
         return Path(str(owned))
@@ -50,7 +54,7 @@ def find_party_folder(message: Message, context: Context) -> Path:
 
 @app.query("parley")
 def serve(message: Message, context: Context) -> Message:
-    """Answer one request; whatever fails becomes a refusal without a reason, and a dropout."""
+    """Answer one request. Any failure becomes a refusal without a reason, and so a dropout."""
     try:
         from parley.client.party.party_service import PartyService  # noqa: PLC0415 - start-up: Flower's server imports this file, too, and runs no party
 
@@ -58,7 +62,7 @@ def serve(message: Message, context: Context) -> Message:
         with closing(PartyService.open(find_party_folder(message, context))) as party:
             answer = party.handle(request)
     except (Exception, SystemExit):  # a handler that raises wedges its SuperNode
-        # To the party's own log, and no further.
+        # The exception goes only to the party's own log.
         _log.exception("A request could not be answered.")
         answer = encode_frame(build_refusal(Reason.ERROR))
     return Message(build_content(answer), reply_to=message)

@@ -1,1 +1,1 @@
-"""What server and party agree on: plans, guarantees, messages, the roster."""
+"""The contract between server and party: plans, guarantees, messages, the roster."""

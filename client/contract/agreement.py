@@ -1,15 +1,15 @@
-"""The agreement: everything that decides what a party contributes to a round, in one frozen object.
+"""`Agreement`: one frozen object with everything that decides a party's contribution to a round.
 
-A party computes from an `Agreement` and its own records, and from nothing else that came over the
-network; the masks of the round are keyed by `compute_binding()`, a digest of every field. Where
-a server sends parties different agreements, in whatever field, their masks do not cancel: it gets
-noise, not the sum. A field that is added here is bound by being added
+A party computes only from an `Agreement` and its records. It uses no other network input. The
+round's masks are keyed by `compute_binding()`, a digest of every field. If a server sends parties
+agreements that differ in any field, their masks do not cancel, and the server gets noise instead of
+the sum. A new field is bound as soon as it is added here
 (`parley.client.contract.canonical_encoding`).
 
-`compute_content_digest()` leaves out what only names a round: a party answers it again for the same
-content alone. `compute_proposal_digest()` is what an owner says yes to
-(`parley.client.party.owner_approval`). `compute_release_digest()` is the name of what it answers
-with, which is charged and drawn once, and opened in one sum only
+`compute_content_digest()` leaves out what only names a round. A party repeats a response only for
+the same content. `compute_proposal_digest()` identifies what an owner approves
+(`parley.client.party.owner_approval`). `compute_release_digest()` names the party's response. That
+response is charged and drawn once, and it is unmasked in only one sum
 (`parley.client.party.unmasking_log`).
 """
 
@@ -33,34 +33,35 @@ from parley.secure_agg.primitives import digest
 from parley.secure_agg.protocol_parameters import RunParameters
 
 MAX_ROUNDS = 1_000_000
-"""Most releases of one run."""
+"""Maximum number of releases per run."""
 MAX_ATTEMPTS = 8
-"""Most rounds of the protocol for one release: bounds how far a round number can run ahead."""
+"""Maximum number of protocol rounds per release. It bounds how far a round number can run ahead."""
 
 _SESSION_PATTERN = re.compile(r"[0-9a-f]{32}")
 
 _IDENTIFYING_FIELDS: Final = frozenset(
     {"run_id", "identities", "parameters", "present", "rounds", "serial", "plan"}
 )
-"""Fields that decide no coordinate of a contribution; of the plan, its own names alone do not."""
+"""Fields that decide no coordinate of a contribution. Of the plan, only its names decide none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """What server and party have agreed to for one round of one run; before a round, for the run.
+    """The agreement of server and party on one round of a run or, before any round, on the run.
 
     Attributes:
-        dataset: which of the parties' data sets, by the name they serve it under.
-        schema: digest of what columns and label mean (`Holding.schema`), one for all parties.
+        dataset: name under which every party serves the data set.
+        schema: digest of what columns and label mean (`LoadedDataset.schema`), the same for all
+            parties.
         features: name, settings and digest of the public map of every record
-            (`parley.client.contract.feature_map`); empty: rows are learned from as they are.
-        identities: Ed25519 public keys of the roster, by index; every party has its own copy.
-        parameters: of secure aggregation, for this session.
-        present: bit mask of the parties that joined, as the session's roster has it; empty before.
+            (`parley.client.contract.feature_map`). Empty: rows are used without a map.
+        identities: Ed25519 public keys of the roster, by index. Every party has its own copy.
+        parameters: secure aggregation's parameters for this session.
+        present: bit mask of the parties that joined, as in the session's roster. Empty before that.
         task: what the party computes, as `parley.client.algorithms.registry` describes it.
-        rounds: T, how many releases the run is meant to make.
-        components: safetensors of what rows are projected on; empty for none.
-        serial: the session's own count of exchanges: every attempt at a round has another.
+        rounds: T, the planned number of releases of the run.
+        components: safetensors of the components that rows are projected on; empty for none.
+        serial: the session's counter of exchanges. Every attempt at a round has its own.
         state: safetensors of the model that the round starts from.
     """
 
@@ -82,15 +83,15 @@ class Agreement:
 
     @property
     def session(self) -> str:
-        """32 hex digits that requests name the run's keys by."""
+        """The 32 hex digits by which requests name the session's keys."""
         return self.parameters.run_id.hex()
 
     def compute_binding(self) -> bytes:
-        """32 bytes over every field: the context that a round's masks are keyed by."""
+        """Return a 32-byte digest of every field: the context that keys a round's masks."""
         return digest(b"parley/agreement", encode_canonical(self))
 
     def compute_content_digest(self) -> bytes:
-        """32 bytes over what decides the contribution's values, whichever round it is for."""
+        """Return a 32-byte digest of all that decides the contribution's values, for any round."""
         decides = {
             each.name: getattr(self, each.name)
             for each in fields(self)
@@ -100,23 +101,24 @@ class Agreement:
         return digest(b"parley/content", encode_canonical({**decides, "plan": plan}))
 
     def compute_proposal_digest(self) -> bytes:
-        """32 bytes over what an owner says yes to: one run, all its releases under this plan.
+        """Return a 32-byte digest of what an owner approves: one run with all its releases.
 
-        All but what one session or round is named by, and what post-processing gave: the model
-        that a round starts from, and components, which matter to no guarantee.
+        It leaves out the names of a session and of a round. It also leaves out the results of
+        post-processing, which affect no guarantee: the model that a round starts from, and the
+        components.
         """
         run = replace(self.parameters, run_id=bytes(16), commitments=NO_BEACON, beacon=NO_BEACON)
         asked = replace(self, parameters=run, present=b"", components=b"", serial=0, state=b"")
         return digest(b"parley/proposal", encode_canonical(asked))
 
     def compute_release_digest(self) -> bytes:
-        """32 bytes that name one secure sum of one release: its place in a party's ledger."""
+        """Return the 32-byte name of one secure sum of one release in a party's ledger."""
         plan = self.plan
         name = (self.run_id, self.dataset, plan.round_number, plan.step)
         return digest(b"parley/release", encode_canonical(name))
 
     def build_head(self) -> dict[str, Any]:
-        """The fields that a join request carries in its head; components travel as its blob."""
+        """Return the fields of a join request's head. The components travel as its blob."""
         return {
             "run": self.run_id,
             "session": self.session,
@@ -135,7 +137,7 @@ class Agreement:
     def from_head(
         cls, head: Mapping[str, Any], *, components: bytes, identities: tuple[bytes, ...]
     ) -> Agreement:
-        """The run that a join request proposes; the inverse of `head`.
+        """Return the run that a join request proposes; the inverse of `build_head`.
 
         Raises:
             Declined: protocol (malformed), or wrong-run (parameters of another session).
@@ -175,13 +177,17 @@ class Agreement:
         )
 
     def to_received_form(self) -> Agreement:
-        """The same as its receivers decode it, for a sender's digest to be theirs."""
+        """Return the agreement as receivers decode it, so that both sides have one digest."""
         head = json.loads(json.dumps(self.build_head(), allow_nan=False))
         return Agreement.from_head(head, components=self.components, identities=self.identities)
 
 
 def get_session(head: Mapping[str, Any]) -> str:
-    """The session that a request names."""
+    """Return the session that a request names.
+
+    Raises:
+        Declined: protocol, if it is not 32 hex digits.
+    """
     session = head["session"]
     if not isinstance(session, str) or not _SESSION_PATTERN.fullmatch(session):
         raise Declined(
@@ -191,7 +197,11 @@ def get_session(head: Mapping[str, Any]) -> str:
 
 
 def parse_plan(value: Any) -> ReleasePlan:
-    """The plan that a request proposes."""
+    """Return the plan that a request proposes.
+
+    Raises:
+        Declined: protocol, if it is not a valid plan.
+    """
     try:
         return ReleasePlan.from_json(value)
     except DecodingError as error:

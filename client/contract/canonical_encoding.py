@@ -1,9 +1,9 @@
-"""One encoding of any agreed value as bytes, for digests that two machines compute alike.
+"""A canonical encoding of agreed values as bytes, so that two machines compute equal digests.
 
-Every value starts with a tag of its type and the length of what follows, so that no two values
-share an encoding: 1, 1.0, True and "1" differ, as do a field's absence and None. A frozen dataclass
-is its class's name and every field by name: a field that is added later is encoded without anybody
-thinking of it, and one of a type that this file does not know is an error, never left out.
+Every value starts with a tag of its type and the length of its content, so no two values share an
+encoding. For example, 1, 1.0, True and "1" differ, and so do a missing field and None. A frozen
+dataclass is encoded as its class name and all fields by name. A field that is added later is
+therefore encoded automatically. A value of an unknown type is an error and is never left out.
 
     >>> encode_canonical({"b": (1, 2.0), "a": None}) == encode_canonical({"a": None, "b": [1, 2.0]})
     True
@@ -27,11 +27,11 @@ from typing import Any
 
 
 def encode_canonical(value: Any) -> bytes:
-    """The bytes of `value`, an injective function of it (lists and tuples are the same).
+    """Return the bytes of `value`, an injective function of it. A list equals a tuple.
 
     Raises:
-        TypeError: a type that has no encoding here, or a key that is no text.
-        ValueError: NaN, which equals nothing.
+        TypeError: a type that has no encoding here, or a key that is not a text.
+        ValueError: NaN, which equals no value.
     """
     tag, content = _encode_content(value)
     return tag + len(content).to_bytes(8, "big") + content
@@ -39,7 +39,7 @@ def encode_canonical(value: Any) -> bytes:
 
 @cache
 def _encode_field_names(kind: type[Any]) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
-    """The encodings of a dataclass's name and of its fields' names."""
+    """Return the encodings of a dataclass's name and of its fields' names."""
     names = tuple((each.name, encode_canonical(each.name)) for each in fields(kind))
     return encode_canonical(kind.__name__), names
 
@@ -47,7 +47,7 @@ def _encode_field_names(kind: type[Any]) -> tuple[bytes, tuple[tuple[str, bytes]
 def _encode_content(value: Any) -> tuple[bytes, bytes]:  # noqa: PLR0911 - one a type of JSON
     if value is None:
         return b"n", b""
-    # Before int and str, of which they are instances.
+    # bool and Enum come before int and str, because they are instances of those.
     if isinstance(value, bool):
         return b"b", bytes([value])
     if isinstance(value, Enum):

@@ -1,8 +1,8 @@
-"""How server and parties speak of a public feature map: by name and settings, and by digest.
+"""The form in which server and parties name a public feature map: name, settings and digest.
 
-Before a run a server asks for a map by `name` and `settings`, and every party says what its
-`digest` is; from then on all three are agreed on, and contributions are bound to them. No map at
-all is an empty mapping.
+Before a run, the server requests a map by `name` and `settings`, and every party returns its
+`digest`. From then on all three are agreed on, and contributions are bound to them. An empty
+mapping means no map.
 
     >>> asked = {"name": "scattering", "settings": {"scales": 2}}
     >>> parse_feature_map(asked, agreed=False) == asked
@@ -23,16 +23,19 @@ from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.strict_decoding import MAX_TEXT_LENGTH
 
 _MAX_SETTINGS_LENGTH: Final = 1 << 14
-"""Characters of a map's settings."""
+"""Maximum number of characters of a map's settings."""
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def parse_feature_map(value: Any, *, agreed: bool) -> dict[str, Any]:
-    """The map that a request names; empty for none.
+    """Return the map that a request names; empty for none.
 
     Args:
-        agreed: with its digest.
+        agreed: whether the map includes its digest.
+
+    Raises:
+        Declined: protocol, if the map is malformed.
     """
     keys = {"name", "settings", "digest"} if agreed else {"name", "settings"}
     if not isinstance(value, Mapping) or (value and set(value) != keys):
@@ -58,13 +61,13 @@ def parse_feature_map(value: Any, *, agreed: bool) -> dict[str, Any]:
 
 
 def compute_prepared_schema(features: int, classes: int) -> str:
-    """What stands for the schema's digest, in hex, of rows that their owner prepared."""
+    """Return a hex digest that replaces the schema's for rows that their owner prepared."""
     facts = f"prepared: {features} features, {classes} classes"
     return hashlib.sha256(facts.encode()).hexdigest()
 
 
 def describe_feature_map(features: Mapping[str, Any]) -> str:
-    """What is said of a map wherever its model is shown; empty where there is none.
+    """Return the description shown with a map's models; empty without a map.
 
     >>> describe_feature_map({"name": "scattering", "settings": {}})
     'scattering, data-independent'

@@ -1,10 +1,10 @@
-"""The grid that contributions are rounded to: the rule a plan is made by, and held against.
+"""The rule that chooses the grid on which contributions are rounded, and its check by a party.
 
-On a grid that is too coarse a contribution rounds to nothing, and a sum shows the ones that do not.
-The rule is the finest grid that the ring holds, with m largest contributions and the noise's tail,
-in a ring where rounding adds little to the sensitivity. A party needs no more than the plan to
-check it. Noise in shares is in every contribution before it is rounded to the ring: there the grid
-that noise is added on has to be fine (`parley.privacy.mechanisms.noise_shares`).
+On a grid that is too coarse, most contributions round to 0, and a sum reveals those that do not.
+The rule takes the finest grid that the ring holds, with room for m largest contributions and the
+noise's tail. In that ring, rounding must add little to the sensitivity. A party needs only the plan
+to check it. Noise in shares is added to every contribution before it is rounded to the ring. There,
+the grid on which the noise is added must be fine (`parley.privacy.mechanisms.noise_shares`).
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from parley.privacy.mechanisms.base import Mechanism
 from parley.secure_agg.grid_selection import is_finest
 
 MAX_INFLATION = 0.1
-"""Most that rounding may add to the sensitivity, as a fraction of it, for a party."""
+"""Maximum fraction of the sensitivity that a party lets rounding add."""
 
 TAIL_PROBABILITY = 2.0**-50
-"""The ring has room for a noise vector that is exceeded once in 2⁵⁰ rounds."""
+"""Probability of noise beyond the ring's room: at most once in 2⁵⁰ rounds."""
 
 _WHOLE = 1 + 1e-6
 
 
 def compute_noise_tail(mechanism: Mechanism) -> float:
-    """Grid units that a ring keeps free for a mechanism's noise, half of one for its rounding."""
+    """Return the grid units that a ring reserves for a mechanism's noise and its rounding (0.5)."""
     return mechanism.noise_tail(TAIL_PROBABILITY) + 0.5
 
 
 def check_grid(
     plan: ReleasePlan, *, entry: float, sensitivity: float, scale_bits: int | None = None
 ) -> None:
-    """Derives the plan's grid by its own rule.
+    """Derive the plan's grid by its own rule and compare it with the plan.
 
     Args:
-        sensitivity: Δ of the sum as the party derived it; of a step's noise, √d of its standard
-            deviations, where all noise is inside the party.
-        scale_bits: of the algorithm's own grid, if it has one.
+        sensitivity: Δ of the sum as the party derived it. If all noise is inside the party: √d
+            standard deviations of a step's noise.
+        scale_bits: scale of the algorithm's own grid, if it has one.
 
     Raises:
         Declined: grid: room for more than any contribution, a coarser grid than the ring holds, or
-            a ring that holds none fine enough.
+            a ring that holds no grid that is fine enough.
     """
     grid = plan.encoding
     heaviest = plan.parties if plan.weights == "size" else 1

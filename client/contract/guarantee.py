@@ -1,6 +1,6 @@
-"""What a release guarantees: one `Guarantee` a unit of privacy, and mechanisms as JSON.
+"""`Guarantee`: what a release guarantees, one per privacy unit; and mechanisms as JSON.
 
-See privacy.md, section 4, for what may be charged where two bounds are proved.
+See privacy.md, section 4, for what may be charged if two bounds are proved.
 """
 
 from __future__ import annotations
@@ -40,27 +40,28 @@ MECHANISM_CLASSES: dict[str, type[Mechanism]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """What the noise of one mechanism hides of a release, and from whom.
+    """What the noise of one mechanism hides of a release, and against which adversary.
 
-    A release whose parties clip their updates to S and train by DP-SGD has two: of a record, by
-    the noise inside its party; and of a party, by the server's noise on the sum. Replacing
-    everything that one party holds moves the sum by at most 2S, whatever the others drew: a
-    mixture over their draws is no easier to tell apart (McMahan et al. 2018, arXiv:1710.06963).
+    If parties clip their updates to S and train by DP-SGD, a release has two guarantees. The noise
+    inside a party protects a record. The server's noise on the sum protects a party. Replacing all
+    of one party's data moves the sum by at most 2S, whatever the others drew. A mixture over their
+    draws is no easier to tell apart (McMahan et al. 2018, arXiv:1710.06963).
 
-    A record lies within one party, so the party's bound holds for a record too, under the record's
-    own relation. What is released is the noisy sum alone, which has both proofs: the steps' inside
-    the party, of which it is post-processing, and this one. `charges` says which units are charged
-    by this mechanism's event.
+    A record is within one party, so the party's bound also holds for a record, under the record's
+    own relation. Only the noisy sum is released, and it has both proofs: the one of the steps
+    inside the party, of which it is post-processing, and this one. `charges` lists the units that
+    are charged by this mechanism's event.
 
     Attributes:
-        sensitivity: L2, of the sum of contributions, before the grid.
-        mechanism: the noise; on the sum in grid units, its sensitivity with the grid's share.
-        delta: the δ that its ε is stated at, the sampler's distance included.
-        clip_norm: L2 norm that a record's gradient, or a party's update, is clipped to; None
-            where the bound needs no clipping.
-        shares: how the parties add the noise of a sum: the mechanism is that of the k honest ones,
-            in fine units. They add a part each, or all of it (k = 1), as the noise point says; None
-            where whoever opens the sum adds it, or the training inside a party.
+        sensitivity: L2 sensitivity of the sum of contributions, before the grid.
+        mechanism: the noise on the sum in grid units. Its sensitivity includes the grid's share.
+        delta: the δ at which its ε is stated, including the sampler's statistical distance.
+        clip_norm: L2 norm to which a record's gradient or a party's update is clipped. None: the
+            bound needs no clipping.
+        shares: how the parties add the noise of a sum. The mechanism is then that of the k honest
+            parties, in fine units. Each party adds a part, or all of it (k = 1), as the noise point
+            defines. None: whoever unmasks the sum adds the noise, or the training inside a party
+            does.
     """
 
     unit: Unit
@@ -112,7 +113,7 @@ class Guarantee:
                 f"Expected unit party with a party's hidden coin, got {self.unit}: whether its "
                 "party is in a sum may be seen in it."
             )
-        # What hides all of a party hides each record in it, and never the other way round.
+        # Noise that hides a whole party also hides each record in it. The converse does not hold.
         smaller = {Unit.RECORD} if self.unit is Unit.PARTY else set()
         if not set(self.charges) <= {self.unit} | smaller:
             raise ValueError(
@@ -122,18 +123,18 @@ class Guarantee:
 
     @property
     def in_training(self) -> bool:
-        """Whether its noise is inside a party's training, and none of it on the sum."""
+        """Whether all its noise is inside a party's training and none is on the sum."""
         return self.noise_point.is_locally_private and self.shares is None
 
     @property
     def party_sampling_rate(self) -> float:
-        """p, with which a coin of the party puts it into a sum; 1: it is in all."""
+        """p, the probability that a party's coin includes it in a sum; 1: it is in every sum."""
         noise = self.mechanism.sampled or self.mechanism.training
         return 1.0 if noise is None else noise.attendance
 
     @cached_property
     def event(self) -> PrivacyEvent:
-        """What one release costs by this mechanism, against whom it is charged for."""
+        """The privacy event of one release by this mechanism, against the adversary `against`."""
         if self.shares is not None:
             return self.shares.build_event(self.mechanism)
         return self.mechanism.event()
@@ -141,10 +142,10 @@ class Guarantee:
     def compute_event_against(
         self, adversary: Adversary, *, survivors: int | None = None
     ) -> PrivacyEvent | None:
-        """What one release costs against an adversary; None where nothing is proved.
+        """Return the privacy event of one release against an adversary; None if nothing is proved.
 
         Args:
-            survivors: contributions in the sum, where they are known; None: all parties'.
+            survivors: number of contributions in the sum, if known; None: those of all parties.
         """
         if self.shares is None:
             weaker = list(Adversary).index(adversary) <= list(Adversary).index(self.against)
@@ -158,39 +159,39 @@ class Guarantee:
 
     @property
     def noise_growth(self) -> float:
-        """How much larger the noise of a sum of all parties is than what is charged."""
+        """Ratio of the noise in a sum of all parties to the noise that is charged."""
         return 1.0 if self.shares is None else self.shares.noise_ratio
 
     def compute_unit_scale(self, scale: float) -> float:
-        """Units of the mechanism in one of the values', on a ring grid of 1/`scale`."""
+        """Return the mechanism's units per unit of the values, on a ring grid of 1/`scale`."""
         return scale if self.shares is None else scale * self.shares.ring_unit
 
     def compute_drawn_tail(self, probability: float) -> float:
-        """What the noise exceeds with at most this probability, in units that it is drawn in.
+        """Return a bound that the noise exceeds with at most this probability, in its own units.
 
-        Of shares, their sum's in ring units, rounding included.
+        For shares it is a bound on their sum in ring units, rounding included.
         """
         if self.shares is not None:
             return self.shares.compute_tail(self.mechanism, probability)
         return self.mechanism.noise_tail(probability)
 
     def compute_noise_tail(self, probability: float) -> float:
-        """Ring units that the noise on a sum exceeds with at most this probability."""
+        """Return the ring units that the noise on a sum exceeds with at most this probability."""
         if self.in_training:
             return 0.0
         rounding = 0.0 if self.shares is not None else 0.5
         return self.compute_drawn_tail(probability) + rounding
 
     def compute_inflation(self, scale: float) -> float:
-        """Relative growth of the sensitivity by rounding, on a ring grid of 1/`scale`."""
+        """Return the sensitivity's relative growth by rounding, on a ring grid of 1/`scale`."""
         if self.in_training:
-            return 0.0  # Rounding follows the noise: post-processing.
+            return 0.0  # Rounding comes after the noise, so it is post-processing.
         return (
             self.mechanism.sensitivity / (self.compute_unit_scale(scale) * self.sensitivity) - 1.0
         )
 
     def to_ledger_facts(self, scale: float) -> dict[str, Any]:
-        """What the ledger keeps of it, on a grid of 1/`scale`."""
+        """Return the facts that the ledger stores about it, on a grid of 1/`scale`."""
         facts: dict[str, Any] = {
             "unit": str(self.unit),
             "neighbouring": str(self.neighbouring),
@@ -215,7 +216,7 @@ class Guarantee:
 
     @cached_property
     def _accounts(self) -> tuple[dict[str, Any], ...]:
-        """ε of one release against each adversary, the weakest first; null where none is proved."""
+        """ε of one release against each adversary, the weakest first; None if none is proved."""
         return tuple(
             {
                 "adversary": str(adversary),
@@ -227,7 +228,7 @@ class Guarantee:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; `from_json` gives the same back."""
+        """Return plain JSON values. `from_json` is the inverse."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
         words = ("unit", "neighbouring", "noise_point", "against")
         return {
@@ -240,7 +241,11 @@ class Guarantee:
 
     @classmethod
     def from_json(cls, value: Any) -> Guarantee:
-        """The inverse of `to_json`."""
+        """Build a guarantee from JSON values; the inverse of `to_json`.
+
+        Raises:
+            DecodingError: the values are malformed.
+        """
         if not isinstance(value, Mapping):
             raise DecodingError(f"Expected a guarantee as an object, got {type(value).__name__}.")
         decoded: dict[str, Any] = {"mechanism": decode_mechanism(value.get("mechanism"))}
@@ -269,13 +274,17 @@ def _compute_epsilon(event: PrivacyEvent | None, delta: float) -> float | None:
 
 
 def encode_mechanism(mechanism: Mechanism) -> dict[str, Any]:
-    """A noise law and its numbers."""
+    """Return a noise distribution's name and numbers."""
     plain: Any = mechanism
     return {"law": mechanism.law, **asdict(plain)}
 
 
 def decode_mechanism(value: Any) -> Mechanism:
-    """The inverse of `encode_mechanism`."""
+    """Build a mechanism from JSON values; the inverse of `encode_mechanism`.
+
+    Raises:
+        DecodingError: the values are malformed.
+    """
     if not isinstance(value, Mapping):
         raise DecodingError(f"Expected a mechanism as an object, got {type(value).__name__}.")
     law = value.get("law")

@@ -1,4 +1,4 @@
-"""What goes from round to round: the model and what else an algorithm keeps, and its bytes.
+"""The state that goes from round to round, and its bytes: the model and other named arrays.
 
 >>> import numpy as np
 >>> state = {"theta": np.array([0.5, -1.0])}
@@ -17,15 +17,15 @@ State = dict[str, NDArray[np.float64]]
 
 
 def select_components(state: State) -> State:
-    """The components alone that rows are projected on, where there are some."""
+    """Return only the components that rows are projected on; empty if there are none."""
     return {name: state[name] for name in ("components",) if name in state}
 
 
 def save_state(state: State) -> bytes:
-    """The state as a safetensors file."""
+    """Return the state as a safetensors file."""
     return save({name: np.ascontiguousarray(array) for name, array in state.items()})
 
 
 def load_state(blob: bytes) -> State:
-    """The state that `save_state` wrote here; others' states are read by `party.joined_session`."""
+    """Load a state that `save_state` wrote here; `party.joined_session` reads those of others."""
     return dict(load(blob))

@@ -1,10 +1,10 @@
-"""What server and party say to each other: frames of bytes, and the reasons a party may give.
+"""The messages between server and party: frames of bytes, and the reasons a party may give.
 
     "PLY1" | length of the head, 4 bytes | head, JSON | blobs, one after another
 
-The head says the kind, its fields and the length of every blob; nothing follows the last one. A
-reply has the kind `answer` and a status: ok, or refused (by policy, ledger, plan and public
-facts alone). Why is a `Reason`: a class, never data.
+The head contains the kind, its fields and the length of every blob. No bytes follow the last blob.
+A reply has the kind `answer` and a status: ok or refused. A refusal depends only on policy, ledger,
+plan and public facts. Its `Reason` is a class and contains no data.
 
 | request | head | blobs | blobs of an ok answer |
 |---|---|---|---|
@@ -20,7 +20,7 @@ facts alone). Why is a `Reason`: a class, never data.
 | confirmations | | Confirmations | Reveal |
 | finish | | | |
 
-¹ until the pair secrets are whole. ² or a Complaint alone, about Ciphertexts.
+¹ until the pair secrets are complete. ² or only a Complaint about Ciphertexts.
 
     >>> frame = MessageFrame(kind="finish", head={"session": "0a"}, blobs=(b"xy",))
     >>> decode_frame(encode_frame(frame)) == frame
@@ -45,7 +45,7 @@ from parley.client.contract.strict_decoding import (
 
 WIRE_VERSION = 7
 MAX_REQUEST_BYTES = 1 << 30
-"""Bytes of a request: a larger one is refused unread."""
+"""Maximum bytes of a request. A larger request is refused unread."""
 
 _DATA: dict[str, Any] = {"dataset": str, "label": str, "intercept": bool, "features": object}
 _SESSION: dict[str, Any] = {"session": str}
@@ -67,8 +67,9 @@ REQUESTS: dict[str, tuple[dict[str, Any], int]] = {
     "confirmations": (_SESSION, 1),
     "finish": (_SESSION, 0),
 }
-"""By kind of request: its head beside `version`, with types, and its number of blobs; an `object`
-is decoded by whoever computes with it."""
+"""Per kind of request: its head's keys (in addition to `version`) with their types, and its number
+of blobs. The code that computes with an `object` decodes it.
+"""
 
 _MAGIC = b"PLY1"
 _MAX_HEAD_BYTES = 1 << 18
@@ -77,18 +78,18 @@ _START = len(_MAGIC) + 4
 
 
 class WireError(ValueError):
-    """Bytes that are no frame, or a frame that is not what was expected. Never carries content."""
+    """Error for bytes that are not a frame, or not the expected frame. It never carries content."""
 
 
 class Status(StrEnum):
-    """How a party answers."""
+    """Status of a party's response."""
 
     OK = "ok"
     REFUSED = "refused"
 
 
 class Reason(StrEnum):
-    """Why a party does not answer with what it was asked for."""
+    """Reason of a party's refusal."""
 
     UNKNOWN_DATASET = "unknown-dataset"
     DATA_UNREADABLE = "data-unreadable"
@@ -123,10 +124,10 @@ class Reason(StrEnum):
 
 
 class Declined(Exception):
-    """The party will not. `reason` is all that leaves its machine; `detail` is for its own log.
+    """The party's refusal. Only `reason` leaves its machine; `detail` is for its own log.
 
     Attributes:
-        reason: a class, decided by policy, plan and public facts alone.
+        reason: a class, decided only by policy, plan and public facts.
         detail: what was expected and what came; never a value of the data, never a secret.
     """
 
@@ -150,7 +151,7 @@ class MessageFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class _Outer:
-    """What a frame says in JSON; the head's values are checked by whoever reads its kind."""
+    """A frame's JSON. The code that handles its kind checks the head's values."""
 
     kind: str
     head: Mapping[str, object]
@@ -166,7 +167,7 @@ class _Outer:
 def build_response(
     head: Mapping[str, Any] | None = None, blobs: tuple[bytes, ...] = ()
 ) -> MessageFrame:
-    """An ok answer."""
+    """Build an ok answer."""
     return MessageFrame(
         kind="answer",
         head={"version": WIRE_VERSION, "status": str(Status.OK), **(head or {})},
@@ -175,16 +176,16 @@ def build_response(
 
 
 def build_refusal(reason: Reason) -> MessageFrame:
-    """An answer that declines."""
+    """Build an answer that declines."""
     head = {"version": WIRE_VERSION, "status": str(Status.REFUSED), "reason": str(reason)}
     return MessageFrame(kind="answer", head=head)
 
 
 def encode_frame(frame: MessageFrame) -> bytes:
-    """A frame as bytes.
+    """Return a frame as bytes.
 
     Raises:
-        ValueError: a head that JSON has no values for (NaN among them): a bug of ours.
+        ValueError: the head has values that JSON lacks, such as NaN. This is a bug in Parley.
     """
     head = json.dumps(
         {"kind": frame.kind, "head": dict(frame.head), "blobs": [len(b) for b in frame.blobs]},
@@ -196,7 +197,11 @@ def encode_frame(frame: MessageFrame) -> bytes:
 
 
 def decode_frame(data: bytes) -> MessageFrame:
-    """The frame in `data`."""
+    """Return the frame in `data`.
+
+    Raises:
+        WireError: `data` is not a frame.
+    """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise WireError(f"Expected bytes, got {type(data).__name__}.")
     data = bytes(data)
@@ -220,7 +225,11 @@ def decode_frame(data: bytes) -> MessageFrame:
 
 
 def parse_request(data: bytes) -> MessageFrame:
-    """The request in `data`, its head of exactly the keys and types that `REQUESTS` says."""
+    """Return the request in `data`. Its head has exactly the keys and types in `REQUESTS`.
+
+    Raises:
+        Declined: version, or protocol if it is malformed.
+    """
     try:
         if len(data) > MAX_REQUEST_BYTES:
             raise WireError(f"Expected at most {MAX_REQUEST_BYTES} bytes, got {len(data)}.")
@@ -244,10 +253,10 @@ def parse_request(data: bytes) -> MessageFrame:
 
 
 def parse_strict_json(data: bytes | str) -> Any:
-    """A peer's JSON: of finite numbers, every key of an object once, nested within reason.
+    """Parse a peer's JSON. It must have finite numbers, distinct keys and bounded nesting.
 
     Raises:
-        ValueError: it is something else. Never carries content.
+        ValueError: it is anything else. The error never carries content.
     """
     try:
         return json.loads(

@@ -1,7 +1,8 @@
-"""The release plan: what one round would release, frozen before anything is computed.
+"""`ReleasePlan`: what one round would release, frozen before anything is computed.
 
-The server proposes it; every party checks it against its own policy. It binds clipping, weights,
-sensitivity, grid, noise law, event and neighbouring relation, so that they cannot drift apart.
+The server proposes it, and every party checks it against its own policy. It binds clipping,
+weights, sensitivity, grid, noise distribution, event and neighbouring relation, so that they cannot
+drift apart.
 """
 
 from __future__ import annotations
@@ -28,35 +29,36 @@ from parley.privacy.sampling.random_stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint
 
 ACCOUNTANT_VERSION = "1"
-"""Raised when the same events would be charged differently."""
+"""Version of the accounting. It is raised if the same events would be charged differently."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasePlan:
     """What round `round_number` of a run would release.
 
-    The contribution of party j is `weight_j · v_j`, rounded to the grid of `encoding`; the release
-    is the ring sum over the survivors plus the integer noise of every guarantee whose noise is not
-    in the contributions already. With noise in shares every contribution has its own: nobody sees
-    the bare sum.
+    The contribution of party j is `weight_j · v_j`, rounded to the grid of `encoding`. The release
+    is the ring sum over the survivors plus integer noise. That noise comes from every guarantee
+    whose noise is not in the contributions already. With noise in shares, every contribution
+    contains its own, so no one sees the bare sum.
 
     Attributes:
-        lipschitz: G: no record's gradient is longer (by the loss, or by clipping).
-        min_records: public n₍₁₎; a party with fewer records refuses, where sizes are public.
+        lipschitz: G, the upper bound on a record's gradient norm (by the loss or by clipping).
+        min_records: public n₍₁₎. If sizes are public, a party with fewer records refuses.
         weights: uniform (weight 1) or size (weight n_j / n̄, n̄ = `mean_records`).
         gradient_tolerance: κG = n·τ, the certified gradient norm of a local optimum times n; output
             perturbation only.
-        min_survivors: least number of contributions whose sum may be opened.
-        seeded: the noise is a simulation's, reproducible from a seed, and protects nobody.
-        guarantees: what the release hides, the primary one first: each of another unit, and each
-            of their units charged by one of them.
-        step: which of the release's secure sums, from 1; most releases have one.
-        blocks: of the records that it reads, of a public column, and charges; none: all.
+        min_survivors: minimum number of contributions in a sum that may be unmasked.
+        seeded: whether the noise is a simulation's, reproducible from a seed. It then protects no
+            one.
+        guarantees: what the release hides, the primary guarantee first. Each has another unit, and
+            each of their units is charged by exactly one of them.
+        step: number of this secure sum within the release, from 1. Most releases have one.
+        blocks: blocks of a public column that the release reads and charges; none: all records.
 
     Raises:
-        ValueError: no guarantee, or a unit that is charged by none of them or by several; noise on
-            sampled sums that two guarantees describe differently; blocks with another unit than
-            record, of which each has one.
+        ValueError: there is no guarantee, or a unit is charged by none of them or by several; two
+            guarantees describe the noise on sampled sums differently; or there are blocks with a
+            unit other than record (each record has one block).
     """
 
     run_id: str
@@ -101,23 +103,26 @@ class ReleasePlan:
 
     @property
     def primary(self) -> Guarantee:
-        """The guarantee that the job's own ε and δ are asked for."""
+        """The guarantee to which the job's own ε and δ apply."""
         return self.guarantees[0]
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """Of its guarantees, the primary's first."""
+        """The units of its guarantees, the primary guarantee's first."""
         return tuple(each.unit for each in self.guarantees)
 
     def get_guarantee(self, unit: Unit) -> Guarantee | None:
-        """The guarantee of a unit, if the release has one."""
+        """Return the guarantee of a unit; None if the release has none."""
         return next((each for each in self.guarantees if each.unit is unit), None)
 
     def get_charging_guarantee(self, unit: Unit) -> Guarantee:
-        """The guarantee whose noise a unit is charged by; of two, as `privacy.record-bound` says.
+        """Return the guarantee that charges a unit; if two apply, by `privacy.record-bound`.
 
-        "A local DP-SGD release that only the aggregate reveals may be charged by whichever bound
-        is lower" (privacy.md, section 4): no update is ever shown but in the noisy sum.
+        "A local DP-SGD release that only the aggregate reveals may be charged by whichever bound is
+        lower" (privacy.md, section 4). No update is ever shown except in the noisy sum.
+
+        Raises:
+            ValueError: the release has no guarantee of this unit.
         """
         for each in self.guarantees:
             if unit in each.charges:
@@ -126,68 +131,68 @@ class ReleasePlan:
 
     @property
     def private_sizes(self) -> bool:
-        """Whether a party's number of records is among what a guarantee hides.
+        """Whether a guarantee hides a party's number of records.
 
-        Then `min_records` is a public number like any other, which bounds no party's size.
+        If so, `min_records` is an ordinary public number and bounds no party's size.
         """
         added = self.primary.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
         return added or Unit.PARTY in self.units
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What its ε rests on beside its algorithm."""
+        """The assumptions of its ε in addition to its algorithm's."""
         replaced = self.primary.neighbouring is Neighbouring.REPLACE_ONE
         return (BLOCK_MEMBERSHIP,) if self.blocks and replaced else ()
 
     @property
     def parameters(self) -> int:
-        """The model's: d, without the fraction of clipped gradients."""
+        """d, the model's number of parameters, without the fraction of clipped gradients."""
         return self.primary.mechanism.parameters
 
     def compute_event(self, unit: Unit) -> PrivacyEvent:
-        """What one release under this plan charges one unit."""
+        """Return the privacy event that one release under this plan charges to a unit."""
         return self.get_charging_guarantee(unit).event
 
     @property
     def sum_guarantees(self) -> tuple[Guarantee, ...]:
-        """The guarantees whose noise is that of the sum, the server's or the parties' shares."""
+        """The guarantees whose noise is on the sum: the server's noise or the parties' shares."""
         return tuple(each for each in self.guarantees if not each.in_training)
 
     @property
     def shared_guarantee(self) -> Guarantee | None:
-        """A guarantee whose noise the parties add in shares; all such are of one noise."""
+        """A guarantee whose noise the parties add in shares. All such guarantees have one noise."""
         return next((each for each in self.guarantees if each.shares is not None), None)
 
     @property
     def sampled_noises(self) -> tuple[SampledNoise, ...]:
-        """The mechanisms of noise on sampled sums: accounts of one noise, for each unit its own."""
+        """The mechanisms of noise on sampled sums: accounts of the same noise, one per unit."""
         sampled = (each.mechanism.sampled for each in self.guarantees)
         return tuple(each for each in sampled if each is not None)
 
     @property
     def steps(self) -> int:
-        """Secure sums of one release, one after another."""
+        """Number of consecutive secure sums in one release."""
         return self.sampled_noises[0].steps if self.sampled_noises else 1
 
     @property
     def sum_number(self) -> int:
-        """Of this secure sum among those of all rounds, from 1."""
+        """Number of this secure sum among those of all rounds, from 1."""
         return (self.round_number - 1) * self.steps + self.step
 
     @property
     def noises(self) -> tuple[Mechanism, ...]:
-        """Of the opened sum; one that two guarantees are accounts of is there once."""
+        """The mechanisms of the server's noise. Accounts of one noise occur once."""
         noises = tuple(
             each.mechanism for each in self.guarantees if not each.noise_point.in_contributions
         )
         return noises[:1] if self.sampled_noises else noises
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[d]` the server's noise on the sum, in grid units; zeros where parties add it all."""
+        """Return `[d]` the server's noise on the sum in grid units; zeros if parties add all."""
         return np.asarray(self.draw_many(1, stream)[0])
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` the noise of `count` such releases, independent; `draw` is one."""
+        """Return `[count, d]` the noise of `count` such releases, independent."""
         noise = np.zeros((count, self.dimension), dtype=np.int64)
         for each in self.noises:
             noise += each.draw_many(count, stream)
@@ -196,10 +201,10 @@ class ReleasePlan:
     def encode(
         self, values: NDArray[np.floating], streams: Sequence[NoiseStream]
     ) -> NDArray[np.unsignedinteger[Any]]:
-        """`[B, d]` weighted contributions as ring elements, each with its share of the noise.
+        """Return `[B, d]` weighted contributions as ring elements, each with its noise share.
 
         Raises:
-            EncodingError: a value that is not finite or beyond the bound; nothing is drawn then.
+            EncodingError: a value is not finite or exceeds the bound. No noise is drawn then.
         """
         split = self.shared_guarantee
         if split is None or split.shares is None:
@@ -211,10 +216,11 @@ class ReleasePlan:
 
     @cached_property
     def central_noise_plan(self) -> ReleasePlan | None:
-        """By whose grid contributions are added up for a dealer: that of the shares, finer by h.
+        """The plan that adds up contributions for central noise, on the shares' grid (h bits
+        finer).
 
-        The noise covers what rounding to that grid moves, and to none coarser. None: nothing is in
-        shares, or 64 bits do not hold it.
+        The noise covers what rounding to that grid moves, but not what a coarser grid would. None:
+        no noise is in shares, or 64 bits do not hold the grid.
         """
         split, own = self.shared_guarantee, self.encoding
         if split is None or split.shares is None:
@@ -233,12 +239,16 @@ class ReleasePlan:
         stream: NoiseStream,
         summed: NDArray[np.unsignedinteger[Any]] | None = None,
     ) -> NDArray[np.unsignedinteger[Any]]:
-        """`[d]` ring elements: a sum with one draw of the law of so many shares' sum.
+        """Return `[d]` ring elements: a sum with one draw from the distribution of the shares' sum.
 
         For simulations only.
 
         Args:
-            summed: `[d]` what was added up by the grid of `central_noise_plan`; None: zeros.
+            survivors: number of shares in that sum.
+            summed: `[d]` the sum on the grid of `central_noise_plan`; None: zeros.
+
+        Raises:
+            ValueError: the plan has no noise in shares.
         """
         split, dealer = self.shared_guarantee, self.central_noise_plan
         if split is None or split.shares is None or dealer is None:
@@ -252,7 +262,7 @@ class ReleasePlan:
         return self.encoding.wrap_to_ring(split.shares.round_to_ring(total))
 
     def compute_noise_tail(self, probability: float) -> float:
-        """Grid units that all noise on the sum exceeds with at most about this probability."""
+        """Return the grid units that all noise exceeds with about this probability at most."""
         drawn = [each for each in self.sum_guarantees if each.shares is None]
         drawn = drawn[:1] if self.sampled_noises else drawn  # accounts of one noise
         split = self.shared_guarantee
@@ -266,19 +276,23 @@ class ReleasePlan:
         return max((each.compute_inflation(scale) for each in self.sum_guarantees), default=0.0)
 
     def with_round(self, round_number: int) -> ReleasePlan:
-        """The first sum of the same release, at a round."""
+        """Return the first sum of the same release at a round."""
         return replace(self, round_number=round_number, step=1)
 
     def with_step(self, step: int) -> ReleasePlan:
-        """Another sum of the same release."""
+        """Return another sum of the same release."""
         return replace(self, step=step)
 
     def with_run_id(self, run_id: str) -> ReleasePlan:
-        """The same release under a run's name."""
+        """Return the same release under a run's name."""
         return replace(self, run_id=run_id)
 
     def to_ledger_facts(self, unit: Unit) -> dict[str, Any]:
-        """What the ledger keeps of a release charged to `unit`: see `ledger.entry.FACTS`."""
+        """Return the ledger's facts of a release charged to `unit` (`release_facts.FACTS`).
+
+        Raises:
+            ValueError: the release has no guarantee of this unit.
+        """
         own, by = self.get_guarantee(unit), self.get_charging_guarantee(unit)
         if own is None:
             raise ValueError(f"Expected a unit of {', '.join(self.units)}, got {unit}.")
@@ -298,7 +312,8 @@ class ReleasePlan:
             "grid_scale": 2.0**self.encoding.scale_bits,
             "min_survivors": self.min_survivors,
             **by.to_ledger_facts(2.0**self.encoding.scale_bits),
-            # A record within a party: the party's bound, under the record's own relation.
+            # A record within a party is charged by the party's bound, under the record's own
+            # relation.
             "unit": str(own.unit),
             "neighbouring": str(own.neighbouring),
             "grid_inflation": self.inflation,
@@ -315,10 +330,10 @@ class ReleasePlan:
     def build_entries(
         self, dataset: str, *, party: str, assumptions: Sequence[str] = ()
     ) -> tuple[LedgerEntry, ...]:
-        """What the release charges: one entry a guarantee, to its unit's budget.
+        """Return the entries that the release charges: one per guarantee, to its unit's budget.
 
         Args:
-            assumptions: what its ε rests on beyond its proof.
+            assumptions: the assumptions of its ε beyond its proof.
         """
         return tuple(
             LedgerEntry(
@@ -335,14 +350,18 @@ class ReleasePlan:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; `from_json` gives the same plan back."""
+        """Return plain JSON values. `from_json` is the inverse."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
         guarantees = [each.to_json() for each in self.guarantees]
         return plain | {"encoding": asdict(self.encoding), "guarantees": guarantees}
 
     @classmethod
     def from_json(cls, value: Any) -> ReleasePlan:
-        """The inverse of `to_json`, for a plan that somebody proposes."""
+        """Build a proposed plan from JSON values; the inverse of `to_json`.
+
+        Raises:
+            DecodingError: the values are malformed or out of range.
+        """
         if not isinstance(value, Mapping):
             raise DecodingError(f"Expected a plan as an object, got {type(value).__name__}.")
         guarantees = value.get("guarantees")
@@ -369,6 +388,6 @@ class ReleasePlan:
         return plan
 
     def compute_digest(self) -> str:
-        """SHA-256 over the canonical JSON of every field; two plans are the same iff it is."""
+        """Return the SHA-256 of the canonical JSON of every field. Equal digests: equal plans."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()

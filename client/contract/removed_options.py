@@ -1,7 +1,7 @@
-"""Keys of job and policy files that have one value left.
+"""Keys of job and policy files that have only one value left.
 
-Files from before still have them. The value that is left is accepted. Any other is refused with
-the reason, so that a run never protects less than its file says.
+Older files still contain them. The remaining value is accepted. Any other value is refused with the
+reason, so that a run never protects less than its file states.
 """
 
 from __future__ import annotations

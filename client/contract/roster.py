@@ -1,9 +1,9 @@
-"""The roster of a deployment: who its parties are, by public keys that everyone has beforehand.
+"""The roster of a deployment: its parties, identified by public keys distributed beforehand.
 
-One TOML file, the same for the server and for every party; a party's index is its place in it.
-Identities are never learned from the server: a server that could name them could be all of them.
-The deployment's id is a digest of every name and identity, so that whoever compares it has compared
-the roster.
+It is one TOML file, the same for the server and every party. A party's index is its position in it.
+Identities are never learned from the server: a server that could name them could impersonate all of
+them. The deployment's id is a digest of every name and identity. Comparing ids therefore compares
+rosters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml
 from parley.secure_agg.primitives import digest
 
-# Matched whole, and before anything is written: no name or comment can hold a line's end.
+# Names are matched as a whole before anything is written, so none can contain a line break.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 _ID_TAG = b"parley/deployment/1"
@@ -31,7 +31,7 @@ _BY_INDEX = re.compile(r"\bparty (\d{1,7})\b")
 
 
 def with_names(text: str, names: Sequence[str]) -> str:
-    """A message of the masking protocol, which knows parties by their index, with their names.
+    """Replace party indices by names in a message of the masking protocol, which has only indices.
 
     >>> with_names("Expected the key of party 1, got that of party 7.", ["north", "south"])
     'Expected the key of south, got that of party 7.'
@@ -45,7 +45,7 @@ def with_names(text: str, names: Sequence[str]) -> str:
 
 
 class RosterError(ValueError):
-    """A deployment file that cannot be used: the file, what was expected, what came."""
+    """Error in a deployment file. It names the file, what was expected and what came."""
 
 
 class _PartyEntry(BaseModel):
@@ -67,7 +67,7 @@ class RosterParty:
     """One party.
 
     Attributes:
-        identity: Ed25519 public key, 32 bytes: what its messages are signed with.
+        identity: Ed25519 public key, 32 bytes, that verifies its messages' signatures.
     """
 
     name: str
@@ -87,7 +87,7 @@ class RosterParty:
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """Everything public about a deployment."""
+    """All public facts about a deployment."""
 
     server_address: str
     parties: tuple[RosterParty, ...]
@@ -112,11 +112,11 @@ class Deployment:
 
     @cached_property
     def id(self) -> str:
-        """64 hex digits: SHA-256 of every party's name and identity, whatever their order.
+        """64 hex digits: SHA-256 of every party's name and identity, in any order.
 
-        Names and identities are who the parties are; the address is how they meet.
+        Names and identities define the parties. The address is only where they meet.
         """
-        # Each its own digest, of a fixed length: no two rosters concatenate to one text.
+        # Each party has a digest of fixed length, so no two rosters concatenate to the same bytes.
         parties = sorted(
             digest(b"parley/party", party.name.encode(), party.identity) for party in self.parties
         )
@@ -124,15 +124,15 @@ class Deployment:
 
     @property
     def spoken(self) -> str:
-        """The whole id as 16 groups of five digits, to be read aloud: two bytes a group."""
+        """The whole id as 16 groups of five digits, two bytes per group, for reading aloud."""
         raw = bytes.fromhex(self.id)
         return " ".join(f"{int.from_bytes(raw[at : at + 2], 'big'):05d}" for at in range(0, 32, 2))
 
     @property
     def consortium(self) -> str:
-        """64 hex digits: a digest of the parties' names alone, which stays when keys are renewed.
+        """64 hex digits: a digest of only the parties' names, which stays when keys are renewed.
 
-        The server's ledger knows the parties' data by it, so that new keys are no new budget.
+        The server's ledger identifies the parties' data by it, so that new keys give no new budget.
         """
         names = sorted(party.name.encode() for party in self.parties)
         return digest(b"parley/consortium", *names).hex()
@@ -144,7 +144,12 @@ class Deployment:
 
 
 def load_deployment(path: Path) -> Deployment:
-    """The deployment in a file."""
+    """Load the deployment in a file.
+
+    Raises:
+        RosterError: the file is missing, unreadable or malformed, or its id is not that of its
+            parties.
+    """
     try:
         raw: dict[str, Any] = load_toml(path)
         read = _DeploymentFile.model_validate(raw)
@@ -177,7 +182,7 @@ def load_deployment(path: Path) -> Deployment:
 
 
 def render_deployment(deployment: Deployment) -> str:
-    """The file's text; `load_deployment` gives the same deployment back."""
+    """Return the file's text. `load_deployment` is the inverse."""
     head = (
         "# The roster of a Parley deployment: public, the same for its server and every party.\n"
         "# Read its id aloud to each other: one other name or identity, and it is another id.\n"

@@ -1,9 +1,9 @@
-"""Values that came over the network, made into frozen facts: length, type, range, then meaning.
+"""Strict decoding of network values into frozen dataclasses: length, type, range, then meaning.
 
-`decode_dataclass(Class, mapping)` builds a dataclass from plain JSON values. Its keys must be
-exactly the class's fields and every value of the field's type, as pydantic's engine checks it,
-strictly and by the class's type hints; ranges and meaning are then the class's own checks. Nothing
-is coerced but an integer where a float is expected.
+`decode_dataclass(Class, mapping)` builds a dataclass from plain JSON values. The keys must be
+exactly the class's fields, and every value must have its field's type. Pydantic's engine checks
+this strictly, against the class's type hints. The class itself then checks ranges and meaning. The
+only coercion is from an integer to an expected float.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -32,11 +32,11 @@ from pydantic_core import SchemaValidator, ValidationError
 from pydantic_core import core_schema as schemas
 
 MAX_TEXT_LENGTH = 512
-"""Most characters of any text value."""
+"""Maximum number of characters of a text value."""
 _MAX_LIST_LENGTH = 64
 _LONGEST_SHOWN, _MOST_WORDS = 40, 160
 _PLAIN: dict[Any, schemas.CoreSchema] = {
-    object: schemas.any_schema(),  # whoever computes with it decodes it
+    object: schemas.any_schema(),  # the code that computes with it decodes it
     bool: schemas.bool_schema(strict=True),
     int: schemas.int_schema(strict=True, gt=-(2**63), lt=2**63),
     float: schemas.float_schema(strict=True, allow_inf_nan=False, gt=-(2.0**1000), lt=2.0**1000),
@@ -47,18 +47,18 @@ Facts = TypeVar("Facts")
 
 
 class DecodingError(ValueError):
-    """A value from the network that is not what was expected; it names the field and the types."""
+    """Error for an unexpected network value. It names the field and the types."""
 
 
 def decode_dataclass(kind: type[Facts], value: Any, **given: Any) -> Facts:
-    """A `kind` from a mapping of plain JSON values.
+    """Build a `kind` from a mapping of plain JSON values.
 
     Args:
-        given: fields that are decoded already (those are not looked for in `value`).
+        given: fields that are decoded already; they are not read from `value`.
 
     Raises:
-        DecodingError: not a mapping, a key too many or too few, a value of another type, or one
-            that the class itself refuses.
+        DecodingError: `value` is not a mapping, has a key too many or too few, or has a value of
+            another type or one that the class refuses.
     """
     name = kind.__name__
     known: Any = kind
@@ -72,7 +72,7 @@ def decode_dataclass(kind: type[Facts], value: Any, **given: Any) -> Facts:
 
 
 def format_received(value: object) -> str:
-    """What a peer sent as an error names it: the start of a text, a number, or the type.
+    """Return how an error names what a peer sent: the start of a text, a number, or the type.
 
     >>> format_received("frobnicate"), format_received(-1), format_received([1, 2])
     ("'frobnicate'", '-1', 'list')
@@ -85,7 +85,11 @@ def format_received(value: object) -> str:
 
 
 def decode_value(hint: Any, value: Any, name: str) -> Any:
-    """A value of the type that `hint` says."""
+    """Return a value after checking it against the type `hint`.
+
+    Raises:
+        DecodingError: it has another type.
+    """
     return _validate(_build_validator(hint), value, name)
 
 
@@ -123,14 +127,14 @@ def _build_validator(hint: Any) -> SchemaValidator:
 
 
 def _build_schema(hint: Any) -> schemas.CoreSchema:
-    """What pydantic's engine checks of a value with this type hint."""
+    """Return the check of pydantic's engine for a value with this type hint."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (types.UnionType, typing.Union):
         (hint,) = [kind for kind in args if kind is not type(None)]
         return schemas.nullable_schema(_build_schema(hint))
     if origin is Literal:
         return schemas.literal_schema(list(args))
-    if origin is tuple:  # JSON has lists alone
+    if origin is tuple:  # JSON has only lists
         return schemas.tuple_schema(
             [_build_schema(args[0])],
             variadic_item_index=0,
