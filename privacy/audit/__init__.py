@@ -1,1 +1,1 @@
-"""Statistics of an audit: from counts to a lower bound on ε, at a confidence. Pure functions."""
+"""Audit statistics: from counts to a lower bound on ε with a confidence. Pure functions."""

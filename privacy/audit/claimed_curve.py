@@ -1,8 +1,8 @@
-"""A claim's whole curve: points (ε, δ(ε)) that the accountants charge, against counts.
+"""Test a claim's whole curve, the points (ε, δ(ε)) that accountants charge, against counts.
 
-A release claims (ε(δ), δ) for every δ, not one. A claim is refuted where for one of its points the
-rates of a test are beyond it: TPR₋ > e^ε·FPR₊ + δ, or likewise of the two complements. The rates'
-limits are the same for all points, so that α is spent once.
+A release claims (ε(δ), δ) for every δ, not for one. A claim is refuted if the rates of a test are
+beyond one of its points: TPR₋ > e^ε·FPR₊ + δ, or the same inequality for the two complements. All
+points use the same limits on the rates, so α is spent once.
 
     >>> from parley.privacy.accounting.composition import Composition
     >>> from parley.privacy.accounting.privacy_events import Pure
@@ -38,7 +38,7 @@ _LADDER_RATIO, _LADDER_TOP = 1.005, 840
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimedCurve:
-    """Points of what a composition is charged."""
+    """Points (ε, δ) that a composition is charged."""
 
     points: tuple[tuple[float, float], ...]
 
@@ -46,10 +46,11 @@ class ClaimedCurve:
     def of(
         cls, spent: Composition, *, delta: float = 0.0, points: int = 160, by: str | None = None
     ) -> ClaimedCurve:
-        """By the accountants, at so many δ from 10⁻¹² to .99, at 0, and at the claim's own.
+        """Compute ε at `points` values of δ from 10⁻¹² to 0.99, at 0 and at `delta`.
 
         Args:
-            by: one accountant alone, which is quicker and claims no more; None: the lowest.
+            by: use only this accountant, which is faster and claims no more; None: the lowest of
+                all.
         """
         deltas = (0.0, delta, *np.logspace(-12, math.log10(0.99), points).tolist())
         found = [
@@ -61,18 +62,18 @@ class ClaimedCurve:
             )
             for each in deltas
         ]
-        # An ε of 700 is near the logarithm of the largest float, and says nothing.
+        # An ε of 700 is near the logarithm of the largest float, so such a point has no content.
         return cls(points=tuple(point for point in found if point[0] < 700))
 
     def refuted_by(self, *, hits_in: Hits, hits_out: Hits, alpha: float) -> bool:
-        """Whether some point of the claim contradicts these rates."""
+        """Return whether these rates contradict at least one point of the claim."""
         return self.compute_excess(hits_in=hits_in, hits_out=hits_out, alpha=alpha) > 0
 
     def compute_excess(self, *, hits_in: Hits, hits_out: Hits, alpha: float) -> float:
-        """How far, at most, a rate is beyond what a point of the claim allows; ≤ 0: nowhere."""
+        """Return by how much a rate exceeds a point's limit at most; ≤ 0 if none is exceeded."""
         check_alpha(alpha)
         tpr, fpr = hits_in.lower(alpha / 2), hits_out.upper(alpha / 2)
-        # Of the complements: the same two limits, read from the other end.
+        # The complements' limits are the same two limits, subtracted from 1.
         tnr, fnr = 1 - fpr, 1 - tpr
         return max(
             max(tpr - math.exp(e) * fpr - d, tnr - math.exp(e) * fnr - d) for e, d in self.points
@@ -81,7 +82,7 @@ class ClaimedCurve:
     def find_worst_event(
         self, scores_in: Scores, scores_out: Scores, *, trials: int, alpha: float
     ) -> tuple[float, ScoreEvent]:
-        """By how much an event would contradict the curve at most (≤ 0: not at all), and which."""
+        """Return the event that contradicts the curve most, and by how much (≤ 0: not at all)."""
         epsilon, delta = np.array(self.points).T
         growth = np.exp(epsilon)
 
@@ -101,10 +102,10 @@ def find_profile_event(
     trials: int,
     alpha: float,
 ) -> ScoreEvent:
-    """The event that refutes the least exaggerated claim, were the rates those of the pilot.
+    """Return the event that would refute the least exaggerated claim at the pilot's rates.
 
-    An honest claim is contradicted by no event, and nearly by every trivial one: what tells events
-    apart is which claims of more noise they contradict.
+    No event contradicts an honest claim, and almost every trivial event nearly does. Events differ
+    in which claims of more noise they contradict.
     """
     event = ScoreEvent(threshold=0.0)
     for more in _EXAGGERATION_FACTORS:
@@ -123,16 +124,17 @@ def profile_ratio(
     hits_out: Hits,
     alpha: float,
 ) -> float:
-    """The most noise, over the claimed, whose curve these rates do not refute, to half a percent.
+    """Return the largest noise, relative to the claim's, whose curve these rates do not refute.
 
-    What so much noise is charged is a lower bound on ε, for a release that is Gaussian steps.
+    It is accurate to half a percent. What that much noise is charged is a lower bound on ε for a
+    release that consists of Gaussian steps.
     """
 
     def refuted(ratio: float) -> bool:
         return curve_of(ratio).refuted_by(hits_in=hits_in, hits_out=hits_out, alpha=alpha)
 
-    # More noise is a stronger claim: what is refuted is an interval up to ∞. On a ladder, so that
-    # curves can be kept.
+    # More noise is a stronger claim, so the refuted ratios are an interval up to ∞. The search uses
+    # a fixed ladder of ratios so that curves can be cached.
     low, high, stride = 0, 0, 80
     while refuted(_LADDER_RATIO**low):
         low -= stride
@@ -142,5 +144,5 @@ def profile_ratio(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if refuted(_LADDER_RATIO**middle) else (middle, high)
-    # The upper end is refuted, so that the true one is below it: less noise, a larger ε.
+    # The upper end is refuted, so the true ratio is below it: less noise, a larger ε.
     return _LADDER_RATIO**high

@@ -1,7 +1,7 @@
-"""Which event to count, its hits, and what they say of a probability: Clopper & Pearson's limits.
+"""Choose the event to count, count its hits and bound its probability (Clopper & Pearson).
 
-Threshold and direction of an event are chosen on their own trials, then frozen: chosen on the very
-trials that it is counted on, it would be too good.
+An event's threshold and direction are chosen on separate trials, then fixed. If they were chosen on
+the trials that are counted, the bound would be too good.
 
 >>> hits = Hits(hits=490, trials=500)
 >>> round(hits.lower(0.005), 6), round(hits.upper(0.005), 6)
@@ -29,7 +29,7 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Hits:
-    """How often an event was seen."""
+    """Number of trials in which an event occurred."""
 
     hits: int
     trials: int
@@ -43,7 +43,7 @@ class Hits:
 
     @classmethod
     def parse(cls, text: str) -> Hits:
-        """From "490/500"."""
+        """Parse hits and trials written as "490/500"."""
         if not re.fullmatch(r"\d{1,15}/\d{1,15}", text, re.ASCII):
             raise ValueError(f'Expected hits and trials as "490/500", got {text!r}.')
         hits, trials = text.split("/")
@@ -51,17 +51,17 @@ class Hits:
 
     @property
     def misses(self) -> Hits:
-        """The other event."""
+        """Counts of the complementary event."""
         return Hits(hits=self.trials - self.hits, trials=self.trials)
 
     def upper(self, alpha: float) -> float:
-        """CP₊: the probability is above it with chance at most `alpha` (Clopper & Pearson 1934)."""
+        """Return CP₊ (Clopper & Pearson 1934): the probability exceeds it with chance ≤ `alpha`."""
         if self.hits == self.trials:
             return 1.0
         return float(betaincinv(self.hits + 1, self.trials - self.hits, 1 - alpha))
 
     def lower(self, alpha: float) -> float:
-        """CP₋: the probability is below it with chance at most `alpha`."""
+        """Return CP₋: the probability is below it with chance ≤ `alpha`."""
         if self.hits == 0:
             return 0.0
         return float(betaincinv(self.hits, self.trials - self.hits + 1, alpha))
@@ -69,10 +69,10 @@ class Hits:
 
 @dataclass(frozen=True, kw_only=True)
 class LowerBound:
-    """A lower bound on ε, not an estimate; it holds with this confidence, not certainly.
+    """A lower bound on ε, not an estimate. It holds with the stated confidence, not with certainty.
 
     Attributes:
-        mu_lower: μ of the Gaussian curve, where the method bounds it; else None.
+        mu_lower: μ of the Gaussian curve if the method bounds it, else None.
     """
 
     method: str
@@ -82,7 +82,7 @@ class LowerBound:
     delta: float
 
     def to_json(self) -> dict[str, str | float | None]:
-        """Plain values; a bound that is infinite (counts alone never are) as None."""
+        """Return plain values; an infinite bound (never from counts) becomes None."""
         finite = math.isfinite(self.epsilon_lower)
         return asdict(self) | {"epsilon_lower": self.epsilon_lower if finite else None}
 
@@ -94,7 +94,7 @@ def check_alpha(alpha: float) -> None:
 
 
 def compute_alpha(confidence: float) -> float:
-    """α of a confidence; raises ValueError unless ½ < confidence < 1."""
+    """Return α of a confidence; raise ValueError unless ½ < confidence < 1."""
     if not 0.5 < confidence < 1:
         raise ValueError(f"Expected a confidence in (0.5, 1), such as 0.95, got {confidence}.")
     return 1 - confidence
@@ -102,10 +102,10 @@ def compute_alpha(confidence: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreEvent:
-    """score ≥ threshold, or score < threshold.
+    """The event score ≥ threshold, or score < threshold.
 
     Attributes:
-        swapped: it is likelier in worlds without the canary, whose hits then count as `in`.
+        swapped: the event is likelier in worlds without the canary; their hits then count as `in`.
     """
 
     threshold: float
@@ -113,7 +113,7 @@ class ScoreEvent:
     swapped: bool = False
 
     def count(self, scores_in: Scores, scores_out: Scores) -> tuple[Hits, Hits]:
-        """Hits in worlds with the canary and without; exchanged if `swapped`."""
+        """Return the hits in worlds with the canary and without; exchanged if `swapped`."""
         counted = tuple(
             Hits(
                 hits=int(((each >= self.threshold) == self.above).sum()),
@@ -125,14 +125,15 @@ class ScoreEvent:
 
 
 def compute_pilot_size(trials: int) -> int:
-    """Trials of a world that choose the event: a tenth, 2,000 at least, half at most."""
+    """Return how many trials of a world choose the event: a tenth, at least 2,000, at most half."""
     return min(max(trials // 10, MIN_PILOT_TRIALS), trials // 2)
 
 
 def compute_middle_threshold(scores_in: Scores, scores_out: Scores) -> float:
-    """Midway between the medians: for a Gaussian's μ.
+    """Return the midpoint of the medians, the threshold used to bound a Gaussian's μ.
 
-    The best of many candidates on a small pilot lost a quarter of μ (.71 of the claim for .92).
+    The best of many candidates on a small pilot lost a quarter of μ (0.71 of the claim instead of
+    0.92).
     """
     return float(np.median(scores_in) + np.median(scores_out)) / 2
 
@@ -140,7 +141,7 @@ def compute_middle_threshold(scores_in: Scores, scores_out: Scores) -> float:
 def find_best_event(
     scores_in: Scores, scores_out: Scores, *, trials: int, alpha: float, delta: float
 ) -> ScoreEvent:
-    """The event whose `pair` bound would be the highest, were the rates those of the pilot."""
+    """Return the event with the highest `pair` bound at the pilot's rates."""
 
     def bounds(low: Scores, high: Scores) -> Scores:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -157,10 +158,11 @@ def find_most_telling_event(
     trials: int,
     alpha: float,
 ) -> tuple[float, ScoreEvent]:
-    """The event that is worth most, were the rates those of the pilot, and how much.
+    """Return the largest worth of an event at the pilot's rates, and the event.
 
-    Of thresholds, both sides of each, and either world as the likelier one. A rate in the other
-    world is one hit of the pilot higher than seen: a pilot's zero is no zero.
+    The search covers thresholds, both sides of each, and either world as the likelier one. The rate
+    in the other world is raised by one hit of the pilot, because a rate of 0 in a pilot is not a
+    probability of 0.
 
     Args:
         worth: limits `[k]` of the rates in the likelier world and in the other → `[k]`.
@@ -186,7 +188,7 @@ def find_most_telling_event(
 def _compute_rate_limits(
     rate_in: Scores, rate_out: Scores, *, trials: int, alpha: float
 ) -> tuple[Scores, Scores]:
-    """`[k]` CP₋ of the one and CP₊ of the other, each at α/2, as so many trials would give them."""
+    """Return `[k]` CP₋ of `rate_in` and CP₊ of `rate_out`, each at α/2, for that many trials."""
     k_in, k_out = rate_in * trials, rate_out * trials
     with np.errstate(divide="ignore", invalid="ignore"):
         low = np.where(k_in > 0, betaincinv(k_in, trials - k_in + 1, alpha / 2), 0.0)

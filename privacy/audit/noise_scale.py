@@ -1,7 +1,8 @@
-"""The noise's own scale, from releases less the noise-free sum: tight in any dimension.
+"""Bound the scale of the noise from residuals: releases minus the noise-free sum.
 
-A noise whose law is known has a scale that its residuals bound from above, and a claim of Δ/scale
-with it. It assumes the law's shape: `shape_p` is a Kolmogorov–Smirnov test that goes with it.
+If the noise's law is known, its residuals bound its scale from above, and with it a claim of
+Δ/scale. The bound is tight in any dimension. It assumes the shape of the law; `shape_p` tests that
+shape (Kolmogorov–Smirnov).
 
 | law | statistic | its law, in units of the scale |
 |---|---|---|
@@ -13,7 +14,7 @@ with it. It assumes the law's shape: `shape_p` is a Kolmogorov–Smirnov test th
     >>> round(1 / sums.scale_upper(0.05), 6)
     0.963117
 
-Also here: whether noise repeats itself: across coordinates, rounds, parties or worlds.
+`repeated_lag` tests whether noise repeats across coordinates, rounds, parties or worlds.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Law:
     Attributes:
         power: the statistic is 2·scale² or scale times a Gamma variable of N·d/power.
         total: residuals `[N, d]` → the statistic.
-        p: residuals in units of the scale → P of a Kolmogorov–Smirnov test of their shape.
+        p: residuals in units of the scale → p-value of a Kolmogorov–Smirnov test of their shape.
         cost: Δ/scale, δ → ε, rounded down.
     """
 
@@ -58,10 +59,10 @@ def _compute_norms(z: Values) -> Values:
 
 
 def _bound_ks_p(values: Values, below: Callable[[Values], Values]) -> float:
-    """An upper end of P of a Kolmogorov–Smirnov test.
+    """Return an upper bound on the p-value of a Kolmogorov–Smirnov test.
 
-    2·exp(−2·N·D²) whatever N, nearly exact where it is small (Massart 1990). scipy.stats, which has
-    such a test, alone takes 45 MiB.
+    The bound 2·exp(−2·N·D²) holds for every N and is nearly exact if it is small (Massart 1990).
+    scipy.stats has such a test, but importing it takes 45 MiB.
     """
     rates = below(np.sort(values))
     rates -= np.arange(values.size) / values.size
@@ -92,11 +93,11 @@ FACTOR_LAWS: tuple[str, ...] = tuple(_LAWS)
 
 @dataclass(frozen=True, kw_only=True)
 class Residuals:
-    """What is kept of N noise vectors of dimension d.
+    """Summary statistic of N noise vectors of dimension d.
 
     Attributes:
-        law: whose shape is assumed; the discrete laws go with their continuous ones, on a grid of
-            2¹⁰ steps a scale or finer.
+        law: law whose shape is assumed. A discrete law counts as its continuous one, on a grid of
+            at least 2¹⁰ steps per scale.
         total: Σz² (gaussian), Σ‖z‖₂ (l2-laplace) or Σ‖z‖₁ (laplace-l1).
     """
 
@@ -116,24 +117,26 @@ class Residuals:
 
     @classmethod
     def of(cls, law: FactorLaw, residuals: NDArray[np.float64]) -> Residuals:
-        """From the vectors `[N, d]` themselves."""
+        """Summarize the vectors `[N, d]`."""
         vectors, dimension = residuals.shape
         total = _LAWS[law].total(residuals)
         return cls(law=law, vectors=vectors, dimension=dimension, total=total)
 
     @property
     def power(self) -> int:
-        """Of the scale, in `total`."""
+        """Power of the scale in `total`."""
         return _LAWS[self.law].power
 
     @classmethod
     def from_mean_norm(
         cls, law: str, *, vectors: int, dimension: int, mean_norm: float
     ) -> Residuals:
-        """From the mean of the vectors' L2 norms (l2-laplace) or L1 norms (laplace-l1), or from
-        the root of their mean square (gaussian).
+        """Build from the mean of the vectors' norms.
+
+        That is the mean of the L2 norms (l2-laplace) or L1 norms (laplace-l1), or the root of their
+        mean square (gaussian).
         """
-        # An unknown name is refused when it is built.
+        # __post_init__ refuses an unknown name.
         known = cast(FactorLaw, law)
         total = vectors * mean_norm ** (_LAWS[law].power if law in _LAWS else 1)
         return cls(law=known, vectors=vectors, dimension=dimension, total=total)
@@ -147,11 +150,11 @@ class Residuals:
         )
 
     def scale_upper(self, alpha: float) -> float:
-        """The scale is above it with chance at most `alpha`."""
+        """Return a limit that the scale exceeds with chance at most `alpha`."""
         return self._compute_scale(float(gammaincinv(self._shape, alpha)))
 
     def scale_lower(self, alpha: float) -> float:
-        """The scale is below it with chance at most `alpha`."""
+        """Return a limit that the scale is below with chance at most `alpha`."""
         return self._compute_scale(float(gammainccinv(self._shape, alpha)))
 
     @property
@@ -170,12 +173,12 @@ def factor_bound(
     confidence: float,
     delta: float,
 ) -> LowerBound:
-    """reach·Δ over the scale's upper limit: ε of a Laplace law, μ of a Gaussian one.
+    """Return reach·Δ divided by the scale's upper limit: ε of a Laplace law, μ of a Gaussian one.
 
     Args:
         sensitivity: Δ, in the unit of the residuals: L2 for gaussian and l2-laplace, L1 for
             laplace-l1.
-        reach: how much of Δ two neighbours were seen to differ by.
+        reach: the observed difference of two neighbours, as a fraction of Δ.
         delta: δ of the claim; a Laplace law's ε does not depend on it.
     """
     check_delta(delta)
@@ -187,23 +190,24 @@ def factor_bound(
     return LowerBound(
         method="factor",
         epsilon_lower=epsilon,
-        mu_lower=ratio if residuals.power == 2 else None,  # a Gaussian's ratio is its μ
+        mu_lower=ratio if residuals.power == 2 else None,  # the ratio of a Gaussian is its μ
         confidence=confidence,
         delta=delta,
     )
 
 
 def shape_p(law: FactorLaw, residuals: NDArray[np.float64], scale: float) -> float:
-    """P of a Kolmogorov–Smirnov test, at most, that `[N, d]` residuals have the law at this scale.
+    """Return an upper bound on the p-value that `[N, d]` residuals have the law at this scale.
 
-    Coordinates of the Gaussian and of the coordinatewise Laplace; the norms of l2-laplace.
+    The Kolmogorov–Smirnov test uses coordinates for the Gaussian and the coordinatewise Laplace,
+    and norms for l2-laplace.
     """
     return _LAWS[law].p(residuals / scale)
 
 
 ALPHA = 1e-6
 _MIN_PAIRS = 64
-"""Fewer coins than this cannot reach the threshold of any lag."""
+"""Minimum number of pairs; with fewer, no lag can reach its threshold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,9 +215,9 @@ class Repetition:
     """A lag at which noise repeats.
 
     Attributes:
-        lag: by so many places; negative products mean that the sign is turned.
+        lag: distance between the repeated values; a negative z means that the sign is flipped.
         z: Σ s_i·s_{i+lag} over √(n − lag).
-        threshold: |z| of honest noise is above it with chance at most α, over all lags.
+        threshold: |z| of honest noise exceeds it with chance at most α, over all lags.
     """
 
     lag: int
@@ -222,13 +226,13 @@ class Repetition:
 
 
 def repeated_lag(residuals: NDArray[np.float64], *, alpha: float = ALPHA) -> Repetition | None:
-    """The most suspicious lag, if honest noise would not have it; else None.
+    """Return the most suspicious lag if honest noise would not have it, else None.
 
     Args:
-        residuals: of any shape, in the order in which the noise was drawn.
+        residuals: array of any shape, in the order in which the noise was drawn.
     """
     flat = np.ravel(residuals)
-    # A rounded law has zeros, which are no coins.
+    # A rounded law produces zeros, which are not fair coins.
     signs = np.sign(flat)
     count = signs.size
     if count <= _MIN_PAIRS:

@@ -1,8 +1,8 @@
-"""One run, many canaries: what right guesses of independent coins say about ε.
+"""Bound ε from one run with many canaries, by the number of correct guesses of independent coins.
 
-m fair coins decide which canaries a run contains (or which of two records each one is); an auditor
-guesses r of them from what is released, and v guesses are right. The bound is for the neighbouring
-relation of the coins: in or out is add-or-remove-one, one of two is replace-one.
+m fair coins decide which canaries a run contains (or which of two records each canary is). An
+auditor guesses r of them from the release, and v guesses are correct. The bound is for the coins'
+neighbouring relation: add-or-remove-one for in or out, replace-one for one of two.
 
     >>> round(compute_one_run_epsilon(canaries=1000, guesses=100, right=75, alpha=0.05,
     ...     delta=1e-4), 6)
@@ -31,7 +31,7 @@ _LARGEST_MU = 30.0
 def compute_one_run_p(
     epsilon: float, *, canaries: int, guesses: int, right: int, delta: float
 ) -> float:
-    """P[so many right guesses | (ε, δ)-DP], at most (Steinke, Nasr & Jagielski 2023, App. D).
+    """Bound P[at least v correct guesses | (ε, δ)-DP] (Steinke, Nasr & Jagielski 2023, App. D).
 
     p = P[Bin(r, q) ≥ v] + 2mδ·max_{1≤i≤v} P[v > Bin(r, q) ≥ v − i]/i, q = e^ε/(1 + e^ε).
 
@@ -53,10 +53,10 @@ def compute_one_run_p(
 def compute_one_run_epsilon(
     *, canaries: int, guesses: int, right: int, alpha: float, delta: float
 ) -> float:
-    """The largest ε that so many right guesses refute: sup{ε : p(ε) ≤ α}; 0 for none.
+    """Return the largest ε that this many correct guesses refute: sup{ε : p(ε) ≤ α}; 0 for none.
 
     Args:
-        guesses: r, whose number was fixed beforehand.
+        guesses: r, fixed before the guesses were made.
     """
     check_alpha(alpha)
     check_delta(delta)
@@ -72,7 +72,7 @@ def compute_one_run_epsilon(
 def one_run_bound(
     *, canaries: int, guesses: int, right: int, confidence: float, delta: float
 ) -> LowerBound:
-    """`compute_one_run_epsilon` with its confidence; it assumes nothing of the noise."""
+    """Return `compute_one_run_epsilon` with its confidence. It assumes nothing about the noise."""
     epsilon = compute_one_run_epsilon(
         canaries=canaries,
         guesses=guesses,
@@ -84,10 +84,10 @@ def one_run_bound(
 
 
 def compute_one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float) -> float:
-    """The largest μ whose Gaussian curve so many right guesses refute; 0 for none.
+    """Return the largest μ whose Gaussian curve this many correct guesses refute; 0 for none.
 
     Mahloujifar, Melis & Chaudhuri 2024 (arXiv:2410.22235, Algorithm 3), with abstention and two
-    choices a canary.
+    choices per canary.
     """
     check_alpha(alpha)
     _check_guesses(canaries, guesses, right)
@@ -96,7 +96,7 @@ def compute_one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float)
     def refuted(mu: float) -> bool:
         reached, missed = alpha * v / m, alpha * (r - v) / m
         for i in range(v - 1, -1, -1):
-            # g(x) = 1 − f(x) of the curve's inverse: Φ(Φ⁻¹(x) − μ).
+            # g(x) = 1 − f(x) for the inverse of the curve: Φ(Φ⁻¹(x) − μ).
             more = max(missed, float(ndtr(ndtri(reached) - mu)))
             if more == missed:
                 break
@@ -110,7 +110,7 @@ def compute_one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float)
 def one_run_fdp_bound(
     *, canaries: int, guesses: int, right: int, confidence: float, delta: float
 ) -> LowerBound:
-    """`compute_one_run_mu` and the ε of that curve at δ: Gaussian curve assumed."""
+    """Return `compute_one_run_mu` and the ε of that curve at δ: Gaussian curve assumed."""
     check_delta(delta)
     mu = compute_one_run_mu(
         canaries=canaries, guesses=guesses, right=right, alpha=compute_alpha(confidence)
@@ -132,14 +132,15 @@ def find_surest_guesses(
     alpha: float,
     delta: float,
 ) -> dict[str, tuple[float, int, int]]:
-    """The best bound of the guesses with the largest scores, for several numbers of them.
+    """Return the best bound from the surest guesses, over several numbers of guesses.
 
-    Each number is fixed beforehand, and has its share of α: a bound holds for all that are tried.
+    Each number is fixed beforehand and has its own part of α, so the bound holds for all of them
+    together.
 
     Args:
         scores: `[m]`, of either sign.
-        right: `[m]` whether the guess by that score is right.
-        parts: (k, share): an m/k of all guesses, at this share of α.
+        right: `[m]` whether the guess by that score is correct.
+        parts: pairs (k, share): use m/k of all guesses at this share of α.
 
     Returns:
         one-run → (ε, guesses, right), one-run-fdp → (μ, guesses, right).
@@ -167,7 +168,7 @@ def _check_guesses(canaries: int, guesses: int, right: int) -> None:
 
 
 def _find_largest_refuted(refuted: Callable[[float], bool], most: float) -> float:
-    """By bisection: what is refuted is an interval from 0 on."""
+    """Return the largest refuted value by bisection; the refuted values are an interval from 0."""
     if not refuted(0.0):
         return 0.0
     low, high = 0.0, 1.0

@@ -1,8 +1,8 @@
-"""Two worlds, one event: what the two rates of a test say about ε, and about μ.
+"""Bound ε and μ from the rates of one event in two worlds.
 
-`in` is a world with the canary, `out` one without it, or with its opposite. An (ε, δ)-DP release
-has P_in[E] ≤ e^ε·P_out[E] + δ for every event E (Kairouz, Oh & Viswanath 2015, Theorem 2.1); limits
-of Clopper & Pearson stand for the probabilities, each at half of α (Nasr et al. 2021,
+`in` is a world with the canary, `out` one without it or with its opposite. An (ε, δ)-DP release has
+P_in[E] ≤ e^ε·P_out[E] + δ for every event E (Kairouz, Oh & Viswanath 2015, Theorem 2.1). The
+probabilities are replaced by limits of Clopper & Pearson, each at half of α (Nasr et al. 2021,
 arXiv:2101.04535).
 
     >>> from parley.privacy.audit.event_counts import Hits
@@ -23,10 +23,10 @@ from parley.privacy.audit.event_counts import Hits, LowerBound, check_alpha, com
 
 
 def compute_pair_epsilon(hits_in: Hits, hits_out: Hits, *, alpha: float, delta: float) -> float:
-    """ε ≥ ln((CP₋(hits_in) − δ)/CP₊(hits_out)), 0 where that is negative.
+    """Return the bound ε ≥ ln((CP₋(hits_in) − δ)/CP₊(hits_out)), or 0 if it is negative.
 
     Args:
-        alpha: the chance that the bound is too high, both limits together.
+        alpha: the chance that the bound is too high, for both limits together.
     """
     check_alpha(alpha)
     check_delta(delta)
@@ -35,23 +35,26 @@ def compute_pair_epsilon(hits_in: Hits, hits_out: Hits, *, alpha: float, delta: 
 
 
 def pair_bound(hits_in: Hits, hits_out: Hits, *, confidence: float, delta: float) -> LowerBound:
-    """`compute_pair_epsilon` with its confidence; it assumes nothing of the noise."""
+    """Return `compute_pair_epsilon` with its confidence. It assumes nothing about the noise."""
     epsilon = compute_pair_epsilon(hits_in, hits_out, alpha=compute_alpha(confidence), delta=delta)
     return LowerBound(method="pair", epsilon_lower=epsilon, confidence=confidence, delta=delta)
 
 
 def compute_pair_ceiling(trials: int, *, alpha: float, delta: float) -> float:
-    """The most that so many trials a world can certify: every one a hit, and none."""
+    """Return the largest ε that this many trials per world can certify.
+
+    All trials of one world are then hits, and none of the other.
+    """
     all_hit, none = Hits(hits=trials, trials=trials), Hits(hits=0, trials=trials)
     return compute_pair_epsilon(all_hit, none, alpha=alpha, delta=delta)
 
 
 def compute_mu_lower(false_positives: Hits, false_negatives: Hits, *, alpha: float) -> float:
-    """μ ≥ Φ⁻¹(1 − FPR₊) − Φ⁻¹(FNR₊), 0 where that is negative.
+    """Return the bound μ ≥ Φ⁻¹(1 − FPR₊) − Φ⁻¹(FNR₊), or 0 if it is negative.
 
-    A μ-GDP release lets no test have rates below its trade-off curve (Dong, Roth & Su 2022,
-    Equation (6)). It refutes a claim of less than μ. As a bound on ε it presumes that the release
-    *is* as hard as a Gaussian one everywhere: "Gaussian curve assumed" (Nasr et al. 2023,
+    No test of a μ-GDP release has rates below its trade-off curve (Dong, Roth & Su 2022, Equation
+    (6)). The bound refutes a claim of a smaller μ. As a bound on ε it assumes that the release *is*
+    as hard to test as a Gaussian one everywhere: "Gaussian curve assumed" (Nasr et al. 2023,
     arXiv:2302.07956).
     """
     check_alpha(alpha)
@@ -62,7 +65,7 @@ def compute_mu_lower(false_positives: Hits, false_negatives: Hits, *, alpha: flo
 
 
 def compute_gaussian_lower(mu: float, delta: float) -> float:
-    """ε(δ) of the Gaussian curve, rounded down: ∞ at δ = 0 says nothing, so that it is 0."""
+    """Return ε(δ) of the Gaussian curve, rounded down; 0 at δ = 0, as ∞ is no bound there."""
     epsilon = compute_gaussian_epsilon(mu, delta)
     return epsilon * (1 - 1e-12) if math.isfinite(epsilon) else 0.0
 
@@ -70,7 +73,7 @@ def compute_gaussian_lower(mu: float, delta: float) -> float:
 def mu_bound(
     false_positives: Hits, false_negatives: Hits, *, confidence: float, delta: float
 ) -> LowerBound:
-    """`mu_lower` and the ε of that curve at δ."""
+    """Return `mu_lower` and the ε of that curve at δ."""
     check_delta(delta)
     mu = compute_mu_lower(false_positives, false_negatives, alpha=compute_alpha(confidence))
     return LowerBound(
@@ -83,6 +86,6 @@ def mu_bound(
 
 
 def compute_mu_ceiling(trials: int, *, alpha: float) -> float:
-    """The largest μ that so many trials a world can certify."""
+    """Return the largest μ that this many trials per world can certify."""
     none = Hits(hits=0, trials=trials)
     return compute_mu_lower(none, none, alpha=alpha)
