@@ -1,1 +1,1 @@
-"""Real processes: keys and certificates; Flower's simulation."""
+"""Deployments as real processes: provisioning, gRPC server and client, and Flower's simulation."""

@@ -1,8 +1,8 @@
-"""Who may call a deployment's server: what a client's certificate says, held against the roster.
+"""Decide who may call a deployment's server, by comparing client certificates with the roster.
 
-A party's certificate names the party and the fingerprint of its Ed25519 identity. Both must be the
-roster's of today: the certificate of a party that was removed, or whose identity was made anew, is
-refused although the authority once signed it and it has not expired.
+A party's certificate contains the party's name and the fingerprint of its Ed25519 identity. Both
+must match the current roster. The certificate of a removed party, or of a replaced identity, is
+refused. It does not help that the authority once signed it and that it has not expired.
 """
 
 from __future__ import annotations
@@ -19,32 +19,37 @@ _TAG = b"parley/identity-fingerprint"
 
 
 class NotAdmitted(Exception):
-    """Who calls is not who may: what was expected and what came, all of it public."""
+    """A caller that is not authorized. The text contains what was expected and found, all of it
+    public.
+    """
 
 
 def compute_fingerprint(identity: bytes) -> str:
-    """64 hex digits that name an identity."""
+    """Return the 64 hex digits that name an identity."""
     return digest(_TAG, identity).hex()
 
 
 def certify_party(request: bytes, party: RosterParty, *, authority: Path) -> bytes:
-    """The certificate of a party of the roster, signed in the folder of the authority."""
+    """Return the certificate of a party of the roster, signed with the key in the authority's
+    folder.
+    """
     serial = compute_fingerprint(party.identity)
     return certify(request, role=_PARTY, name=party.name, serial=serial, authority=authority)
 
 
 def make_operator(home: Path, name: str, *, authority: Path) -> None:
-    """Makes an operator's key and certificate, `operator.key` and `operator.pem` in `home`."""
+    """Create an operator's key and certificate, `operator.key` and `operator.pem`, in `home`."""
     asked = make_client_request(home / "operator.key")
     pem = certify(asked, role=_OPERATOR, name=name, authority=authority)
     write_file(home / "operator.pem", pem)
 
 
 def admit_party(deployment: Deployment, pem: bytes) -> int:
-    """The index of the party whose certificate it is; TLS has checked its authority and its dates.
+    """Return the index of the party that a certificate names. TLS has checked its issuer and dates.
 
     Raises:
-        NotAdmitted: another role's, or of a party or an identity that is not in the roster.
+        NotAdmitted: the certificate is for another role, or its party or identity is not in the
+            roster.
     """
     role, name, serial = _parse_subject(pem)
     if role != _PARTY:
@@ -61,7 +66,7 @@ def admit_party(deployment: Deployment, pem: bytes) -> int:
 
 
 def admit_operator(pem: bytes) -> str:
-    """The name of the operator whose certificate it is; NotAdmitted for another role's."""
+    """Return the operator's name in a certificate; raise NotAdmitted if it is for another role."""
     role, name, _ = _parse_subject(pem)
     if role != _OPERATOR:
         raise NotAdmitted(f"Expected an operator's certificate, got one for {role or 'none'}.")

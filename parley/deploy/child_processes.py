@@ -1,8 +1,8 @@
-"""Starting, watching and ending processes: whatever happens, none is left behind.
+"""Start, watch and end child processes, so that none outlives the run or command that started it.
 
-Every process leads its own group, has its own log, and dies with the process that
-started it (also when that one is killed). `Supervisor` is a context manager: leaving it, by any
-way, ends every group, politely and then not.
+Each process leads its own group and writes its own log. It ends when the process that started it
+ends, even if that one is killed. `Supervisor` is a context manager. On exit it ends every group,
+first with SIGTERM, then with SIGKILL.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TERMINATE_S = 5.0
 _LINES_SHOWN = 6
 _PR_SET_PDEATHSIG = 1
 
-# Python code between fork and exec would run gRPC's handlers of forks, which abort now and then.
+# No Python code between fork and exec: it would run gRPC's fork handlers, which sometimes abort.
 _END_WITH_PARENT_CODE = (
     "import ctypes, os, sys; "
     f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)}); "
@@ -39,31 +39,31 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 class ProcessError(Exception):
-    """A process that did not start, ended by itself, or a port or server that is not there."""
+    """A process that did not start or ended by itself, or an unavailable port or server."""
 
 
 def build_environment() -> dict[str, str]:
-    """This process's environment, for one that imports the same Parley."""
-    # Not a folder of whoever started us: its `client/` or `server/` would be imported instead.
+    """Return this process's environment, for a child process that imports the same Parley."""
+    # Never add the caller's working folder: its `client/` or `server/` would be imported instead.
     roots = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "PYTHONPATH": os.pathsep.join(root for root in roots if root),
         "PYTHONUNBUFFERED": "1",
-        # Several processes share the machine: none takes every core for its own.
+        # Several processes share the machine, so each uses one core by default.
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
 
 
 def end_with_parent() -> None:
-    """Has the kernel end this process when its parent ends, however that ends (Linux)."""
+    """Make the kernel end this process when its parent ends, for whatever reason (Linux only)."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _build_command(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The command that becomes this one, and ends with the process that starts it (Linux)."""
+    """Return a command that runs `arguments` and ends together with this process (Linux only)."""
     if shutil.which(arguments[0], path=environment.get("PATH")) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     if _libc is None:
@@ -73,7 +73,7 @@ def _build_command(arguments: Sequence[str], environment: Mapping[str, str]) -> 
 
 @dataclass(kw_only=True)
 class Process:
-    """A process that runs: what it is called in messages, how it was started, where its log is."""
+    """A running process: its name in messages, how it was started, and its log."""
 
     name: str
     arguments: Sequence[str]
@@ -83,11 +83,11 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is still running."""
         return self.popen.poll() is None
 
     def read_tail(self) -> str:
-        """The last lines of its log; of a traceback what was raised, not where."""
+        """Return the last lines of the log. Of a traceback, keep only the exception's message."""
         try:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -96,7 +96,7 @@ class Process:
         return "\n".join(told[-_LINES_SHOWN:])[-2000:]
 
     def check(self) -> None:
-        """Raises ProcessError where it has ended by itself."""
+        """Raise ProcessError if the process has ended by itself."""
         if not self.running:
             raise ProcessError(
                 f"{self.name} ended with status {self.popen.returncode}; its log {self.log} "
@@ -106,7 +106,7 @@ class Process:
 
 @dataclass(kw_only=True)
 class Supervisor:
-    """The processes of one run or one command; a context manager that ends them all."""
+    """The processes of one run or command, as a context manager that ends all of them on exit."""
 
     processes: list[Process] = field(default_factory=list)
 
@@ -148,21 +148,21 @@ class Supervisor:
         return process
 
     def restart(self, process: Process) -> Process:
-        """Starts a process that ended again, as it was."""
+        """Start an ended process again with the same arguments."""
         self.end([process])
         return self.start(
             process.name, process.arguments, environment=process.environment, log=process.log
         )
 
     def check(self) -> None:
-        """Raises ProcessError where one has ended by itself."""
+        """Raise ProcessError if any process has ended by itself."""
         for process in self.processes:
             process.check()
 
     def end(self, processes: Sequence[Process] | None = None) -> None:
-        """Ends these groups (all of them for None): SIGTERM, and SIGKILL to what stays."""
+        """End these process groups (None: all) with SIGTERM, then SIGKILL those that remain."""
         ending = list(self.processes if processes is None else processes)
-        # A second Ctrl-C must not leave half of them running.
+        # A second Ctrl-C must not interrupt this and leave processes running.
         before = _ignore_signal(signal.SIGINT), _ignore_signal(signal.SIGTERM)
         try:
             for process in ending:
@@ -184,12 +184,12 @@ def _ignore_signal(number: int) -> Callable[..., object] | int | None:
     try:
         return signal.signal(number, signal.SIG_IGN)
     except ValueError:
-        # Not the main thread: signals do not come here.
+        # Only the main thread can set signal handlers.
         return None
 
 
 def _send_signal(process: Process, number: int) -> bool:
-    """Sends it to the group; whether there is one."""
+    """Send a signal to the process group and return whether the group exists."""
     try:
         os.killpg(process.popen.pid, number)
     except ProcessLookupError:
@@ -200,13 +200,13 @@ def _send_signal(process: Process, number: int) -> bool:
 
 
 def _is_alive(process: Process) -> bool:
-    """Whether anyone of the group lives; its leader is reaped on the way."""
+    """Return whether any process of the group is running. Reap an ended group leader."""
     process.popen.poll()
     return _send_signal(process, 0)
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different."""
+    """Return distinct ports on which no process listens now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -225,7 +225,11 @@ def wait_until(
     check: Callable[[], None] = lambda: None,
     poll_s: float = 0.05,
 ) -> None:
-    """Waits until `ready()`, else ProcessError; `check` is called in between, and may raise."""
+    """Wait until `ready()` is true. Call `check` in between; it may raise.
+
+    Raises:
+        ProcessError: `timeout_s` passed first.
+    """
     deadline = time.monotonic() + timeout_s
     while not ready():
         check()

@@ -1,4 +1,4 @@
-"""The folders of a deployment, checked by everyone before each start (`making` makes them).
+"""Check the folders of a deployment before each start (`provisioning` creates them).
 
     DIR/authority/        ca.crt, ca.key, deployment.toml    stays with the operator, best offline
     DIR/server/           ca.crt, server.pem, server.key, server.toml, deployment.toml, runs/,
@@ -6,9 +6,9 @@
     DIR/operator/         ca.crt, deployment.toml, operator.key, operator.pem (from another machine)
     DIR/parties/<name>/   ca.crt, deployment.toml, identity.key, party.key, party.pem, party.toml
 
-The server's folder goes to the server, every party's to that party over a channel that keeps it
-secret, and to nobody else. `deployment.toml` is public and the same everywhere: who the parties
-are. `party.toml` belongs to the party alone, and is checked by `party_check`.
+Send the server's folder only to the server, and each party's folder only to that party, over a
+confidential channel. `deployment.toml` lists the parties; it is public and the same everywhere.
+`party.toml` belongs to the party only; `party_check` checks it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ADDRESS = re.compile(r"(?P<host>\[[^\[\]/\s]+\]|[^:\[\]/\s]+):(?P<port>[0-9]{1,
 
 
 class DeployError(Exception):
-    """A deployment's folder that cannot be used, and what to do about it."""
+    """A deployment folder that cannot be used. The text says what to do about it."""
 
 
 class _ServerFile(BaseModel):
@@ -42,7 +42,7 @@ class _ServerFile(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerHome:
-    """The server's folder, checked."""
+    """The server's folder after its check."""
 
     folder: Path
     deployment: Deployment
@@ -51,7 +51,7 @@ class ServerHome:
 
 
 def format_first_fault(error: Exception) -> str:
-    """What is wrong; of a file with several faults the first, and where it is."""
+    """Return what is wrong. If a file has several faults, return the first one and its position."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]
@@ -59,13 +59,13 @@ def format_first_fault(error: Exception) -> str:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Return host and port of `host:port`; brackets of an IPv6 address are taken off.
+    """Return host and port of `host:port`, without the brackets of an IPv6 address.
 
     >>> parse_address("[::1]:9092")
     ('::1', 9092)
 
     Raises:
-        DeployError: the address has no port, or an IPv6 address no brackets.
+        DeployError: the address has no port, or is an IPv6 address without brackets.
     """
     found = _ADDRESS.fullmatch(address.strip())
     if found is None or not 0 < int(found["port"]) < 2**16:
@@ -78,22 +78,22 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def strip_brackets(host: str) -> str:
-    """Return a host as certificates name it: an IPv6 address without its brackets."""
+    """Return a host as certificates name it, which is an IPv6 address without brackets."""
     bracketed = host.startswith("[") and host.endswith("]")
     return host[1:-1] if bracketed else host
 
 
 def format_address(host: str, port: int) -> str:
-    """Return `host:port`, an IPv6 address in brackets."""
+    """Return `host:port`, with brackets around an IPv6 address."""
     host = strip_brackets(host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def check_server(folder: Path) -> ServerHome:
-    """Checks a server's folder (or the deployment's, which holds one).
+    """Check the server's folder and return what it contains. The deployment's folder works, too.
 
     Raises:
-        DeployError, PkiError, RosterError: what is wrong with it.
+        DeployError, PkiError, RosterError: what is wrong with the folder.
     """
     folder = (folder / "server" if (folder / "server").is_dir() else folder).resolve()
     settings = folder / "server.toml"
@@ -116,10 +116,10 @@ def check_server(folder: Path) -> ServerHome:
 
 
 def find_own_party(folder: Path, deployment: Deployment) -> RosterParty:
-    """The party whose keys are in a folder, both of them the roster's.
+    """Return the party whose keys are in a folder, after checking that the roster has both keys.
 
     Raises:
-        PkiError, DeployError: they are no keys, do not go together, or are not in the roster.
+        PkiError, DeployError: the files are not keys, do not match, or are not in the roster.
     """
     try:
         identity = derive_signing_public_key(

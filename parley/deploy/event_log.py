@@ -1,8 +1,8 @@
-"""What a server or a party tells whoever runs it: lines for people, or one JSON object a line.
+"""Log events of a server or a party on stderr, as text lines or as one JSON object per line.
 
-An `LogEvent` is the line that a person reads, and carries what a machine needs of it. Nothing in an
-event depends on a record: names, numbers of parties, states and classes of reason, as the protocol
-itself shows them to the server.
+A `LogEvent` is the line that a person reads. It also contains the fields that a program needs. No
+event depends on a record. Events contain names, numbers of parties, states and classes of reason,
+which the protocol shows to the server anyway.
 
     >>> event = LogEvent("party-online", "+ north is online (1 of 3).", party="north", online=1)
     >>> print(event)
@@ -26,13 +26,13 @@ from parley.safe_io.json_writing import format_json
 
 Fact = str | int | float | None
 Notifier = Callable[[str], None]
-"""Takes a line, which may be an `LogEvent`."""
+"""A function that takes a line, which may be a `LogEvent`."""
 
 
 class LogEvent(str):
-    """A line of the log, with what happened in a word or two, and facts of it.
+    """A line of the log with its kind of event and its facts.
 
-    One with a `detail` is for a machine alone; a person has it elsewhere.
+    An event with `detail` is only for JSON logs: a person sees the same elsewhere.
     """
 
     __slots__ = ("detail", "facts", "kind")
@@ -42,7 +42,7 @@ class LogEvent(str):
     detail: bool
 
     def __new__(cls, kind: str, line: str, *, detail: bool = False, **facts: Fact) -> Self:
-        """An event with its facts."""
+        """Create an event with its facts."""
         made = super().__new__(cls, line)
         made.kind, made.facts, made.detail = kind, facts, detail
         return made
@@ -51,9 +51,9 @@ class LogEvent(str):
 def format_json_line(
     line: str, *, at: float | None = None, level: str = "info", kind: str = "said", **facts: Fact
 ) -> str:
-    """A line as one JSON object: when, how grave, what happened, the line itself, its facts.
+    """Return a line as one JSON object with time, level, event, message and facts.
 
-    `at` is in seconds since 1970; `kind` is that of a line that is no event.
+    `at` is in seconds since 1970. `kind` is used if the line is not an event.
     """
     own = line if isinstance(line, LogEvent) else LogEvent(kind, line)
     when = datetime.fromtimestamp(time.time() if at is None else at, UTC)
@@ -63,15 +63,15 @@ def format_json_line(
         "event": own.kind,
         "message": str(own),
     }
-    said = {**head, **own.facts, **facts, **head}  # no fact takes the place of the head
+    said = {**head, **own.facts, **facts, **head}  # a fact never replaces a key of the head
     return format_json(said, compact=True)
 
 
 class _JsonFormatter(logging.Formatter):
-    """What a library or we log, as one JSON object a line.
+    """Formats log records of Parley and its libraries as one JSON object per line.
 
-    Of an exception only its class and where it was raised: its text may hold whatever it was
-    raised about, and these lines are made to be collected.
+    For an exception it writes only the class and where it was raised. The exception's text may
+    contain private values, and these lines are meant to be collected.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -91,7 +91,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def build_notifier(*, as_json: bool) -> Notifier:
-    """What tells lines on stderr: as they are, or, with what is logged, as JSON."""
+    """Return a function that writes lines to stderr. With `as_json`, log records become JSON."""
     if not as_json:
         return _print_line
     handler = logging.StreamHandler()

@@ -1,4 +1,4 @@
-"""The process of a run in Flower's simulation: it runs Parley's two Flower apps.
+"""Run Parley's two Flower apps in Flower's simulation, as the separate process of a run.
 
 python -m parley.deploy.flower_process RUN PARTIES
 """
@@ -15,7 +15,7 @@ from parley.server.app import app as server
 
 
 def main() -> None:
-    """Entry point of the process: returns when the run is over."""
+    """Run the simulation, as the entry point of the process, until the run is over."""
     guard_streams()
     run_simulation(server_app=server, client_app=party, num_supernodes=int(sys.argv[2]))
 

@@ -1,6 +1,6 @@
-"""One process per folder: a server's, and a party's that attends.
+"""Lock a folder for one process: the server's folder, or the folder of a connected party.
 
-The kernel holds the lock, and it ends with the process, however that ends.
+The kernel releases the lock when the process ends, for whatever reason.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from parley.deploy.child_processes import ProcessError
 
 @contextmanager
 def hold_folder(folder: Path, *, role: str, command: str) -> Iterator[None]:
-    """Hold a folder for this process while the block lasts.
+    """Hold a folder's lock for this process inside the `with` block.
 
     Args:
-        role: What runs on it: "server" or "party". The lock is the file `.ROLE.lock`.
+        role: What runs on the folder, "server" or "party". The lock is the file `.ROLE.lock`.
         command: The command that a person would have started twice.
 
     Raises:
-        ProcessError: another process holds it.
+        ProcessError: another process holds the lock.
     """
-    # Never through a link: somebody else may have put it there.
+    # Never follow a link: another user may have put it there.
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(folder / f".{role}.lock", flags, 0o600)
     try:

@@ -1,7 +1,7 @@
-"""What must be right before a party takes part, each item checked and reported by itself.
+"""Check a party's folder before the party takes part, and report each item separately.
 
-Nothing here depends on the server but the last two items: keys, roster, policy and data can be put
-right before there is one.
+Only the last two items depend on the server. Keys, roster, policy and data can be put right before
+the server exists.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _PRIVATE_KEYS = ("identity.key", "party.key")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckItem:
-    """One item of a check: what was checked, what was found, and the exit status if it is wrong.
+    """One item of a check: its subject, the finding, and the exit status if the item is wrong.
 
-    One that `waits` may come right by itself, and a party that starts waits for that.
+    An item with `waits` may come right by itself; a party that starts waits for it.
     """
 
     what: str
@@ -54,14 +54,14 @@ class CheckItem:
 
     @property
     def line(self) -> str:
-        """As it is printed."""
+        """The item as a printed line."""
         return f"{'ok ' if not self.status else 'NOT'} {self.what}: {self.said}"
 
 
 def check_items(folder: Path, *, server: str | None = None) -> Iterator[CheckItem]:
-    """Checks a party's folder, item by item; a wrong one keeps no other from being checked.
+    """Check a party's folder and yield the items. A wrong item does not stop the other checks.
 
-    `server` is `host:port` in place of the roster's.
+    `server` is a `host:port` to use instead of the roster's.
     """
     folder = folder.resolve()
     if not folder.is_dir():
@@ -86,14 +86,14 @@ def check_items(folder: Path, *, server: str | None = None) -> Iterator[CheckIte
 
 
 def check_accounts(folder: Path) -> None:
-    """Raises DeployError where a record would be charged to two accounts, or to a fresh one."""
+    """Raise DeployError if a record would be charged to two accounts, or to a new one."""
     for item in _check_records(folder):
         if item.what == "accounts" and item.status:
             raise DeployError(item.said)
 
 
 def _check_records(folder: Path) -> Iterator[CheckItem]:
-    """Policy, data sets, ledger, and which records are charged where."""
+    """Check the policy, data sets and ledger, and that each record is charged to one account."""
     policy = _run_check("policy", _check_policy, folder)
     yield policy
     if not policy.status:
@@ -120,7 +120,8 @@ def _run_check(what: str, check: Callable[..., str], *given: object) -> CheckIte
         status = get_exit_status(error)
         if status is None:
             raise
-        # No answer of a server; one that refuses, or is another's, is told apart from that.
+        # Wait only if the server does not answer. A server that refuses, or another one, has its
+        # own error.
         waits = isinstance(error, ProcessError)
         return CheckItem(what=what, said=describe_error(error), status=status, waits=waits)
 
@@ -161,7 +162,7 @@ def _check_policy(folder: Path) -> str:
 def _check_dataset(
     folder: Path, name: str, dataset: DatasetConfig, rows: dict[str, NDArray[np.uint64] | None]
 ) -> str:
-    """That its files are there and hold what they should; its rows are noted in `rows`."""
+    """Check that a data set's files exist and are valid. Store its rows' digests in `rows`."""
     held_out = "" if dataset.source else dataset.held_out
     for given in (dataset.path, dataset.data_schema, dataset.prepared, held_out):
         if given and not (folder / given).exists():
@@ -170,7 +171,7 @@ def _check_dataset(
     if dataset.is_raw:
         schema = load_schema(folder / dataset.data_schema)
         ranges = [label.range is not None for label in schema.labels.values()]
-        # Without a label it answers queries only.
+        # A data set without a label answers only queries.
         label = RAW_COLUMNS if not ranges else "ridge" if ranges[0] else "network"
     if dataset.unit is Unit.PERSON:
         label = RAW_COLUMNS
@@ -205,7 +206,9 @@ def _check_dataset(
 
 
 def _derive_records_secret(folder: Path) -> bytes:
-    """As the party has it; any, where its key is not there: another item says so."""
+    """Return the party's records secret. If its key is missing, return a dummy: another item
+    reports it.
+    """
     try:
         return derive_records_secret(bytes.fromhex((folder / "identity.key").read_text().strip()))
     except (OSError, ValueError):
@@ -215,8 +218,11 @@ def _derive_records_secret(folder: Path) -> bytes:
 def _check_no_overlap(
     path: Path, consent: OwnerPolicy, rows: dict[str, NDArray[np.uint64] | None]
 ) -> str:
-    """That no record is charged to two accounts, of these data sets or of what is charged, and
-    that each is in the block that it was charged in."""
+    """Check that no record is charged to two accounts, and that each is in the block that paid for
+    it.
+
+    Records are compared between these data sets and with the rows in the ledger.
+    """
     known = {name: found for name, found in rows.items() if found is not None}
     account = {name: consent.data[name].account or name for name in known}
     with ExitStack() as stack:
@@ -236,7 +242,7 @@ def _check_no_overlap(
                     f"deleted-records = {count} in [data.{name}] of party.toml."
                 )
             for other, theirs in known.items():
-                # The first half of a digest tells rows apart as well as need be.
+                # The first half of a digest is enough to distinguish rows.
                 if count := len(np.intersect1d(own[:, 0], theirs[:, 0])):
                     shared[account[other]] = max(count, shared.get(account[other], 0))
             shared.pop(account[name], None)
@@ -252,7 +258,7 @@ def _check_no_overlap(
 
 
 def _check_ledger(folder: Path) -> str:
-    """That what was spent is still what was written down."""
+    """Check that the ledger was not edited, damaged or replaced since its entries were written."""
     keeper = PartyFolder(path=folder)
     path = keeper.ledger_path
     if not has_ledger(path):

@@ -1,16 +1,17 @@
-"""Keys and certificates of a deployment, and the checks before anything is started with them.
+"""Create and check the keys and certificates of a deployment.
 
-Four kinds, each with one purpose:
+Each kind has one purpose:
 
-- the certificate authority and the server's certificate (ECDSA P-256, X.509): TLS. Parties hold
-  `ca.crt` and believe a server only on its word;
-- a certificate of each party and operator (ECDSA P-256, X.509): the server knows who calls. A
-  party's names the party and the fingerprint of its identity (`parley.deploy.authorization`);
-- an identity of each party (Ed25519): it signs the masking protocol's keys, so that not even the
-  server can put itself between two parties.
+- The certificate authority and the server's certificate (ECDSA P-256, X.509) are for TLS. Parties
+  hold `ca.crt` and trust a server only if this authority signed its certificate.
+- A certificate per party and operator (ECDSA P-256, X.509) identifies the caller to the server. A
+  party's certificate contains its name and the fingerprint of its identity
+  (`parley.deploy.authorization`).
+- An identity per party (Ed25519) signs the masking protocol's keys. With it, not even the server
+  can pose as a party to another party.
 
-Private keys are written with mode 0600 and refused with a looser one. A folder's authority is
-`ca.crt`, with `ca.key` where it signs.
+Private keys are written with mode 0600 and refused with a looser one. The authority's folder has
+`ca.crt`, and `ca.key` if it signs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from parley.safe_io.file_writing import write_file
 from parley.safe_io.os_errors import describe_cause
 
 _AUTHORITY_DAYS, _LEAF_DAYS = 3650, 397
-# A clock that is a little behind must not refuse a certificate made a moment ago.
+# A machine whose clock is slightly behind must accept a certificate made a moment ago.
 _CLOCK_TOLERANCE = timedelta(minutes=5)
 _SUBJECT = {
     "role": NameOID.ORGANIZATIONAL_UNIT_NAME,
@@ -41,16 +42,16 @@ _PEM = serialization.Encoding.PEM
 
 
 class PkiError(Exception):
-    """A key or certificate that cannot be used, and what to do about it."""
+    """A key or certificate that cannot be used. The text says what to do about it."""
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Writes a secret that only its owner can read, never readable in between."""
+    """Write a secret that only its owner can read, at every moment of the write."""
     write_file(path, content, mode=0o600)
 
 
 def check_private(path: Path) -> None:
-    """Raises PkiError unless the secret is there and nobody but its owner can read it."""
+    """Raise PkiError unless the secret exists and only its owner can read it."""
     try:
         mode = path.stat().st_mode & 0o777
     except OSError as error:
@@ -63,7 +64,9 @@ def check_private(path: Path) -> None:
 
 
 def make_authority(folder: Path, *, name: str) -> None:
-    """Makes a certificate authority: `ca.crt` is public, `ca.key` stays with who made it."""
+    """Create a certificate authority. `ca.crt` is public; `ca.key` stays with the person who made
+    it.
+    """
     private, subject = ec.generate_private_key(ec.SECP256R1()), _build_subject(name=name)
     public = private.public_key()
     built = (
@@ -78,7 +81,7 @@ def make_authority(folder: Path, *, name: str) -> None:
 
 
 def make_server_certificate(folder: Path, *, authority: Path, hosts: Sequence[str]) -> None:
-    """Makes `server.key`, and `server.pem` for `hosts` (names and IP addresses)."""
+    """Create `server.key`, and `server.pem` for `hosts` (names and IP addresses)."""
     if not hosts:
         raise PkiError("Expected at least one host name for the server's certificate, got none.")
     private = ec.generate_private_key(ec.SECP256R1())
@@ -90,7 +93,7 @@ def make_server_certificate(folder: Path, *, authority: Path, hosts: Sequence[st
 
 
 def make_client_request(key: Path) -> bytes:
-    """Makes a client's key at `key` and returns what asks for its certificate (PKCS #10, PEM)."""
+    """Create a client's key at `key` and return its certificate request (PKCS #10, PEM)."""
     private = ec.generate_private_key(ec.SECP256R1())
     _save_key(private, key)
     unnamed = x509.CertificateSigningRequestBuilder(x509.Name([]))
@@ -106,14 +109,14 @@ def certify(
     serial: str = "",
     days: int = _LEAF_DAYS,
 ) -> bytes:
-    """A client's certificate (PEM) for the key of a request, or of an older certificate.
+    """Return a client's certificate (PEM) for the key in a request or in an older certificate.
 
     Args:
-        request: PEM. Of a request only the key is taken; what it calls itself is not read.
-        authority: the folder of who signs.
+        request: PEM. Only the key is used; the subject in a request is ignored.
+        authority: The folder of the authority that signs.
 
     Raises:
-        PkiError: no request, one that its own key did not sign, or another kind of key.
+        PkiError: not a request, not signed by its own key, or another kind of key.
     """
     subject = _build_subject(role=role, name=name, serial=serial)
     return _sign_certificate(
@@ -140,7 +143,9 @@ def _load_request_key(pem: bytes) -> ec.EllipticCurvePublicKey:
 
 
 def parse_subject(pem: bytes) -> dict[str, str]:
-    """Role, name and serial in a certificate's subject; empty where it is not there once."""
+    """Return role, name and serial of a certificate's subject; empty for each that is not there
+    once.
+    """
     try:
         subject = x509.load_pem_x509_certificate(pem).subject
     except ValueError as error:
@@ -154,17 +159,18 @@ def parse_subject(pem: bytes) -> dict[str, str]:
 
 
 def make_identity(path: Path) -> bytes:
-    """Makes a party's Ed25519 identity (64 hex digits on disk) and returns its public key."""
+    """Create a party's Ed25519 identity (64 hex digits on disk) and return its public key."""
     private = ed25519.Ed25519PrivateKey.generate()
     write_private(path, private.private_bytes_raw().hex().encode())
     return private.public_key().public_bytes_raw()
 
 
 def check_dates(path: Path, *, now: datetime | None = None) -> float:
-    """The days for which the certificate at `path` is still valid.
+    """Return the number of days for which the certificate at `path` is still valid.
 
     Raises:
-        PkiError: there is none; it has expired, or is not valid yet (a clock that is behind).
+        PkiError: the certificate is missing, has expired, or is not valid yet (the clock is
+            behind).
     """
     certificate, moment = _load_certificate(path), now or datetime.now(UTC)
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -182,7 +188,7 @@ def check_dates(path: Path, *, now: datetime | None = None) -> float:
 
 
 def check_client_pair(folder: Path, name: str) -> None:
-    """Checks `name`.pem: its dates, that `ca.crt` issued it, and that `name`.key is its key."""
+    """Check the dates of `name`.pem, that `ca.crt` issued it, and that `name`.key is its key."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     leaf = _load_issued(certificate, folder / "ca.crt", None)
     if _load_private_key(key).public_key() != leaf.public_key():
@@ -194,7 +200,7 @@ def check_client_pair(folder: Path, name: str) -> None:
 def check_server_certificate(
     authority: Path, certificate: Path, *, host: str | None = None, now: datetime | None = None
 ) -> None:
-    """Checks dates, issuer and host of a server's certificate against `ca.crt` at `authority`."""
+    """Check dates, issuer and host of a server's certificate, with the `ca.crt` at `authority`."""
     check_dates(authority, now=now)
     _load_issued(certificate, authority, now)
     names = list_certificate_names(certificate)
@@ -206,7 +212,7 @@ def check_server_certificate(
 
 
 def list_certificate_names(path: Path) -> list[str]:
-    """The host names and addresses in a server's certificate."""
+    """Return the host names and addresses in a server's certificate."""
     try:
         names = _load_certificate(path).extensions.get_extension_for_class(
             x509.SubjectAlternativeName
@@ -219,7 +225,7 @@ def list_certificate_names(path: Path) -> list[str]:
 
 
 def _load_issued(path: Path, authority: Path, now: datetime | None) -> x509.Certificate:
-    """The certificate at `path`, whose dates and issuer are checked."""
+    """Return the certificate at `path` after checking its dates and issuer."""
     leaf, issuer = _load_certificate(path), _load_certificate(authority)
     check_dates(path, now=now)
     try:
@@ -265,7 +271,7 @@ def _sign_certificate(
     days: int,
     *more: x509.ExtensionType,
 ) -> bytes:
-    """A certificate (PEM) that signs no other."""
+    """Return a certificate (PEM) that cannot sign other certificates."""
     issuer, signer = (
         _load_certificate(authority / "ca.crt"),
         _load_private_key(authority / "ca.key"),

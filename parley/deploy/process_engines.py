@@ -1,12 +1,13 @@
-"""The engines that are real processes: `parley run --engine processes` and `--engine flower`.
+"""Run a job in real processes: `parley run --engine processes` and `--engine flower`.
 
-Both make the usual run folder and a folder for every party in it, have a server and the parties run
-the installed Parley, follow the run folder, and end with everything ended. What differs is who
-carries the messages: `parley.deploy.stream`, or Flower in its simulation. All of a run is inside
-its folder: `parties/` has a folder for every party, with its log and ledger; `logs/` the processes'
-logs; what carries the messages keeps its own in `network/`, which goes when the run is over.
+Both engines create the usual run folder with a folder per party. They start the server and the
+parties as processes of the installed Parley, follow the run folder, and end all processes at the
+end. They differ in the transport: `parley.deploy.stream`, or Flower in its simulation
+(`parley.deploy.flower_process`, a separate process).
 
-Flower's simulation is a separate process (`parley.deploy.flower_process`).
+All files of a run are inside its folder. `parties/` has a folder per party, with its log and
+ledger. `logs/` has the processes' logs. The transport uses `network/`, which is removed when the
+run is over.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def run_simulation(
     run: Path, supervisor: Supervisor, job: Job, observer: Observer | None
 ) -> RunSummary:
     """Run a job in Flower's simulation, with a node per party."""
-    # Ray's sockets are files, and a socket's path is 107 characters at most.
+    # A short path: Ray's sockets are files, and a socket's path has at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="parley-", ignore_cleanup_errors=True) as scratch:
         process = supervisor.start(
             "Flower's simulation",
@@ -60,11 +61,11 @@ def run_simulation(
                 run, ended=lambda: None if process.running else "finished", observer=observer
             )
         finally:
-            supervisor.end()  # before its files go
+            supervisor.end()  # before its files are removed
 
 
 def _run_flower(job: Job | None, **options: Any) -> RunResult:
-    """Run a job, or resume a run, in Flower's simulation; JobError without Ray."""
+    """Run a job, or resume a run, in Flower's simulation; raise JobError without Ray."""
     if importlib.util.find_spec("ray") is None:
         raise JobError(
             "The flower engine needs Ray, which is not installed. Add it with: "
@@ -74,7 +75,9 @@ def _run_flower(job: Job | None, **options: Any) -> RunResult:
 
 
 def _build_environment(scratch: Path, run: Path) -> dict[str, str]:
-    """All that Flower or Ray keep goes under `scratch`; nothing is asked of the network."""
+    """Return an environment in which Flower and Ray store all files in `scratch` and use no
+    network.
+    """
     return {
         **build_environment(),
         "PARLEY_RUN": str(run),
@@ -90,9 +93,11 @@ def _build_environment(scratch: Path, run: Path) -> dict[str, str]:
 
 
 Launch = Callable[[Path, Supervisor, Job, Observer | None], RunSummary]
-"""Starts the processes of the run in a folder and follows it to its end; its parties are there."""
+"""Function that starts the processes of a run in a folder, whose parties exist, and follows it to
+its end.
+"""
 
-# Of a party's folder, when its run is over. The last is kept of one that can be resumed.
+# Files removed from a party's folder after its run. A run that can be resumed keeps the last.
 _SECRETS = ("party.key", "party.pem", "identity.key")
 
 
@@ -104,22 +109,22 @@ def run_processes(
     resume: Path | None = None,
     observer: Observer | None = None,
 ) -> RunResult:
-    """Runs a job in processes on this machine, or goes on with a run.
+    """Run a job in processes on this machine, or resume a run.
 
     Raises:
-        ProcessError: one did not start, or ended by itself; and what the fast engine raises.
+        ProcessError: a process did not start, or ended by itself. The fast engine's errors, too.
     """
     if resume is not None:
         folder, job = RunFolder.open(resume)
     elif job is None:
         raise JobError("Expected a job or a run to resume, got neither.")
     else:
-        job = resolve_paths(job)  # other processes start elsewhere
+        job = resolve_paths(job)  # other processes have another working folder
         folder = RunFolder.create(job, out)
     run = folder.path.resolve()
     ended = None if resume is None else read_summary(run)
     if ended is not None and ended.status == "complete":
-        # It was stopped after its last round, in the baseline: its model is on disk.
+        # The run was stopped after its last round, in the baseline: its model is on disk.
         return _add_simulation_metrics(ended, job, folder, load_experiment(job))
     for name in STALE_FILES:
         (run / name).unlink(missing_ok=True)
@@ -131,13 +136,13 @@ def run_processes(
             tell_stage(observer, "preparing")
             job = job.resolve_auto(experiment.federation, experiment.data.classes)
             folder.save_job(job)
-            if not (parties / "deployment.toml").exists():  # else of the run that is resumed
+            if not (parties / "deployment.toml").exists():  # it exists if a run is resumed
                 prepare_parties(job, parties, experiment=experiment)
             folder.save_schema(experiment.data.schema)
             served = launch(run, supervisor, job, observer)
         finished = True
     except Exception as error:
-        # As in the fast engine: a job that cannot run leaves nothing behind.
+        # As in the fast engine, a job that cannot run leaves no files.
         if get_exit_status(error) in {2, 3} and not (run / "run-id").exists():
             shutil.rmtree(run, ignore_errors=True)
         raise
@@ -149,7 +154,7 @@ def run_processes(
 def _add_simulation_metrics(
     served: RunSummary, job: Job, folder: RunFolder, experiment: Experiment
 ) -> RunResult:
-    """Return a run whose model is on disk, with what only a simulation may know."""
+    """Return a run whose model is on disk, with the metrics that only a simulation may compute."""
     run = folder.path.resolve()
     parties, model = run / "parties", _load_model(run)
     count = len(load_deployment(parties / "deployment.toml").parties)
@@ -165,13 +170,13 @@ ENGINES: dict[str, Callable[..., RunResult]] = {
     "flower": _run_flower,
     "processes": partial(run_processes, run_stream),
 }
-"""Engines beside the fast one, by the name that --engine takes."""
+"""Engines in addition to the fast one, by their name in --engine."""
 
 
 def _clean(run: Path, *, finished: bool) -> None:
-    """Removes the network's files and, of a run that is over, every secret of its parties.
+    """Remove the network's files and, if the run is over, all secrets of its parties.
 
-    One that was interrupted can be resumed: identities and last contributions stay, no session.
+    An interrupted run can be resumed: identities and last contributions stay, sessions do not.
     """
     shutil.rmtree(run / "network", ignore_errors=True)
     for home in (run / "parties").glob("party-*"):
@@ -180,12 +185,12 @@ def _clean(run: Path, *, finished: bool) -> None:
         if finished:
             shutil.rmtree(home / "state", ignore_errors=True)
         else:
-            # A run that goes on joins its parties anew: these secrets are nobody's any more.
+            # A resumed run joins its parties again, so these secrets are not needed any more.
             erase_sessions(home)
 
 
 def _load_model(run: Path) -> dict[str, Any]:
-    """The arrays that the run left."""
+    """Return the arrays of the run's model file."""
     try:
         return dict(open_model(run).tensors)
     except ModelFileError as error:

@@ -1,8 +1,8 @@
-"""Making a deployment's folders, and changing them: parties come, go, and get other keys.
+"""Create and change a deployment's folders: add, remove and renew parties, keys and certificates.
 
-All of it happens where the authority's key is; only `make_own_keys` runs at a party. What each
-folder holds: `parley.deploy.deployment_folders`. After every change everyone needs the new
-deployment.toml.
+All functions run where the authority's key is, except `make_own_keys`, which runs at a party.
+`parley.deploy.deployment_folders` lists the contents of each folder. After each change, all parties
+and the server need the new deployment.toml.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ _EXAMPLE = """
 
 
 class _PublicKeys(BaseModel):
-    """What a party sends of the keys that it made itself; `RosterParty` checks each."""
+    """The public keys that a party made itself and sends to the operator. `RosterParty` checks
+    them.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: Annotated[str, Field(max_length=63)]
@@ -66,7 +68,9 @@ class _PublicKeys(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """One party's new keys in a roster that is otherwise the old one, and its certificate's PEM."""
+    """One party's new keys: the roster before and after the change, and the certificate request
+    (PEM).
+    """
 
     before: Deployment
     after: Deployment
@@ -78,16 +82,17 @@ class Acceptance:
 def make_deployment(
     folder: Path, *, hosts: Sequence[str], parties: Sequence[str], port: int = 9092
 ) -> Deployment:
-    """Makes the folders of a new deployment; parties reach the server at the first of `hosts`.
+    """Create the folders of a new deployment. Parties reach the server at the first of `hosts`.
 
     Raises:
-        DeployError, RosterError: the folder is not empty, or names are none or not different.
+        DeployError, RosterError: the folder is not empty, or the names are missing, wrong or not
+            unique.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DeployError(f"Expected a new folder for the deployment, {folder} is not empty.")
     hosts = _check_hosts(hosts)
     for name in parties:
-        RosterParty(name=name, identity=bytes(32))  # before it becomes a folder's name
+        RosterParty(name=name, identity=bytes(32))  # before it names a folder
     authority, server, operator = (folder / name for name in ("authority", "server", "operator"))
     for made in (authority, server, server / "runs", operator):
         make_private_folder(made)
@@ -123,7 +128,7 @@ def _check_hosts(hosts: Sequence[str]) -> list[str]:
 
 
 def _certify_server(folder: Path, hosts: Sequence[str]) -> None:
-    """The server's key and certificate, and the operators', made anew."""
+    """Create new keys and certificates of the server and the operators."""
     authority, server, hosts = folder / "authority", folder / "server", _check_hosts(hosts)
     names = [*dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
     make_server_certificate(server, authority=authority, hosts=names)
@@ -133,7 +138,7 @@ def _certify_server(folder: Path, hosts: Sequence[str]) -> None:
 
 
 def _make_party(folder: Path, name: str) -> RosterParty:
-    """A party's folder with fresh keys; a policy that is there stays."""
+    """Create a party's folder with new keys. An existing policy is kept."""
     home, authority = folder / "parties" / name, folder / "authority"
     make_private_folder(home)
     write_file(home / "ca.crt", (authority / "ca.crt").read_bytes())
@@ -147,29 +152,31 @@ def _make_party(folder: Path, name: str) -> RosterParty:
 
 
 def _publish(folder: Path, deployment: Deployment) -> Deployment:
-    """Gives a roster to everyone whose folder is here."""
+    """Write a roster to all folders of the deployment that are on this machine."""
     text = render_deployment(deployment)
     homes = [folder / "parties" / party.name for party in deployment.parties]
     for home in (folder / "authority", folder / "server", folder / "operator", *homes):
         if home.is_dir():
-            write_file(home / "deployment.toml", text)  # a server that starts reads a whole one
+            write_file(home / "deployment.toml", text)  # atomic, also for a server that reads it
     return deployment
 
 
 def _load_roster(folder: Path) -> Deployment:
-    """The roster: beside the authority's key, also where the server's folder is gone by now."""
+    """Return the roster, from the authority's folder or else from the server's."""
     own = folder / "authority" / "deployment.toml"
     return load_deployment(own if own.exists() else folder / "server" / "deployment.toml")
 
 
 def _replace_keys(deployment: Deployment, fresh: RosterParty) -> Deployment:
-    """The same roster with one party's keys replaced; RosterError where one is another party's."""
+    """Return the roster with one party's new keys; raise RosterError if another party has one of
+    them.
+    """
     parties = (fresh if party.name == fresh.name else party for party in deployment.parties)
     return replace(deployment, parties=tuple(parties))
 
 
 def rotate_party(folder: Path, name: str) -> Deployment:
-    """Makes a party's keys anew."""
+    """Replace a party's keys with new ones."""
     deployment = _load_roster_with(folder, name)
     return _publish(folder, _replace_keys(deployment, _make_party(folder, name)))
 
@@ -183,7 +190,7 @@ def _load_roster_with(folder: Path, name: str) -> Deployment:
 
 
 def add_party(folder: Path, name: str) -> Deployment:
-    """Makes the folder and keys of one more party."""
+    """Create the folder and keys of one more party."""
     deployment = _load_roster(folder)
     if name in {party.name for party in deployment.parties}:
         raise DeployError(
@@ -196,7 +203,7 @@ def add_party(folder: Path, name: str) -> Deployment:
 
 
 def remove_party(folder: Path, name: str) -> Deployment:
-    """Takes a party out of the roster; its certificate is then refused. Its folder stays."""
+    """Remove a party from the roster. Its certificate is refused from then on; its folder stays."""
     deployment = _load_roster_with(folder, name)
     left = tuple(party for party in deployment.parties if party.name != name)
     if len(left) < 2:
@@ -205,10 +212,10 @@ def remove_party(folder: Path, name: str) -> Deployment:
 
 
 def make_own_keys(home: Path) -> Path:
-    """Makes a party's keys anew where the party is, so that nobody else ever had them.
+    """Create a party's keys where the party is, so that no other person ever had them.
 
     Returns:
-        A file of the party's public keys, for the operator (`propose_keys`).
+        A file with the party's public keys, for the operator (`propose_keys`).
     """
     home = home.resolve()
     party = find_own_party(home, load_deployment(home / "deployment.toml"))
@@ -217,20 +224,21 @@ def make_own_keys(home: Path) -> Path:
         "identity": make_identity(home / "identity.key").hex(),
         "request": make_client_request(home / "party.key").decode(),
     }
-    (home / "party.pem").unlink(missing_ok=True)  # of the old key
+    (home / "party.pem").unlink(missing_ok=True)  # it certifies the old key
     entry = home / f"{party.name}.public.toml"
     write_file(entry, tomli_w.dumps(keys))
     return entry
 
 
 def propose_keys(folder: Path, entry: Path) -> Acceptance:
-    """The roster with the public keys that a party made itself; nothing is written (`accept`).
+    """Return the roster change for public keys that a party made itself; `accept` writes it.
 
-    The file comes from outside: it can change the keys of one party that is in the roster, and
-    nothing else, neither a name nor a comment.
+    The file comes from outside. It can change only the keys of one party in the roster, and neither
+    a name nor a comment.
 
     Raises:
-        DeployError, RosterError: the file is not such keys, of nobody in the roster, or another's.
+        DeployError, RosterError: the file has no such keys, its party is not in the roster, or
+            another party has the keys.
     """
     before = _load_roster(folder)
     known = {party.name: party for party in before.parties}
@@ -258,7 +266,7 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
 
 
 def accept(folder: Path, acceptance: Acceptance) -> None:
-    """Publishes the roster of an acceptance; DeployError where that has changed since."""
+    """Publish the roster of an acceptance; raise DeployError if the roster has changed since."""
     if _load_roster(folder) != acceptance.before:
         raise DeployError(
             "Expected the roster that was shown, but it has changed since: accept it again."
@@ -271,14 +279,14 @@ def accept(folder: Path, acceptance: Acceptance) -> None:
 
 
 def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
-    """Makes every certificate anew, by the same authority; no key of a party changes.
+    """Issue all certificates again with the same authority. The parties' keys do not change.
 
     Args:
-        hosts: by which parties reach the server; none for those of its certificate or, where the
-            server's folder is not here, of the roster.
+        hosts: Names by which parties reach the server. If empty, those of its certificate or, if
+            the server's folder is not here, of the roster.
 
     Returns:
-        The parties whose new `party.pem` is in their folder here: those whose old one was.
+        The parties with a new `party.pem` in their folder here. These had an old one here.
     """
     server, deployment = folder / "server", _load_roster(folder)
     if not hosts:

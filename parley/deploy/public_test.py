@@ -1,8 +1,8 @@
-"""How good a real run's model is on public records that its server holds (`data.test-source`).
+"""Evaluate a real run's model on public records that the server holds (`data.test-source`).
 
-The model is released already, and the records are nobody's secret: what is computed of both costs
-no budget. They are read before the run begins, so that a file that cannot be read costs nothing,
-and by the parties' own schema: theirs and the server's copy must mean the same.
+The model is already released and the records are public, so the metrics cost no budget. The records
+are read before the run begins, so that an unreadable file costs nothing. They are read by the
+parties' own schema: their copy and the server's must mean the same.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from parley.simulations.metrics.evaluation import evaluate_predictions
 
 @dataclass(frozen=True, kw_only=True)
 class PublicTestSet:
-    """Public records: their file, its schema, that one's file, and the labels `[N]`."""
+    """Public records: their file, their schema, the schema's file, and the labels `[N]`."""
 
-    __test__ = False  # no class of tests
+    __test__ = False  # pytest must not collect it
 
     source: Path
     schema: Schema
@@ -41,10 +41,10 @@ class PublicTestSet:
 
 
 def load_test_set(job: Job) -> PublicTestSet | None:
-    """What `data.test-source` names; None where it names nothing.
+    """Return the public test set that `data.test-source` names, or None if the key is empty.
 
     Raises:
-        JobError, DataError, SchemaError: what is wrong with the job, or the files.
+        JobError, DataError, SchemaError: what is wrong with the job or the files.
     """
     if not job.data.test_source:
         return None
@@ -65,7 +65,7 @@ def load_test_set(job: Job) -> PublicTestSet | None:
 
 
 def evaluate_public_test(run: Path, job: Job, test: PublicTestSet) -> PublicTest:
-    """The figures of the model in a run's folder; DataError where the file has changed since."""
+    """Return the metrics of a run folder's model; raise DataError if the file has changed."""
     named = (job.model.kind, str(getattr(job.model, "features", "")))
     own = tuple(name for name in named if ":" in name)
     model = load_model(run, schema=test.path, own_models=own)
@@ -81,7 +81,7 @@ def evaluate_public_test(run: Path, job: Job, test: PublicTestSet) -> PublicTest
 
 
 def _predict(model: Model, scores: NDArray[np.float64], truth: NDArray[Any]) -> Predictions | None:
-    """What the model says of records; None where some of it is not finite."""
+    """Return the model's predictions for records, or None if some scores are not finite."""
     if not np.isfinite(scores).all():
         return None
     if model.is_regression:

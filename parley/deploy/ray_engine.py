@@ -1,14 +1,14 @@
-"""Ray's part of a simulation: workers that hold parties, on this machine or on a cluster.
+"""Run a simulation's parties in Ray workers, on this machine or on a cluster.
 
-A worker loads its shard of the parties, keeps it, and answers a question with one ring sum
-(`parley.simulations.engine.sharding`). The driver plans, charges, draws the noise that is dealt or
-the server's, and keeps the folder.
+A worker loads its shard of the parties, keeps it, and answers each request with one ring sum
+(`parley.simulations.engine.sharding`). The driver plans, charges, draws central or server noise,
+and writes the run folder.
 
-A worker that is lost is started again by Ray, wherever there is room, loads its shard again, and is
-asked again. Nothing that it did not give back was opened. A cluster is trusted as one process is:
-whoever may start tasks on it reads the records.
+Ray restarts a lost worker on any node with free resources. The worker loads its shard again, and
+the driver repeats the request. No result that the worker did not return was opened. A cluster is
+trusted like one process: a person who may start tasks on it can read the records.
 
-Also here: what runs in a worker of Ray: one shard of the parties.
+This module also defines `ShardWorker`, which runs in a Ray worker and holds one shard.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from parley.version import __version__
 
 @cache
 def describe_parley() -> str:
-    """The version, and a digest of the sources that are imported here, whatever it says."""
-    # In a checkout five packages lie beside this one; an install puts them below it.
+    """Return Parley's version and a digest of the imported sources."""
+    # In a checkout five packages are next to this one; an installation puts them below it.
     homes = {"": Path(__file__).parents[1]}
     for name in ("client", "privacy", "secure_agg", "server", "simulations"):
         homes[name] = Path(importlib.import_module(f"parley.{name}").__path__[0])
@@ -62,19 +62,19 @@ def describe_parley() -> str:
 
 
 def pack_shard(shard: Any) -> tuple[str, bytes]:
-    """A shard as a worker is given it: which Parley, and the rest."""
+    """Return a shard as a worker receives it: the Parley description and the pickled shard."""
     return describe_parley(), pickle.dumps(shard)
 
 
 class ShardWorker:
-    """One shard (`parley.simulations.engine.sharding.Shard`), and the answers about it."""
+    """Holds one shard (`parley.simulations.engine.sharding.Shard`) and answers requests."""
 
     def __init__(self, wanted: str, shard: bytes) -> None:
         self._wanted, self._packed = wanted, shard
         self._answers: Callable[..., Any] | None = None
 
     def load_records(self) -> str:
-        """Loads the records, once; what is wrong, in words, or nothing."""
+        """Load the records once. Return a description of the problem, or an empty string."""
         if self._wanted != describe_parley():
             return (
                 f"Expected Parley {self._wanted}, as where the run was begun, got "
@@ -91,10 +91,12 @@ class ShardWorker:
         return ""
 
     def give(self, *asked: Any) -> Any:
-        """The answer to one question: one sum, never a party's own.
+        """Return the answer to one request, which is a sum over the shard and never one party's
+        value.
 
         Raises:
-            ProcessError: it was begun again where its records or this Parley are not.
+            ProcessError: the worker was restarted on a node without its records or with another
+                Parley.
         """
         problem = self.load_records()
         if problem or self._answers is None:
@@ -102,18 +104,18 @@ class ShardWorker:
         return self._answers(*asked)
 
     def get_node(self) -> str:
-        """The address of the machine that it runs on."""
+        """Return the address of the machine on which the worker runs."""
         ray = importlib.import_module("ray")
         return str(ray.util.get_node_ip_address())
 
 
 _REACH_S = 5.0
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""How a client of gRPC begins, which Ray speaks: RFC 9113, sections 3.4 and 6.5."""
+"""First bytes of a gRPC client, which Ray speaks: RFC 9113, sections 3.4 and 6.5."""
 
 _MAX_ATTEMPTS = 6
 _WAIT_S = 2.0
-"""How often, and how far apart, a lost worker is asked again while Ray starts it anew."""
+"""Seconds between the attempts to reach a lost worker while Ray restarts it."""
 
 _WATCH_CODE = "import sys; sys.stdin.read(1) or sys.stderr.write(sys.argv[1])"
 _KILLED_MESSAGE = (
@@ -126,14 +128,14 @@ _RESUME_HINT = " Nothing of this round was opened: continue with parley run --re
 
 @contextmanager
 def report_if_killed(text: str) -> Iterator[None]:
-    """Has `text` written to standard error if this process ends before the block does.
+    """Write `text` to standard error if this process ends before the `with` block does.
 
-    Ray ends a driver's process at once when the node that it is connected to goes away.
+    Ray ends a driver's process immediately when the node that it is connected to disappears.
     """
     watcher = subprocess.Popen(  # noqa: S603 - our own words
         [sys.executable, "-I", "-S", "-c", _WATCH_CODE, f"\n{text}\n"],
         stdin=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for us alone
+        start_new_session=True,  # Ctrl-C must reach only this process
     )
     try:
         yield
@@ -142,7 +144,7 @@ def report_if_killed(text: str) -> Iterator[None]:
 
 
 def _import_ray() -> Any:
-    """The extra, once it is needed; it tells nobody that it is used."""
+    """Import the optional dependency Ray when it is needed, with its usage reports switched off."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     return importlib.import_module("ray")
 
@@ -151,14 +153,14 @@ def _import_ray() -> Any:
 def open_ray_parties(
     job: Job, prepare: Callable[[], PreparedData]
 ) -> Iterator[tuple[SumFunction, PreparedData]]:
-    """How a job's parties are added up by workers of Ray, and their rows, within the `with` block.
+    """Yield, for the `with` block, a job's sum function by Ray workers and its rows.
 
     Args:
-        job: names the cluster and says how many workers there are.
-        prepare: makes its rows, where they are not kept yet.
+        job: Names the cluster and the number of workers.
+        prepare: Creates the rows if they are not cached yet.
 
     Raises:
-        JobError: no Ray, no such cluster; a node without the rows, or with another Parley.
+        JobError: Ray or the cluster is missing, or a node lacks the rows or has another Parley.
     """
     _check_there(job.run.ray_address)
     with cache_data(job, prepare) as (place, data):
@@ -174,15 +176,15 @@ def open_ray_parties(
 def start_ray_workers(
     address: str, dealt: Callable[[int], Sequence[Shard]]
 ) -> Iterator[RayWorkers]:
-    """Workers of Ray, one for each shard, which end with the `with` block.
+    """Start one Ray worker per shard. They end with the `with` block.
 
     Args:
-        address: of the cluster; "auto" for the one of this machine, empty for this machine alone.
-        dealt: how many cores the cluster has → the shards.
+        address: Address of the cluster; "auto" for the one on this machine, empty for a local one.
+        dealt: Function from the cluster's number of cores to the shards.
     """
     _check_there(address)
     ray = _import_ray()
-    given = ray.is_initialized()  # by the caller, whose it stays
+    given = ray.is_initialized()  # the caller's connection stays open
     if not given:
         try:
             ray.init(
@@ -192,7 +194,7 @@ def start_ray_workers(
                 logging_level="warning",
                 namespace="parley",
             )
-        except ConnectionError as error:  # its advice is of Ray's own options
+        except ConnectionError as error:  # its advice is about Ray's own options
             raise JobError(_format_no_cluster(address, "none is running here")) from error
         except (RuntimeError, ValueError) as error:
             raise JobError(_format_no_cluster(address, error)) from error
@@ -201,8 +203,8 @@ def start_ray_workers(
     stack.enter_context(report_if_killed(_KILLED_MESSAGE))
     try:
         shards = dealt(max(1, int(ray.cluster_resources().get("CPU", 1))))
-        # By default an actor needs a core to be placed and none to stay: one that is started
-        # again always finds room on what is left of the cluster.
+        # By default an actor needs a core to be placed and none to stay. So a restarted actor
+        # always fits on the remaining nodes.
         actor = ray.remote(max_restarts=-1, scheduling_strategy="SPREAD")(ShardWorker)
         workers += [actor.remote(*pack_shard(shard)) for shard in shards]
         held = RayWorkers(shards=shards, actors=workers)
@@ -218,7 +220,9 @@ def start_ray_workers(
 
 
 def _check_there(address: str) -> None:
-    """Raises JobError without Ray, and where it is not at host:port: Ray tries for minutes."""
+    """Raise JobError if Ray is not installed or does not answer at host:port; Ray retries for
+    minutes.
+    """
     if importlib.util.find_spec("ray") is None:
         raise JobError(
             "The ray engine needs Ray, which is not installed. Add it with: "
@@ -226,12 +230,12 @@ def _check_there(address: str) -> None:
         )
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal():
-        return  # none, "auto", or an address that Ray reads itself
+        return  # empty, "auto", or an address that Ray parses itself
     try:
         with socket.create_connection((host, int(port)), timeout=_REACH_S) as there:
             if os.environ.get("RAY_USE_TLS") != "1":
                 there.sendall(_HTTP2)
-                if there.recv(9)[3:4] != b"\x04":  # of SETTINGS: the first frame of any server's
+                if there.recv(9)[3:4] != b"\x04":  # every server's first frame: SETTINGS
                     raise OSError("what listens there is not Ray")
     except (OSError, OverflowError) as error:
         raise JobError(_format_no_cluster(address, error)) from error
@@ -252,7 +256,9 @@ class RayWorkers:
     actors: Sequence[Any]
 
     def check(self) -> None:
-        """Has every worker load its records; JobError where a node has not, or another Parley."""
+        """Make every worker load its records; raise JobError if a node lacks them or has another
+        Parley.
+        """
         problems = self._collect_answers(
             [lambda actor: actor.load_records.remote()] * len(self.actors)
         )
@@ -264,18 +270,20 @@ class RayWorkers:
             raise JobError("; ".join(once) + ".")
 
     def share_value(self, value: Any) -> Any:
-        """Into Ray's store: it travels to a node once."""
+        """Put a value into Ray's store, so that it travels to each node once."""
         return _import_ray().put(value)
 
     def request_answers(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Every worker's answer to its own question; ProcessError where one did not come back."""
+        """Return each worker's answer to its request; raise ProcessError if a worker did not come
+        back.
+        """
         return self._collect_answers([self._call(own) for own in questions], _RESUME_HINT)
 
     def _call(self, question: tuple[Any, ...]) -> Callable[[Any], Any]:
         return lambda actor: actor.give.remote(*question)
 
     def _collect_answers(self, calls: Sequence[Callable[[Any], Any]], later: str = "") -> list[Any]:
-        """Every worker's answer; a lost one is asked again once it is back."""
+        """Return each worker's answer. Repeat the request to a lost worker once it is back."""
         ray = _import_ray()
         waiting = [call(actor) for call, actor in zip(calls, self.actors, strict=True)]
         answers = []
@@ -297,7 +305,7 @@ class RayWorkers:
                     raise ProcessError(
                         f"{error.cause}, on node {_find_node(error)}.{later}"
                     ) from error
-                raise error.cause from error  # as if it had been raised here
+                raise error.cause from error  # as if this process had raised it
             except ray.exceptions.RayError as error:
                 if not _is_lost(ray.exceptions, error):
                     cause = str(error).strip().splitlines()[-1]
@@ -313,12 +321,12 @@ class RayWorkers:
 
 
 def _is_lost(kinds: Any, error: BaseException) -> bool:
-    """Whether a worker went away: it did not fail itself, and could be started."""
+    """Return whether a worker disappeared, as opposed to failing itself or failing to start."""
     failed = isinstance(error, kinds.RayTaskError) or getattr(error, "actor_init_failed", False)
     return isinstance(error, kinds.RayError) and not failed
 
 
 def _find_node(error: Exception) -> str:
-    """Where it was raised: Ray says so in the text alone."""
+    """Return the node on which the error was raised. Ray gives it only in the text."""
     found = re.search(r"\bip=([^,)\s]+)", str(error))
     return found[1] if found else "unknown"

@@ -1,12 +1,12 @@
-"""Watching a run from outside: the run folder says how it goes, and what ended it.
+"""Follow a run in another process through its run folder, up to its end or its error.
 
-The coordinator works in another process. It appends to `rounds.jsonl`, keeps `parties.json`, and
-leaves `started.json` at the start and `error.json` on a failure (`parley.server.run_launcher`).
-From these the observer hears what it would hear in the fast engine, and an error is raised here as
-what it was there, so that messages and exit statuses are the same.
+The coordinator appends to `rounds.jsonl` and keeps `parties.json` up to date. It writes
+`started.json` at the start and `error.json` on a failure (`parley.server.run_launcher`). From these
+files the observer receives the same calls as in the fast engine. An error is raised here with its
+original class, so that messages and exit statuses are the same.
 
-Also here: who of a run's parties declines, for the operator: reason class, what was asked, where to
-look.
+This module also formats, for the operator, which parties declined: reason class, request, and where
+to look.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ REASON_MEANINGS = {
     "busy": "it is answering another request",
     "error": "something failed on its machine",
 }
-"""What a reason class may mean; each is about public facts and the party's own policy."""
+"""Possible meaning of each reason class. All are about public facts and the party's own policy."""
 
 
 def format_request(job: Job) -> str:
-    """What a job asks of a party, all of it public.
+    """Return a description of what a job requests from a party, all of it public.
 
     >>> from parley.server.jobs.job_file import load_job
     >>> format_request(load_job(overrides=["data.source=ward"]))  # doctest: +ELLIPSIS
@@ -95,7 +95,7 @@ def format_request(job: Job) -> str:
 
 
 def format_refusals(run: Path, job: Job) -> list[str]:
-    """A line for every party of a run that declines, as its board has it; none for none."""
+    """Return a line per party that declined or failed, from the run's party states."""
     parties = load_party_states(run).get("parties", [])
     lost = [party for party in parties if party["state"] in {"declined", "failed"}]
     if not lost:
@@ -119,7 +119,7 @@ def format_refusals(run: Path, job: Job) -> list[str]:
 
 
 def format_refusal_counts(refused: Mapping[str, int]) -> tuple[str, ...]:
-    """How many parties refused something in a run, by the class of their reason.
+    """Return the number of parties that refused something in a run, per reason class.
 
     >>> format_refusal_counts({"clock-skew": 2})[0]
     "2 parties: clock-skew (its clock and the server's differ by more than its policy allows)"
@@ -132,7 +132,7 @@ def format_refusal_counts(refused: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def load_party_states(run: Path) -> dict[str, Any]:
-    """Where a run's parties stand (`rounds.party_status`); empty where it is not known."""
+    """Return the states of a run's parties (`rounds.party_status`); empty if they are not known."""
     try:
         return parse_party_states(parse_strict_json(read_text(run / "parties.json")))
     except (OSError, ValueError):
@@ -140,7 +140,7 @@ def load_party_states(run: Path) -> dict[str, Any]:
 
 
 def parse_party_states(content: Any) -> dict[str, Any]:
-    """A board that came from elsewhere, its texts one line each; empty where it is none."""
+    """Return party states from an untrusted source, with one-line texts; empty if malformed."""
     if not isinstance(content, dict) or not isinstance(content.get("parties"), list):
         return {}
     parties, refused = content["parties"], content.get("refused", {})
@@ -160,18 +160,18 @@ def parse_party_states(content: Any) -> dict[str, Any]:
 
 
 STALE_FILES = ("started.json", "error.json", "summary.json", "parties.json")
-"""What an earlier attempt left in a run folder, to be removed before the next."""
+"""Files of an earlier attempt in a run folder. They are removed before the next attempt."""
 
 _POLL_S, _STATUS_EVERY = 0.05, 10
 _LAST_WORDS_S = 20.0
 
 
 class RunStopped(KeyboardInterrupt):
-    """The run was stopped where it ran (`parley stop`), like Ctrl-C here."""
+    """The run was stopped where it ran (`parley stop`), as by Ctrl-C here."""
 
 
 def format_next_steps(error: KeyboardInterrupt, *, folder: Path, to: Path) -> str:
-    """What to do next about a run in `folder`, after Ctrl-C here or a stop where it ran."""
+    """Return what to do next about a run in `folder`, after Ctrl-C here or a stop where it ran."""
     server, name = shlex.quote(str(to)), folder.name
     if not isinstance(error, RunStopped):
         return (
@@ -184,7 +184,7 @@ def format_next_steps(error: KeyboardInterrupt, *, folder: Path, to: Path) -> st
 
 
 class RunFollower:
-    """Tells an observer what has come into a run folder since it last looked."""
+    """Reports to an observer what is new in a run folder since the last look."""
 
     def __init__(self, folder: Path, observer: Observer | None) -> None:
         self._folder, self._observer = folder, observer
@@ -193,7 +193,7 @@ class RunFollower:
         self._parties: dict[str, Any] = {}
 
     def look(self) -> None:
-        """Reads what is new."""
+        """Read what is new and report it to the observer."""
         if self._observer is None:
             return
         if not self._started:
@@ -212,7 +212,7 @@ class RunFollower:
             self._started = True
             plan = ReleasePlan.from_json(content["plan"])
             self._done = int(content["done"])
-            # By now its rounds are settled.
+            # By now the job's `auto` values are resolved.
             job = load_job(self._folder / "job.toml")
             observer.started(job, plan, self._folder, self._done)
 
@@ -224,12 +224,12 @@ class RunFollower:
                 new = file.read()
         except OSError:
             return
-        # A line that is still being written has no end yet.
+        # A line that is still being written has no newline yet.
         whole = new[: new.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.splitlines():
             if self._skipped < self._done:
-                # A round of before the run was resumed: told then.
+                # A round before the run was resumed: it was reported then.
                 self._skipped += 1
             else:
                 observer.round_done(RoundLine.parse(line.decode("utf-8"), path))
@@ -242,15 +242,15 @@ def wait_until_ended(
     look: Callable[[], None] = lambda: None,
     every: int = _STATUS_EVERY,
 ) -> str:
-    """Waits for the end of a run, of a job or of queries; how it ended.
+    """Wait for the end of a job's or a query session's run, and return how it ended.
 
     Args:
-        ended: how the process that runs it ended it, None while it goes on; may raise.
-        look: called with every look into the folder.
-        every: at every so many looks `ended` is asked.
+        ended: Returns how the run's process ended, or None while it runs; may raise.
+        look: Called at each look into the folder.
+        every: Number of looks per call of `ended`.
 
     Raises:
-        what ended the run there, as the class it was.
+        The error that ended the run, with its original class.
     """
     looks, how = 0, None
     while how is None:
@@ -258,7 +258,7 @@ def wait_until_ended(
         looks += 1
         time.sleep(_POLL_S)
         how = ended() if looks % every == 0 else None
-    # It says `stopped` at once; the coordinator still writes down how it ended.
+    # The state is `stopped` immediately, but the coordinator still writes how the run ended.
     until = time.monotonic() + (_LAST_WORDS_S if how == "stopped" else 0.0)
     while not any((folder / name).exists() for name in ("error.json", "summary.json")):
         if time.monotonic() >= until:
@@ -276,7 +276,7 @@ def follow(
     observer: Observer | None,
     every: int = _STATUS_EVERY,
 ) -> RunSummary:
-    """Follows a job's run to its end, as `wait_until_ended` does; its summary, or ProcessError."""
+    """Follow a job's run to its end and return its summary; raise ProcessError without one."""
     look = RunFollower(folder, observer).look
     how = wait_until_ended(folder, ended, look=look, every=every)
     summary = read_summary(folder)
@@ -284,7 +284,7 @@ def follow(
         return summary
     if how == "stopped":
         raise RunStopped
-    own = folder / "logs" / "server.log"  # of an engine's run; else of a server's
+    own = folder / "logs" / "server.log"  # of an engine's run, or else of a server
     log = own if own.exists() else folder.parent.parent / "logs" / "server.log"
     raise ProcessError(
         f"The run ended ({how}) before its summary was written: the process that ran it was "
@@ -294,7 +294,7 @@ def follow(
 
 
 def raise_remote(folder: Path) -> None:
-    """Raises what `error.json` says, where there is one."""
+    """Raise the error in `error.json`, if the file exists."""
     content = _load_json(folder / "error.json")
     if content is None:
         return
@@ -307,15 +307,15 @@ def raise_remote(folder: Path) -> None:
 
 
 def rebuild_error(name: str, message: str, *, unknown: str) -> Exception:
-    """What another process raised, as the class that it was there; else ProcessError of `unknown`.
+    """Return another process's error with its original class, else a ProcessError with `unknown`.
 
-    Of several lines: none but the first begins as one of ours does.
+    Later lines of a message are indented, so that they do not look like lines of our own.
     """
     if name not in KNOWN_ERRORS:
         return ProcessError(unknown.replace("\n", "\n  "))
     module, _, kind = name.rpartition(".")
     known: type[Exception] = getattr(importlib.import_module(module), kind)
-    # Its own constructor may want other arguments than the message it made of them.
+    # Do not call its constructor: it may take other arguments than the message.
     error = known.__new__(known)
     Exception.__init__(error, message.replace("\n", "\n  "))
     return error

@@ -1,12 +1,13 @@
-"""Which parties attend, what each still has to answer, and its one connection.
+"""Manage the connected parties: one connection per party and its pending requests.
 
-Everything here runs in the event loop of the server's port. A party has at most one line. If
-another connection comes with the same key, the server asks the first line whether it still answers:
-an empty request, numbered 0, which tells that party's owner, too. If it does, the new connection is
-refused and operators hear of it; else the new one takes the first one's place. A request that is
-not answered when a line ends is written again to the next, as long as its time is not over. A reply
-is taken once, only for a request that was written to this very line, and only up to the length that
-was asked for.
+All of this runs in the event loop of the server's port. A party has at most one connection. If a
+second one arrives with the same key, the server probes the first with an empty request, numbered 0.
+The probe also informs that party's owner. If the first connection answers, the server refuses the
+new one and informs the operators. Otherwise the new connection replaces it.
+
+If a connection ends before a request is answered, the request is sent again on the next connection,
+until its time is over. A reply is accepted once, only for a request that was sent on this
+connection, and only up to the requested length.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from parley.deploy.stream.grpc_options import EnvelopeError, FrameReader, split_
 
 _MAX_WAITING = 16
 PROBE = 0
-"""Number of the empty request that a party answers at once, whatever it computes."""
+"""Number of the empty request that a party answers immediately, even while it computes."""
 _PROBE_S = 2.0
 _LARGEST_PROBE_REPLY = 1 << 12
 _SAY_EVERY_S = 600.0
 DUPLICATE = "twice"
-"""First word of what a second connection of one party is told."""
-# A party that is slower to read than this beyond a request's time is not reading.
+"""First word of the error text that a second connection of a party receives."""
+# A party that has not read a request this long after its time counts as not reading.
 _READS_S = 10.0
 
 
 class Dropped(Exception):
-    """A line that the server ends, and what the party is told."""
+    """A connection that the server ends. The text is sent to the party."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +43,10 @@ class PartyRequest:
     """One request to one party.
 
     Attributes:
-        number: names it on the wire; never used twice.
-        largest: bytes of the longest reply that is read.
-        until: when its time is over, on `time.monotonic`.
-        deliver: takes the party and its reply, from this thread, once.
+        number: Number on the wire, never used twice.
+        largest: Maximum bytes of the reply.
+        until: Deadline on `time.monotonic`.
+        deliver: Takes the party and its reply, from this thread, once.
     """
 
     number: int
@@ -67,13 +68,13 @@ class PartyConnection:
         self._messages = 0
 
     def put(self, request: PartyRequest) -> None:
-        """Has it written, after what waits already."""
+        """Queue a request to be written after those that wait already."""
         if self._waiting.qsize() >= _MAX_WAITING:
             self.end(Dropped(f"Expected a party that reads, {_MAX_WAITING} requests wait."))
         self._waiting.put_nowait(request)
 
     async def is_alive(self) -> bool:
-        """Return whether the party at its other end is still there."""
+        """Return whether the party at the other end is still connected."""
         if self._ended.done():
             return False
         if self._probe is None:
@@ -87,26 +88,29 @@ class PartyConnection:
                 deliver=lambda _party, _reply: None,
             )
             self._waiting.put_nowait(asked)
-        before, probe = self._messages, self._probe  # shared by all that come meanwhile
+        before, probe = (
+            self._messages,
+            self._probe,
+        )  # shared by all connections that arrive meanwhile
         either = (probe, self._ended)
         await asyncio.wait(either, timeout=_PROBE_S, return_when=asyncio.FIRST_COMPLETED)
         if probe.done():
             if self._probe is probe:
                 self._probe = None
             return probe.result()
-        # A long frame that is on its way, in either direction, keeps the answer waiting.
+        # A long frame in transit, in either direction, delays the answer.
         return not self._ended.done() and self._messages > before + 1
 
     def end(self, reason: Dropped) -> None:
-        """Has `serve` raise this."""
+        """Make `serve` raise `reason`."""
         if not self._ended.done():
             self._ended.set_result(reason)
 
     async def serve(self, deliver: Callable[[int, bytes], None]) -> None:
-        """Writes what is put and hands on what is answered, until the party or `end` ends it.
+        """Write queued requests and deliver replies until the party or `end` ends the connection.
 
         Raises:
-            Dropped: by `end`, or because the party sent what it may not, or does not read.
+            Dropped: `end` was called, or the party sent something forbidden or does not read.
         """
         tasks = [
             asyncio.ensure_future(part)
@@ -136,7 +140,7 @@ class PartyConnection:
             except EnvelopeError as error:
                 raise Dropped(str(error)) from error
             if whole is not None:
-                del self._due[whole.number]  # a second one is not expected
+                del self._due[whole.number]  # a second reply is not expected
                 if whole.number != PROBE:
                     deliver(whole.number, whole.frame)
                 elif self._probe is not None and not self._probe.done():
@@ -163,7 +167,9 @@ _Write = Callable[[bytes], Awaitable[None]]
 
 
 class Connections:
-    """The parties' lines and what they have to answer; `say` hears who comes and who goes."""
+    """The parties' connections and pending requests. `say` receives who connects and
+    disconnects.
+    """
 
     def __init__(self, names: Sequence[str], *, say: Notifier) -> None:
         self._names, self._say = names, say
@@ -174,32 +180,36 @@ class Connections:
         self.closed = False
 
     def list_online(self, *, away_s: float = 0.0) -> frozenset[int]:
-        """Parties with a line, or that lost theirs less than `away_s` ago. From any thread."""
+        """Return the parties that are connected or were within the last `away_s`. Thread-safe."""
         since = time.monotonic() - away_s
         recent = {index for index, left in list(self._left.items()) if left > since}
         return frozenset(recent | set(self._connections))
 
     def send_requests(self, requests: Mapping[int, PartyRequest]) -> None:
-        """Has the requests written, now or when their party is back."""
+        """Send the requests now, or when their party is connected again."""
         for index, asked in requests.items():
             self._pending[index][asked.number] = asked
             if index in self._connections:
                 self._connections[index].put(asked)
 
     def withdraw(self, numbers: Mapping[int, int]) -> None:
-        """Nobody waits for these replies any more; what is on its way to a party stays so."""
+        """Stop waiting for these replies. A request that is already on its way is still
+        delivered.
+        """
         for index, number in numbers.items():
             self._pending[index].pop(number, None)
 
     async def check_not_connected(self, index: int) -> None:
-        """Check that no other line of this party answers; Dropped if one does."""
+        """Check that no other connection of this party answers; raise Dropped if one does."""
         first = self._connections.get(index)
         if first is not None and await first.is_alive() and self._connections.get(index) is first:
             self._report_duplicate(index)
             raise Dropped(f"{DUPLICATE}: another connection of this party answers.")
 
     async def serve_party(self, index: int, line: PartyConnection) -> None:
-        """Serve a party's line, in place of another of its; Dropped if it is ended here."""
+        """Serve a party's connection, which replaces an earlier one; raise Dropped if the server
+        ends it.
+        """
         if self.closed:
             raise Dropped("The server ends.")
         before = self._connections.pop(index, None)
@@ -220,13 +230,13 @@ class Connections:
                 self._report_state(index, "-", "offline")
 
     def list_duplicates(self) -> frozenset[int]:
-        """Return the parties of which a second connection was refused lately. From any thread."""
+        """Return the parties that had a second connection refused recently. Thread-safe."""
         since = time.monotonic() - _SAY_EVERY_S
         return frozenset(index for index, at in list(self._duplicates.items()) if at > since)
 
     def _report_duplicate(self, index: int) -> None:
         known, name = index in self.list_duplicates(), self._names[index]
-        if not known:  # it dials again and again
+        if not known:  # it tries again and again
             self._duplicates[index] = time.monotonic()
             line = (
                 f"! {name} attends twice: a second process holds its key. The first one stays. Ask "
@@ -235,7 +245,7 @@ class Connections:
             self._say(LogEvent("party-twice", line, party=name))
 
     def close(self) -> None:
-        """Ends every line; no other comes."""
+        """End every connection and accept no more."""
         self.closed = True
         for line in self._connections.values():
             line.end(Dropped("The server ends."))
@@ -247,5 +257,5 @@ class Connections:
 
     def _deliver_reply(self, index: int, number: int, frame: bytes) -> None:
         asked = self._pending[index].pop(number, None)
-        if asked is not None:  # else its time was over, or nobody waits for it
+        if asked is not None:  # else its time was over, or it was withdrawn
             asked.deliver(index, frame)

@@ -1,4 +1,4 @@
-"""A deployment's server: its port for parties and operators, and its runs, one after another."""
+"""Run a deployment's server: its port for parties and operators, and its runs, one at a time."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from parley.server.run_launcher import launch_run, open_run, record_error
 
 _log = logging.getLogger("parley.server")
 
-# So long a party that is started again, or whose line was cut, is waited for in a round.
+# Seconds that a round waits for a party that restarts or reconnects.
 _AWAY_S = 30.0
 
 
 class DeploymentServer:
-    """A server, open while its `port` is; `run_next` conducts one run.
+    """A server, which is open while its `port` is; `run_next` executes one run.
 
     Args:
-        say: hears who comes and goes, and what begins and ends.
-        away_s: how long a party that is away is waited for.
-        questions: answers queries; None: there are none.
+        say: Receives the log's events: connections, and the start and end of runs.
+        away_s: Seconds to wait for a disconnected party.
+        questions: Answers queries; None if the server answers none.
 
     Attributes:
-        interrupted: set once this process is asked to end. A `KeyboardInterrupt` of any other
-            origin is the run's own, and ends the run alone.
+        interrupted: Set once this process is asked to end. A `KeyboardInterrupt` of any other
+            origin comes from the run and ends only the run.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class DeploymentServer:
         self._home, self._say, self._away_s = home, say, away_s
         self._questions = questions
         self._queue = RunQueue(home.folder / "runs")
-        # Which run is conducted now, so that it alone can be stopped, and whether it was.
+        # The current run, so that only this one can be stopped, and whether it was stopped.
         self._lock = threading.Lock()
         self._now: tuple[str, StreamTransport] | None = None
         self._stopped = False
@@ -71,17 +71,17 @@ class DeploymentServer:
         self.monitor = Monitor(self.port, self._queue, say=say)
 
     def stop(self, name: str) -> None:
-        """Stops that run between two of its commits; nothing where another is conducted."""
+        """Stop this run between two of its commits. Do nothing if it is not the current run."""
         with self._lock:
             if self._now is not None and self._now[0] == name:
                 self._stopped = True
                 self._now[1].stop()
 
     def run_next(self) -> QueuedRun:
-        """Waits for a run whose turn it is and conducts it to its end.
+        """Wait for the next run in the queue and execute it to its end.
 
         Raises:
-            KeyboardInterrupt: this process was interrupted; the run is taken up at the next start.
+            KeyboardInterrupt: this process was interrupted; the run is resumed at the next start.
         """
         run = self._queue.take_next()
         transport = StreamTransport(self.port, away_s=self._away_s)
@@ -101,7 +101,7 @@ class DeploymentServer:
         return replace(run, state=state)
 
     def _run(self, run: QueuedRun, transport: StreamTransport) -> str:
-        """How a run ended."""
+        """Execute a run and return how it ended."""
         path = self._home.folder / "runs" / run.name
         try:
             with record_error(lambda: path if path.is_dir() else None), self._convert_exits():
@@ -114,16 +114,16 @@ class DeploymentServer:
                 raise
             return "stopped"
         except Exception as error:
-            # Whatever ends a run must not end the server: its cause is in error.json and the log.
+            # An error of a run must never end the server. Its cause is in error.json and the log.
             _log.error("%s failed: %s (more in its error.json)", run.name, describe_error(error))
             return "failed"
 
     def _run_job(self, path: Path, transport: StreamTransport) -> str:
         folder, job = open_run(path)
         test = load_test_set(job)
-        if test is not None:  # the model's file then says how its rows are read
+        if test is not None:  # so the model's file contains how to read its rows
             folder.save_schema(test.path.read_text(encoding="utf-8"))
-        schema = folder.schema  # for the parties' to be held against
+        schema = folder.schema  # compared with the parties' schemas
         summary = launch_run(
             folder,
             job,
@@ -142,9 +142,9 @@ class DeploymentServer:
 
     @contextmanager
     def _convert_exits(self) -> Iterator[None]:
-        """Whatever else is raised than an `Exception` was raised by what the run runs: JobError.
+        """Convert exceptions of a run that are not an `Exception` to JobError.
 
-        So `SystemExit` and its like end the run alone. A stop or an interrupt stays what it is.
+        So `SystemExit` and the like end only the run. A stop or an interrupt is not converted.
         """
         try:
             yield
@@ -160,8 +160,8 @@ class DeploymentServer:
             ) from error
 
     def handle_interrupt(self, _number: int, _frame: FrameType | None) -> NoReturn:
-        """A signal's handler: ends the run between two commits, and the server with it."""
-        # Sent twice by some; the second must not end what the first began.
+        """Handle a signal: end the run between two commits, and then the server."""
+        # Some tools send it twice. The second signal must not cut off the orderly end.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.interrupted.set()
         raise KeyboardInterrupt
@@ -170,7 +170,7 @@ class DeploymentServer:
 def serve(
     home: ServerHome, *, say: Notifier, monitor: int | None, questions: QueryAnswerer
 ) -> None:
-    """Serves a deployment until it is interrupted; `monitor` is a port to watch it at."""
+    """Serve a deployment until it is interrupted. `monitor` is the port for monitoring, or None."""
     with ExitStack() as open_:
         open_.enter_context(hold_folder(home.folder, role="server", command="parley server"))
         serving = DeploymentServer(home, say=say, questions=questions)
@@ -195,6 +195,6 @@ def serve(
             say(
                 LogEvent("monitored", f"Watch it at {where}/metrics and {where}/healthz.", at=where)
             )
-        while not serving.interrupted.is_set():  # what a run runs may have caught it
+        while not serving.interrupted.is_set():  # code in a run may have caught the interrupt
             serving.run_next()
         raise KeyboardInterrupt

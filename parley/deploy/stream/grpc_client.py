@@ -1,7 +1,7 @@
-"""How a party or an operator reaches a server, what it says of itself, and how a call failed.
+"""Connect a party or an operator to a server, and explain failed calls.
 
-Each cause by itself (its name, whether it answers, who vouches for it, what it refuses), in words
-that say what to do.
+Each cause has its own text that says what to do: name resolution, no answer, the certificate's
+issuer, a refusal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PERMANENT_CODES = {
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.UNIMPLEMENTED,
 }
-"""What trying again does not mend."""
+"""Status codes for which a retry does not help."""
 
 _CONNECTION = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not one that our authority vouches for",
@@ -40,7 +40,7 @@ _CONNECTION = {
     "Socket closed": "the connection was cut",
     "timed out": "no answer",
 }
-"""Words of gRPC's text on a connection → why there is none."""
+"""Part of gRPC's error text → reason why there is no connection."""
 
 _CERTIFICATE = {
     "expired": "Its certificate has expired by this machine's clock: is the clock right? Else the "
@@ -49,13 +49,11 @@ _CERTIFICATE = {
     "": "Either it is another deployment's, or its certificate expired (parley deploy renew), or "
     "one of the two clocks is wrong.",
 }
-"""Words of TLS on a server's certificate → what to do."""
+"""Part of the TLS error text on a server's certificate → what to do."""
 
 
 class CallError(Exception):
-    """A call that the server ended, or that did not reach it; `is_permanent`: trying again is no
-    use.
-    """
+    """A call that failed; with `is_permanent`, a retry does not help."""
 
     def __init__(self, said: str, *, is_permanent: bool) -> None:
         super().__init__(said)
@@ -63,7 +61,7 @@ class CallError(Exception):
 
 
 def build_call_metadata(deployment: str) -> tuple[tuple[str, str], ...]:
-    """What a caller says of itself before its first frame."""
+    """Return what a caller sends about itself before its first frame."""
     return (
         ("parley-wire", str(WIRE_VERSION)),
         ("parley-version", __version__),
@@ -72,14 +70,14 @@ def build_call_metadata(deployment: str) -> tuple[tuple[str, str], ...]:
 
 
 def check_reachable(address: str, ca: Path, *, host: str | None = None) -> None:
-    """Connects as a party would: the server is there, and the authority vouches for it.
+    """Connect like a party to check that the server answers and that the authority certified it.
 
     Args:
-        host: the name that its certificate must have; that of the address for None.
+        host: Name that the certificate must contain; None for the address's host.
 
     Raises:
-        ProcessError: its name does not resolve, or nobody answers at that address.
-        PkiError: the authority does not vouch for it, or not today.
+        ProcessError: the name does not resolve, or no server answers at that address.
+        PkiError: the authority did not certify the server, or the certificate is not valid today.
     """
     context = ssl.create_default_context(cafile=str(ca))
     try:
@@ -102,7 +100,7 @@ def check_reachable(address: str, ca: Path, *, host: str | None = None) -> None:
             "know it? Another address: --server HOST:PORT."
         ) from error
     except (OSError, ValueError) as error:
-        # A time-out of Python's own has no number.
+        # Python's own timeout has no error number.
         numbered = isinstance(error, OSError) and error.errno is not None
         reason = describe_cause(error) if numbered else "no answer"
         raise ProcessError(
@@ -112,10 +110,10 @@ def check_reachable(address: str, ca: Path, *, host: str | None = None) -> None:
 
 
 def check_known(folder: Path, address: str, deployment: Deployment) -> str:
-    """Asks the server whether it knows the party of a folder; returns the party's name there.
+    """Ask the server whether it knows the party of a folder, and return the party's name there.
 
     Raises:
-        ProcessError: no answer.
+        ProcessError: the server did not answer.
         DeployError: the server refuses this party: another roster, or another version of Parley.
     """
     credentials = load_channel_credentials(folder, "party")
@@ -136,7 +134,7 @@ def check_known(folder: Path, address: str, deployment: Deployment) -> str:
 
 
 def explain_call_error(error: Any, *, address: str) -> CallError:
-    """A failed call in words."""
+    """Return a CallError that explains a failed call."""
     code, details = error.code(), to_one_line((error.details() or "")[:500])
     if code is grpc.StatusCode.UNAVAILABLE:
         causes = (said for words, said in _CONNECTION.items() if words in details)

@@ -1,9 +1,9 @@
-"""gRPC as both sides use it: TLS on both sides, limits before anyone is known, who is calling.
+"""Configure gRPC for both sides: mutual TLS, limits for unknown callers, the caller's identity.
 
-Everything that gRPC would decide by itself and that decides who may cost us what stands here.
+All gRPC settings that decide how many resources a caller can use are here.
 
-Also here: frames in chunks: what a stream carries, with the number of the request that each belongs
-to.
+This module also defines frames in chunks. A stream carries chunks, each with the number of its
+request.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from parley.deploy.pki import check_private
 from parley.local_http_server import MAX_CONNECTIONS
 
 CHUNK = 1 << 20
-"""Bytes of a frame that travel together."""
+"""Bytes of a frame in one message."""
 
 _HEAD = struct.Struct(">QQQI")
 LARGEST_MESSAGE = CHUNK + _HEAD.size
 
 
 class EnvelopeError(ValueError):
-    """Bytes that are no chunk, or not the one that had to come. Never carries content."""
+    """Bytes that are not a chunk, or not the expected one. Never contains the content."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReceivedFrame:
-    """A frame that has come: which request's, what it allows for the reply, its bytes."""
+    """A received frame: its request's number, the time allowed for the reply, and its bytes."""
 
     number: int
     allowed_ms: int
@@ -43,14 +43,14 @@ class ReceivedFrame:
 
 
 def split_into_chunks(number: int, frame: bytes, *, allowed_ms: int = 0) -> Iterator[bytes]:
-    """The frame as messages of a stream; an empty frame is one of them."""
+    """Yield the frame as messages of a stream. An empty frame is one message."""
     for offset in range(0, max(len(frame), 1), CHUNK):
         head = _HEAD.pack(number, len(frame), offset, allowed_ms)
         yield head + frame[offset : offset + CHUNK]
 
 
 class FrameReader:
-    """Puts frames together; `largest(number)` bounds the frame of that number, None refuses it."""
+    """Reassembles frames. `largest(number)` bounds the frame with that number; None refuses it."""
 
     def __init__(self, largest: Callable[[int], int | None]) -> None:
         self._largest = largest
@@ -58,11 +58,11 @@ class FrameReader:
         self._body = bytearray()
 
     def take(self, message: bytes) -> ReceivedFrame | None:
-        """The frame that ends with this message, None where more of it has to come.
+        """Return the frame that ends with this message, or None if it is not complete.
 
         Raises:
-            EnvelopeError: no chunk, one of a frame that is not expected or too long, or not the
-                next one.
+            EnvelopeError: not a chunk, not the next one, or of a frame that is unexpected or too
+                long.
         """
         if len(message) < _HEAD.size:
             raise EnvelopeError(f"Expected a head of {_HEAD.size} bytes, got {len(message)}.")
@@ -100,20 +100,23 @@ ATTEND, HELLO = "/parley.Parties/Attend", "/parley.Parties/Hello"
 HANDSHAKE_S = 10.0
 REQUEST_S = 10.0
 MAX_READS = 8
-"""Requests of one caller that are read at a time."""
+"""Maximum number of a caller's requests that are read at the same time."""
 _PING_MS = 10_000
 _IDLE_MS = 20_000
 _OPERATOR_CONNECTIONS = 8
-"""Connections beside the parties': operators' commands."""
+"""Connections for operators' commands, in addition to the parties'."""
 _UNKNOWN_CONNECTIONS = 1024
-"""Connections of whoever has not shown a certificate yet, 20 KiB each: with few, strangers who come
-again as soon as they are let go would take every place before a party does."""
+"""Connections of callers that have not shown a certificate yet, 20 KiB each. If there were few,
+strangers who reconnect at once could occupy all of them before a party connects.
+"""
 _OWN_FILES = 256 + MAX_CONNECTIONS
-"""Files of the server's own, and the connections of its monitor."""
+"""Files that the server itself opens, and the connections of its monitor."""
 
 
 def compute_max_connections(parties: int) -> int:
-    """How many connections the port takes; this process is let have as many files open."""
+    """Return how many connections the port accepts, after raising the process's limit on open
+    files.
+    """
     known = 2 * parties + _OPERATOR_CONNECTIONS
     wanted = known + _UNKNOWN_CONNECTIONS + _OWN_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -121,16 +124,15 @@ def compute_max_connections(parties: int) -> int:
         soft = min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         wanted = soft
-    # Where the machine allows fewer, files of the server's own come first.
+    # If the machine allows fewer, the server's own files come first.
     return max(known, wanted - _OWN_FILES)
 
 
 def build_server_options(parties: int) -> Options:
-    """Options of the server's port: what a stranger may cost, and how dead connections are found.
+    """Return the options of the server's port, which limit strangers and detect dead connections.
 
-    Connections are counted before their handshake. A frame longer than a chunk, headers beyond
-    16 KiB and a second stream of a connection beyond a few end the connection, and so do 20 s
-    without a call.
+    Connections count before their handshake. These end a connection: a frame longer than a chunk,
+    headers above 16 KiB, more than a few streams, and 20 s without a call.
     """
     return (
         ("grpc.max_allowed_incoming_connections", compute_max_connections(parties)),
@@ -148,14 +150,14 @@ def build_server_options(parties: int) -> Options:
 
 
 def build_channel_options() -> Options:
-    """Options of a party's or an operator's connection."""
+    """Return the options of a party's or an operator's connection."""
     return (
         ("grpc.max_receive_message_length", LARGEST_MESSAGE),
         ("grpc.max_send_message_length", LARGEST_MESSAGE),
-        # Reconnecting is ours: with jitter, and told to whoever reads the log.
+        # Parley reconnects by itself, with jitter and a line in the log.
         ("grpc.enable_retries", 0),
         ("grpc.use_local_subchannel_pool", 1),
-        # No proxy of the environment's: it would only see the end of a tunnel, or nothing.
+        # Ignore the environment's proxy: it could see only one end of a tunnel, or nothing.
         ("grpc.enable_http_proxy", 0),
         *_build_ping_options(),
     )
@@ -165,7 +167,7 @@ def _build_ping_options() -> Options:
     return (
         ("grpc.keepalive_time_ms", _PING_MS),
         ("grpc.keepalive_timeout_ms", _PING_MS),
-        # The one that ends a connection whose pings nobody answers; a minute by default.
+        # This one ends a connection without answers to pings; a minute by default.
         ("grpc.http2.ping_timeout_ms", _PING_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
@@ -173,7 +175,9 @@ def _build_ping_options() -> Options:
 
 
 def load_server_credentials(folder: Path) -> Any:
-    """TLS of the server in `folder`: only clients with a certificate of its authority."""
+    """Return the TLS credentials of the server in `folder`, which accept only its authority's
+    clients.
+    """
     check_private(folder / "server.key")
     pair = ((folder / "server.key").read_bytes(), (folder / "server.pem").read_bytes())
     return grpc.ssl_server_credentials(
@@ -182,7 +186,7 @@ def load_server_credentials(folder: Path) -> Any:
 
 
 def load_channel_credentials(folder: Path, name: str) -> Any:
-    """TLS of whoever holds `name`.key and `name`.pem in `folder`."""
+    """Return the TLS credentials of the holder of `name`.key and `name`.pem in `folder`."""
     check_private(folder / f"{name}.key")
     return grpc.ssl_channel_credentials(
         root_certificates=(folder / "ca.crt").read_bytes(),
@@ -192,13 +196,13 @@ def load_channel_credentials(folder: Path, name: str) -> Any:
 
 
 def get_peer_certificate(context: Any) -> bytes:
-    """The certificate that a caller presented; empty where there is none."""
+    """Return the certificate that a caller presented, or empty bytes."""
     found = context.auth_context().get("x509_pem_cert", [])
     return bytes(found[0]) if len(found) == 1 else b""
 
 
 def get_metadata(context: Any) -> Mapping[str, str]:
-    """What a call says beside its messages: text under the names that start with `parley-`."""
+    """Return a call's text metadata with names that start with `parley-`."""
     return {
         str(key): value[:200]
         for key, value in context.invocation_metadata() or ()
@@ -207,26 +211,26 @@ def get_metadata(context: Any) -> Mapping[str, str]:
 
 
 def build_service(methods: Mapping[str, Any]) -> Any:
-    """A service of gRPC: what handles each method, by its path."""
+    """Return a gRPC service from a handler per method path."""
     names = {path.rpartition("/")[2]: handler for path, handler in methods.items()}
     return grpc.method_handlers_generic_handler(next(iter(methods)).split("/")[1], names)
 
 
 class RequestReader:
-    """The one request of each call of a service, within a deadline, of a caller a few at a time.
+    """Reads the one request of each call, within a deadline and a few at a time per caller.
 
-    gRPC's own unary handlers begin once the request is there. A caller who never sends one would
-    keep the call, and with it a connection that is never idle, for as long as it likes. So calls of
-    one request are streams here: who calls is looked at first, then the request is waited for, not
-    long. What has come of a request that is being read is in memory, up to a chunk; what nobody
-    reads is not let come. So a caller who begins many requests costs no more than those few.
+    gRPC's unary handlers start when the request has arrived. A caller that never sends one could
+    keep the call, and its never idle connection, forever. So calls with one request are streams
+    here: the server first checks the caller, then waits a short time for the request. At most one
+    chunk of a request that is being read is in memory, and unread data is not received. So a caller
+    that begins many requests costs no more than a few.
     """
 
     def __init__(self) -> None:
         self._reading: Counter[str] = Counter()
 
     async def read(self, caller: str, context: Any) -> bytes:
-        """What the caller asks; ends the call where nothing comes, or too many are being read."""
+        """Return the caller's request; end the call if none comes or too many are being read."""
         if self._reading[caller] >= MAX_READS:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,

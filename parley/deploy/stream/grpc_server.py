@@ -1,10 +1,10 @@
-"""The server's one port: TLS, who is calling, and the parties' streams.
+"""Run the server's port: TLS, authorization of callers, and the parties' streams.
 
-An event loop in its own thread, so that the coordinator stays plain code. A call is looked at
-in this order, and the first thing that is wrong ends it: the certificate (TLS, before any byte of
-ours), whose it is in the roster, versions and roster of the caller; only then is a frame read.
+The event loop has its own thread, so that the coordinator is plain synchronous code. Each call is
+checked in this order, and the first fault ends it: the certificate (by TLS, before any of our
+bytes), its party in the roster, the caller's versions and roster. Only then is a frame read.
 
-Also here: the server's transport over its port: requests to who attends, replies as they come.
+This module also defines `StreamTransport`, the server's transport over the port.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ _LOG_EVERY_S = 10.0
 
 
 class GrpcServer:
-    """A server's port that is open between `with` and its end.
+    """A server's port, open inside a `with` block.
 
     Args:
-        folder: ca.crt, server.pem and server.key.
-        port: 0 for a free one.
-        say: hears who comes and who goes.
+        folder: Folder with ca.crt, server.pem and server.key.
+        port: Port number, 0 for a free one.
+        say: Receives who connects and disconnects.
 
     Attributes:
-        services: other generic handlers on the same port, added before it is opened.
+        services: Further generic handlers on the same port; add them before it opens.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class GrpcServer:
         self.port = port
         self.connections = Connections([party.name for party in deployment.parties], say=say)
         self.services = list[Any]()
-        # A number names one request, also beyond the end of this process.
+        # A number names one request, even after this process ends, so start at a random one.
         self._number = secrets.randbits(62)
         self._noted = -_LOG_EVERY_S
 
     def __enter__(self) -> Self:
-        """Opens it; ProcessError where somebody else listens there, or gRPC refuses the keys."""
+        """Open the port; raise ProcessError if it is in use or gRPC refuses the keys."""
         if not TLS_1_3_ALONE:
             raise ProcessError(
                 "Cannot open a port: another library imported gRPC before Parley did, which would "
@@ -98,12 +98,12 @@ class GrpcServer:
         self._thread.join(2 * _ENDS_S)
 
     def post(self, call: Callable[..., None], *arguments: object) -> None:
-        """Has the port's loop call that; nothing once the port is closed."""
+        """Call a function in the port's event loop. Do nothing if the port is closed."""
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(call, *arguments)
 
     def create_number(self) -> int:
-        """A number that no request had."""
+        """Return a number that no other request has had."""
         self._number += 1
         return self._number
 
@@ -138,7 +138,7 @@ class GrpcServer:
         await server.stop(_ENDS_S / 2)
 
     async def _handle_attend(self, _requests: Any, context: Any) -> None:
-        """One party's stream."""
+        """Serve one party's stream."""
         index = await self._admit_caller(context)
 
         async def read() -> bytes | None:
@@ -147,7 +147,7 @@ class GrpcServer:
 
         try:
             await self.connections.check_not_connected(index)
-            # Only now: to the party this means that it attends.
+            # Not earlier: for the party, this metadata means that it is connected.
             await context.send_initial_metadata((("parley-version", __version__),))
             await self.connections.serve_party(index, PartyConnection(read, context.write))
         except Dropped as error:
@@ -155,12 +155,12 @@ class GrpcServer:
             await context.abort(grpc.StatusCode.ABORTED, str(error))
 
     async def _handle_hello(self, _requests: Any, context: Any) -> bytes:
-        """Whether a party is known, for one that asks; what else it says is not read."""
+        """Return a party's name if the server knows it. The rest of the request is not read."""
         index = await self._admit_caller(context)
         return self.deployment.parties[index].name.encode()
 
     async def _admit_caller(self, context: Any) -> int:
-        """The index of the party that calls; anybody else's call is ended."""
+        """Return the index of the calling party; end the call of any other caller."""
         try:
             index = admit_party(self.deployment, get_peer_certificate(context))
             self._check_caller(get_metadata(context))
@@ -173,7 +173,7 @@ class GrpcServer:
         return index
 
     def _check_caller(self, metadata: Mapping[str, str]) -> None:
-        """That both speak the same protocol about the same roster; else Dropped."""
+        """Check that both sides have the same protocol and roster; raise Dropped if not."""
         if metadata.get("parley-wire") != str(WIRE_VERSION):
             raise Dropped(
                 f"versions: the server runs Parley {__version__} (protocol {WIRE_VERSION}), "
@@ -189,7 +189,7 @@ class GrpcServer:
             )
 
     def _log_ended(self, reason: str, context: Any) -> None:
-        # One line now and then: strangers must not fill the disk.
+        # At most one line per interval, so that strangers cannot fill the disk.
         now = time.monotonic()
         if now - self._noted >= _LOG_EVERY_S:
             self._noted = now
@@ -202,8 +202,8 @@ _LOOK_S = 0.2
 class StreamTransport:
     """`parley.server.rounds.transport.Transport` over the streams of a port.
 
-    A party that lost its connection counts as online, and is waited for, for `away_s`; its requests
-    are written again when it is back.
+    A party that lost its connection counts as online for `away_s`. Its requests are sent again when
+    it reconnects.
     """
 
     def __init__(self, port: GrpcServer, *, away_s: float = 5.0) -> None:
@@ -211,26 +211,26 @@ class StreamTransport:
         self._stopped = False
 
     def online(self) -> tuple[int, ...]:
-        """The parties that can be asked now, in order."""
+        """Return the parties that can receive a request now, in order."""
         return tuple(sorted(self._port.connections.list_online(away_s=self._away_s)))
 
     def stop(self) -> None:
-        """Has the exchange that is going on, or the next one, raise KeyboardInterrupt, once."""
+        """Make the current or the next exchange raise KeyboardInterrupt, once."""
         self._stopped = True
 
     def exchange(
         self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
     ) -> Iterator[tuple[int, bytes]]:
-        """Sends each party its request and yields (party, reply) as they come, until the deadline.
+        """Send each party its request and yield (party, reply) on arrival, until the deadline.
 
         Raises:
-            ValueError: a request to a party that is not in the roster.
+            ValueError: a request is for a party that is not in the roster.
             KeyboardInterrupt: `stop` was called.
         """
         count = len(self._port.deployment.parties)
         if beyond := sorted(set(requests) - set(range(count))):
             raise ValueError(f"Expected parties below {count}, got {beyond}.")
-        # A queue for each exchange: a reply that comes later is in nobody's.
+        # One queue per exchange, so that a late reply is never taken for one of the next exchange.
         replies = queue.SimpleQueue[tuple[int, bytes]]()
         until = time.monotonic() + timeout_s
         asked = {
@@ -257,7 +257,7 @@ class StreamTransport:
                 try:
                     index, reply = replies.get(timeout=max(0.0, min(left, _LOOK_S)))
                 except queue.Empty:
-                    # Who does not come back in time is silent.
+                    # A party that does not reconnect in time counts as silent.
                     waiting &= attendance.list_online(away_s=self._away_s)
                     if left <= 0:
                         return

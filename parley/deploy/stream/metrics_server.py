@@ -1,9 +1,9 @@
-"""What a server's operator can watch from outside: /metrics (Prometheus) and /healthz, over HTTP.
+"""Serve a server's metrics (/metrics, for Prometheus) and health (/healthz) over HTTP.
 
-On this machine alone (127.0.0.1), and only where the operator asks for it: who scrapes from
-elsewhere goes through a tunnel or a proxy of the operator's. Every figure is one that the protocol
-shows the server anyway: who attends, rounds, seconds, bytes, classes of reason, what is charged.
-None is computed from a record, and no sum, model or party's answer is in any of them.
+The pages are only on this machine (127.0.0.1) and only if the operator switches them on. To scrape
+from another machine, the operator adds a tunnel or a proxy. The protocol shows every value to the
+server anyway: connected parties, rounds, seconds, bytes, reason classes, charges. No value is
+computed from a record. No value contains a sum, a model or a party's answer.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from parley.version import __version__
 _AGAINST = "against whom, its summary says."
 _ANSWERS_S = 2.0
 _OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost)(:[0-9]{1,5})?", re.IGNORECASE)
-"""This machine's names. The port may be a tunnel's."""
+"""Names of this machine. The port may be a tunnel's."""
 _GUARANTEE = ("run", "unit", "neighbouring", "delta")
 
 
 class Monitor:
-    """Counts what happens at a server: an `Observer` of its runs, a collector for Prometheus.
+    """Counts a server's events, as an `Observer` of its runs and a collector for Prometheus.
 
-    `say` hears of every round.
+    `say` receives an event per round.
     """
 
     def __init__(self, port: GrpcServer, queue: RunQueue, *, say: Notifier) -> None:
@@ -56,18 +56,18 @@ class Monitor:
         self._run, self._round, self._rounds = "", 0, 0
         self._plan: ReleasePlan | None = None
         self._job: Job | None = None
-        # What the run that was conducted last has spent, and may: a sample a unit.
+        # What the latest run has spent and may spend, with one sample per unit.
         self._spent: list[tuple[list[str], float]] = []
         self._budget: list[tuple[list[str], float]] = []
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
-        """A run begins, or goes on."""
+        """Note that a run starts or resumes."""
         with self._lock:
             self._run, self._round, self._rounds = folder.name, done, job.rounds
             self._plan, self._job, self._spent, self._budget = plan, job, [], []
 
     def round_done(self, line: RoundLine) -> None:
-        """A round was committed."""
+        """Count a committed round."""
         with self._lock:
             self._round = line.round
             self._totals["rounds"] += 1
@@ -104,7 +104,9 @@ class Monitor:
         self._spent, self._budget = spent, budget
 
     def check_health(self) -> tuple[bool, dict[str, Any]]:
-        """Whether the port answers parties now; who attends and what runs."""
+        """Return whether the port responds now, and details: connected parties and the current
+        run.
+        """
         turned = threading.Event()
         self._port.post(turned.set)
         well = turned.wait(_ANSWERS_S)
@@ -118,7 +120,7 @@ class Monitor:
         }
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics, as they are now."""
+        """Yield all metrics with their current values."""
         online, parties = self._port.connections.list_online(), self._port.deployment.parties
         states = Counter(run.state for run in self._queue.list_runs())
         with self._lock:
@@ -168,18 +170,18 @@ _counter = partial(_build_family, CounterMetricFamily)
 
 
 def _parse_number(text: str) -> float:
-    """The number that was shown, so rounded as it was."""
+    """Return the number in a displayed text, rounded as displayed."""
     return float(text.replace("∞", "inf"))
 
 
 class MetricsServer:
-    """The two pages of a monitor, on a port of this machine between `with` and its end (0: any)."""
+    """The two pages of a monitor, on a local port inside a `with` block (0: any free port)."""
 
     def __init__(self, monitor: Monitor, *, port: int) -> None:
         self._monitor, self.port = monitor, port
 
     def __enter__(self) -> Self:
-        """Opens the port; ProcessError where somebody else listens there."""
+        """Open the port; raise ProcessError if it is in use."""
         try:
             self._server = LocalHttpServer(self.port, _build_handler(self._monitor))
         except OSError as error:
@@ -198,7 +200,7 @@ class MetricsServer:
 
 def _build_handler(monitor: Monitor) -> type[MetricsHandler]:
     class Handler(MetricsHandler):
-        """Answers GET on the two pages. Only the head of a request is read."""
+        """Answers GET for the two pages. It reads only the head of a request."""
 
         server: LocalHttpServer
 
@@ -210,7 +212,8 @@ def _build_handler(monitor: Monitor) -> type[MetricsHandler]:
             self.server.mark_answered(self.connection)
             host = ", ".join(self.headers.get_all("Host", []))
             if not _OWN_HOST.fullmatch(host):
-                # Another name that leads here: the caller is a page of another site.
+                # A foreign host name that resolves to this machine: the caller is a page of another
+                # site.
                 self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
             elif self.path == "/metrics":
                 super().do_GET()

@@ -1,9 +1,9 @@
-"""An operator's side of the desk: on the server's machine, or on any other with a certificate.
+"""Operate a server: from its own machine, or from another one with an operator's certificate.
 
-On the server's machine a run's folder is where the server keeps it. Elsewhere a copy of it is kept
-up to date, so that whoever waits for the run reads the same files.
+On the server's machine, a run's folder is the server's own. On other machines a copy is kept up to
+date, so that a waiting operator reads the same files.
 
-Also here: jobs for a deployment that runs, submitted, watched and stopped.
+This module also submits, follows and stops jobs of a running deployment.
 """
 
 from __future__ import annotations
@@ -57,22 +57,22 @@ from parley.terminal.live_progress import RunDisplay
 
 _ANSWER_S = 30.0
 LARGEST_FILE = 1 << 30
-"""Bytes of a file that a server's answer may fill."""
+"""Maximum bytes of a file in a server's answer."""
 
 _SHIELD = (
     b'<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="'
     b"default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'\">\n"
 )
 _COPY = "copy-of"
-"""In a copy of a run's folder: the digest of the authority of its server."""
+"""File in the copy of a run's folder, with the digest of its server's authority."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorHome:
-    """A folder with an operator's key, and where its server is reached.
+    """A folder with an operator's key, and its server's address.
 
     Attributes:
-        runs: the server's run folders, on its own machine; None elsewhere.
+        runs: The server's run folders on its own machine; None elsewhere.
     """
 
     folder: Path
@@ -82,9 +82,10 @@ class OperatorHome:
 
 
 def load_operator_home(folder: Path) -> OperatorHome:
-    """The operator's folder, checked: the server's own, a deployment's, or one that was sent.
+    """Check and return the operator's folder. `folder` may be the server's, a deployment's or a
+    received one.
 
-    A deployment's whose server's folder has gone to the server has the operator's.
+    In a deployment's folder without the server's folder, it is the operator's folder.
     """
     if (folder / "server" / "server.toml").exists() or (folder / "server.toml").exists():
         home = check_server(folder)
@@ -105,10 +106,10 @@ def load_operator_home(folder: Path) -> OperatorHome:
 
 
 class OperatorClient:
-    """A connection to a server's desk; a context manager.
+    """A connection to a server's operator service, as a context manager.
 
     Raises:
-        ProcessError, PkiError: nobody answers there, or who answers is not the deployment's server.
+        ProcessError, PkiError: no server answers, or it is not the deployment's server.
     """
 
     def __init__(self, home: OperatorHome) -> None:
@@ -128,7 +129,7 @@ class OperatorClient:
         self._channel.close()
 
     def send_request(self, kind: str, **more: Any) -> dict[str, Any]:
-        """The server's answer; ProcessError without one, or what the server refused it with."""
+        """Return the server's answer; raise ProcessError without one, or the server's error."""
         request = format_json({"ask": kind, **more}).encode()
         try:
             answer = self._channel.unary_unary(ASK)(request, timeout=_ANSWER_S)
@@ -147,9 +148,10 @@ class OperatorClient:
         return said
 
     def begin(self, kind: str, **more: Any) -> Path:
-        """The folder of a run that the server made of a submission: its own, or a new copy's.
+        """Submit a request and return the new run's folder: the server's own, or a new copy.
 
-        ProcessError, too, where the server names a folder that it may not.
+        Raises:
+            ProcessError: no answer, or the server names a folder that is not allowed.
         """
         said = self.send_request(kind, **more).get("run")
         try:
@@ -162,10 +164,11 @@ class OperatorClient:
             ) from error
 
     def resume(self, name: str) -> Path:
-        """The folder of a run that the server goes on with: its own, or the copy's.
+        """Resume a run at the server and return its folder: the server's own, or the copy.
 
         Raises:
-            DeployError: it is no run's name, or the folder here is no copy of this server's run.
+            DeployError: the name is not a run's, or the local folder is not a copy of this server's
+                run.
         """
         try:
             folder = self._find_run_folder(require_plain_name(name), new=False)
@@ -180,9 +183,10 @@ class OperatorClient:
         return folder
 
     def _find_run_folder(self, name: str, *, new: bool) -> Path:
-        """The server's own folder of a run, or the copy's, which is made where there is none.
+        """Return the server's own folder of a run, or its copy, which is created if it is missing.
 
-        FileExistsError where something else has that name.
+        Raises:
+            FileExistsError: another folder or file has that name.
         """
         if self.home.runs is not None:
             return self.home.runs / name
@@ -200,12 +204,12 @@ class OperatorClient:
         )
 
     def poll_end(self, folder: Path) -> str | None:
-        """How a run ended, None while it goes on; a copy of its folder is brought up to date."""
+        """Return how a run ended, or None while it runs. Update the copy of its folder."""
         looked = self.send_request("look", run=folder.name)
         state = str(looked["state"])
         if self.home.runs is None:
             for name, stamp in looked["files"].items():
-                # The ledger is written while the run goes on: a copy of it then is none.
+                # The ledger is written during the run, so a copy would not be consistent.
                 whole = name != "ledger.sqlite" or state not in OPEN_STATES
                 if name in FILES and self._seen.get(folder / name) != stamp and whole:
                     self._copy(folder / name)
@@ -214,7 +218,7 @@ class OperatorClient:
 
     def _copy(self, path: Path) -> None:
         folder, name = path.parent, path.name
-        # Lines are only added to it, but for a run that goes on after a crash.
+        # Lines are only appended, except if a run is resumed after a crash.
         offset = path.stat().st_size if name == "rounds.jsonl" and path.exists() else 0
         asked = format_json({"ask": "read", "run": folder.name, "file": name, "offset": offset})
         content = bytearray()
@@ -226,7 +230,7 @@ class OperatorClient:
                         f"Expected {name} of at most {LARGEST_FILE} bytes, got more"
                     )
         except grpc.RpcError:
-            return  # it was replaced just now: the next look has it
+            return  # it was replaced just now: the next poll gets it
         if offset:
             append_to_file(path, bytes(content))
             return
@@ -234,10 +238,10 @@ class OperatorClient:
 
 
 def _sanitize_page(page: bytes) -> bytes:
-    """A page of a server's without scripts, addresses and ways on.
+    """Return a server's page without scripts, external addresses and redirects.
 
-    A policy that stands first holds for all that follows; what else it may say there, as where to
-    go on to, is no attribute any more.
+    The first content security policy applies to all that follows. Further `http-equiv` attributes,
+    such as a redirect, are renamed and have no effect.
     """
     return _SHIELD + re.sub(rb"(?i)http-equiv", b"data-said", page)
 
@@ -245,7 +249,7 @@ def _sanitize_page(page: bytes) -> bytes:
 def submit_job(
     job: Path | None, *, to: Path, sets: Sequence[str], resume: str | None, quiet: bool
 ) -> RunResult:
-    """Submits a job, follows it to its end, writes its report, and returns what it came to."""
+    """Submit a job, follow it to its end, write its report and return its result."""
     if resume is not None and (job is not None or sets):
         raise DeployError("Expected --resume RUN alone: the run goes on with its own job.")
     with OperatorClient(load_operator_home(to)) as operator:
@@ -254,7 +258,7 @@ def submit_job(
             folder = operator.begin("submit", job=render_job(own), **schema)
         else:
             folder = operator.resume(Path(resume).name)
-        operator.poll_end(folder)  # a copy has its files now
+        operator.poll_end(folder)  # afterwards a copy has its files
         loaded = load_job(folder / "job.toml")
 
         leaving = partial(format_next_steps, folder=folder, to=to)
@@ -266,7 +270,7 @@ def submit_job(
             try:
                 state = operator.poll_end(folder)
             except ProcessError:
-                # The server is started again, or the line is cut: it is asked again.
+                # The server restarts, or the connection is cut: poll again.
                 away = True
                 display.stage("following", waiting="waiting for the server")
                 return None
@@ -288,7 +292,7 @@ def submit_job(
 
 
 def _with_schema(job: Job) -> tuple[Job, dict[str, str]]:
-    """The job without the file of this machine that `data.schema` names, and what is in it."""
+    """Return the job without the local path in `data.schema`, and that file's content."""
     if not job.data.data_schema:
         return job, {}
     text = load_schema(job.data.data_schema).to_toml()
@@ -297,7 +301,7 @@ def _with_schema(job: Job) -> tuple[Job, dict[str, str]]:
 
 
 def fetch_status(folder: Path) -> DeploymentStatus:
-    """How the deployment stands."""
+    """Return the status of a deployment."""
     with OperatorClient(load_operator_home(folder)) as operator:
         said = operator.send_request("status")
     try:
@@ -330,7 +334,11 @@ def _parse_run_status(content: Any) -> RunStatus:
 
 
 def stop_runs(folder: Path, run: str | None) -> list[str]:
-    """Stops the named run, or all that have not ended; their names. DeployError without it."""
+    """Stop the named run, or all that have not ended, and return their names.
+
+    Raises:
+        DeployError: the named run is not queued or running.
+    """
     with OperatorClient(load_operator_home(folder)) as operator:
         stopping = [str(name) for name in operator.send_request("stop", run=run)["stopping"]]
     if run is not None and not stopping:

@@ -1,11 +1,11 @@
-"""What operators may ask of a server, on the port of its parties, with their own certificates.
+"""Answer operators' requests, on the parties' port, with the operators' own certificates.
 
     Ask    JSON in, JSON out: status, submit, query, resume, stop, look
     Read   a file of a run's folder, in pieces
 
-Operators are trusted with the queue and with what the run folders show, which is what the server
-itself may know. A run's job may name files of the server's machine only if who submits it has the
-server's own folder.
+Operators are trusted with the queue and with the content of the run folders, which is what the
+server itself may know. A submitted job may name files of the server's machine only if the operator
+has the server's own folder.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _log = logging.getLogger("parley.desk")
 
 ASK, READ = "/parley.Operators/Ask", "/parley.Operators/Read"
 _SERVERS_OWN = "server"
-"""The operator whose key lies in the server's folder."""
+"""Name of the operator with a key in the server's folder."""
 
 FILES = (
     "job.toml", "run-id", PROPOSED_ID_FILE, "deployment-id", "started.json", "rounds.jsonl",
@@ -67,7 +67,7 @@ _REQUEST_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     "look": {"run": (str,)},
     "read": {"run": (str,), "file": (str,), "offset": (int,)},
 }
-"""What may be asked, and with which words of which types."""
+"""Allowed requests, with the names and types of their fields."""
 
 _OPTIONAL_FIELDS = {"schema"}
 
@@ -76,7 +76,7 @@ _MAX_RUNS_SHOWN = 500
 
 
 class OperatorService:
-    """Answers operators; `stop` stops the run that is conducted, if it is this one."""
+    """Answers operators. `stop(name)` stops that run if it is the current one."""
 
     def __init__(
         self,
@@ -89,7 +89,8 @@ class OperatorService:
     ) -> None:
         self._queue, self._deployment, self._attendance = queue, deployment, attendance
         self._stop, self._questions = stop, questions
-        # Texts of operators are read there, one after another: the parties' loop waits for none.
+        # Requests are parsed in this thread, one after another, so that the parties' loop never
+        # waits.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="desk")
         self._requests = RequestReader()
         self._asks: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
@@ -102,7 +103,7 @@ class OperatorService:
         }
 
     def build_service(self) -> Any:
-        """As a service of gRPC."""
+        """Return the gRPC service."""
         return build_service(
             {
                 ASK: grpc.stream_unary_rpc_method_handler(self._handle_ask),
@@ -123,7 +124,7 @@ class OperatorService:
             answer = await self._run_in_thread(self._asks[asked["ask"]], asked, name)
         except Exception as error:
             if get_exit_status(error) is None:
-                # A bug of ours. gRPC would send its text; that belongs into the server's log.
+                # A bug in Parley. gRPC would send its text, which belongs only in the server's log.
                 _log.exception("An operator's request could not be answered.")
                 await context.abort(grpc.StatusCode.INTERNAL, "The server's log says why.")
             kind = type(error)
@@ -197,7 +198,7 @@ class OperatorService:
     def _query(self, request: Mapping[str, Any], by: str) -> dict[str, Any]:
         if self._questions is None:
             raise RunFolderError("Expected jobs: this server answers no queries.")
-        # Here, so that who submits hears at once what cannot be asked.
+        # Checked at submission, so that the operator learns at once what cannot be asked.
         self._questions.check(request["queries"], own_files=by == _SERVERS_OWN)
         return {"run": self._queue.submit_queries(request["queries"], by=by)}
 
@@ -225,10 +226,10 @@ class OperatorService:
 def _parse_request(
     request: bytes, allowed: Mapping[str, Mapping[str, tuple[type, ...]]]
 ) -> dict[str, Any]:
-    """A request: which of the `known` ones it is, and exactly that one's words, of their types.
+    """Return a request of one of the `allowed` kinds, with exactly its fields and their types.
 
     Raises:
-        ValueError: it is something else. Never carries content.
+        ValueError: the bytes are something else. Never contains the content.
     """
     if len(request) > _MAX_REQUEST_BYTES:
         raise ValueError(f"Expected a request of at most {_MAX_REQUEST_BYTES} bytes.")

@@ -1,11 +1,13 @@
-"""A party on its stream: it dials out, answers one request after another, and dials again.
+"""Run a party's client: connect to the server, answer one request at a time, and reconnect.
 
     python -m parley.deploy.stream.party_client FOLDER
 
-One thread keeps the connection, another computes: a connection that is lost in a long computation
-is back before its end. A request whose time is over before its turn is not computed. An answer goes
-out on the connection that its request came on last; one that did not get there is kept, and given
-when the server repeats the request, so that nothing is computed twice or sent in two forms.
+One thread keeps the connection and another computes, so a connection lost during a long computation
+is back before its end. A request whose time is over before its turn is not computed.
+
+An answer is sent on the connection that delivered its request last. An answer that did not arrive
+is stored and sent when the server repeats the request. So no result is computed twice or sent in
+two forms.
 """
 
 from __future__ import annotations
@@ -54,18 +56,18 @@ from parley.safe_io.printable_text import guard_streams
 
 _log = logging.getLogger("parley.party")
 
-# Between dials, half of it by chance: a server that is back is not met by everybody at once.
+# Seconds between attempts, half of it random, so that not all parties reconnect at once.
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 3.0
 _MAX_WAITING = 16
 _LARGEST_WAITING = 2 * MAX_REQUEST_BYTES
-# So often a party that waits looks up: a signal that another thread took is heard then.
+# A waiting party wakes up this often, to handle a signal that another thread received.
 _HEARS_S = 1.0
 _KEPT = 8
-# The other process dials again every few seconds.
+# The other process connects again every few seconds.
 _SAY_EVERY_S = 600.0
-# Beyond a request's own time, for a computation to end by itself.
+# Additional time after a request's deadline, for a computation to end by itself.
 _GRACE_S = 5.0
-# So many new modules are a library's that a request needed, torch or dp-accounting.
+# This many new modules mean that a request loaded a library, such as torch or dp-accounting.
 _LIBRARY_MODULES = 200
 
 AnswerRequest = Callable[[bytes], bytes]
@@ -74,10 +76,12 @@ AnswerRequest = Callable[[bytes], bytes]
 def build_answer_request(
     folder: Path, *, check: Callable[[], None] = lambda: None
 ) -> AnswerRequest:
-    """What the party in a folder answers; its service is opened again when its files change.
+    """Return the function that answers requests for the party in a folder.
+
+    It opens the party's service again when the folder's files change.
 
     Args:
-        check: is called when they did; while it raises, nothing is answered.
+        check: Called after a change. While it raises, no request is answered.
     """
     watched = [folder / name for name in ("party.toml", "deployment.toml", "identity.key")]
     opened: list[tuple[object, PartyService]] = []
@@ -96,9 +100,9 @@ def build_answer_request(
                 opened[:] = [(stamps, PartyService.open(folder))]
             return opened[0][1].handle(request)
         except BaseException:
-            # Whatever it is, of a library or of the owner's own file, `SystemExit` too: to the
-            # party's own log, and no further. A dropout, not a failed computation; the next request
-            # may be answered.
+            # Write any error, of a library or the owner's own file, `SystemExit` included, only to
+            # the party's own log. For the server it is a dropout, not a failed computation. The
+            # next request may succeed.
             _log.exception("A request could not be answered.")
             return encode_frame(build_refusal(Reason.ERROR))
 
@@ -106,9 +110,10 @@ def build_answer_request(
 
 
 def restart_process() -> None:
-    """Replaces this process by itself, as it was started.
+    """Replace this process with a new one that has the same arguments.
 
-    What an answer relies on is on disk before it is returned: an end at any point is safe.
+    All state that an answer relies on is on disk before it is returned, so an end at any point is
+    safe.
     """
     _log.error("A request was not answered in its time; this process begins anew.")
     logging.shutdown()
@@ -120,11 +125,11 @@ Outgoing = queue.SimpleQueue[Iterator[bytes] | None]
 
 @dataclass(kw_only=True)
 class _Request:
-    """A request that came, when its time is over, and where its answer goes.
+    """A received request with its deadline and the way back for its answer.
 
     Attributes:
-        frame: empty once it was answered.
-        named: digest of it, which tells a repeated one.
+        frame: Empty once the request is answered.
+        named: Digest of the frame, to recognise a repeated request.
     """
 
     frame: bytes
@@ -135,7 +140,7 @@ class _Request:
 
 
 class _RequestQueue:
-    """Requests in the order in which they came, and the last answers to them."""
+    """Requests in the order of arrival, and the latest answers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -143,11 +148,11 @@ class _RequestQueue:
         self._turns: queue.Queue[int | Exception] = queue.Queue(_MAX_WAITING)
 
     def take(self, frame: ReceivedFrame, outgoing: Outgoing) -> None:
-        """Puts a request at the end; one that is known already only gets a new way back.
+        """Append a request to the queue. A known one only gets a new way back.
 
         Raises:
-            EnvelopeError: another request of that number, or more bytes than an honest server has
-                wait.
+            EnvelopeError: the number has another request, or more bytes wait than an honest server
+                sends.
         """
         named = sha256(frame.frame).digest()
         with self._lock:
@@ -170,11 +175,11 @@ class _RequestQueue:
         self._turns.put(frame.number)
 
     def give_up(self, error: Exception) -> None:
-        """Has `take_next` raise this."""
+        """Make `take_next` raise this error."""
         self._turns.put(error)
 
     def take_next(self) -> tuple[int, _Request]:
-        """The next request whose time is not over; or raises what `give_up` was told."""
+        """Return the next request that has time left, or raise the error passed to `give_up`."""
         while True:
             try:
                 turn = self._turns.get(timeout=_HEARS_S)
@@ -189,7 +194,7 @@ class _RequestQueue:
                 del self._known[turn]
 
     def save_reply(self, number: int, reply: bytes) -> None:
-        """Sends an answer and keeps it."""
+        """Send an answer and store it."""
         with self._lock:
             request = self._known[number]
             request.frame, request.reply = b"", reply
@@ -200,11 +205,11 @@ class _RequestQueue:
 
 
 class PartyClient:
-    """A party that attends a server until somebody stops it.
+    """A party that stays connected to a server until it is stopped.
 
     Args:
-        say: called with what its owner wants to know.
-        late: is called where a computation outlives its request's time.
+        say: Receives the events for the party's owner.
+        late: Called if a computation takes longer than its request's time.
     """
 
     def __init__(
@@ -226,7 +231,9 @@ class PartyClient:
         self._call: Any = None
 
     def run_forever(self) -> None:
-        """Attends, and dials again; CallError once the server refuses this party for good."""
+        """Answer requests and reconnect; raise CallError once the server refuses this party for
+        good.
+        """
         threading.Thread(target=self._keep_dialing, daemon=True).start()
         known = len(sys.modules)
         try:
@@ -248,7 +255,7 @@ class PartyClient:
                 self._call.cancel()
 
     def end(self, error: Exception) -> None:
-        """Has `run_forever` raise this, after what it computes now; from any thread."""
+        """Make `run_forever` raise this after its current computation. Thread-safe."""
         self._requests.give_up(error)
 
     def _keep_dialing(self) -> None:
@@ -256,7 +263,7 @@ class PartyClient:
         try:
             while not self._over.is_set():
                 self._connect_once()
-                if self._attended:  # after a connection that held, the wait is the first one again
+                if self._attended:  # after a successful connection, start with a short wait
                     wait_s = _FIRST_WAIT_S
                 self._over.wait(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
                 wait_s = min(1.6 * wait_s, _LONGEST_WAIT_S)
@@ -265,7 +272,7 @@ class PartyClient:
             self._requests.give_up(error)
 
     def _connect_once(self) -> None:
-        """One connection, and what its owner is told of its end; or a CallError that lasts."""
+        """Connect once and report the connection's end; raise a CallError that is permanent."""
         self._attended = False
         try:
             self._connect()
@@ -276,7 +283,7 @@ class PartyClient:
                 raise refusal from error
             reason = str(refusal)
         except (OSError, ValueError, PkiError) as error:
-            # A file that its owner is changing, or a server that sends what is no chunk.
+            # The owner is changing a file, or the server sends something that is not a chunk.
             reason = describe_cause(error)
         if self._attended or reason != self._said:
             line = f"Not connected to {self._address}: {reason.rstrip('.')}. Trying again."
@@ -295,7 +302,9 @@ class PartyClient:
             self._say(LogEvent("attends-twice", line, server=self._address))
 
     def _connect(self) -> None:
-        """One connection, to its end; grpc.RpcError unless the server ended it in order."""
+        """Serve one connection to its end; raise grpc.RpcError unless the server ended it in
+        order.
+        """
         deployment = load_deployment(self._folder / "deployment.toml")
         credentials = load_channel_credentials(self._folder, "party")
         outgoing: Outgoing = queue.SimpleQueue()
@@ -305,7 +314,7 @@ class PartyClient:
                 _iterate_messages(outgoing), metadata=build_call_metadata(deployment.id)
             )
             self._call = call
-            if self._over.is_set():  # it was set while this call had no name yet
+            if self._over.is_set():  # it was set before `_call` was
                 call.cancel()
             try:
                 begun = dict(call.initial_metadata())  # empty if the server refuses us
@@ -334,7 +343,7 @@ def _iterate_messages(outgoing: Outgoing) -> Iterator[bytes]:
 
 
 def main() -> None:
-    """Entry point of a party's process that nobody watches but its launcher."""
+    """Run a party's process that only its launcher watches."""
     folder = Path(sys.argv[1])
     end_with_parent()
     guard_streams()

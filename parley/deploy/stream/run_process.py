@@ -1,8 +1,8 @@
-"""The server's process of one run on this machine (`parley run --engine processes`).
+"""Run the server's process of one run on this machine (`parley run --engine processes`).
 
     python -m parley.deploy.stream.run_process SERVER RUN
 
-Opens the port, waits until every party attends, and conducts the run in RUN.
+It opens the port, waits until all parties are connected, and executes the run in RUN.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from parley.safe_io.printable_text import guard_streams
 from parley.server.run_launcher import launch_run, open_run, record_error
 
 _COME_S = 120.0
-# On one machine a party that is gone is gone: nobody starts it again.
+# On one machine a lost party does not come back: no process restarts it.
 _AWAY_S = 1.0
 
 
@@ -30,14 +30,14 @@ def _stop(_number: int, _frame: object) -> None:
 
 
 def main() -> None:
-    """Entry point: ends with the run."""
+    """Run the process until the run ends."""
     parser = argparse.ArgumentParser(prog="parley.deploy.stream.run_process")
     parser.add_argument("server", type=Path)
     parser.add_argument("run", type=Path)
     given = parser.parse_args()
     end_with_parent()
     guard_streams()
-    # Either ends the run between two commits, like Ctrl-C.
+    # Each signal ends the run between two commits, like Ctrl-C.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     logging.basicConfig(level=logging.WARNING)
@@ -57,7 +57,8 @@ def main() -> None:
                 poll_s=0.01,
             )
         except ProcessError as error:
-            # A run that is resumed may have lost one for good; `coordinate` says if too many.
+            # A resumed run may lack a party for good. The coordinator reports it if too many are
+            # missing.
             _say(str(error))
         folder, job = open_run(given.run)
         launch_run(folder, job, transport=transport, deployment=deployment)

@@ -1,9 +1,11 @@
-"""The runs of a deployment's server: one after another, in the order in which they were submitted.
+"""Queue the runs of a deployment's server, in the order of their submission.
 
-A run is a folder in `runs/`. `state.json` in it says where it stands; it is the only memory of the
-queue, so that a server that was killed goes on with the run that it was in, and with those that
-waited. One thread conducts; others submit, look, and stop. Sessions of queries are above
-deployments, so that a server is given what answers them (`QueryAnswerer`) when it starts.
+A run is a folder in `runs/`. Its `state.json` has the run's state and is the queue's only memory.
+So a server that was killed resumes the interrupted run, then starts the queued ones. One thread
+executes runs; other threads submit, look and stop.
+
+Query sessions are in a layer above deployments. So the server receives a `QueryAnswerer` when it
+starts.
 """
 
 from __future__ import annotations
@@ -42,9 +44,9 @@ from parley.server.rounds.transport import Transport
 _log = logging.getLogger("parley.server")
 
 QUERIES_FILE, ANSWERS_FILE, PAGE_FILE = "asked.json", "answers.json", "answers.html"
-"""Files of a run of queries: what was asked, all answers, and their page."""
+"""Files of a query run: the submitted queries, all answers, and their page."""
 SESSION_FOLDER = "session"
-"""The session's own folder in it."""
+"""Folder of the query session in it."""
 
 _STATE = "state.json"
 _LARGEST_JOB = 1 << 20
@@ -53,7 +55,7 @@ OPEN_STATES = frozenset({"queued", "running"})
 """States of a run that has not ended."""
 
 SET_ASIDE = "set-aside"
-"""State of a run that got no further before the server's process ended."""
+"""State of a run that made no progress before the server's process ended."""
 
 _UNKNOWN = -1
 _POLL_S = 1.0
@@ -67,31 +69,33 @@ _KILLED = (
 
 
 class QueryAnswerer(Protocol):
-    """How a submission of queries is checked, and answered."""
+    """Checks and answers submitted queries."""
 
     def check(self, text: str, *, own_files: bool) -> None:
-        """Refuses what cannot be asked, before it waits in the queue; nothing is charged.
+        """Refuse queries that cannot be asked, before they enter the queue. This charges nothing.
 
         Args:
-            text: the submission, JSON, from an operator.
-            own_files: it may name files of this machine.
+            text: The submission, JSON, from an operator.
+            own_files: Whether it may name files of this machine.
         """
 
     def answer(self, folder: Path, *, home: Path, transport: Transport) -> None:
-        """Asks the parties what a run's folder holds, or goes on; leaves answers and page there."""
+        """Ask the parties a run's queries, or resume, and write answers and page into its
+        folder.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueuedRun:
-    """Where a run stands.
+    """A run's state in the queue.
 
     Attributes:
-        state: of `OPEN_STATES`, `complete`, `stopped`, `failed`, `set-aside`, or how its summary
-            says.
-        at: seconds since 1970, when it was submitted.
-        by: the operator who did.
-        done: how far it was when it was last taken.
-        reason: why it was set aside; empty for others.
+        state: One of `OPEN_STATES`, `complete`, `stopped`, `failed`, `set-aside`, or the state in
+            its summary.
+        at: Time of submission in seconds since 1970.
+        by: Operator who submitted it.
+        done: Progress when the server last took it.
+        reason: Why it was set aside; empty for others.
     """
 
     name: str
@@ -110,19 +114,20 @@ class RunQueue:
         self._changed = threading.Condition()
 
     def list_runs(self) -> list[QueuedRun]:
-        """All of them, the oldest submission first."""
+        """Return all runs, the oldest submission first."""
         found = [self._state(path) for path in self._runs.iterdir() if path.is_dir()]
         return sorted((run for run in found if run is not None), key=lambda run: (run.at, run.name))
 
     def submit(self, text: str, *, by: str, own_files: bool, schema: str = "") -> str:
-        """Makes the folder of a new run, at the end of the queue; its name.
+        """Create the folder of a new run at the end of the queue and return its name.
 
         Args:
-            own_files: it may name files and code of this machine.
-            schema: the parties' schema file as the operator has it, to be kept with the model.
+            own_files: Whether the job may name files and code of this machine.
+            schema: The operator's copy of the parties' schema file, to be stored with the model.
 
         Raises:
-            JobError, SchemaError: no job, no schema, or a job that names files or code and may not.
+            JobError, SchemaError: the job or schema is not valid, or the job names files or code
+                without permission.
         """
         if len(text.encode()) > _LARGEST_JOB:
             raise JobError(f"Expected a job of at most {_LARGEST_JOB} bytes.")
@@ -142,7 +147,7 @@ class RunQueue:
         return self._enqueue(folder.path.name, by=by)
 
     def submit_queries(self, text: str, *, by: str) -> str:
-        """Makes the folder of a new run of queries, which are checked; its name."""
+        """Create the folder of a new run of checked queries and return its name."""
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         path = self._runs / f"{stamp}-queries-{secrets.token_hex(4)}"
         try:
@@ -155,7 +160,9 @@ class RunQueue:
         return self._enqueue(path.name, by=by)
 
     def resume(self, name: str, *, by: str) -> None:
-        """Puts a run that ended before its last round at the queue's end, or RunFolderError."""
+        """Queue a run that ended before its last round again; raise RunFolderError for any
+        other.
+        """
         path = self.get_folder(name)
         with self._changed:
             known = self._state(path)
@@ -173,22 +180,22 @@ class RunQueue:
             self._enqueue(name, by=by)
 
     def take_next(self) -> QueuedRun:
-        """Waits for the run whose turn it is, and marks it as running.
+        """Wait for the next run, mark it as running and return it.
 
-        One that was running already is of a server that was killed: it goes on, unless it got no
-        further since it was taken. Then it may be what killed the server, and is set aside. While
-        the machine refuses (no file left, a full disk), this waits and tries again.
+        A run that is marked already was interrupted when the server was killed. It is resumed if it
+        made progress since it was taken. Otherwise it may have killed the server, and is set aside.
+        If the machine refuses (no file handle left, a full disk), this waits and tries again.
         """
         with self._changed:
             while True:
                 taken = self._retry_until_done(self._take_next)
                 if taken is not None:
                     return taken
-                # In between, so that a signal is heard.
+                # Wait only this long, so that a signal is handled.
                 self._changed.wait(_POLL_S)
 
     def _take_next(self) -> QueuedRun | None:
-        """Mark the run whose turn it is as running and return it; None if no run waits."""
+        """Mark the next run as running and return it; return None if no run waits."""
         waiting = [run for run in self.list_runs() if run.state in OPEN_STATES]
         for run in sorted(waiting, key=lambda each: each.state != "running"):
             done = _count_progress(self._runs / run.name)
@@ -211,14 +218,15 @@ class RunQueue:
                 self._changed.wait(_POLL_S)
 
     def record_end(self, name: str, state: str) -> None:
-        """Note how a run ended. A run whose job is refused has no folder any more."""
+        """Record how a run ended. A run with a refused job has no folder any more."""
         with self._changed:
             self._retry_until_done(partial(self._note_end, name, state))
 
     def put_back(self, name: str) -> None:
-        """Note that a run was interrupted with the server: it has its turn at the next start.
+        """Record that a run was interrupted with the server, so that it is resumed at the next
+        start.
 
-        This does not wait if the machine refuses: the server is ending.
+        This does not wait if the machine refuses, because the server is ending.
         """
         with self._changed, suppress(OSError):
             self._note_end(name, "queued")
@@ -229,7 +237,7 @@ class RunQueue:
             self._write(replace(run, state=state))
 
     def withdraw(self, name: str) -> bool:
-        """Stops a run that waits; whether it did."""
+        """Stop a queued run and return whether it was queued."""
         with self._changed:
             run = self._state(self.get_folder(name))
             if run is None or run.state != "queued":
@@ -239,15 +247,15 @@ class RunQueue:
             return True
 
     def get_folder(self, name: str) -> Path:
-        """A run's folder; RunFolderError where there is none of that name."""
-        # One name, so that no operator reaches beyond the server's own runs.
+        """Return a run's folder; raise RunFolderError if no run has that name."""
+        # Only one plain name, so that no operator can reach other folders.
         if not is_plain_name(name) or not (self._runs / name).is_dir():
             raise RunFolderError(f"Expected the name of a run of this server, got {name[:128]!r}.")
         return self._runs / name
 
     def _enqueue(self, name: str, *, by: str) -> str:
         with self._changed:
-            # Behind every other, also after the clock was set back.
+            # After all others, even if the clock was set back.
             last = max((run.at for run in self.list_runs()), default=0.0)
             at = max(time.time(), last + 0.001)
             self._write(QueuedRun(name=name, state="queued", at=at, by=by))
@@ -278,16 +286,17 @@ class RunQueue:
                 reason=str(said.get("reason", "")),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            # What this process lacks says nothing about the run: it has not vanished.
+            # An error of this process, not of the run: do not treat the run as missing.
             if isinstance(error, OSError) and error.errno in _LACKS:
                 raise
             return None
 
 
 def _count_progress(run: Path) -> int:
-    """How far a run has come: begun, which it does once what it names has run, and its lines.
+    """Return a run's progress: whether it started, plus its number of committed rounds or answers.
 
-    So a run that was killed in its first round goes on, and one that kills what takes it does not.
+    A run starts once the code that it names has run. So a run that was killed in its first round is
+    resumed, and a run that kills the server at once is not.
     """
     begun = ("started.json", "session/session.json")
     logs = (run / name for name in ("rounds.jsonl", "session/answers.jsonl"))

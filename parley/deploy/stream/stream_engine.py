@@ -1,4 +1,4 @@
-"""A run carried by streams: one server's process and one process a party, on this machine."""
+"""Run a job over streams on this machine: one server process and one process per party."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def run_stream(
     left = _RESTARTS
 
     def ended() -> str | None:
-        """A server that died is started again, where it was.
+        """Return "finished" at the end of the run; restart a server process that died.
 
-        A party that dies is a dropout, for the protocol; before the run has begun it is said.
+        A party that dies is a dropout for the protocol. Before the run has begun, it is an error.
         """
         nonlocal server, left
         if any((run / name).exists() for name in ("summary.json", "error.json")):
@@ -70,13 +70,13 @@ def run_stream(
         return None
 
     summary = follow(run, ended=ended, observer=observer, every=1)
-    with suppress(ProcessError):  # it has no more to say
+    with suppress(ProcessError):  # the run is over, so this does not matter
         wait_until(lambda: not server.running, what="its end", timeout_s=_LAST_S, poll_s=0.01)
     return summary
 
 
 def _make_keys(parties: Path, server: Path) -> list[Path]:
-    """Keys, certificates and roster of one run; the authority's key is gone then."""
+    """Create keys, certificates and roster of one run, and delete the authority's key."""
     deployment = load_deployment(parties / "deployment.toml")
     homes = party_folders(parties, len(deployment.parties))
     server.mkdir(parents=True, exist_ok=True, mode=0o700)
