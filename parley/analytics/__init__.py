@@ -1,1 +1,1 @@
-"""Private statistics across parties: sessions and their answers."""
+"""Private statistics across parties: sessions, queries and their answers."""

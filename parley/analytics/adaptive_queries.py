@@ -1,8 +1,8 @@
-"""Queries that are asked in steps: each is a release, where the answers before it point.
+"""Answer queries that take several steps, where each release depends on the answers before it.
 
-What the steps cost together is the price that was asked. Of Gaussian noise μ² adds up (Dong, Roth &
-Su 2022, Corollary 3.3), so that a step with a share p of the budget has √p of its μ; of Laplace
-noise ε does.
+All steps together cost the requested price. For Gaussian noise, μ² adds up (Dong, Roth & Su 2022,
+Corollary 3.3), so a step with a share p of the budget has √p of its μ. For Laplace noise, ε adds
+up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from parley.server.planning.query_planner import PlannedBatch
 
 
 def check_alone(queries: Sequence[Query], *, by_party: bool) -> None:
-    """Refuses steps within a batch, or of each party. Raises QueryError."""
+    """Raise QueryError for a query with steps that is in a batch or asked per party."""
     stepped = next((each for each in queries if each.step_shares), None)
     if stepped is not None and (len(queries) > 1 or by_party):
         got = "each party's own answer" if by_party else f"{len(queries)} queries together"
@@ -41,11 +41,11 @@ def release_in_steps(
     *,
     epsilon: float,
 ) -> Answer:
-    """The answer of the last of a query's steps.
+    """Release a query's steps and return the answer of the last one.
 
     Args:
-        release: asks queries, by their plan and price.
-        total_plan: the first step, as if it had all of the budget.
+        release: Releases queries with a plan and a price.
+        total_plan: Plan of the first step if it had the whole budget.
     """
     steps, answers, count = list[AnsweredQuery](), list[Answer](), len(query.step_shares)
     for price in split_price(
@@ -67,12 +67,14 @@ def release_in_steps(
 def split_price(
     total_plan: PlannedBatch, shares: Sequence[int], *, epsilon: float, delta: float
 ) -> list[float]:
-    """What each step costs by itself, of shares in percent, so that all cost ε together."""
+    """Return the price of each step, from shares in percent, so that all steps together cost ε."""
     mu = Composition.from_events([total_plan.event]).mu
     if mu is not None:
-        below = mu * (1 - 2.0**-30)  # each is calibrated anew
+        below = mu * (1 - 2.0**-30)  # each step has its own calibration
         each = [compute_gaussian_epsilon(below * math.sqrt(share / 100), delta) for share in shares]
-        return [float(f"{one * (1 - 5e-7):.7g}") for one in each]  # less, and not seventeen digits
+        return [
+            float(f"{one * (1 - 5e-7):.7g}") for one in each
+        ]  # slightly less, with seven digits
     return [_round_down(to_fraction(epsilon) * share / 100) for share in shares]
 
 
@@ -82,7 +84,7 @@ def _round_down(price: Fraction) -> float:
 
 
 def with_earlier(answers: Sequence[Answer]) -> tuple[Answer, ...]:
-    """Answers in the order of their releases: a step knows what those before it cost."""
+    """Return the answers, in order of release, with the charges of earlier steps attached."""
     found = list[Answer]()
     for each in answers:
         own = each

@@ -1,4 +1,4 @@
-"""An answer: noisy values with their intervals, and what they cost."""
+"""Define `Answer`: noisy values, their intervals, and their privacy cost."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ UNIT_LIMITS = {
     Unit.PERSON: "a person is hidden in one party alone: who is known to several is a group of as "
     "many"
 }
-"""What a unit's promise does not reach, beside every answer."""
+"""Limit of a unit's guarantee, printed with every answer."""
 GROUP_SIZE = 5
-"""Units whose group privacy is said beside that of one."""
+"""Group size whose group privacy is printed next to that of one unit."""
 ENDS = ("value", "low", "high")
-"""Columns of a table that are no keys."""
+"""Columns of a table that are not keys."""
 _MIN_P = 0.0001
-"""Below it only that is said of a p."""
+"""Smallest p-value that is printed; below it, only "< 0.0001" is."""
 _MAX_PRINTED_ROWS = 24
-"""Rows of a table that are printed."""
+"""Maximum number of a table's rows that are printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerCharge:
-    """What a release cost.
+    """The cost of a release.
 
     Attributes:
-        event: what it costs, together with whatever was asked beside it.
-        epsilon: that was asked for it.
-        spent, left: of the budget, after it.
-        seeded: its noise came from a seed, and protects nobody.
-        assumptions: what it rests on beyond its proof.
+        event: Privacy event of the release, for all of its queries together.
+        epsilon: Requested price.
+        spent, left: Of the budget, after the release.
+        seeded: Whether the noise came from a seed, and so protects no one.
+        assumptions: Assumptions beyond the proof.
     """
 
     run: str
@@ -66,17 +66,17 @@ class AnswerCharge:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What one query was answered.
+    """The answer to one query.
 
     Attributes:
-        table: the cells' keys, then `value`, `low` and `high`: an interval of 95 %.
-        intervals: what it covers: the noise, of each cell by itself, unless asked otherwise.
-        source: what the table was made of; None where it was changed since, or has no noise of a
-            sum.
-        law, scale: of the noise, in units of the answer's own counts or cells; of counts that agree
-            with others, that of a cell by itself whose noise has their deviation.
-        by_party: it has each party's own rows.
-        earlier: what the steps before cost, of a query that is asked in steps.
+        table: The cells' keys, then `value`, `low` and `high`, which is an interval of 95 %.
+        intervals: What the interval covers: by default the noise, per cell.
+        source: The noisy counts behind the table. None if the table was changed since, or has no
+            noise on a sum.
+        law, scale: Of the noise, in units of the answer's own counts or cells. For consistent
+            counts, the scale of an independent cell with the same standard deviation.
+        by_party: Whether the table has rows per party.
+        earlier: Charges of the steps before, for a query in steps.
     """
 
     query: Query
@@ -95,34 +95,34 @@ class Answer:
 
     @property
     def epsilon(self) -> float:
-        """What was asked for it; of all of its steps together."""
+        """Requested price, or the cost of all steps together."""
         if not self.earlier:
             return self.ledger.epsilon
         return self.ledger.budget.compute_epsilon(self._spent)
 
     @property
     def asked(self) -> str:
-        """The same as it is written: of several steps rounded up."""
+        """The same as text, rounded up if there are several steps."""
         return format_rounded_up(self.epsilon) if self.earlier else format_exact(self.epsilon)
 
     @property
     def title(self) -> str:
-        """What was asked, in words."""
+        """Description of the query in words."""
         return format_title(self.query) + (" by party" if self.by_party else "")
 
     @property
     def frame(self) -> pl.DataFrame:
-        """The table, as a polars frame."""
+        """The table as a polars frame."""
         return pl.DataFrame({name: np.asarray(part) for name, part in self.table.items()})
 
     @cached_property
     def beside(self) -> dict[str, Table]:
-        """Further tables of the same noisy numbers, by name: a log-rank test, medians; or none."""
+        """Further tables of the same noisy numbers by name, such as a log-rank test or medians."""
         return {} if self.source is None else self.source.derive_tables(self.intervals)
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it is one number, without a key."""
+        """Whether the answer is one number without a key."""
         return len(self.table["value"]) == 1 and len(self.table) == 3
 
     def _get_single_cell(self, column: str) -> float:
@@ -135,23 +135,24 @@ class Answer:
 
     @property
     def value(self) -> float:
-        """The noisy value, of an answer of one cell: the winner's votes, where one was chosen."""
+        """The noisy value of an answer with one cell. For a choice, the winner's votes."""
         return self._get_single_cell("value")
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Its interval, 95 %: of the noise, or of what `intervals` says."""
+        """The interval of 95 % of an answer with one cell; `intervals` describes what it covers."""
         return self._get_single_cell("low"), self._get_single_cell("high")
 
     def with_intervals(self, *, simultaneous: bool = False, sampling: bool = False) -> Answer:
-        """The same answer with other intervals of 95 %: post-processing, at no cost.
+        """Return the same answer with other intervals of 95 %. This is post-processing and costs
+        nothing.
 
         Args:
-            sampling: they cover sampling error beside the noise, by a normal approximation: what
-                other records from the same population would have said.
+            sampling: Whether the intervals also cover sampling error, by a normal approximation.
+                This is the variation between records drawn from the same population.
 
         Raises:
-            QueryError: a kind that has no such intervals, or an answer that was changed since.
+            QueryError: the kind has no such intervals, or the answer was changed since its release.
         """
         wanted = Intervals(simultaneous=simultaneous, sampling=sampling)
         if self.source is None:
@@ -165,12 +166,14 @@ class Answer:
         return replace(self, table=table, intervals=intervals)
 
     def reread(self, **changes: Any) -> Answer:
-        """The same noisy numbers under other settings that cost nothing: post-processing.
+        """Return the same noisy numbers with other settings that cost nothing. This is
+        post-processing.
 
-        `answer.reread(regressions=["cost ~ age", "cost ~ age + sex"])`, of correlations.
+        For example, for correlations: `answer.reread(regressions=["cost ~ age", "cost ~ age +
+        sex"])`.
 
         Raises:
-            QueryError: a setting that is none of these, or an answer that was changed since.
+            QueryError: not such a setting, or the answer was changed since its release.
         """
         free = self.query.free_fields
         if self.source is None or not changes.keys() <= free:
@@ -192,15 +195,16 @@ class Answer:
         return replace(self, query=asked, source=made, table=table)
 
     def nonnegative(self) -> Answer:
-        """Values cut off at 0, and intervals that reach it: post-processing."""
+        """Return the answer with values and intervals cut off at 0. This is post-processing."""
         value, *ends = clip_to_possible(*(np.asarray(self.table[name]) for name in ENDS))
         parts = dict(zip(ENDS, (np.maximum(value, 0.0), *ends), strict=True))
         return replace(self, table={**self.table, **parts}, source=None)
 
     def suppress_below(self, least: float) -> Answer:
-        """Noisy values below `least` are left out (null), and shown as "< least".
+        """Return the answer without noisy values below `least`, which become null and print as "<
+        least".
 
-        Post-processing of the noisy values: whether a cell is shown costs nothing.
+        This is post-processing of noisy values, so suppression costs nothing.
         """
         small = np.asarray(self.table["value"]) < least
         parts = {
@@ -210,10 +214,10 @@ class Answer:
         return replace(self, table={**self.table, **parts}, source=None)
 
     def tradeoff(self, alpha: float = FALSE_ALARM_RATE, *, members: int = 1) -> float:
-        """How often an attacker with a rate α of false alarms finds out, at most.
+        """Return the highest power of any attack on this answer's release at a false alarm rate α.
 
-        Whether one record (person, party: the unit) is there, or is another, from the release that
-        this answer is of: the power of any test. `members`: of so many together.
+        The attacker tests whether one unit (record, person or party) is present or was replaced.
+        With `members`, the test is about that many units together.
         """
         return compute_attack_power(self._spent, members=members, alpha=alpha)
 
@@ -223,11 +227,14 @@ class Answer:
 
     @property
     def mu(self) -> float | None:
-        """μ of its release, where its noise is Gaussian: no easier than N(0, 1) from N(μ, 1)."""
+        """μ of the release if its noise is Gaussian, else None.
+
+        An attack on it is at least as hard as distinguishing N(0, 1) from N(μ, 1).
+        """
         return self._spent.mu
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the answer as plain JSON values."""
         charge = self.ledger
         return {
             "query": self.query.to_json(),
@@ -299,7 +306,7 @@ class Answer:
 
 
 def format_title(query: Query) -> str:
-    """A query in words: what, of which column, where, by what."""
+    """Return a query in words: kind, column, condition and groups."""
     own = query.to_json()
     column = f" {own['column']}" if "column" in own else ""
     columns = own.get("of")
@@ -311,7 +318,7 @@ def format_title(query: Query) -> str:
 
 
 def format_to_width(value: float, width: float) -> str:
-    """To about two digits of the interval's width."""
+    """Format a number with about two digits of its interval's width."""
     if not np.isfinite(value):
         return "–" if np.isnan(value) else "∞"
     digits = 0 if width >= 10 else min(9, 1 - int(np.floor(np.log10(max(width, 1e-9) / 10))))
@@ -323,9 +330,10 @@ def _to_plain_lists(table: Table) -> dict[str, list[Any]]:
 
 
 def _compute_widths(table: Table) -> NDArray[np.float64]:
-    """`[rows]` of intervals by which numbers are rounded: the median; far narrower ones their own.
+    """Return `[rows]` interval widths that decide how numbers are rounded.
 
-    Those of coefficients are in units apart.
+    Rows use the median width, except that much narrower intervals use their own. Coefficients, for
+    example, have different units.
     """
     low, high = (np.asarray(table[end], dtype=float) for end in ("low", "high"))
     widths = high - np.where(np.isfinite(low), low, np.nan)
@@ -335,12 +343,12 @@ def _compute_widths(table: Table) -> NDArray[np.float64]:
 
 
 def list_columns(table: Table) -> list[str]:
-    """Its columns, with value, low and high at the end where it has them."""
+    """Return the column names, with value, low and high at the end if the table has them."""
     return [*(name for name in table if name not in ENDS), *(end for end in ENDS if end in table)]
 
 
 def format_rows(table: Table, max_rows: int) -> list[list[str]]:
-    """Of the first `max_rows` cells keys, value, low and high."""
+    """Return keys, value, low and high of the first `max_rows` cells as text."""
     keys = [name for name in table if name not in ENDS]
     ends = [name for name in ENDS if name in table]
     widths = _compute_widths(table) if ends else np.zeros(0)
@@ -352,7 +360,7 @@ def format_rows(table: Table, max_rows: int) -> list[list[str]]:
 
 
 def count_rows(table: Table) -> int:
-    """How many rows it has."""
+    """Return the number of rows."""
     return len(next(iter(table.values())))
 
 
@@ -375,7 +383,7 @@ def _format_table(table: Table) -> list[str]:
 
 
 def _format_key(name: str, value: Any) -> str:
-    """A cell's key: a category, the end of an interval, a quantile, p; empty where there is none.
+    """Format a cell's key: a category, an interval's end, a quantile or p; empty for None.
 
     >>> _format_key("p", 1e-400), _format_key("p", 0.0312), _format_key("age from", 1e-05)
     ('< 0.0001', '0.0312', '1e-05')

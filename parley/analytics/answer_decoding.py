@@ -1,4 +1,4 @@
-"""From a release's line to its answers: all that is needed stands in the session's folder."""
+"""Build a release's answers from its line in the session's folder."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def decode_answers(
     queries: Sequence[Query] | None = None,
     intervals: Intervals,
 ) -> list[Answer]:
-    """The answers of one release.
+    """Return the answers of one release.
 
     Args:
-        event: that was charged, under the name `run`, to `budget`.
-        queries: the queries as a person put them; None: as they were released.
+        event: The event that was charged to `budget` under the name `run`.
+        queries: The queries as the caller asked them; None for those in the release.
     """
     batch = decode_batch(released.batch)
     point = terms.noise_point if batch.reporting_query is None else PARTY_NOISE_POINT
@@ -105,7 +105,7 @@ def decode_answers(
 def _make_consistent(
     released: ReleasedBatch, terms: SessionTerms, part: NoisyCounts
 ) -> list[ConsistentCounts | None]:
-    """Each query's counts, made to agree with the others'."""
+    """Return each query's counts, made consistent with those of the batch's other queries."""
     batch = decode_batch(released.batch)
     if released.law in NOISE_REPLACEMENTS:
         return [None] * len(batch.queries)
@@ -118,7 +118,7 @@ def _make_consistent(
 
 
 def _split_release(released: ReleasedBatch, terms: SessionTerms, cells: int) -> list[NoisyCounts]:
-    """All integers of a release; by party every survivor's `cells`, and what is public of them."""
+    """Return all integers of a release; by party, each survivor's `cells` with its public facts."""
     vector = released.to_vector()
     if not released.by_party:
         facts = replace(terms.facts, records=released.records)

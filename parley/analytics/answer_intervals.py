@@ -1,6 +1,6 @@
-"""What the intervals beside an answer hold for: each row or all at once, noise or sampling too.
+"""Build an answer's table with intervals: per row or simultaneous, for noise or also sampling.
 
-An interval is post-processing of noisy integers: it may be made anew in another way, at no cost.
+An interval is post-processing of noisy integers. It can be built again in another way at no cost.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from parley.client.queries.consistency import ConsistentCounts, compute_rms
 from parley.privacy.estimation.noise_intervals import CellNoise
 
 PARTY_COLUMN = "party"
-"""Of an answer by party: whose row it is."""
+"""Column of an answer by party that names the party of each row."""
 NO_SAMPLING_REASON = (
     "Expected no sampling with unit party, got it: each party's sum is cut to what "
     "records_per_party reach, by how much is private, so that no interval of another sample "
     "follows from it. Intervals of the noise hold; with unit record or person sampling can be had."
 )
-"""Why a session by party has no sampling intervals."""
+"""Reason why a session with unit party has no sampling intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Intervals:
-    """Of 95 %.
+    """Properties of the intervals, which are of 95 %.
 
     Attributes:
-        simultaneous: all rows of the answer hold at once, not each by itself.
-        sampling: they cover sampling error too, by a normal approximation.
+        simultaneous: Whether they hold for all rows of the answer at once, not for each row.
+        sampling: Whether they also cover sampling error, by a normal approximation.
     """
 
     simultaneous: bool = False
@@ -42,17 +42,17 @@ class Intervals:
 
     @property
     def plural(self) -> str:
-        """The same words of several."""
+        """The description in plural."""
         return str(self).replace("interval", "intervals", 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyCounts:
-    """Noisy integers of one query, of all parties together or of one of them.
+    """Noisy integers of one query, of all parties together or of one party.
 
     Attributes:
-        party: whose they are; empty: of all together.
-        consistent: the counts that they are with those of the batch's other queries, if they are.
+        party: The party's name; empty for all parties together.
+        consistent: The counts made consistent with the batch's other queries, if they were.
     """
 
     party: str
@@ -63,13 +63,13 @@ class NoisyCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerSource:
-    """What a table was made of.
+    """The noisy counts and settings from which an answer's table is built.
 
     Attributes:
-        parts: one, or one a party, one below the other.
-        weight: the query's own, in the batch.
-        parties: how many parties' sums are in one of its integers.
-        clipped: whether parties' vectors were clipped, by how much is private.
+        parts: One part, or one per party in the order of the rows.
+        weight: The query's weight in the batch.
+        parties: Number of parties whose sums are in one of its integers.
+        clipped: Whether parties' vectors were clipped, by a private amount.
     """
 
     query: Query
@@ -81,14 +81,16 @@ class AnswerSource:
     clipped: bool = False
 
     def build_table(self, requested: Intervals) -> tuple[Table, Intervals]:
-        """The answer's table, and what its intervals hold for: as wanted, where the query can."""
+        """Return the answer's table and its intervals, which are as requested if the query supports
+        them.
+        """
         made = [self._build_part(part, requested) for part in self.parts]
         return self._join_parties([table for table, _ in made]), made[0][1]
 
     def derive_tables(self, applied: Intervals) -> dict[str, Table]:
-        """The further tables of the same integers, with intervals as they were applied.
+        """Return further tables of the same integers, with the same kind of intervals.
 
-        None where parties' vectors were cut: what is left of them are no counts.
+        There are none if parties' vectors were clipped, because the results are not counts then.
         """
         if self.clipped:
             return {}
@@ -101,7 +103,7 @@ class AnswerSource:
         return {name: self._join_parties([each[name] for each in made]) for name in made[0]}
 
     def _join_parties(self, tables: Sequence[Table]) -> Table:
-        """One table of all parties, whose rows each is."""
+        """Return one table of all parties, with a column that names the party."""
         if not self.parts[0].party:
             return tables[0]
         rows = [len(next(iter(table.values()))) for table in tables]
@@ -139,20 +141,22 @@ class AnswerSource:
 
     @property
     def error_ratio(self) -> float:
-        """The deviation of its noise over that of its cells alone, together."""
+        """Standard deviation of the consistent counts' noise, relative to that of independent
+        cells.
+        """
         agreed = self.parts[0].consistent
         return 1.0 if agreed is None else compute_rms(agreed.factors)
 
     @property
     def supports_sampling(self) -> bool:
-        """Whether its intervals can be widened by sampling error."""
+        """Whether the intervals can also cover sampling error."""
         return not self.clipped and self.query.supports_sampling(self.parts[0].facts)
 
     def check(self, requested: Intervals) -> None:
-        """Refuses intervals that the query has none of.
+        """Refuse intervals that the query does not support.
 
         Raises:
-            QueryError: what was expected, what came.
+            QueryError: what was expected and what was requested.
         """
         kind = self.query.kind
         if requested.simultaneous and not self.query.simultaneous:

@@ -1,7 +1,7 @@
-"""What is printed and written of a file's answers, asked here or by a server: text and CSV.
+"""Format the answers of a query file as text and CSV, for local sessions and for servers.
 
-In the folder, a CSV for each table of each answer in `tables/`, which says what it cost in its
-first line, after #; and `table-one.csv`.
+The folder `tables/` has a CSV file per table of each answer. Its first line, after #, contains the
+cost. A table one is written to `table-one.csv`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from parley.server.records.run_folder import RunFolderError
 def format_answers(
     answers: Sequence[dict[str, Any]], folder: Path, *, cost_text: str, table: bool
 ) -> str:
-    """One batch's answers as text; writes their CSV files.
+    """Return one batch's answers as text, and write their CSV files.
 
     Args:
-        answers: each as `Answer.to_json` has it, with its `name` and its `text`.
-        cost_text: what all of the file cost, in words.
-        table: they are a table one.
+        answers: `Answer.to_json` values, each with its `name` and `text`.
+        cost_text: Cost of the whole file, in words.
+        table: Whether the batch is a table one.
 
     Raises:
-        RunFolderError: the folder can't be written to.
+        RunFolderError: the folder cannot be written to.
     """
     if table:
         shown = TableOne.from_answers(answers)
@@ -51,7 +51,7 @@ def format_answers(
 
 
 def _list_tables(answer: dict[str, Any], cost_text: str) -> list[tuple[Path, str]]:
-    """Its own table and those beside it, each a CSV."""
+    """Return path and CSV text of an answer's own table and its derived tables."""
     tables = {"": answer["table"], **answer.get("beside", {})}
     return [
         (build_file_path(answer["name"], beside), _format_csv(table, cost_text))
@@ -60,7 +60,7 @@ def _list_tables(answer: dict[str, Any], cost_text: str) -> list[tuple[Path, str
 
 
 def build_file_path(name: str, table_name: str = "") -> Path:
-    """A file's name of somebody's words, and of a table's beside it: no longer than a disk takes.
+    """Return a file name for a person's text and a derived table, short enough for a file system.
 
     >>> (build_file_path("curves", "log-rank test").name,
     ... len(build_file_path("血" * 200, "medians").name.encode()))

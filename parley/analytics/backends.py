@@ -1,4 +1,4 @@
-"""Whom a session asks: parties in this process, or those of a deployment."""
+"""Build the parties that a session asks: simulated ones in this process, or a deployment's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from parley.simulations.engine.sharding import TableShard, WorkerSum
 from parley.simulations.engine.streamed_sum import SumFunction, sum_parties
 
 _ARRIVAL_TIMEOUT_S = 120.0
-"""So long a session waits for parties before it goes on with enough of them."""
+"""Seconds that a session waits for parties before it continues with enough of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +51,9 @@ class SessionParties:
     """The parties of a session.
 
     Attributes:
-        build_cohort: a plan and its queries → the way to ask them.
-        contents, rows: digest of the records, and `[N, 3]` of each, where they are here.
-        trusting: the server may see a bare sum: in a simulation alone.
+        build_cohort: Function from a plan and its queries to the cohort that answers them.
+        contents, rows: Digest of the records, and `[N, 3]` of each row, if the records are here.
+        trusting: Whether the server may see an exact sum; only in a simulation.
     """
 
     build_cohort: Callable[[ReleasePlan, QueryRelease], Cohort]
@@ -70,14 +70,14 @@ def build_simulated_parties(
     block: RawPartyBlock,
     shard: Callable[[int], list[TableShard]],
 ) -> SessionParties:
-    """All parties in this process, or dealt to workers.
+    """Build all parties in this process, or shard them over workers.
 
     Args:
-        shard: how many workers there are → their shards.
+        shard: Function from the number of workers to their shards.
 
     Raises:
-        QueryError: settings that do not go with so many parties.
-        JobError: no such cluster, or a node without the records.
+        QueryError: the settings do not fit this number of parties.
+        JobError: the cluster is missing, or a node lacks the records.
     """
     terms = build_terms(
         settings,
@@ -92,7 +92,7 @@ def build_simulated_parties(
     )
     adding = ADDING[settings.engine](stack, settings, shard)
 
-    @cache  # keys of the masked protocol are made once
+    @cache  # create the keys of the masked protocol once
     def secure_sum(ring_bits: int) -> SecureSum:
         parameters = build_simulated_parameters(
             parties=terms.parties,
@@ -141,7 +141,7 @@ ADDING: dict[str, Callable[..., SumFunction]] = {
     "fast": lambda *_: sum_parties,
     "ray": _start_ray_workers,
 }
-"""How a simulation's parties are added up, by the name that `engine` takes."""
+"""Sum function of a simulation's parties, by the value of `engine`."""
 
 
 def connect_real_parties(
@@ -152,12 +152,12 @@ def connect_real_parties(
     *,
     transport: Transport | None = None,
 ) -> SessionParties:
-    """The parties of a deployment, over its port, which this process opens.
+    """Connect to the parties of a deployment, over its port, which this process opens.
 
     Raises:
-        QueryError: settings of a simulation, or a schema that is not the parties'.
-        JobError: too few parties are there.
-        DeployError, ProcessError: a folder that cannot be used, or somebody else has the port.
+        QueryError: a setting is only for simulations, or the schema differs from the parties'.
+        JobError: too few parties are connected.
+        DeployError, ProcessError: the folder cannot be used, or the port is in use.
     """
     given = settings.model_dump(exclude_defaults=True)
     if simulated := sorted({"seed", "faults", "masked", "parties", "id", "engine"} & set(given)):
@@ -197,7 +197,7 @@ def connect_real_parties(
             f"digest {schema.digest[:12]}: give the session a copy of their file."
         )
     known = {index: own.records or 1 for index, own in there.facts.items()}
-    # As if the absent ones were of mean size; N of an answer is that of its survivors.
+    # Absent parties count as mean-sized for planning. An answer's N is that of its survivors.
     usual = round(sum(known.values()) / len(known))
     terms = build_terms(
         settings,
@@ -222,7 +222,7 @@ def _open_transport(stack: ExitStack, home: Path) -> tuple[Transport, Deployment
 
 
 def _resolve_bounds(settings: Settings, parties: int) -> tuple[int, int]:
-    """c, and the least number of survivors."""
+    """Return the assumed number of corrupt parties c, and the minimum number of survivors."""
     corrupt = compute_assumed_corrupt(parties) if settings.corrupt is None else settings.corrupt
     if not 0 <= corrupt < max(parties, 2):
         raise QueryError(f"Expected corrupt from 0 to {parties - 1}, got {corrupt}.")
@@ -240,7 +240,9 @@ def build_terms(
     names: Sequence[str],
     noise_point: str,
 ) -> SessionTerms:
-    """What is public of parties of these sizes, and settled for all of a session's queries."""
+    """Return the public terms of a session with parties of these sizes, fixed for all its
+    queries.
+    """
     parties = len(sizes)
     neighbouring, counting = Neighbouring(settings.neighbouring), build_counting(settings)
     inside = counting.get_relation(neighbouring)

@@ -1,9 +1,10 @@
-"""A log with an ε: noisy counts of a public list, and rows of users that never were, drawn from it.
+"""Release a click log with an ε: noisy counts of a public list, and synthetic users drawn from
+them.
 
-A party's table has a row for every click. The public list is the schema's: the categories of one
-column, or of several together (a query with its link). The counts are one release, by any unit of
-the session; all after it is post-processing. What is printed for search logs (output counts that
-are optimal for the records, users drawn by their shares) has no ε (`examples/search_log.py`).
+A party's table has a row per click. The public list is the schema's: the categories of one column,
+or of several columns together (a query with its link). The counts are one release, for any unit of
+the session. The rest is post-processing. The published method for search logs has no ε: its output
+counts are optimal for the records, and users are drawn by their shares (`examples/search_log.py`).
 """
 
 from __future__ import annotations
@@ -27,13 +28,12 @@ _MAX_ROWS = 10**7
 
 @dataclass(frozen=True, kw_only=True)
 class ClickLog:
-    """A log of users that never were.
+    """A log of synthetic users.
 
     Attributes:
-        frame: `user`, the columns that were asked for, and `clicks` ≥ 1: a row for each of a
-            user's cells.
-        counts: the answer that it is drawn from, with intervals and what it cost.
-        clicks: that each has; the last has what is left.
+        frame: `user`, the requested columns, and `clicks` ≥ 1, with a row per user and cell.
+        counts: The answer that the users are drawn from, with intervals and cost.
+        clicks: Clicks per user; the last user has the remainder.
     """
 
     frame: pl.DataFrame
@@ -50,7 +50,7 @@ class ClickLog:
 
 
 class ClickLogQueries(ReleaseSession):
-    """Logs of users that never were."""
+    """Query method of a session that returns synthetic click logs."""
 
     def search_log(
         self,
@@ -63,19 +63,21 @@ class ClickLogQueries(ReleaseSession):
         seed: int | None = None,
         epsilon: float,
     ) -> ClickLog:
-        """A log of users that never were, drawn from noisy counts: see
+        """Return a log of synthetic users, drawn from noisy counts: see
         `parley.analytics.click_log_release`.
 
-        ε covers what the session's unit is. Of a table with a row for every click that is a click,
-        and a user with K rows in one party has Kε.
+        ε protects the session's unit. In a table with a row per click, unit record is one click. A
+        user with K rows in one party then has Kε.
 
         Args:
-            columns: of categories, the public list: what was asked, and what was clicked.
-            method: counts; the method that is printed for search logs is refused: it has no ε.
-            seed: of the draws, which are post-processing.
+            columns: Columns of categories that form the public list, such as the query and the
+                clicked link.
+            method: Only "counts". The published method for search logs is refused because it has no
+                ε.
+            seed: Seed of the draws, which are post-processing.
 
         Raises:
-            QueryError, SchemaError: it cannot be asked; nothing was charged.
+            QueryError, SchemaError: the request is not valid; no budget was charged.
         """
         if method != "counts":
             raise QueryError(
@@ -107,7 +109,7 @@ class ClickLogQueries(ReleaseSession):
 def _draw_users(
     keys: dict[str, Any], weights: NDArray[np.float64], clicks: int, rng: np.random.Generator
 ) -> tuple[int, pl.DataFrame]:
-    """Every user's clicks, each by the noisy counts' shares."""
+    """Draw each user's clicks with probabilities proportional to the noisy counts."""
     total = int(weights.sum())
     users = -(-total // clicks)
     shares = weights / total if total else None

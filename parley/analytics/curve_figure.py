@@ -1,4 +1,4 @@
-"""The plot of an answer whose rows are curves: a line for each group, and two bands around it."""
+"""Plot an answer whose rows are curves: a line per group, with two bands around it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from parley.report.shape_plots import STYLES, Point, draw_shape_curves
 def draw_answer_curves(
     answer: Answer, *, title: str, description: str
 ) -> tuple[Markup, Sequence[LegendEntry]]:
-    """The plot and its key; nothing of more groups than there are styles of lines.
+    """Return the plot and its legend, or an empty plot if there are more groups than line styles.
 
-    The inner band is of the noise alone, the outer one of noise and sampling, where it has any:
-    whatever the answer's own intervals cover.
+    The inner band covers only the noise. The outer one covers noise and sampling, if the query
+    supports it. Both are independent of the answer's own intervals.
     """
     if answer.source is None:
         return NOTHING, ()
@@ -57,13 +57,13 @@ def draw_answer_curves(
 
 
 def _find_edge_columns(table: Table) -> tuple[str, str]:
-    """Names of the columns with an interval's ends."""
+    """Return the names of the columns with an interval's ends."""
     first, second = [name for name in table if name.endswith((" from", " to"))][-2:]
     return first, second
 
 
 def _list_curves(table: Table) -> dict[str, list[Point]]:
-    """Every group's points, from 1 at 0 on."""
+    """Return each group's points, starting with 1 at 0."""
     low, value, high = (np.asarray(table[name]).tolist() for name in ("low", "value", "high"))
     edges = _find_edge_columns(table)
     keys = list(table)[: list(table).index(edges[0])]

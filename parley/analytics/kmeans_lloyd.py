@@ -1,4 +1,6 @@
-"""Lloyd's k-means as it was printed or balanced: T queries, each from the answer before."""
+"""Run Lloyd's k-means, as published or with balanced noise: T queries, each from the answer
+before.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ NOISES: Mapping[str, Callable[[int], float]] = {
     "balanced": lambda columns: 1.0,
     "as-printed": lambda columns: 1 / columns,
 }
-"""w of the sums beside the counts, by the number of columns."""
+"""Weight w of the sums relative to the counts, by the number of columns."""
 
 
 class LloydQueries(ReleaseSession):
-    """k-means in rounds."""
+    """Query method of a session that runs k-means in rounds."""
 
     def lloyd(
         self,
@@ -39,20 +41,21 @@ class LloydQueries(ReleaseSession):
         where: Expression | str | None = None,
         epsilon: float,
     ) -> tuple[Answer, ...]:
-        """k-means by Lloyd's steps: a query a round, from public centres. See `Asking.kmeans`.
+        """Run k-means by Lloyd's steps, one query per round, from public centres. See
+        `Asking.kmeans`.
 
         Args:
-            clusters: how many; or `centres`.
-            centres: public places to start from, in the columns' units; default: spread evenly.
-            rounds: T; each has ε/T.
-            noise: balanced, or as-printed: under replace-one that is charged 2ε.
-            epsilon: of all rounds together, by the printed formula.
+            clusters: Number of clusters, if `centres` is not given.
+            centres: Public starting points in the columns' units; default: spread evenly.
+            rounds: T; each round has ε/T.
+            noise: "balanced" or "as-printed"; under replace-one, the latter is charged 2ε.
+            epsilon: Price of all rounds together, by the published formula.
 
         Returns:
-            One answer a round; the last has the centres.
+            One answer per round; the last has the centres.
 
         Raises:
-            QueryError, SchemaError: it cannot be asked; nothing was charged.
+            QueryError, SchemaError: the request is not valid; no budget was charged.
         """
         left = self.remaining
         start = (
@@ -97,8 +100,8 @@ class LloydQueries(ReleaseSession):
 def _build_starting_centres(
     schema: Schema, columns: Sequence[str], clusters: int
 ) -> NDArray[np.float64]:
-    """`[k, D]` public centres spread over the range: Halton's points (1960)."""
-    from scipy.stats import qmc  # noqa: PLC0415 - start-up: `query` without k-means (scipy.stats takes .5 s)
+    """Return `[k, D]` public centres spread over the range by Halton's points (1960)."""
+    from scipy.stats import qmc  # noqa: PLC0415 - start-up: `query` without k-means (scipy.stats takes 0.5 s)
 
     if isinstance(clusters, bool) or not isinstance(clusters, int) or clusters < 1:
         raise QueryError(f"Expected at least one cluster, got {clusters!r}.")
@@ -116,7 +119,7 @@ def _build_starting_centres(
 def _scale_centres(
     schema: Schema, columns: Sequence[str], centres: Sequence[Sequence[float]] | NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """`[k, D]` in [−1, 1]."""
+    """Return centres as `[k, D]` in [−1, 1]."""
     given = np.asarray(centres, dtype=np.float64)
     if given.ndim != 2 or given.shape[1] != len(columns) or not np.isfinite(given).all():
         raise QueryError(

@@ -1,18 +1,19 @@
-"""Disjoint parts of the records, each with a budget to spend as the answers suggest.
+"""Partition the records into disjoint cells, each with a budget to spend adaptively.
 
     for ward in s.partition("ward", epsilon=.3):
         if ward.count(epsilon=.05).value > 100:
             ward.median("stay", epsilon=.1)
 
-A record is in one cell, so that what is asked of different cells does not add up in full. The price
-is reserved whole, before any cell is asked, and a cell's answers are charged to a data set of the
-ledger that is the cell's. Spending there may depend on answers: its ε is pure, and adds up whatever
-was asked (Rogers, Roth, Ullman & Vadhan 2016).
+A record is in one cell, so the costs of different cells do not add up in full. The whole price is
+reserved before any cell is asked. A cell's answers are charged to a separate data set in the
+ledger. A cell's spending may depend on answers, because its ε is pure and adds up for any queries
+(Rogers, Roth, Ullman & Vadhan 2016).
 
-**The price is the largest ε of a cell under add-or-remove-one. Under replace-one a record may leave
-one cell for another: the sum of the two largest.** A person may be in as many cells as it has
-records, twice as many when replaced, and a party in all of them: so many of the largest. A query of
-a cell is one with `where`, whose Δ covers a record that leaves, comes or stays.
+**Under add-or-remove-one the price is the largest ε of a cell. Under replace-one a record may leave
+one cell for another, so the price is the sum of the two largest.** A person may be in as many cells
+as it has records, and in twice as many when replaced. A party may be in all of them. The price is
+the sum of that many of the largest. A query of a cell is a query with `where`. Its Δ covers a
+record that leaves, arrives or stays.
 
     >>> compute_price({"a": .3, "b": .2, "c": .1}, Neighbouring.ADD_OR_REMOVE_ONE)
     0.3
@@ -44,7 +45,7 @@ from parley.server.rounds.query_session import QuerySession
 def compute_price(
     cells: Mapping[str, float], neighbouring: Neighbouring, counting: Counting | None = None
 ) -> float:
-    """What a partition costs whose cells have these ε."""
+    """Return the price of a partition whose cells have these ε."""
     largest = sorted((to_fraction(each) for each in cells.values()), reverse=True)
     return round_up(
         sum(largest[: _count_cells_per_unit(len(cells), neighbouring, counting)], Fraction(0))
@@ -52,7 +53,7 @@ def compute_price(
 
 
 def _count_cells_per_unit(cells: int, neighbouring: Neighbouring, counting: Counting | None) -> int:
-    """In how many cells one of the unit may be, or have been."""
+    """Return the maximum number of cells that one unit may be, or have been, in."""
     most = 1 if counting is None else cells if counting.clip else counting.most
     return min(cells, most * (2 if neighbouring is Neighbouring.REPLACE_ONE else 1))
 
@@ -65,10 +66,10 @@ def allocate_budgets(
     cells: Mapping[str, float] | None,
     counting: Counting | None = None,
 ) -> dict[str, float]:
-    """Each cell's ε: the same for all, of a price `epsilon`; or those that are given.
+    """Return each cell's ε: the same for all, from a price `epsilon`, or the given ones.
 
     Raises:
-        QueryError: neither or both, an ε that is none, or a cell that is none.
+        QueryError: neither or both are given, or an ε or a cell is not valid.
     """
     if (epsilon is None) == (cells is None):
         got = "neither" if epsilon is None else "both"
@@ -91,7 +92,7 @@ def allocate_budgets(
 
 
 class PartitionCell(QueryMethods):
-    """One cell of a partition: asked like a session, paid from its own budget."""
+    """One cell of a partition. It is asked like a session and has its own budget."""
 
     def __init__(
         self,
@@ -106,15 +107,15 @@ class PartitionCell(QueryMethods):
 
     @property
     def remaining(self) -> float:
-        """ε that is left of the cell's."""
+        """ε that is left of the cell's budget."""
         return self._session.compute_remaining(self._budget)
 
     def ask(self, query: Query, *, epsilon: float | None = None, **other: Any) -> Answer:
-        """Asks one query of this cell's records, with Laplace noise: pure ε.
+        """Ask one query of this cell's records, with Laplace noise, which has a pure ε.
 
         Raises:
-            QueryError, SchemaError: it cannot be asked; nothing was charged.
-            BudgetExceeded: it costs more than the cell has left; nothing was charged.
+            QueryError, SchemaError: the query is not valid; no budget was charged.
+            BudgetExceeded: it costs more than the cell has left; no budget was charged.
         """
         if other or epsilon is None:
             raise QueryError(
@@ -134,7 +135,7 @@ class PartitionCell(QueryMethods):
 
 
 class PartitionQueries(ReleaseSession):
-    """Parts of the records with budgets to spend."""
+    """Query method of a session that partitions the records into cells with budgets."""
 
     _session: QuerySession
     _partitions = 0
@@ -143,7 +144,7 @@ class PartitionQueries(ReleaseSession):
     def _check_open(self) -> None: ...
 
     def compute_remaining(self, budget: DatasetBudget) -> float:
-        """ε that is left of the data's budget, or of a cell's."""
+        """Return ε that is left of the data's budget, or of a cell's."""
         self._check_open()
         return self._session.compute_remaining(budget)
 
@@ -155,16 +156,17 @@ class PartitionQueries(ReleaseSession):
         cells: Mapping[str, float] | None = None,
         where: Expression | str | None = None,
     ) -> tuple[PartitionCell, ...]:
-        """The records by category, each part with its own budget: see the module `partition`.
+        """Return the records' cells by category, each with its own budget: see this module's
+        docstring.
 
         Args:
-            epsilon: price of the whole; every cell has half of it under replace-one.
-            cells: or an ε for each cell that is asked: its price is the sum of the two largest,
-                under add-or-remove-one the largest.
+            epsilon: Price of the whole; under replace-one, each cell has half of it.
+            cells: Alternatively, an ε per cell to ask. The price is the sum of the two largest, or
+                the largest under add-or-remove-one.
 
         Raises:
-            QueryError, SchemaError: no such partition; nothing was charged.
-            BudgetExceeded: it costs more than is left; nothing was charged.
+            QueryError, SchemaError: the partition is not valid; no budget was charged.
+            BudgetExceeded: it costs more than is left; no budget was charged.
         """
         self._check_open()
         relation, counting = self.terms.neighbouring, self.terms.counting
@@ -174,7 +176,7 @@ class PartitionQueries(ReleaseSession):
         if condition is not None:
             condition.check(self.schema)
         self._partitions += 1
-        # A session that goes on has paid for this partition, and for no other.
+        # The label names the partition, so that a resumed session pays for it only once.
         facts = {"cells": prices, "where": None if condition is None else condition.to_json()}
         digest = hashlib.sha256(encode_canonical({"column": column, **facts})).hexdigest()
         label = f"partition-{self._partitions}-{digest[:12]}"

@@ -1,20 +1,23 @@
-"""One quantile by a few noisy counts, each where the last ones point: nobody sees a bare sum.
+"""Find one quantile by a few noisy counts, each placed by the earlier ones; no exact sum is seen.
 
-A tree of noisy counts answers for every value of the grid at once, and pays for all of them. Who
-wants one quantile asks on which side of a place it lies, moves to where the answers so far say that
-q of all is reached, and asks again. Each question is one signed sum, (1 − q)·below − q·above
-(`parley.client.queries.sums`), of Δ₁ = max(q, 1 − q) under add-or-remove-one and 1 under
-replace-one. They cost Σ εₜ = ε, pure, though each place and price is chosen by the answers before
-(Rogers, Roth, Ullman & Vadhan 2016). Where N is private the first of them counts both sides.
+A tree of noisy counts answers for every value of the grid at once, and pays for all of them. For
+one quantile it is enough to ask on which side of a position it lies, to move to the position where
+the answers so far place the share q, and to ask again. Each question is one signed sum, (1 −
+q)·below − q·above (`parley.client.queries.sums`). Its Δ₁ is max(q, 1 − q) under add-or-remove-one
+and 1 under replace-one. In total they cost Σ εₜ = ε, pure, although the answers before choose each
+position and price (Rogers, Roth, Ullman & Vadhan 2016). If N is private, the first question counts
+both sides.
 
-The first half of the counts halve what the noise leaves possible, at prices that double; so do
-others after them while more than half of the records lie in what is left, which is so where the
-column is skewed: each has ε/32, until one does not tell. The last counts share the rest, each with
-half as much again as the one before, and aim. Between counts the share of records below a place is
-taken to run like a Brownian bridge: its mean, given the noisy counts, is a line that all of them
-bend (Rasmussen & Williams 2006, eq. 2.25), and its slack is that of the interval where the halving
-ended. That decides where to look, never what is claimed: the interval follows from the counts' own
-noise, and holds for any records.
+The first half of the counts halve the interval that the noise leaves possible, at prices that
+double. Further halvings follow while more than half of the records are in the remaining interval,
+which happens in a skewed column. Each has ε/32, until one is inconclusive. The last counts share
+the rest, each with half as much again as the one before, and refine the position.
+
+Between counts, the share of records below a position is modelled as a Brownian bridge. Its mean,
+given the noisy counts, is a line through all of them (Rasmussen & Williams 2006, eq. 2.25). Its
+variance is that of the interval at the end of the halving. This model decides only where to ask
+next, never what is claimed. The interval follows from the counts' own noise and holds for any
+records.
 """
 
 from __future__ import annotations
@@ -40,13 +43,15 @@ from parley.privacy.estimation.noise_intervals import CellNoise
 
 MAX_COUNTS = 30
 _FREEDOM = 11.0
-"""By which the variance of a bridge, u(1 − u), is divided: ±15 % of the records halfway."""
+"""Divisor of a bridge's variance u(1 − u): ±15 % of the records in the middle."""
 _MORE, _EXTRA, _KEPT = 16, 32, Fraction(2, 5)
-"""Counts that a skewed column may take more, each ε/32, and how much of ε the last ones keep."""
+"""Maximum additional counts in a skewed column, each with ε/32, and the share of ε kept for the
+last counts.
+"""
 _NARROW, _MOST_MASS, _LEAST_MASS = 4, 0.5, 0.05
-"""Cells, and parts of the records, from which on halving no longer helps."""
+"""Number of cells and shares of the records at which halving no longer helps."""
 _GROWTH = Fraction(3, 2)
-"""Of the prices of the counts that aim."""
+"""Ratio of the prices of successive refining counts."""
 
 Numbers = NDArray[np.float64]
 
@@ -56,8 +61,8 @@ class QuantileResult:
     """One quantile.
 
     Attributes:
-        interval: it lies within, by the noise of all counts, with 95 %.
-        answers: of every count, in order.
+        interval: Interval of 95 % from the noise of all counts.
+        answers: The answer of each count, in order.
     """
 
     value: float
@@ -82,12 +87,12 @@ class QuantileResult:
 
 @dataclass(frozen=True, kw_only=True)
 class _CountResult:
-    """What a count says of a place.
+    """The result of a count at a position.
 
     Attributes:
-        position: k; between the grid's values k − 1 and k.
+        position: k; the position is between the grid's values k − 1 and k.
         excess: (1 − q)·below − q·above, in records.
-        side: −1 or 1 where less or more than q must lie below, whatever the noise; 0 unknown.
+        side: −1 or 1 if less or more than q is below for any plausible noise; 0 if unknown.
     """
 
     position: int
@@ -97,7 +102,7 @@ class _CountResult:
 
 
 class QuantileSearch(ReleaseSession):
-    """One quantile by a few counts."""
+    """Query method of a session that finds one quantile by a few counts."""
 
     def find_quantile(
         self,
@@ -109,18 +114,19 @@ class QuantileSearch(ReleaseSession):
         where: Expression | str | None = None,
         epsilon: float,
     ) -> QuantileResult:
-        """One quantile by a few counts, each its own release, placed by those before.
+        """Find one quantile by a few counts, each a separate release, placed by those before.
 
-        Several times nearer than `quantiles`, which answers in one release, and for several at
-        once. Of values that many records share it finds the neighbourhood, slowly.
+        The result is several times closer than that of `quantiles`, which answers for several
+        quantiles in one release. If many records share a value, the search finds its neighbourhood
+        slowly.
 
         Args:
-            quantile: share of the records below it, between 0 and 1.
-            counts: how many, and up to 16 more of a skewed column; default one less than half the
-                binary digits of the number of values.
+            quantile: Share of the records below it, between 0 and 1.
+            counts: Number of counts, plus up to 16 more in a skewed column. The default is one less
+                than half the number of binary digits of the number of values.
 
         Raises:
-            QueryError, SchemaError: it cannot be asked; nothing was charged.
+            QueryError, SchemaError: the request is not valid; no budget was charged.
         """
         left = self.remaining
         values = build_grid(self.schema, column, float(step))
@@ -160,12 +166,12 @@ class QuantileSearch(ReleaseSession):
 
 @dataclass(kw_only=True)
 class _Search:
-    """A search that goes on.
+    """The state of a search.
 
     Attributes:
-        rounds: T, without those that a skewed column takes.
-        remaining: of ε, exactly.
-        public: whether N is.
+        rounds: T, without the additional counts of a skewed column.
+        remaining: What is left of ε, exactly.
+        public: Whether N is public.
     """
 
     session: ReleaseSession
@@ -181,7 +187,7 @@ class _Search:
     freedom: float = _FREEDOM
 
     def search_by_halving(self, epsilon: Fraction) -> None:
-        """The first half of the counts, and what a skewed column takes beside them."""
+        """Release the first half of the counts, and the additional ones of a skewed column."""
         cells, half = len(self.values), -(-self.rounds // 2)
         for number in range(half if self.rounds > 1 else 0):
             bounds = _bound_place(self.results, cells)
@@ -204,7 +210,7 @@ class _Search:
             self.freedom = min(_FREEDOM, _FREEDOM * (high - low) / cells / mass**2)
 
     def refine(self) -> None:
-        """The other counts, where all before them point; together they have what is left."""
+        """Release the other counts, where all earlier ones point, for the rest of the price."""
         rest = max(self.rounds // 2, 1)
         parts = [_GROWTH**number for number in range(rest)]
         for number, part in enumerate(parts):
@@ -212,9 +218,9 @@ class _Search:
             self._release_count(place, self.remaining * part / sum(parts[number:]))
 
     def build_result(self) -> QuantileResult:
-        """Value and interval, from all counts."""
+        """Return value and interval from all counts."""
         low, high = _bound_place(self.results, len(self.values))
-        # Sides that contradict each other, less than once in twenty, leave no interval: all of it.
+        # In less than one case of twenty, sides contradict each other. Then return the whole range.
         low, high = (low, high - 1) if low < high else (0, len(self.values) - 1)
         at = min(max(math.floor(self._find_crossing()), low), high)
         interval = float(self.values[low]), float(self.values[high])
@@ -223,7 +229,7 @@ class _Search:
         )
 
     def _release_count(self, position: int, price: Fraction) -> None:
-        """One count, at a price of at most so much."""
+        """Release one count at a price of at most `price`."""
         epsilon = float(price)
         while to_fraction(epsilon) > self.remaining:
             epsilon = math.nextafter(epsilon, 0)
@@ -240,7 +246,9 @@ class _Search:
         self.results.append(_read_count(answer, balance, self.share, position, self.rounds + _MORE))
 
     def _estimate_records(self) -> float:
-        """N, or about as many: it scales the line, and moves no place where q is reached."""
+        """Return N or an estimate. It scales the line and does not move the position of the
+        quantile.
+        """
         if self.public:
             return float(self.answers[-1].records or 1)
         counted = float(np.asarray(self.answers[0].table["value"]).sum())
@@ -248,7 +256,7 @@ class _Search:
         return max(counted, *(abs(each.excess) / most for each in self.results), 1.0)
 
     def _estimate_share(self, low: int, high: int) -> float:
-        """About which part of the records lies between two places that were asked."""
+        """Return an estimate of the share of records between two positions that were asked."""
         known = {
             each.position: each.excess / self._estimate_records() + self.share
             for each in self.results
@@ -264,14 +272,16 @@ class _Search:
 def _read_count(
     answer: Answer, balance: Balance | None, share: float, position: int, max_counts: int
 ) -> _CountResult:
-    """Of one count: how far q·N is from it, in records, and the reach of its noise."""
+    """Return the result of one count: how far it is from q·N, in records, and whether noise
+    explains it.
+    """
     counted = np.asarray(answer.table["value"], dtype=np.float64)
     noise = CellNoise.from_law(answer.law, scale=answer.scale)
     if balance is not None:
         over, spread = float(counted[0]), 1.0 / balance.fraction.denominator
         reach = spread * noise.compute_half_width(cells=max_counts)
     else:
-        # (1 − q)·below − q·above: of both cells' noise, no more than that of one in all.
+        # (1 − q)·below − q·above has the noise of both cells, at most that of one cell in total.
         over = float((1 - share) * counted[0] - share * counted[1])
         spread, reach = math.hypot(1 - share, share), noise.compute_half_width(cells=2 * max_counts)
     return _CountResult(
@@ -283,13 +293,15 @@ def _read_count(
 
 
 def _bound_place(seen: Sequence[_CountResult], cells: int) -> tuple[int, int]:
-    """Places between which the quantile lies, whatever the noise, by all counts together."""
+    """Return the positions between which the quantile is, from the sides of all counts."""
     low = max((each.position for each in seen if each.side < 0), default=0)
     return low, min((each.position for each in seen if each.side > 0), default=cells)
 
 
 def _choose_midpoint(bounds: tuple[int, int], tried: set[int], number: int) -> int:
-    """Halfway; where the noise left that open, halfway to either end, in turns."""
+    """Return the midpoint; if it was asked without a result, the midpoint of either half, in
+    turns.
+    """
     halfway = sum(bounds) // 2
     return halfway if halfway not in tried else (halfway + bounds[number % 2]) // 2
 
@@ -297,14 +309,14 @@ def _choose_midpoint(bounds: tuple[int, int], tried: set[int], number: int) -> i
 def _compute_crossing(
     seen: Sequence[_CountResult], share: float, cells: int, records: float, freedom: float
 ) -> float:
-    """Where the line through all counts reaches `share`, from 0 to `cells`."""
+    """Return the position, from 0 to `cells`, where the line through all counts reaches `share`."""
     known = sorted(seen, key=lambda each: each.position)
     u = np.array([each.position for each in known]) / cells
     prior = (np.minimum.outer(u, u) - np.outer(u, u)) / freedom
     noise = np.diag([max(each.deviation / records, 1e-12) ** 2 for each in known])
     apart = np.array([min(max(share + each.excess / records, 0.0), 1.0) for each in known]) - u
     line = u + prior @ np.linalg.solve(prior + noise, apart)
-    # Shares rise: a count that says otherwise is as wrong as its noise.
+    # Shares never fall with the position, so a drop in the estimate is noise.
     rising = np.maximum.accumulate(np.clip(np.concatenate([[0.0], line, [1.0]]), 0, 1))
     rising += np.arange(len(rising)) * 1e-12
     return float(np.interp(share, rising, np.concatenate([[0.0], u, [1.0]])) * cells)

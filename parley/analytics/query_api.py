@@ -1,6 +1,6 @@
-"""What can be asked, of a session, of a part of its records, or within a batch.
+"""Define the queries of a session, of a subset of its records, and of a batch.
 
-Also here: a batch: queries that are released together.
+A batch (`SessionBatch`) releases several queries together.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from parley.server.planning.session_terms import SessionTerms
 
 
 class QueryMethods(ABC):
-    """Queries by name. Each takes what its price is: `epsilon` alone, or a `share` in a batch.
+    """Queries by name. Each takes its price: `epsilon`, or a `share` in a batch.
 
-    And `by="party"` for each party's own answer, where every party's policy allows it.
+    `by="party"` asks for an answer per party, if every party's policy allows it.
     """
 
     _where: Expression | None = None
@@ -40,10 +40,10 @@ class QueryMethods(ABC):
 
     @abstractmethod
     def ask(self, query: Query, **price: Any) -> Answer:
-        """Asks a query that was made by hand."""
+        """Ask a query object."""
 
     def _select_subset(self, where: Expression | None, by: tuple[str, ...]) -> QueryMethods:
-        """The same, of some records and in groups."""
+        """Return the same queries for some records and in groups."""
         return RecordSubset(self, where, by)
 
     def _build_and_ask(
@@ -52,56 +52,58 @@ class QueryMethods(ABC):
         return self.ask(kind(where=self._where, by=self._by, **own), **price)
 
     def where(self, condition: Expression | str) -> QueryMethods:
-        """Of these records: `col.age > 60`, or "age > 60 and sex == 'Female'"."""
+        """Select records: `col.age > 60`, or "age > 60 and sex == 'Female'"."""
         one = parse_condition(condition)
         return self._select_subset(one if self._where is None else self._where & one, self._by)
 
     def group_by(self, *columns: str) -> QueryMethods:
-        """In every combination of these columns' categories."""
+        """Group the answers by each combination of these columns' categories."""
         if not columns or not all(isinstance(name, str) for name in columns):
             raise QueryError(f"Expected names of columns to group by, got {columns!r}.")
         return self._select_subset(self._where, (*self._by, *columns))
 
     def count(self, **price: Any) -> Answer:
-        """How many records."""
+        """Count the records."""
         return self._build_and_ask(Count, price)
 
     def sum(self, column: str, **price: Any) -> Answer:
-        """The sum of a column of numbers."""
+        """Sum a numeric column."""
         return self._build_and_ask(ColumnSum, price, column=column)
 
     def mean(self, column: str, **price: Any) -> Answer:
-        """The mean of a column of numbers."""
+        """Compute the mean of a numeric column."""
         return self._build_and_ask(Mean, price, column=column)
 
     def variance(self, column: str, **price: Any) -> Answer:
-        """The variance of a column of numbers: of n records, not n − 1."""
+        """Compute the variance of a numeric column, with divisor n, not n − 1."""
         return self._build_and_ask(Variance, price, column=column)
 
     def histogram(
         self, column: str, *, bins: int = 0, edges: Sequence[float] = (), **price: Any
     ) -> Answer:
-        """How many records have each category, or lie in each interval of a number."""
+        """Count the records per category, or per interval of a numeric column."""
         if isinstance(bins, bool) or not isinstance(bins, int) or bins < 0:
             raise QueryError(f"Expected bins, a whole number ≥ 1, got {bins!r}.")
         ends = tuple(float(edge) for edge in edges)
         return self._build_and_ask(Histogram, price, column=column, bins=bins, edges=ends)
 
     def marginals(self, columns: Sequence[str], *, ways: int = 2, **price: Any) -> Answer:
-        """Tables of counts of every `ways` of several columns, which agree with each other."""
+        """Count the records in the contingency table of each `ways` of the columns,
+        consistently.
+        """
         return self._build_and_ask(MarginalsQuery, price, of=_check_names(columns), ways=ways)
 
     def quantiles(
         self, column: str, quantiles: Sequence[float], *, step: float = 0.0, **price: Any
     ) -> Answer:
-        """Values below which these shares of the records lie, on a grid of `step`."""
+        """Estimate the values below which these shares of the records are, on a grid of `step`."""
         shares = tuple(float(q) for q in quantiles)
         return self._build_and_ask(
             Quantiles, price, column=column, quantiles=shares, step=float(step)
         )
 
     def median(self, column: str, *, step: float = 0.0, **price: Any) -> Answer:
-        """The value below which half of the records lie."""
+        """Estimate the value below which half of the records are."""
         return self.quantiles(column, [0.5], step=step, **price)
 
     def survival(
@@ -115,7 +117,9 @@ class QueryMethods(ABC):
         occurred: str = "",
         **price: Any,
     ) -> Answer:
-        """Kaplan–Meier's curve of the time in `column`, and all that follows from its counts."""
+        """Estimate the Kaplan–Meier curve of the time in `column`, and what follows from its
+        counts.
+        """
         ends = tuple(float(edge) for edge in edges)
         own = {"column": column, "event": event, "occurred": occurred}
         return self._build_and_ask(Survival, price, **own, bins=bins, edges=ends, end=float(end))
@@ -129,11 +133,11 @@ class QueryMethods(ABC):
         edges: Sequence[float] = (),
         **price: Any,
     ) -> Answer:
-        """Odds, rate or hazard ratios of covariates, in a few steps: see `RegressionQuery` for the
-        keys.
+        """Estimate odds, rate or hazard ratios of covariates, in a few steps: see
+        `RegressionQuery`.
 
         Args:
-            column: the outcome; with family hazards the time.
+            column: The outcome, or the time if the family is hazards.
             family: logistic, poisson, negative-binomial or hazards.
             price: epsilon; and event, occurred, bins, end, exposure, cap or dispersion.
         """
@@ -146,7 +150,9 @@ class QueryMethods(ABC):
     def correlations(
         self, columns: Sequence[str], *, regressions: Sequence[str] = (), **price: Any
     ) -> Answer:
-        """Of every two columns; and regressions among them, such as "cost ~ age + sex"."""
+        """Estimate the correlation of every two columns, and regressions such as "cost ~ age +
+        sex".
+        """
         return self._build_and_ask(
             CorrelationsQuery,
             price,
@@ -155,35 +161,37 @@ class QueryMethods(ABC):
         )
 
     def choose(self, column: str, **price: Any) -> Answer:
-        """The category that most records have."""
+        """Choose the category with the most records."""
         return self._build_and_ask(Choose, price, column=column)
 
     def response(self, column: str, **price: Any) -> Answer:
-        """How many records have each category, by randomised response: each answers for itself.
+        """Count the records per category by randomised response: each record reports for itself.
 
-        `epsilon` is that of one record's report, whoever sees it: the server, all other parties.
-        Asked again they draw other coins, at another charge.
+        `epsilon` protects one record's report from all who see it: the server and all other
+        parties. A repeated query draws new coins and is charged again.
         """
         return self._build_and_ask(ResponseQuery, price, column=column)
 
     def choose_best(self, columns: Sequence[str], *, least: bool = False, **price: Any) -> Answer:
-        """Which of these columns of scores in [0, 1] has the largest (or least) sum.
+        """Choose the column, of scores in [0, 1], with the largest (or least) sum.
 
-        With `law="permute-and-flip"` or "exponential" a trusted server of a simulation chooses by
-        the exact sums; else the winner is read off noisy sums, which nobody need see bare.
+        With `law="permute-and-flip"` or "exponential", a simulation's trusted server chooses by the
+        exact sums. Otherwise the winner is read off noisy sums, so no exact sum needs to be seen.
         """
         return self._build_and_ask(ChooseBest, price, of=_check_names(columns), least=least)
 
     def kmeans(
         self, columns: Sequence[str], clusters: int, *, grid: int = 32, **price: Any
     ) -> Answer:
-        """Centres of so many clusters, from one histogram of at most three columns."""
+        """Estimate the centres of `clusters` clusters, from one histogram of at most three
+        columns.
+        """
         return self._build_and_ask(
             KMeansGrid, price, of=_check_names(columns), clusters=clusters, grid=grid
         )
 
     def min(self, column: str, **_: Any) -> NoReturn:
-        """Refused, with what to ask instead."""
+        """Refuse the query and name an alternative."""
         raise QueryError(
             f"min and max are not offered: one record of {column!r} moves them over the whole "
             "range. quantiles(.01, .99) are near them."
@@ -193,7 +201,7 @@ class QueryMethods(ABC):
 
 
 class RecordSubset(QueryMethods):
-    """Some records of a session or batch, or in groups."""
+    """Queries on some records of a session or batch, or in groups."""
 
     def __init__(self, parent: QueryMethods, where: Expression | None, by: tuple[str, ...]) -> None:
         self._parent, self._where, self._by = parent, where, by
@@ -207,16 +215,16 @@ class RecordSubset(QueryMethods):
 
 
 class ReleaseSession(QueryMethods):
-    """A session, as what takes several releases, or a batch of queries, sees it."""
+    """The interface of a session for queries with several releases and for batches."""
 
     @property
     @abstractmethod
     def terms(self) -> SessionTerms:
-        """What is public, and settled for all queries."""
+        """Public terms, fixed for all queries."""
 
     @property
     def schema(self) -> Schema:
-        """Of all parties."""
+        """Schema of all parties."""
         return self.terms.facts.schema
 
     @property
@@ -226,7 +234,7 @@ class ReleaseSession(QueryMethods):
 
     @abstractmethod
     def plan(self, queries: Sequence[Query], *, epsilon: float, **how: Any) -> PlannedBatch:
-        """What a batch would release; nothing is asked, nothing is charged."""
+        """Plan a batch's release, without asking a party or charging the budget."""
 
     @abstractmethod
     def release(
@@ -239,14 +247,14 @@ class ReleaseSession(QueryMethods):
         budget: DatasetBudget | None = None,
         by_party: bool = False,
     ) -> list[Answer]:
-        """Asks queries together, in one sum for one price."""
+        """Release queries together, in one sum for one price."""
 
 
 def is_by_party(by: str | None) -> bool:
-    """Whether each party's own answer is asked for.
+    """Return whether `by` asks for an answer per party.
 
     Raises:
-        QueryError: by something else.
+        QueryError: `by` is something else.
     """
     if by not in (None, "party"):
         raise QueryError(
@@ -256,10 +264,10 @@ def is_by_party(by: str | None) -> bool:
 
 
 def parse_condition(condition: Expression | str) -> Expression:
-    """A condition as it is given, or from its text.
+    """Return a condition, parsed if it is text.
 
     Raises:
-        QueryError, WhereError: neither.
+        QueryError, WhereError: it is neither a condition nor valid text.
     """
     one = parse_where(condition) if isinstance(condition, str) else condition
     if not isinstance(one, Expression):
@@ -271,7 +279,7 @@ def parse_condition(condition: Expression | str) -> Expression:
 
 
 def parse_optional_condition(condition: Expression | str | None) -> Expression | None:
-    """The same of a condition that there need not be."""
+    """Return a condition, parsed if it is text, or None."""
     return None if condition is None else parse_condition(condition)
 
 
@@ -283,7 +291,7 @@ def _check_names(columns: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(kw_only=True)
 class _PendingAnswer:
-    """A query of a batch that is still open."""
+    """The answer to a query of a batch, which is available at the end of the batch."""
 
     query: Query
     share: float
@@ -309,7 +317,7 @@ class _PendingAnswer:
 
 
 class SessionBatch(QueryMethods):
-    """Queries that are released together where `with` ends; nothing if that is by an error."""
+    """Queries that are released together at the end of a `with` block. After an error none is."""
 
     def __init__(self, session: ReleaseSession, *, epsilon: float, law: str | None) -> None:
         self._session, self._epsilon, self._law = session, epsilon, law
@@ -328,7 +336,7 @@ class SessionBatch(QueryMethods):
 
     @property
     def pending(self) -> int:
-        """Queries that will not be asked unless it is left."""
+        """Number of queries that are not asked unless the `with` block ends."""
         return 0 if self._over else len(self._asked)
 
     @property
@@ -337,7 +345,7 @@ class SessionBatch(QueryMethods):
 
     @property
     def _price(self) -> dict[str, Any]:
-        """What all of it costs, and how the noise is drawn and shared out."""
+        """Price of the batch, its noise distribution and its shares."""
         found = {each.by_party for each in self._asked}
         if len(found) > 1:
             raise QueryError(
@@ -351,7 +359,7 @@ class SessionBatch(QueryMethods):
         }
 
     def ask(self, query: Query, *, share: float = 1.0, by: str | None = None, **price: Any) -> Any:
-        """Adds a query; `share` is its part of the budget, beside the others'."""
+        """Add a query; `share` is its part of the budget, relative to the others' shares."""
         if self._over:
             raise QueryError("Expected an open batch, this one is over.")
         if price:
@@ -366,11 +374,11 @@ class SessionBatch(QueryMethods):
         return later
 
     def build_plan(self) -> PlannedBatch:
-        """What would be released by what was asked so far."""
+        """Plan the release of the queries so far."""
         return self._session.plan(self._queries, **self._price)
 
     def plan(self) -> str:
-        """The expected error of each query, before anything is spent."""
+        """Return the expected error of each query as text, without spending anything."""
         return format_plan(
             self.build_plan(), self._queries, terms=self._session.terms, epsilon=self._epsilon
         )
@@ -383,7 +391,7 @@ def _format_own_error(error: float, nearer: float) -> str:
 def format_plan(
     planned: PlannedBatch, queries: Sequence[Query], *, terms: SessionTerms, epsilon: float
 ) -> str:
-    """A planned release in words."""
+    """Describe a planned release in words."""
     plan, scale, nearer = (
         planned.plan,
         planned.compute_scale(),

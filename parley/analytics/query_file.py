@@ -1,4 +1,4 @@
-"""`queries.toml`: a session's settings, and what it asks.
+"""Read `queries.toml`, which contains a session's settings and its queries.
 
     [session]
     data = "data/party-*.csv"
@@ -11,8 +11,8 @@
     by = ["ward"]
     epsilon = 0.1
 
-Queries that name the same `batch` are released together, for the price that the first of them
-gives, each with its `share` of it. `query = "table-one"` is such a batch: a study's first table.
+Queries with the same `batch` are released together. The first of them gives the price, and each has
+a `share` of it. `query = "table-one"` is such a batch, which builds a study's first table.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from parley.safe_io.toml_reading import load_toml
 from parley.server.planning.query_planner import PlannedBatch
 
 _PRICE = {"name": "", "epsilon": None, "batch": "", "share": 1.0, "law": ""}
-"""Keys of any query, beside `where` and `by`, with their defaults."""
+"""Keys of every query in addition to `where` and `by`, with their defaults."""
 _MAX_NAME_LENGTH = 200
 
 
@@ -56,9 +56,9 @@ class QueryEntry:
     """One `[[query]]`.
 
     Attributes:
-        epsilon: what it costs, or its batch does.
-        batch: which queries are released together; empty: it is alone.
-        law: of the noise; empty: the session's.
+        epsilon: Price of the query or of its batch.
+        batch: Name of the queries that are released together; empty for a single query.
+        law: Noise distribution; empty for the session's.
     """
 
     name: str
@@ -79,14 +79,14 @@ class QueryEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class QueryFile:
-    """A whole file.
+    """A query file.
 
     Attributes:
-        session: the keys of `[session]`, data and schema among them, with underscores.
-        table: the place of the batch that is a table one; None: there is none.
+        session: Keys of `[session]`, including data and schema, with underscores.
+        table: Index of the batch that is a table one, or None.
 
     Raises:
-        QueryError: names or prices that do not go together.
+        QueryError: the names or prices are not consistent.
     """
 
     session: dict[str, Any]
@@ -94,7 +94,7 @@ class QueryFile:
     table: int | None = None
 
     def __post_init__(self) -> None:
-        # A name is a file's, too.
+        # A query's name is also a file name.
         named = {each.name: build_file_path(each.name) for batch in self.batches for each in batch}
         counted = Counter(build_file_path(each.name) for batch in self.batches for each in batch)
         if twice := [name for name, file in named.items() if counted[file] > 1]:
@@ -115,7 +115,7 @@ class QueryFile:
                 )
 
     def format_plans(self, session: Session) -> Iterator[str]:
-        """What all of it would cost; then what every batch would release, in words."""
+        """Yield the cost of the whole file, then a description of each batch's release."""
         planned = self.plan_batches(session)
         yield format_cost(planned, session.totals.budget)
         for place, (batch, each) in enumerate(zip(self.batches, planned, strict=True)):
@@ -125,10 +125,10 @@ class QueryFile:
                 yield format_expected_errors(each, session.terms.facts, epsilon=price["epsilon"])
 
     def plan_batches(self, session: Session) -> list[PlannedBatch]:
-        """Every batch as it would be released; nothing is asked or charged.
+        """Plan the release of every batch, without asking a party or charging the budget.
 
         Raises:
-            QueryError, SchemaError, CalibrationError: one of them cannot be.
+            QueryError, SchemaError, CalibrationError: a batch cannot be released.
         """
         planned = []
         for batch in self.batches:
@@ -139,10 +139,10 @@ class QueryFile:
     def release_batches(
         self, session: Session, planned: Sequence[PlannedBatch]
     ) -> Iterator[list[tuple[str, Answer]]]:
-        """Names and answers, batch by batch.
+        """Yield names and answers, batch by batch.
 
-        What cannot be asked or paid for, or would be a table of noise, is refused before any of it
-        is paid for.
+        Before any batch is paid for, this refuses queries that cannot be asked or paid for, and a
+        table one that would be mostly noise.
         """
         if self.table is not None:
             _, price = _get_release(self.batches[self.table])
@@ -153,7 +153,9 @@ class QueryFile:
         for place, batch in enumerate(self.batches):
             queries, price = _get_release(batch)
             answers = session.release(queries, **price)
-            if place == self.table:  # it describes these records, whatever the session's intervals
+            if (
+                place == self.table
+            ):  # a table one describes these records, so it has intervals only for the noise
                 answers = [each.with_intervals() for each in answers]
             yield [(each.name, answer) for each, answer in zip(batch, answers, strict=True)]
 
@@ -174,7 +176,7 @@ def format_cost(planned: Sequence[PlannedBatch], budget: DatasetBudget) -> str:
 
 
 def _get_release(batch: Sequence[QueryEntry]) -> tuple[list[Query], dict[str, Any]]:
-    """A batch's queries; and what they cost, and how the noise is drawn and shared out."""
+    """Return a batch's queries, and its price, noise distribution and shares."""
     first = batch[0]
     return [each.query for each in batch], {
         "epsilon": float(first.epsilon or 0.0),
@@ -185,10 +187,10 @@ def _get_release(batch: Sequence[QueryEntry]) -> tuple[list[Query], dict[str, An
 
 
 def load_request(queries: str, epsilon: float | None, session_file: Path) -> QueryFile:
-    """A file of queries; or one SELECT, all of it for `epsilon`, of another file's [session].
+    """Load a query file, or parse a SELECT that costs `epsilon` and uses another file's [session].
 
     Raises:
-        QueryError, WhereError, SchemaError: what was expected, what came.
+        QueryError, WhereError, SchemaError: what was expected and what was found.
     """
     if queries.lstrip()[:6].upper() != "SELECT":
         if epsilon is not None:
@@ -209,10 +211,11 @@ def load_request(queries: str, epsilon: float | None, session_file: Path) -> Que
 def build_table_one_file(
     columns: str, *, by: str | None, epsilon: float | None, session_file: Path
 ) -> QueryFile:
-    """A table one alone, of another file's [session]; `columns` with commas between them.
+    """Build a query file with one table one, from another file's [session] and comma-separated
+    columns.
 
     Raises:
-        QueryError, SchemaError: what was expected, what came.
+        QueryError, SchemaError: what was expected and what was found.
     """
     if epsilon is None:
         raise QueryError("Expected --epsilon with --table-one, what it may cost, got none.")
@@ -223,10 +226,10 @@ def build_table_one_file(
 
 
 def load_session_keys(path: Path) -> dict[str, Any]:
-    """The [session] of a file, which names a schema.
+    """Load the [session] of a file and check that it names a schema.
 
     Raises:
-        QueryError: what was expected, what came.
+        QueryError: what was expected and what was found.
     """
     _, session = _read_file(path)
     if not isinstance(session.get("schema"), str):
@@ -235,10 +238,10 @@ def load_session_keys(path: Path) -> dict[str, Any]:
 
 
 def load_queries(path: Path) -> QueryFile:
-    """The queries of a file; relative paths in it are relative to the file.
+    """Load a query file. Relative paths in it are relative to the file.
 
     Raises:
-        QueryError, WhereError: what was expected, what came.
+        QueryError, WhereError: what was expected and what was found.
     """
     given, session = _read_file(path)
     tables = given.get("query", [])
@@ -266,7 +269,7 @@ def load_queries(path: Path) -> QueryFile:
 
 
 def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All of a file, and its [session] with paths relative to the file."""
+    """Read a file, and return its content and its [session] with resolved paths."""
     try:
         given = load_toml(path)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -286,7 +289,7 @@ def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _list_keys(kind: type[Query]) -> dict[str, Any]:
-    """A query's own keys in a file, but `where`, and their defaults."""
+    """Return a query kind's own keys in a file, except `where`, with their defaults."""
     own = {each.name: each.default for each in dataclasses.fields(kind)}
     return {
         name: default
@@ -339,7 +342,7 @@ def _parse_condition(text: Any, where: str) -> Expression | None:
 def _build_table_one(
     entry: Mapping[str, Any], session: Mapping[str, Any], where: str = "table one"
 ) -> tuple[QueryEntry, ...]:
-    """The batch of a table one."""
+    """Return the batch of a table one."""
     keys = {**entry}
     keys.pop("query", None)
     condition = _parse_condition(keys.pop("where", None), where)
@@ -362,7 +365,7 @@ def _build_table_one(
 
 
 def build_example_file() -> str:
-    """A file with every setting and every query, each with a comment."""
+    """Return an example file with every setting and every query, and comments."""
     lines = ["[session]", 'data = "party-*.csv"  # one file a party', 'schema = "schema.toml"']
     lines += ["epsilon = 1.0  # budget of all that is ever asked of these data in this ledger"]
     for name, info in Settings.model_fields.items():

@@ -1,7 +1,7 @@
-"""`parley query … --server DIR`: queries for a deployment that runs, followed to their answers.
+"""Submit queries to a running deployment and wait for answers: `parley query … --server DIR`.
 
-`[session]` then has the settings of a session with real parties: `dataset`, `schema` (a copy of the
-parties' file), `epsilon`; no data and no deployment, which are the server's.
+`[session]` has the settings of a session with real parties: `dataset`, `schema` (a copy of the
+parties' file) and `epsilon`. It has no data and no deployment: the server has both.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ _EXPECTED = "Expected answers as a server of this version writes them"
 def query_server(
     server_folder: Path, file: QueryFile | None, *, plan: bool, resume: Path | None, as_json: bool
 ) -> None:
-    """Submits, waits, and prints.
+    """Submit queries, wait for the answers and print them.
 
     Args:
-        server_folder: the server's folder, or an operator's.
-        file: what is asked; None with `resume`.
+        server_folder: Folder of the server or of an operator.
+        file: The queries; None with `resume`.
 
     Raises:
-        QueryError, SchemaError: it cannot be asked; nothing was sent.
-        what `parley.Session` raises, as the server refused it; ProcessError, DeployError, PkiError.
+        QueryError, SchemaError: the queries are not valid; nothing was sent.
+        ProcessError, DeployError, PkiError: the server cannot be reached or used. An error of
+            `parley.Session` at the server, too.
     """
     if (file is None) == (resume is None):
         raise QueryError(
@@ -62,7 +63,9 @@ def query_server(
 
 
 def format_response(response: dict[str, Any]) -> list[str]:
-    """What is shown of a server's answers; writes their CSV files. Raises ProcessError."""
+    """Return a server's answers as text and write their CSV files; raise ProcessError if
+    malformed.
+    """
     try:
         return [*response["plans"]] or [response["whole"], *_format_batches(response)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -70,7 +73,7 @@ def format_response(response: dict[str, Any]) -> list[str]:
 
 
 def _format_batches(response: dict[str, Any]) -> Iterator[str]:
-    """Every batch's answers, by what was asked."""
+    """Yield each batch's answers as text, by the queries that were submitted."""
     folder, answers = Path(response["folder"]), iter(response["answers"])
     file = parse_submission((folder / QUERIES_FILE).read_text(encoding="utf-8")).file
     for place, batch in enumerate(file.batches):
@@ -79,7 +82,9 @@ def _format_batches(response: dict[str, Any]) -> Iterator[str]:
 
 
 def _build_submission(file: QueryFile, *, plan: bool) -> str:
-    """What is sent; read here once more as the server will, so that faults are heard at once."""
+    """Return the submission as text, parsed once here as the server will, to report errors
+    early.
+    """
     settings = dict(file.session)
     if wrong := sorted({"data", "deployment"} & set(settings)):
         raise QueryError(
@@ -94,7 +99,7 @@ def _build_submission(file: QueryFile, *, plan: bool) -> str:
 
 
 def _await_answers(submission: str, *, server_folder: Path, resume: str) -> dict[str, Any]:
-    """Submits queries, or goes on with the run `resume` of them, and waits for the answers."""
+    """Submit queries, or resume the query run `resume`, and wait for the answers."""
     with OperatorClient(load_operator_home(server_folder)) as operator:
         folder = (
             operator.begin("query", queries=submission) if submission else (operator.resume(resume))
@@ -111,10 +116,10 @@ def _await_answers(submission: str, *, server_folder: Path, resume: str) -> dict
 
 
 def read_answers(folder: Path, state: str) -> dict[str, Any]:
-    """What a server answered. In which folder that is, is not the server's to say.
+    """Read a server's answers. The caller chooses the folder, never the server.
 
     Raises:
-        ProcessError: there is none, or it is something else.
+        ProcessError: there are none, or they are malformed.
     """
     try:
         came = parse_strict_json(read_text(folder / ANSWERS_FILE, max_bytes=MAX_LOG_BYTES))

@@ -1,4 +1,4 @@
-"""`parley.Session`: ask several parties for statistics, under one budget.
+"""Define `parley.Session`, which asks several parties for statistics under one budget.
 
 with parley.Session("data/party-*.csv", schema="patients.schema.toml", epsilon=1) as s:
     s.where(col.age > 60).group_by("ward").count(epsilon=.1)
@@ -43,25 +43,26 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
     """Queries to several parties.
 
     Args:
-        data: files, one a party (a glob, or a list), or frames in memory, one a party; one file or
-            frame with `parties` is split among as many, in its order. None with `deployment`.
-        schema: what the columns are: a file, or a `Schema`.
-        deployment: instead of data: the folder of a server whose parties are asked.
-        epsilon, delta: the budget of everything that is ever asked of these data in this ledger.
-        out: the session's folder; default a new one in `runs`.
-        resume: a session's folder to go on with; its settings are used.
-        settings: the other keys of [session] in a file of queries, with underscores:
-            `parley query --print-query` says what each is.
+        data: Files, one per party (a glob or a list), or in-memory frames, one per party. With
+            `parties`, one file or frame is split into that many parties, in its order. None with
+            `deployment`.
+        schema: Schema of the columns, as a file or a `Schema`.
+        deployment: Instead of data: the folder of a server whose parties are asked.
+        epsilon, delta: Budget of all queries that are ever asked of these data in this ledger.
+        out: Folder of the session; by default a new one in `runs`.
+        resume: Folder of a session to resume, with its settings.
+        settings: Other keys of [session] in a query file, with underscores. `parley query
+            --print-query` describes them.
 
     Raises:
-        QueryError, SchemaError, DataError: settings or data that cannot be used.
-        LedgerConflict: the ledger knows the data with another budget.
+        QueryError, SchemaError, DataError: the settings or data cannot be used.
+        LedgerConflict: the ledger has the data with another budget.
     """
 
     def __init__(
         self, data: Any = None, *, resume: str | Path | None = None, **settings: Any
     ) -> None:
-        from parley.analytics.session_opening import open_session  # noqa: PLC0415 - start-up: `query --plan` opens nothing (polars takes .2 s)
+        from parley.analytics.session_opening import open_session  # noqa: PLC0415 - start-up: `query --plan` opens nothing (polars takes 0.2 s)
 
         self._stack = ExitStack()
         try:
@@ -85,10 +86,11 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         self.close()
 
     def close(self) -> None:
-        """Ends the session; what it released stays in its folder.
+        """Close the session. Its releases stay in its folder.
 
         Raises:
-            QueryError: a batch was never left: nothing of it was asked, nothing was charged.
+            QueryError: a batch's `with` block never ended, so its queries were neither asked nor
+                charged.
         """
         self._open = False
         self._stack.close()
@@ -102,17 +104,17 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
 
     @property
     def folder(self) -> Path:
-        """Where its answers and its ledger are."""
+        """Folder with the answers and the ledger."""
         return self._session.folder.path
 
     @property
     def terms(self) -> SessionTerms:
-        """What is public, and settled for all queries."""
+        """Public terms, fixed for all queries."""
         return self._session.terms
 
     @property
     def records(self) -> int | None:
-        """N, which is public under replace-one; None where it is not."""
+        """N, which is public under replace-one; None if it is private."""
         return self.terms.facts.records
 
     @property
@@ -130,14 +132,14 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         by: str | None = None,
         **other: Any,
     ) -> Answer:
-        """Asks one query.
+        """Ask one query.
 
         Args:
-            by: "party" for each party's own answer; None for one of all together.
+            by: "party" for an answer per party; None for one answer of all parties together.
 
         Raises:
-            QueryError, SchemaError: it cannot be asked; nothing was charged.
-            BudgetExceeded: it costs more than is left; nothing was charged.
+            QueryError, SchemaError: the query is not valid; no budget was charged.
+            BudgetExceeded: it costs more than is left; no budget was charged.
         """
         if other:
             raise QueryError(f"Expected epsilon and law with a query, got {', '.join(other)}.")
@@ -151,21 +153,22 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         return answer
 
     def batch(self, epsilon: float, *, law: str | None = None) -> SessionBatch:
-        """Several queries in one sum, for one price."""
+        """Begin a batch of queries, which are released in one sum for one price."""
         self._check_open()
         self._batches.append(SessionBatch(self, epsilon=epsilon, law=law))
         return self._batches[-1]
 
     def sql(self, text: str, *, epsilon: float, law: str | None = None) -> pl.DataFrame:
-        """One SELECT, all of it for `epsilon`: see `parley.analytics.sql_queries` (extra
-        parley[sql])."""
+        """Run one SELECT that costs `epsilon` in total: see `parley.analytics.sql_queries` (extra
+        parley[sql]).
+        """
         self._check_open()
         statement = parse_sql(text, self.schema)
         answers = self.release(statement.queries, epsilon=epsilon, law=law)
         return build_frame(statement, answers)
 
     def plan(self, queries: Sequence[Query], *, epsilon: float, **how: Any) -> PlannedBatch:
-        """What a batch would release; nothing is asked, nothing is charged."""
+        """Plan a batch's release, without asking a party or charging the budget."""
         self._check_open()
         check_alone(queries, by_party=how.get("by_party", False))
         return plan_batch(
@@ -180,9 +183,9 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
     def check_budget(
         self, planned: Sequence[PlannedBatch], budget: DatasetBudget | None = None
     ) -> None:
-        """Refuses releases that the budget has no room for; nothing is charged.
+        """Refuse releases that the remaining budget does not cover. This charges nothing.
 
-        Of a session that goes on the first ones are those that it had.
+        In a resumed session the first of them are those that it already has.
 
         Raises:
             BudgetExceeded: they cost more than is left.
@@ -209,10 +212,10 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         budget: DatasetBudget | None = None,
         by_party: bool = False,
     ) -> list[Answer]:
-        """Asks queries together, in one sum for one price; `batch` reads better in a program.
+        """Release queries together, in one sum for one price; `batch` is easier to use.
 
-        `budget` is charged, a partition's cell's; None: the data's. `by_party`: every party's own
-        answers.
+        `budget` is charged, for example a partition cell's; None for the data's. With `by_party`,
+        each party has its own answer.
         """
         planned = self.plan(queries, epsilon=epsilon, law=law, shares=shares, by_party=by_party)
         one = partial(self._release_once, budget=budget or self._session.budget)
@@ -230,7 +233,7 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         epsilon: float,
         budget: DatasetBudget,
     ) -> list[Answer]:
-        """One release."""
+        """Release queries once, or return the stored release of a resumed session."""
         known = self._session.find_earlier(planned, epsilon=epsilon)
         released = known or self._session.release(planned, epsilon=epsilon, budget=budget)
         return decode_answers(
@@ -245,7 +248,7 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        """Every answer so far, in order: a session that goes on has those of before, too."""
+        """All answers so far, in order; in a resumed session also the earlier ones."""
         entries = self._session.list_charged()
         budgets = {each.budget.name: each.budget for each in self._session.ledger.list_accounts()}
         found = list[Answer]()
@@ -259,7 +262,7 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
 
     @property
     def totals(self) -> BudgetAccount:
-        """What the ledger has of the data: budget, and everything that was charged to it."""
+        """The data's account in the ledger: its budget and all charges to it."""
         own = self._session.budget.key
         (totals,) = [
             each for each in self._session.ledger.list_accounts() if each.budget.key == own
@@ -267,10 +270,10 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         return totals
 
     def report(self, path: str | Path | None = None, *, table_one: int = 0) -> Path:
-        """Writes a page of every answer, with the budget as it went; default in the folder.
+        """Write a page with every answer and the course of the budget; by default in the folder.
 
         Args:
-            table_one: the release that is shown as a table one, if any is.
+            table_one: Number of the release to show as a table one; 0 for none.
         """
         self._check_open()
         target = Path(path) if path else self.folder / "report.html"

@@ -1,4 +1,4 @@
-"""From what a person gives to an open session: data or a deployment, terms, ledger, folder."""
+"""Open a session: resolve its data or deployment, terms, ledger and folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from parley.server.rounds.transport import Transport
 from parley.simulations.engine.sharding import build_table_shards, split_source
 
 _SIMULATED = b"a simulation's"
-"""Key by which a person's records are chosen, where nobody places any."""
+"""Key that selects a person's records in a simulation, where the choice need not be secret."""
 
 
 def open_session(
@@ -40,12 +40,12 @@ def open_session(
     transport: Transport | None = None,
     **given: Any,
 ) -> tuple[QuerySession, Settings]:
-    """A session with its parties; what it opens is closed by `stack`.
+    """Return an open session and its settings; `stack` closes what it opened.
 
     Raises:
-        QueryError, SchemaError, DataError: settings or data that cannot be used.
-        RunFolderError, LedgerError: a folder or ledger that cannot.
-        JobError: too few parties of a deployment are there.
+        QueryError, SchemaError, DataError: the settings or data cannot be used.
+        RunFolderError, LedgerError: the folder or ledger cannot be used.
+        JobError: too few parties of a deployment are connected.
     """
     folder = None
     if resume is not None:
@@ -103,20 +103,20 @@ def open_session(
 
 
 def choose_certificate(settings: Settings) -> AccountCertificate:
-    """The certificate of an account that a session opens."""
+    """Return the certificate of an account that a session opens."""
     if settings.certificate != "auto":
         return AccountCertificate(settings.certificate)
     if not settings.delta:
         return AccountCertificate.PURE
-    row = QUERY_LAWS.get(settings.law)  # auto: either
+    row = QUERY_LAWS.get(settings.law)  # None for auto, which may be either
     return AccountCertificate.ZCDP if row is None else row.certificate
 
 
 def build_persons(settings: Settings) -> PersonIds | None:
-    """Whose the records of a simulation are, where persons count.
+    """Return the assignment of a simulation's records to persons, if the unit is a person.
 
     Raises:
-        QueryError: no column says so.
+        QueryError: the settings name no column for it.
     """
     if settings.records_per_id is None:
         return None
@@ -128,12 +128,12 @@ def build_persons(settings: Settings) -> PersonIds | None:
 def read_parties(
     data: Any, schema: Schema, *, parties: int | None, persons: PersonIds | None = None
 ) -> RawPartyBlock:
-    """The parties' records: one file or frame each, or one that is split among `parties`.
+    """Return the parties' records: one file or frame each, or one that is split among `parties`.
 
-    Of `persons` at most so many in each party.
+    With `persons`, each party has at most their number of records per person.
 
     Raises:
-        QueryError, DataError: no data, or not what the schema says.
+        QueryError, DataError: there is no data, or it does not match the schema.
     """
     several = _list_sources(data, schema)
     if len(several) > 1 and parties not in (None, len(several)):

@@ -1,9 +1,7 @@
-"""The page of a session: every answer as a plot or a table, and the budget as it went.
+"""Write the page of a session: each answer as a plot or a table, and the course of the budget.
 
-It needs nothing but itself: no script, no address; its own content-security policy forbids both.
-What it shows is released already, or public: it may be passed on to whomever the answers are for.
-
-Also here: each answer of a session as a figure or a table of its page.
+The page is self-contained: no script and no address, and its content-security policy forbids both.
+It shows only what is released or public. You may pass it on to everyone who may see the answers.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ from parley.version import __version__
 _MAX_ROWS = 24
 _MAX_STEPS = 400
 _MAX_CELLS = 200
-"""Of a table on the page; the folder has them all."""
+"""Maximum cells of a table on the page; the folder has all of them."""
 _COVERAGE_TEXTS = {
     False: "without noise",
     True: "in the population that the records are drawn from, by a normal approximation",
@@ -54,7 +52,7 @@ _COVERAGE_TEXTS = {
 
 
 def build_numbers_table(answers: Sequence[Answer]) -> ReportTable:
-    """Answers of one number each, with intervals that cover the same."""
+    """Return a table of single-number answers whose intervals cover the same."""
     rows = []
     for each in answers:
         low, high = each.interval
@@ -71,7 +69,7 @@ def build_numbers_table(answers: Sequence[Answer]) -> ReportTable:
 
 
 def build_answer_figure(answer: Answer) -> ReportFigure:
-    """An answer of several cells: drawn where that shows something, and a table."""
+    """Return an answer of several cells as a table, with a plot if one is useful."""
     table, keys = answer.table, [name for name in answer.table if name not in ENDS]
     values = [np.asarray(table[name], dtype=np.float64) for name in ("low", "value", "high")]
     low, value, high = values
@@ -88,7 +86,9 @@ def build_answer_figure(answer: Answer) -> ReportFigure:
     plot = NOTHING
     if answer.query.curve:
         plot, key = draw_answer_curves(answer, **drawn)
-    elif known.any() and not answer.query.inference:  # whose ratios and p-values are read
+    elif (
+        known.any() and not answer.query.inference
+    ):  # a regression's ratios and p-values need no plot
         edges = [k for k in keys if k.endswith((" from", " to"))]
         if len(keys) == 2 == len(edges) and count <= _MAX_STEPS and known.all():
             spans = [np.asarray(table[edge], dtype=np.float64) for edge in edges]
@@ -116,7 +116,7 @@ def build_answer_figure(answer: Answer) -> ReportFigure:
 
 
 def build_derived_figures(answer: Answer, *, shown: str = "") -> list[ReportFigure]:
-    """What else its noisy numbers say, a table each, but for the one that is shown already."""
+    """Return an answer's derived tables, except the one that is `shown` already."""
     figures = []
     for name, table in answer.beside.items():
         if name == shown:
@@ -143,7 +143,9 @@ def _format_finding(answer: Answer, unknown: int) -> str:
 
 
 def build_budget_figure(answers: Sequence[Answer], budget: DatasetBudget) -> ReportFigure | None:
-    """ε spent of the data's budget, release by release; None where nothing was asked of it."""
+    """Return a figure of ε spent by release, or None if no release was charged to the data's
+    budget.
+    """
     own = {
         each.ledger.index: each.ledger for each in answers if each.ledger.budget.key == budget.key
     }
@@ -179,7 +181,7 @@ _UNIT_LIMITS = {
     Unit.PARTY: "All that one party holds is hidden together; who is known to several parties has "
     "the protection of a group.",
 }
-"""Whom the promise does not reach."""
+"""Text on who is not fully protected by the guarantee, by unit."""
 _GROUPS = (1, 2, 5, 10, 50)
 _ALARMS = (0.01, 0.05, 0.2)
 
@@ -187,13 +189,13 @@ _ALARMS = (0.01, 0.05, 0.2)
 def write_session_page(
     answers: Sequence[Answer], totals: BudgetAccount, name: str, target: Path, *, table_one: int = 0
 ) -> Path:
-    """Writes the page of the session `name`, replacing an older one, and returns its path.
+    """Write the page of the session `name`, replacing an older one, and return its path.
 
     Args:
-        table_one: the release that is shown as a table one, if any is.
+        table_one: Number of the release to show as a table one; 0 for none.
 
     Raises:
-        RunFolderError: it can't be written to.
+        RunFolderError: the page cannot be written.
     """
     asked = [each for each in answers if not each.query.interim_text]
     first = [each.with_intervals() for each in asked if each.ledger.index == table_one]

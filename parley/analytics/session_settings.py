@@ -1,4 +1,4 @@
-"""What a session is, beside its data: the keys of `[session]` in a file of queries."""
+"""Define a session's settings, which are the keys of `[session]` in a query file."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from parley.server.jobs.external_references import FilePath, Text
 
 if TYPE_CHECKING:
     PointName = str
-else:  # a noise on the sum, whole or in parts
+else:  # noise on the sum, added at once or in shares
     PointName = Literal[
         tuple(n for n, point in NOISE_POINTS.items() if not point.is_locally_private)
     ]
 
 _CLIPS: dict[str, Clip] = {"party": "l1"}
-"""Before a law has been chosen."""
+"""Norm by which a party's sum is clipped before a noise distribution is chosen."""
 
 
 class Settings(BaseModel):
-    """What a session is, beside its data: the keys of `[session]` in a file of queries."""
+    """A session's settings, which are the keys of `[session]` in a query file."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -143,10 +143,10 @@ class Settings(BaseModel):
 
 
 def build_counting(settings: Settings) -> Counting:
-    """How records count, by a session's unit.
+    """Return how records count, by a session's unit.
 
     Raises:
-        QueryError: a unit without its number of records, or with another's.
+        QueryError: a unit lacks its number of records, or has another unit's.
     """
     most = {"person": settings.records_per_id, "party": settings.records_per_party}
     wanted = {"person": "records_per_id", "party": "records_per_party"}
@@ -163,10 +163,10 @@ def build_counting(settings: Settings) -> Counting:
 
 
 def parse_settings(values: dict[str, Any]) -> Settings:
-    """Settings as a person gave them.
+    """Return checked settings from a person's values.
 
     Raises:
-        QueryError: a key or value that is none.
+        QueryError: a key or value is not valid.
     """
     try:
         return Settings.model_validate(values)

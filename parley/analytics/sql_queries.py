@@ -1,11 +1,12 @@
-"""SQL for one table of records: what `parley query "SELECT …"` understands (extra `parley[sql]`).
+"""Translate SQL on one table of records to queries: `parley query "SELECT …"` (extra
+`parley[sql]`).
 
     SELECT sex, COUNT(*), AVG(age), QUANTILE(stay, 0.9) FROM ward WHERE age > 60 GROUP BY sex
 
-COUNT(*), SUM, AVG, VARIANCE, MEDIAN and QUANTILE of a column, CORR of two, of records that a
-condition selects (`parley.client.queries.filters`), in groups. All of them are one batch: one
-secure sum, one price. Anything else is refused by its name. As SQL has it, an empty category is
-neither equal nor unequal to anything; a column that is no plain word stands in double quotes.
+It supports COUNT(*), SUM, AVG, VARIANCE, MEDIAN and QUANTILE of a column, and CORR of two, with a
+condition (`parley.client.queries.filters`) and in groups. All of them are one batch: one secure
+sum, one price. Everything else is refused by its name. As in SQL, an empty category is neither
+equal nor unequal to any value. A column name that is not a plain word needs double quotes.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _OFFERED = "COUNT(*), SUM, AVG, VARIANCE, MEDIAN or QUANTILE of a column, CORR o
 
 @dataclass(frozen=True, kw_only=True)
 class SelectStatement:
-    """What a SELECT asks.
+    """A parsed SELECT.
 
     Attributes:
-        names: a column's name in the result, for each query.
+        names: Column name in the result, for each query.
     """
 
     table: str
@@ -47,11 +48,11 @@ class SelectStatement:
 
 
 def parse_sql(text: str, schema: Schema) -> SelectStatement:
-    """The queries of one SELECT.
+    """Return the queries of one SELECT.
 
     Raises:
-        QueryError: no such statement: what was expected, what came.
-        WhereError, SchemaError: a condition that the schema has no meaning for.
+        QueryError: the statement is not supported: what was expected and what was found.
+        WhereError, SchemaError: a condition that does not fit the schema.
     """
     select = _parse_select(text)
     allowed = {"expressions", "from_", "from", "where", "group", "kind"}
@@ -72,7 +73,7 @@ def parse_sql(text: str, schema: Schema) -> SelectStatement:
         made = _build_query(item.unalias(), where, by)
         if made is not None:
             for column in getattr(made, "of", ()):
-                get_range(schema, column)  # categories would have a row for each
+                get_range(schema, column)  # a column of categories would have a row per category
             names.append(item.alias or item.sql())
             queries.append(made)
     if not queries:
@@ -83,7 +84,7 @@ def parse_sql(text: str, schema: Schema) -> SelectStatement:
 
 
 def build_frame(statement: SelectStatement, answers: list[Answer]) -> pl.DataFrame:
-    """One table, as SQL would show it: groups, then each result with the ends of its interval."""
+    """Return one table as SQL would: groups, then each result with the ends of its interval."""
     columns = {n: np.asarray(answers[0].table[get_answer_key(n)]) for n in statement.queries[0].by}
     for name, answer in zip(statement.names, answers, strict=True):
         for part, suffix in (("value", ""), ("low", " low"), ("high", " high")):
@@ -93,7 +94,7 @@ def build_frame(statement: SelectStatement, answers: list[Answer]) -> pl.DataFra
 
 def _parse_select(text: str) -> Any:
     try:
-        import sqlglot  # noqa: PLC0415 - start-up: an extra; `query` of a file needs no SQL (.1 s)
+        import sqlglot  # noqa: PLC0415 - start-up: an extra; `query` of a file needs no SQL (0.1 s)
     except ModuleNotFoundError as error:
         raise QueryError(
             'Expected the extra parley[sql] for SQL, got none: pip install "parley[sql]".'
@@ -126,7 +127,7 @@ def _parse_column(node: Any) -> str:
 
 
 def _build_query(node: Any, where: Expression | None, by: tuple[str, ...]) -> Query | None:
-    """The query of one item; None for a column that is grouped by."""
+    """Return the query of one item, or None for a column in GROUP BY."""
     if node.key == "column":
         name = _parse_column(node)
         if name not in by:
@@ -185,7 +186,7 @@ _OPPOSITE = {"eq": "neq", "neq": "eq", "lt": "gte", "gte": "lt", "gt": "lte", "l
 
 
 def _build_condition(node: Any, schema: Schema, *, negated: bool) -> Expression:
-    """A condition, with NOT carried down to the comparisons: so that an empty value fails both."""
+    """Return a condition with NOT moved to the comparisons, so that an empty value fails both."""
     kind = node.key
     if kind == "paren":
         return _build_condition(node.this, schema, negated=negated)
@@ -246,7 +247,7 @@ _LEAVES: dict[str, Callable[[Any, Schema, bool], Expression]] = {
 
 
 def _exclude_missing(name: str, condition: Expression, schema: Schema) -> Expression:
-    """The condition, of records whose value is not empty."""
+    """Return the condition restricted to records with a non-empty value."""
     field = get_field(schema, name)
     if isinstance(field, CategoryField) and MISSING in field.texts:
         return condition & ~col[name].is_null()

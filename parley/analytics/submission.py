@@ -1,7 +1,7 @@
-"""Queries as they travel to a running server: strict JSON, checked at once, answered in turn.
+"""Encode queries for a running server as strict JSON, check them on receipt, and answer them.
 
-The server's parties rebuild every query once more, from what the server asks them. A server that
-was killed goes on with the session in the run's folder: what was answered is not paid for twice.
+The server's parties rebuild every query from the server's request. A server that was killed resumes
+the session in the run's folder, so no answer is paid for twice.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _MAX_BATCHES = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """What is asked of a server that runs.
+    """Queries for a running server.
 
     Attributes:
-        file: its settings and batches; no data, schema or deployment among the settings.
-        schema: the parties', a copy.
-        plan: only expected errors and costs are wanted.
+        file: Settings and batches; the settings have no data, schema or deployment.
+        schema: A copy of the parties' schema.
+        plan: Whether only expected errors and costs are requested.
     """
 
     file: QueryFile
@@ -55,7 +55,7 @@ class Submission:
     plan: bool = False
 
     def to_json(self) -> str:
-        """One JSON object."""
+        """Return the submission as one JSON object."""
         batches = [
             [
                 {name: getattr(each, name) for name in _QUERY_KEYS}
@@ -77,20 +77,20 @@ class Submission:
 
 
 def parse_submission(text: str, *, own_files: bool = True) -> Submission:
-    """The inverse, of an operator's words.
+    """Parse the JSON of a submission, from an operator.
 
     Args:
-        own_files: it may name files of the server's machine.
+        own_files: Whether it may name files of the server's machine.
 
     Raises:
-        QueryError, SchemaError, WhereError: what was expected, what came.
+        QueryError, SchemaError, WhereError: what was expected and what was found.
     """
     try:
         return _parse(parse_strict_json(text), own_files=own_files)
     except DecodingError as error:
         raise QueryError(str(error)) from error
     except ValueError as error:
-        if type(error) is ValueError:  # no JSON: a class of ours says more
+        if type(error) is ValueError:  # not JSON; Parley's own error classes have a better text
             raise QueryError(f"Expected a submission of queries in JSON. {error}") from error
         raise
 
@@ -160,14 +160,14 @@ def _parse_query(value: Any) -> QueryEntry:
 
 
 class ServedQueries:
-    """What `parley.deploy.stream.run_queue.QueryAnswerer` asks for."""
+    """Implementation of `parley.deploy.stream.run_queue.QueryAnswerer`."""
 
     def check(self, text: str, *, own_files: bool) -> None:
-        """See `Questions.check`."""
+        """See `QueryAnswerer.check`."""
         parse_submission(text, own_files=own_files)
 
     def answer(self, folder: Path, *, home: Path, transport: Transport) -> None:
-        """See `Questions.answer`."""
+        """See `QueryAnswerer.answer`."""
         asked = parse_submission((folder / QUERIES_FILE).read_text(encoding="utf-8"))
         with _open_session(
             asked, folder / SESSION_FOLDER, home=home, transport=transport

@@ -1,10 +1,11 @@
-"""Table one, a study's first table: n, mean ± sd, median [quartiles], n (%) by group, in one batch.
+"""Build table one, a study's first table, in one batch: n, mean ± sd, median [quartiles], n (%) by
+group.
 
-Its queries are those that anybody may ask: a count by group, a histogram of each column of
-categories, variance (with its mean) and quartiles of each column of numbers. An error of a mean is
-read in parts of its column's range, one of a percentage or a quantile's rank in parts of a group's
-records; the budget is shared out so that all of these are expected to be the same. That follows
-from public facts alone (columns, ranges, groups, relation), whatever the number of records is.
+Its queries are ordinary ones: a count by group, a histogram per column of categories, variance
+(with its mean) and quartiles per numeric column. The error of a mean is measured relative to its
+column's range. The error of a percentage or of a quantile's rank is relative to a group's number of
+records. The budget is shared so that all these errors are expected to be equal. The shares follow
+only from public facts (columns, ranges, groups, relation), for any number of records.
 """
 
 from __future__ import annotations
@@ -39,26 +40,28 @@ from parley.server.planning.query_planner import PlannedBatch, plan_batch
 from parley.server.planning.session_terms import QUERY_LAWS, SessionTerms
 
 KIND = "table-one"
-"""Its name as a query of a file."""
+"""Name of the query in a file."""
 MAX_GROUPS = 12
 MAX_ERROR = 0.1
-"""Of a range, or of a group's records: an expected error beyond it is no table."""
+"""Maximum expected error, relative to a range or to a group's records. Above it, no table is
+released.
+"""
 _MAX_ITERATIONS = 12
 _QUARTILES = (0.25, 0.5, 0.75)
 
 
 _KEYS: dict[str, Any] = {"name": "table one", "columns": [], "by": [], "epsilon": None}
-"""Of its [[query]], beside `where`, with their defaults."""
+"""Keys of its [[query]] in addition to `where`, with their defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableOneQuery:
-    """A `[[query]]` that is a table one.
+    """A `[[query]]` for a table one.
 
     Attributes:
-        columns: none: every one of the schema.
-        by: the column of its groups, or none.
-        epsilon: what the table costs, whole.
+        columns: Columns of the table; empty for all of the schema.
+        by: Column of its groups, or none.
+        epsilon: Price of the whole table.
     """
 
     name: str
@@ -69,11 +72,11 @@ class TableOneQuery:
 
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], where: Expression | None) -> TableOneQuery:
-        """From its keys, those that differ from their defaults.
+        """Return the query from those keys that differ from their defaults.
 
         Raises:
-            DecodingError: a key or type that is none.
-            QueryError: no price, or several columns of groups.
+            DecodingError: a key or type is not valid.
+            QueryError: there is no price, or there are several columns of groups.
         """
         asked = decode_dataclass(cls, {**_KEYS, **keys}, where=where)
         if asked.epsilon is None:
@@ -88,12 +91,13 @@ class TableOneQuery:
     def build_batch(
         self, schema: Schema, settings: Settings
     ) -> tuple[str, Sequence[tuple[Query, float]]]:
-        """The law, and the queries with their shares, of a session with these settings.
+        """Return the noise distribution, and the queries with their shares, for a session's
+        settings.
 
         Raises:
-            QueryError, SchemaError, CalibrationError: it cannot be asked.
+            QueryError, SchemaError, CalibrationError: the table cannot be asked.
         """
-        # What is shared out does not depend on who takes part: as if one record of one party.
+        # The shares do not depend on the parties, so compute them for one record of one party.
         alone = settings.model_copy(update={"min_survivors": None, "corrupt": None})
         terms = build_terms(alone, schema=schema, sizes=[1], names=["one"], noise_point="server")
         columns = _choose_columns(self.columns, self.by, schema)
@@ -104,10 +108,10 @@ class TableOneQuery:
 
 
 def format_expected_errors(planned: PlannedBatch, facts: QueryFacts, *, epsilon: float) -> str:
-    """What every figure is expected to be off by, in words; empty where N is private.
+    """Return the expected error of each figure in words; empty if N is private.
 
     Raises:
-        QueryError: it would be a table of noise.
+        QueryError: the table would be mostly noise.
     """
     if facts.records is None:
         return ""
@@ -129,10 +133,10 @@ def format_expected_errors(planned: PlannedBatch, facts: QueryFacts, *, epsilon:
 
 
 def check_is_table(queries: Sequence[Query], facts: QueryFacts) -> None:
-    """Refuses what no table one asks.
+    """Check that queries are those of a table one.
 
     Raises:
-        QueryError: other queries, or in another order.
+        QueryError: they are others, or in another order.
     """
     columns = dict.fromkeys(each.column for each in queries if isinstance(each, ColumnQuery))
     first = queries[0]
@@ -158,7 +162,7 @@ def _choose_columns(names: Sequence[str], by: Sequence[str], schema: Schema) -> 
 def _build_queries(
     columns: Sequence[str], by: tuple[str, ...], where: Expression | None, facts: QueryFacts
 ) -> list[Query]:
-    """Of the groups first, then of the columns in their order."""
+    """Return the queries for the groups, then for the columns in their order."""
     of: Mapping[str, Any] = {"by": by, "where": where}
     queries: list[Query] = []
     if not is_size_public(counted := Count(**of), facts.neighbouring):
@@ -180,11 +184,11 @@ def _build_queries(
 def balance_shares(
     queries: Sequence[Query], terms: SessionTerms, *, epsilon: float, law: str
 ) -> tuple[str, list[float]]:
-    """The law with the least error that is the same for all, and each query's share under it.
+    """Return the noise distribution with the smallest equalised error, and each query's share.
 
-    A query's error falls as its part of the norm grows, b/a_q and σ/a_q: a_q in proportion to its
-    error makes all the same, at once where no answer says anything of another; else again and
-    again, until what counts by group say of each other has gone round.
+    A query's error falls as its part of the norm grows: b/a_q and σ/a_q. With a_q proportional to
+    its error, all errors are equal. One step is enough if no answer informs another. Otherwise
+    iterate, until the information that counts by group give each other has spread.
     """
     found = list[tuple[float, str, list[float]]]()
     refused = list[CalibrationError]()
@@ -210,10 +214,10 @@ def balance_shares(
 
 
 def compute_relative_errors(planned: PlannedBatch, facts: QueryFacts) -> list[float]:
-    """What each query is expected to be off by, in parts of what is read.
+    """Return each query's expected error, relative to the scale on which it is read.
 
-    Of a column's range for a mean, else of the records of a group, as if all were of one size.
-    Where N is private, as if there were one record.
+    For a mean the scale is its column's range. Otherwise it is a group's number of records, as if
+    all groups had one size. If N is private, it is as if there were one record.
     """
     errors = zip(planned.batch.queries, planned.compute_errors(facts), strict=True)
     return [max(error, 1e-300) * query.get_error_scale(facts) for query, error in errors]

@@ -1,4 +1,4 @@
-"""From answers to table one: text, CSV and rows of a page; each figure with its noise interval."""
+"""Format table one as text, CSV and page rows; each figure has its noise interval."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _LINES = (
     (("mean", "sd"), "{} ± {}", "mean ± sd"),
     (("median", *_QUARTILES[::2]), "{} [{}, {}]", "median [quartiles]"),
 )
-"""Statistics that stand in one cell, how, and what a row of them is called."""
+"""Statistics that share a cell, their format, and the name of their row."""
 _WHOLE = 10.0
-"""Width of an interval whose numbers are shown without decimals, as those of counts are."""
+"""Width of an interval whose numbers are shown without decimals, such as those of counts."""
 
 
 class TableFigure(NamedTuple):
-    """One figure, a line of the CSV; NaN where there are too few records for its ε.
+    """One figure, which is a line of the CSV; NaN if there are too few records for its ε.
 
     Attributes:
-        low, high: its noise interval, 95 %.
+        low, high: Noise interval of 95 %.
     """
 
     column: str
@@ -53,7 +53,7 @@ class TableFigure(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row; a heading has no cells. A cell has values, and their intervals."""
+    """A row, whose cells have values and their intervals. A heading has no cells."""
 
     label: str
     cells: tuple[tuple[str, str], ...] = ()
@@ -64,8 +64,8 @@ class TableOne:
     """A released table.
 
     Attributes:
-        groups: categories of the column `by`; one, where it is empty.
-        facts: one of its answers as JSON has it: what all of them together cost.
+        groups: Categories of the column `by`; one entry if it is empty.
+        facts: JSON of one of the answers, for the cost of all of them together.
     """
 
     figures: tuple[TableFigure, ...]
@@ -75,7 +75,7 @@ class TableOne:
 
     @classmethod
     def from_answers(cls, answers: Sequence[dict[str, Any]]) -> Self:
-        """The table that a batch's answers make, each as `Answer.to_json` has it."""
+        """Build the table from a batch's answers, as `Answer.to_json` returns them."""
         first, by = answers[0], answers[0]["query"]["by"]
         groups = tuple(first["table"][get_answer_key(by[0])]) if by else ("all",)
         figures = tuple(_list_figures(answers, groups))
@@ -83,7 +83,7 @@ class TableOne:
 
     @property
     def head(self) -> str:
-        """What the whole table cost: unit, relation, against whom."""
+        """Cost of the whole table, with unit, relation and adversary."""
         facts, budget = self.facts, self.facts["budget"]
         return (
             f"Table one: ε = {format_exact(facts['epsilon'])} for the whole table at δ = "
@@ -93,13 +93,13 @@ class TableOne:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Groups whose number of records is beyond its own noise; all, where none is."""
+        """Groups with more records than the noise; all groups if none has."""
         sizes = [each for each in self.figures if not each.column]
         return tuple(each.group for each in sizes if each.low > 0) or self.groups
 
     @property
     def rows(self) -> list[Row]:
-        """Under each other as papers have them."""
+        """Rows in the order in which papers show them."""
         found: dict[tuple[str, str], dict[tuple[str, str], TableFigure]] = {}
         for each in self.figures:
             own = found.setdefault((each.column, each.category), {})
@@ -120,7 +120,7 @@ class TableOne:
         return rows
 
     def _format_cell(self, form: str, figures: Sequence[TableFigure]) -> tuple[str, str]:
-        """Values in one cell, and below them their intervals."""
+        """Return a cell's values and their intervals as text."""
         shown = [
             [
                 format_to_width(number, self._widths[_get_rounding_group(each)])
@@ -135,7 +135,7 @@ class TableOne:
 
     @cached_property
     def _widths(self) -> dict[tuple[str, str], float]:
-        """By which figures are rounded, alike in all groups: the median of their intervals."""
+        """Median interval widths, by which figures are rounded alike in all groups."""
         found: dict[tuple[str, str], list[float]] = {}
         for each in self.figures:
             width = _WHOLE if each.statistic == "n" else each.high - each.low
@@ -144,7 +144,7 @@ class TableOne:
 
     @property
     def notes(self) -> list[str]:
-        """What the figures are, and what they rest on."""
+        """Notes on the meaning of the figures and their assumptions."""
         facts, unit = self.facts, Unit(self.facts["budget"]["unit"])
         said = [
             f"{facts['survivors']} of {facts['parties']} parties; {facts['law']} noise. Below each "
@@ -190,7 +190,9 @@ class TableOne:
         return "\n".join([self.head, "", *texts, "", *self.notes])
 
     def to_csv(self) -> str:
-        """A line for each figure, of every group; the first line, after #, says what it cost."""
+        """Return the table as CSV with a line per figure of every group. The first line, after #,
+        has the cost.
+        """
         rows = (
             [*each[:4], *("" if math.isnan(x) else x for x in each[4:])] for each in self.figures
         )
@@ -198,7 +200,7 @@ class TableOne:
 
 
 def _get_rounding_group(figure: TableFigure) -> tuple[str, str]:
-    """What is rounded alike: a column's quantiles, its percentages, ….
+    """Return the key of figures that are rounded alike, such as a column's quantiles.
 
     >>> _get_rounding_group(TableFigure("age", "", "all", "lower quartile", 35.0, 34.0, 36.0))
     ('age', 'quartile')
@@ -210,12 +212,12 @@ def _get_rounding_group(figure: TableFigure) -> tuple[str, str]:
 def _list_figures(
     answers: Sequence[dict[str, Any]], groups: Sequence[str]
 ) -> Iterator[TableFigure]:
-    """Group by group and cell by cell, in the answers' order."""
+    """Yield the figures group by group and cell by cell, in the answers' order."""
     first, *others = answers
     asked = first["query"]
     if "column" not in asked:
         sizes, noise = _to_array(first["table"]), float(first["scale"])
-    else:  # the number of all records is public
+    else:  # the total number of records is public
         others, noise = list(answers), 0.0
         sizes = np.full((1, 3), float(first["records"]))
     for group, ends in zip(groups, sizes.tolist(), strict=True):
@@ -226,7 +228,7 @@ def _list_figures(
         texts, mean = each["table"].get(get_answer_key(column)), each.get("beside", {}).get("mean")
         for place, group in enumerate(groups):
             rows = ends[place].tolist()
-            if texts is not None:  # those of each group in turn
+            if texts is not None:  # categories of each group in turn
                 for text, row in zip(texts, rows, strict=False):
                     yield TableFigure(column, text, group, "n", *_clip_to_possible(row))
                     share = _compute_percentage(
@@ -242,17 +244,18 @@ def _list_figures(
 
 
 def _to_array(table: dict[str, Any]) -> NDArray[np.float64]:
-    """`[rows, 3]` value, low, high; NaN where JSON has none."""
+    """Return `[rows, 3]` value, low and high; NaN for JSON's null."""
     return np.array([table[end] for end in ("value", "low", "high")], dtype=np.float64).T
 
 
 def _compute_percentage(
     row: Sequence[float], size: float, scale: float, noise: float, facts: dict[str, Any]
 ) -> tuple[float, float, float]:
-    """A noisy count out of a group's, and Fieller's interval; out of N where that is public.
+    """Return a noisy count as a percentage of its group's, with Fieller's interval, or of a public
+    N.
 
-    Noise that counts have in common, where they agree, has one sign in both: taken as independent
-    it is the wider case.
+    Consistent counts may share noise, with the same sign in both. Treating it as independent gives
+    the wider interval.
     """
     ends: Sequence[float]
     if noise:
