@@ -1,1 +1,1 @@
-"""The report: one page that opens offline."""
+"""The report of a run: one page that opens offline."""

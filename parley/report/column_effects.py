@@ -1,4 +1,4 @@
-"""The report's section of what each column adds to a linear model's answer, from its model file."""
+"""Build the report's section on what each column adds to a linear model's answer."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _MOST_DRAWN, _WIDEST, _MOST_LISTED, _MOST_BARS = 12, 6, 60, 12
 
 
 def build_column_section(folder: Path, summary: RunSummary) -> dict[str, Any] | None:
-    """What the section says, its figures, and a table of the columns beyond them.
+    """Return the section's text, its figures, and a table of the remaining columns.
 
-    None where there is no model file, or none of columns that add up.
+    Return None if there is no model file, or if the model is not additive in its columns.
     """
     try:
         shapes = compute_shapes(load_model(folder), summary)
@@ -63,7 +63,7 @@ def _describe_shapes(shapes: ShapeFunctions) -> str:
 
 
 def _compute_domain(shapes: tuple[ShapeFunction, ...]) -> tuple[float, float]:
-    """Of all that is drawn, and 0, with some room."""
+    """Return the range of all drawn values and 0, with a margin."""
     ends = [
         end
         for each in shapes
@@ -118,7 +118,7 @@ def _build_figure(shape: ShapeFunction, domain: tuple[float, float]) -> ReportFi
 
 
 def _describe_finding(shape: ShapeFunction, named: Any) -> str:
-    """Where the widest curve is lowest and highest, and whether the noise could do that."""
+    """Describe where the widest curve is lowest and highest, and whether noise explains it."""
     of = shape.steepest[0]
     curve = shape.curves[of]
     low, high = min(curve), max(curve)

@@ -1,8 +1,8 @@
-"""What the report's page is put together from, and how its templates set text.
+"""Define the parts of a report page, and the text filters of its templates.
 
-Templates escape every value by themselves (Jinja2's autoescape); a filter here escapes first and
-then marks up what its own patterns find. A name that a template doesn't know is an error, never
-an empty place.
+Jinja2's autoescape escapes every value in the templates. A filter here escapes first, and then adds
+markup for its own patterns. A name that a template does not define is an error, never an empty
+place.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from parley.safe_io.printable_text import escape_unprintable
 from parley.server.records.number_format import format_power
 
 NOTHING = Markup("")
-"""No plot: words and a table are enough."""
+"""No plot: the text and the table are enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A figure at the page's head; `share` of a budget is drawn as a meter."""
+    """A figure at the head of the page. A `share` of a budget is drawn as a meter."""
 
     title: str
     value: str
@@ -41,7 +41,7 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportTable:
-    """Plain texts under a caption."""
+    """A table of plain texts with a caption."""
 
     caption: str
     head: Sequence[str]
@@ -50,7 +50,7 @@ class ReportTable:
 
 @dataclass(frozen=True, kw_only=True)
 class LegendEntry:
-    """An entry of a plot's key: a line, or with a `depth` in [0, 1] a shade of a map."""
+    """An entry of a plot's legend: a line, or a shade of a map with a `depth` in [0, 1]."""
 
     name: str
     colour: Palette = Palette.ACCENT
@@ -62,7 +62,7 @@ class LegendEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportFigure:
-    """A heading, what it shows in a sentence, a plot (inline SVG) and the same as a table."""
+    """A heading, its finding in one sentence, a plot (inline SVG), and the same data as a table."""
 
     title: str
     finding: str
@@ -75,7 +75,7 @@ class ReportFigure:
     def from_plot(
         cls, title: str, finding: str, plot: Callable[..., Markup], data: ReportTable, **more: Any
     ) -> ReportFigure:
-        """A figure whose plot has its title, and what it shows as its description."""
+        """Build a figure whose plot has its title, and the finding as its description."""
         shown = plot(title=title, description=finding)
         return cls(title=title, finding=finding, plot=shown, data=data, **more)
 
@@ -83,7 +83,7 @@ class ReportFigure:
 def build_legend(
     entries: Sequence[Curve | Level | Bars], charged: str = ""
 ) -> tuple[LegendEntry, ...]:
-    """The key of a plot, in order; the entry named `charged` stands out."""
+    """Return the legend of a plot, in order. The entry named `charged` is emphasised."""
     return tuple(
         LegendEntry(name=entry.name, colour=entry.colour, charged=entry.name == charged)
         if isinstance(entry, Bars)
@@ -99,7 +99,7 @@ def build_legend(
 
 
 _SMALL = r"(?<![\w.])(?:\d(?:\.\d+)?e[-+]\d+|0\.000\d+)(?!\w)"
-"""A number that is set as a power of ten: 1e-05, 0.00015."""
+"""A number that is shown as a power of ten, such as 1e-05 or 0.00015."""
 
 
 def _format_power(match: re.Match[str]) -> str:
@@ -107,19 +107,19 @@ def _format_power(match: re.Match[str]) -> str:
 
 
 def format_text(value: object) -> Markup:
-    """Escaped text; "ε = 2" stays on one line, 1e-05 is a power.
+    """Return escaped text, with "ε = 2" on one line and 1e-05 as a power.
 
     >>> format_text("<b> δ = 1e-05")
     Markup('&lt;b&gt; δ\xa0=\xa010⁻⁵')
     """
-    # Whatever came, the patterns see it escaped: what they add is all the markup there is.
+    # Escape first, so that the only markup is what these patterns add.
     safe = str(escape(str(value)))
     safe = re.sub(_SMALL, _format_power, safe)
     return Markup(re.sub(r"([εδσρbqC]′?) (=|≈) ", "\\1\u00a0\\2\u00a0", safe))  # noqa: S704
 
 
 def format_prose(value: object) -> Markup:
-    """`format_text`; commands between backticks are set as code, e^ε and 2^32 as powers.
+    """Return `format_text` with commands in backticks as code, and e^ε and 2^32 as powers.
 
     >>> format_prose("`parley plan` at e^ε < 2^−3")
     Markup('<code>parley plan</code> at e<sup>ε</sup> &lt; 2<sup>−3</sup>')
@@ -129,13 +129,13 @@ def format_prose(value: object) -> Markup:
 
 
 def format_unbroken(value: object) -> Markup:
-    """`format_text` in which short names with a hyphen, such as a data set's, stay on one line."""
+    """Return `format_text` with short hyphenated names, such as a data set's, on one line."""
     names = r"(?<!\S)([^\s;&]{1,20}-[^\s;&]{1,20})(?!\S)"
     return Markup(re.sub(names, r'<span class="one">\1</span>', str(format_text(value))))  # noqa: S704
 
 
 def _format_fact_name(name: str) -> str:
-    """A fact's name as a heading: "scale σ =" is "Scale σ"."""
+    """Return a fact's name as a heading: "scale σ =" becomes "Scale σ"."""
     first = name[:1].upper() if name[:1].isascii() else name[:1]
     return f"{first}{name[1:]}".removesuffix(" =")
 
@@ -151,22 +151,23 @@ _FILTERS: dict[str, Callable[[Any], str]] = {
 def write_page(
     target: Path, template: str, *, package: str = "parley.report", **names: Any
 ) -> Path:
-    """Fills a template and writes the page, whole or not at all; its path.
+    """Fill a template, write the page completely or not at all, and return its path.
 
     Raises:
-        OSError: it can't be written.
+        OSError: the page cannot be written.
     """
     page = build_environment(package).get_template(template).render(names)
-    # A file's text may be a stranger's: what would turn letters around is shown as its number.
+    # A file's text may be untrusted, so show direction-changing characters as their numbers.
     write_file(target, escape_unprintable(page))
     return target
 
 
 @functools.cache
 def build_environment(package: str) -> Environment:
-    """A package's templates and these here, with every value escaped and every name known.
+    """Return an environment for a package's templates and the report's, with strict escaping and
+    names.
 
-    It keeps the templates that it has compiled.
+    It caches the compiled templates.
     """
     own = dict.fromkeys((package, "parley.report"))
     made = Environment(

@@ -1,7 +1,7 @@
-"""What a report shows for whoever must defend a run: who learns what, and public ranges.
+"""Build the report's tables for reviewers of a run: who learns what, parties, and public ranges.
 
-The table of who learns what is worded by where the noise is added and by the secure sum that ran;
-its ε are the accounts of the summary, none is computed here.
+The wording of who learns what depends on the noise point and on the secure sum that ran. Its ε are
+the accounts in the summary; this module computes none.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from parley.server.records.run_summary import RunSummary
 from parley.server.rounds.party_status import PartyStatus
 
 _MAX_ROWS = 30
-"""Columns and parties that are listed."""
+"""Maximum number of columns and parties that are listed."""
 
 
 def build_disclosure_table(run: RunSummary, guarantee: GuaranteeSummary) -> ReportTable:
-    """Everybody who takes part or looks on: what they see, and what that can say of one unit."""
+    """Return a row per participant or observer: what they see, and what it can reveal about one
+    unit.
+    """
     here = "" if run.secure_aggregation.backend == "masked" else (
         " This run had no masks: one process added what parties gave, and hid nothing from itself."
         " The table is of the same run among real parties."
@@ -55,7 +57,9 @@ def build_disclosure_table(run: RunSummary, guarantee: GuaranteeSummary) -> Repo
 def _list_observers(
     run: RunSummary, guarantee: GuaranteeSummary
 ) -> Iterator[tuple[str, str, Adversary | None]]:
-    """Who, what they see, and whose account bounds what they learn; None: nobody's does."""
+    """Yield each observer, what it sees, and the adversary whose account bounds it; None if no
+    account does.
+    """
     point, shares = find_noise_point(guarantee.noise.point), guarantee.noise.shares
     by_server = point.adversary if point.in_contributions else None
     yield "the server", f"{point.server_sees}; who took part", by_server
@@ -68,7 +72,7 @@ def _list_observers(
     yield "readers of the model", seen, Adversary.READERS
     if run.parties < 2:
         return
-    # A party knows its own share of the noise: readers know none, a colluder one at least.
+    # A party knows its own noise share. Readers know no share; a colluder knows at least one.
     other = Adversary.READERS
     if shares is not None:
         other = Adversary.COLLUDERS if shares.colluders else Adversary.OTHERS
@@ -79,7 +83,9 @@ def _list_observers(
 
 
 def _format_bound(run: RunSummary, guarantee: GuaranteeSummary, adversary: Adversary | None) -> str:
-    """A pair (ε, δ) that is proved against an adversary at least as strong, or that none is."""
+    """Return a pair (ε, δ) that is proved against an adversary at least as strong, or a text
+    without one.
+    """
     if run.primary.noise.seeded:
         return "not bounded: the noise of this run came from a seed"
     stronger = adversary.list_at_least_as_strong() if adversary else ()
@@ -93,7 +99,7 @@ def _format_bound(run: RunSummary, guarantee: GuaranteeSummary, adversary: Adver
 
 
 def build_party_table(folder: Path) -> ReportTable | None:
-    """Real parties by the names under which they enrolled; None where there were none."""
+    """Return a table of real parties by their enrolled names, or None if there were none."""
     try:
         board: Any = parse_strict_json(read_text(folder / "parties.json"))
         rows = [[str(each["name"]), _format_party_state(each)] for each in board["parties"]]
@@ -107,7 +113,7 @@ def build_party_table(folder: Path) -> ReportTable | None:
 
 
 def _truncate_rows(rows: list[list[str]]) -> list[list[str]]:
-    """At most `_MAX_ROWS` of them, and how many more there are."""
+    """Return at most `_MAX_ROWS` rows, and a last row with the number of the others."""
     left = len(rows) - _MAX_ROWS
     if left <= 0:
         return rows
@@ -120,7 +126,7 @@ def _format_party_state(party: dict[str, Any]) -> str:
 
 
 def build_range_table(folder: Path) -> ReportTable | None:
-    """The schema that rows were read by; None where the folder holds none."""
+    """Return a table of the schema by which rows were read, or None if the folder has none."""
     path = folder / "schema.toml"
     try:
         schema = Schema.from_toml(read_text(path))

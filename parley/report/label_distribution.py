@@ -1,7 +1,7 @@
-"""The report's figure of who holds which labels: the picture of a partition, simulation only.
+"""Build the report's figure of the labels per party, which shows a partition (simulation only).
 
-Few parties are shown one by one: stacked bars where there are up to three labels, so that sizes
-are seen too, else a map of shares. Of many parties each label's quantiles over them are shown.
+A few parties are shown one by one. With up to three labels, stacked bars also show the sizes; with
+more, a map shows the shares. For many parties, each label's quantiles over the parties are shown.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,9 @@ _MAX_NAMED_PARTIES = 12
 
 
 def build_label_figure(run: RunSummary) -> ReportFigure | None:
-    """The figure; None where the folder doesn't tell, or there is one label or party."""
+    """Return the figure, or None if the folder lacks the counts or there is only one label or
+    party.
+    """
     split = run.partition
     if split is None or len(split.labels) < 2 or run.parties < 2:
         return None
@@ -55,7 +57,7 @@ def _describe_finding(split: PartitionSummary) -> str:
 
 
 def _count_named_labels(split: PartitionSummary) -> int:
-    """How many labels are named, without all others together."""
+    """Return the number of named labels, without the entry for all others."""
     return len(split.labels) - (split.labels[-1] == OTHER_LABELS)
 
 
@@ -136,7 +138,7 @@ def _build_party_table(split: PartitionSummary, counts: Sequence[Sequence[int]])
 
 
 def _format_party(split: PartitionSummary, party: int) -> str:
-    """The number by which plots call it, and its name where the data name it."""
+    """Return the number of a party in plots, with its name if the data have one."""
     return f"{party} {split.parties[party - 1]}" if split.parties else str(party)
 
 

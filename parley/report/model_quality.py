@@ -1,6 +1,7 @@
-"""The report's sections on how good a model is: in a simulation, by public records, by counts.
+"""Build the report's sections on model quality: in a simulation, on public records, by noisy
+counts.
 
-The same figures and tables for all three; where a figure is noisy it stands with its interval.
+All three have the same figures and tables. A noisy figure has its interval next to it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from parley.server.records.result_text import format_estimate
 from parley.server.records.run_summary import RunSummary
 
 _MAX_LABELS = 12
-"""Labels up to which a confusion matrix can be read."""
+"""Maximum number of labels for a legible confusion matrix."""
 _MAX_ROWS = 24
 _CHANCE = Curve(
     name="chance", points=[(0, 0), (1, 1)], colour=Palette.QUIET, width=1.5, dash=(2, 3)
@@ -30,7 +31,7 @@ _CALIBRATED = Curve(
 
 @dataclass(frozen=True, kw_only=True)
 class QualitySection:
-    """What one set of records says of the model."""
+    """Evaluation of the model on one set of records."""
 
     title: str
     text: str
@@ -40,7 +41,7 @@ class QualitySection:
 
 
 def build_quality_sections(run: RunSummary) -> list[QualitySection]:
-    """One for each set of held-out records that the model was judged by."""
+    """Return a section per set of held-out records that evaluated the model."""
     sections = []
     if run.judgement is not None:
         twin = run.baseline_judgement
@@ -111,7 +112,7 @@ def _build_baseline_table(run: RunSummary) -> list[ReportTable]:
 
 
 def _build_decision_tables(evaluation: ClassifierMetrics) -> Iterator[ReportTable]:
-    """The decisions by label, and what comes of each threshold."""
+    """Yield tables of the decisions by label, and of the results at each threshold."""
     if len(evaluation.labels) <= _MAX_LABELS:
         yield ReportTable(
             caption="Records by true label (row) and predicted label (column)",

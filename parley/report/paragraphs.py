@@ -1,7 +1,8 @@
-"""The report's paragraphs: what a run's figures mean, in words that claim no more than is proved.
+"""Write the report's paragraphs on a run's figures, in words that claim only what is proved.
 
-Plain text comes out, never markup: the templates escape it. The figures in it are worded by
-`parley.server.records.guarantee_text`, as in the terminal and in the model's metadata.
+The functions return plain text, never markup; the templates escape it.
+`parley.server.records.guarantee_text` formats the figures, as in the terminal and in the model's
+metadata.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from parley.server.records.run_summary import RunSummary
 
 
 def format_algorithm_name(run: RunSummary) -> str:
-    """The algorithm as a reader calls it."""
+    """Return the algorithm's title for readers."""
     if run.algorithm_title:
         return run.algorithm_title
     if run.algorithm in ALGORITHMS:
         return ALGORITHMS[run.algorithm].title
-    # One's own, file.py:Class; its file need not be here.
+    # The user's own, file.py:Class. Its file may be missing here.
     return run.algorithm.rpartition(":")[2].replace("-", " ") or "an algorithm"
 
 
 def _format_data_name(source: str) -> str:
-    """Return what a title calls the data: a file, a data set, or the folder of several files.
+    """Return the data's name for a title: a file, a data set, or the folder of several files.
 
     >>> (_format_data_name("wards/party-*.csv"), _format_data_name("*.csv"),
     ... _format_data_name("wards/all.csv"))
@@ -43,7 +44,7 @@ def _format_data_name(source: str) -> str:
 
 
 def format_headline(run: RunSummary) -> str:
-    """What was learned, from what, by whom."""
+    """Return a headline: the model, its data, and the number of parties."""
     data = _format_data_name(run.data)
     who = "one party" if run.parties == 1 else f"{format_number(run.parties)} parties"
     title = MODELS[run.model].title if run.model in MODELS else ""
@@ -52,7 +53,7 @@ def format_headline(run: RunSummary) -> str:
 
 
 def describe_noise(run: RunSummary, guarantee: GuaranteeSummary) -> str:
-    """What noise was added and where."""
+    """Describe which noise was added and where."""
     noise, law, point = (
         guarantee.noise,
         get_law_text(guarantee.noise.law),
@@ -79,7 +80,7 @@ def describe_noise(run: RunSummary, guarantee: GuaranteeSummary) -> str:
 
 
 def describe_dp_sgd(run: RunSummary) -> str:
-    """What the parties' accounts mean."""
+    """Describe the meaning of the parties' accounts in DP-SGD."""
     charged_outside = run.record_bounds is not None and run.record_bounds.charged == "outer"
     share = 0.0 if run.dp_sgd is None else run.dp_sgd.clipped_share
     accounts = (
@@ -103,7 +104,7 @@ def describe_dp_sgd(run: RunSummary) -> str:
 
 
 def describe_secure_sum(run: RunSummary, *, simulated: bool) -> str:
-    """Which secure sum ran, and what was checked."""
+    """Describe which secure sum ran, and how it was checked."""
     aggregation = run.secure_aggregation
     if aggregation.backend == "masked":
         said = (
@@ -125,7 +126,7 @@ def describe_secure_sum(run: RunSummary, *, simulated: bool) -> str:
 
 
 def describe_guarantee(run: RunSummary, guarantee: GuaranteeSummary) -> str:
-    """The guarantee in one plain paragraph."""
+    """Describe the guarantee in one plain paragraph."""
     released = (
         f"all {format_number(run.rounds_done)} models this run released"
         if run.rounds_done > 1
@@ -154,7 +155,7 @@ def describe_guarantee(run: RunSummary, guarantee: GuaranteeSummary) -> str:
 
 
 def list_assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
-    """What the guarantees rest on, and what they don't cover: each said once."""
+    """Return the guarantees' assumptions and what they do not cover, each once."""
     items = list_trust_assumptions(run, simulated=simulated)
     items += [
         f"Public, and not protected: {describe_public_facts(run)}",
@@ -164,7 +165,7 @@ def list_assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
 
 
 def list_trust_assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
-    """What the guarantees rest on."""
+    """Return the guarantees' assumptions."""
     items = []
     if run.primary.noise.seeded:
         items.append(
@@ -187,7 +188,7 @@ def list_trust_assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
 
 
 def describe_public_facts(run: RunSummary) -> str:
-    """What no noise covers."""
+    """Describe the facts that no noise covers."""
     least = f" ({format_number(run.min_records)})" if run.min_records else ""
     sizes = (
         "every party's number of records"
@@ -198,12 +199,12 @@ def describe_public_facts(run: RunSummary) -> str:
 
 
 def _list_adversaries(run: RunSummary, guarantee: GuaranteeSummary) -> list[str]:
-    """Whom the noise protects from, by where it is added."""
+    """Return texts on the adversaries that the noise protects from, by the noise point."""
     own = guarantee is run.primary
     outside = own and run.record_bounds is not None and run.record_bounds.charged == "outer"
     holds = find_noise_point((run.guarantees[-1] if outside else guarantee).noise.point).holds
     items = [f"{_format_guarantee_prefix(run, guarantee)}{holds}"] if holds else []
-    # With noise in shares the release ahead holds against the server too.
+    # With noise in shares, the release before round 1 holds against the server too.
     trusting = any(
         each.charged and each.adversary is Adversary.READERS for each in guarantee.accounts
     )
@@ -225,7 +226,7 @@ def _list_adversaries(run: RunSummary, guarantee: GuaranteeSummary) -> list[str]
 
 
 def _format_guarantee_prefix(run: RunSummary, guarantee: GuaranteeSummary) -> str:
-    """Names the guarantee where a run has two."""
+    """Return a prefix that names the guarantee if a run has two."""
     return (
         f"{guarantee_text.format_unit(guarantee).capitalize()}: " if len(run.guarantees) > 1 else ""
     )

@@ -1,10 +1,8 @@
-"""The report's plots: Vega-Lite, drawn to static SVG by vl-convert, without a network.
+"""Draw the report's plots with Vega-Lite; vl-convert renders them to static SVG offline.
 
-Every function returns one inline `<svg>` element: no script, no style sheet, no identifier that
-could clash with another plot's, no address. Colours are the six of `Palette`, which `report.css`
-repaints in the dark scheme. A column of 424 px is half a desktop page.
-
-Also here: plots of values with intervals: a row a name, or a step an interval of numbers.
+Every function returns one inline `<svg>` element. It has no script, style sheet or address, and no
+identifier that could clash with another plot's. The six colours of `Palette` are the only ones, and
+`report.css` replaces them in the dark scheme. A column of 424 px is half a desktop page.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ Point = tuple[float, float]
 
 
 class Palette(StrEnum):
-    """The colours of a plot in the light scheme; `report.css` knows each by its value."""
+    """The colours of a plot in the light scheme. `report.css` matches them by value."""
 
     INK = "#1b1f24"
     MUTED = "#6a727b"
@@ -44,7 +42,7 @@ class Palette(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A named line through points (x, y); ``dash`` as SVG's stroke-dasharray."""
+    """A named line through points (x, y); ``dash`` is SVG's stroke-dasharray."""
 
     name: str
     points: Sequence[Point]
@@ -55,7 +53,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """A named horizontal line at ``value``: a baseline, a budget."""
+    """A named horizontal line at ``value``, such as a baseline or a budget."""
 
     name: str
     value: float
@@ -66,7 +64,7 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True)
 class Bars:
-    """A named layer of bars from ``start`` to ``end`` on the x axis, stacked in the order given."""
+    """A named layer of bars from ``start`` to ``end`` on the x axis, stacked in the given order."""
 
     name: str
     bars: Sequence[tuple[float, float, float]]  # (start, end, height)
@@ -82,15 +80,15 @@ def draw_curves(
     most: float | None = None,
     x_title: str = "round",
 ) -> Markup:
-    """Lines by round, with levels across them. Lines are drawn in order, the last on top.
+    """Draw lines by round and horizontal levels. Lines are drawn in order, the last on top.
 
-    The axis begins at 0, so that a small change looks small; `most`: it ends there.
+    The axis begins at 0, so that a small change looks small. With `most`, it ends there.
     """
     y = build_quantitative(
         "y", title=None, scale={"zero": True} if most is None else {"domain": [0, most]}
     )
     rounds = max((x for line in lines for x, _ in line.points), default=1)
-    # Few rounds get a tick each: fractions between them would be rounded to the same label.
+    # A few rounds get one tick each: ticks at fractions would round to the same label.
     first = min((x for line in lines for x, _ in line.points), default=1)
     first = min(first, 1, rounds)
     ticks = (
@@ -127,7 +125,7 @@ def draw_curves(
 
 
 Box = tuple[float, float, float, float]
-"""Between which ends x and y are."""
+"""Ends of x and of y."""
 
 
 def draw_unit_square(
@@ -139,7 +137,7 @@ def draw_unit_square(
     x_title: str,
     y_title: str,
 ) -> Markup:
-    """Lines over shares on both axes, with a block where a point may lie; the last line on top."""
+    """Draw lines with shares on both axes, and boxes where a point may be; the last line on top."""
     unit = {"domain": [0, 1], "nice": False}
     x = build_quantitative("x", scale=unit, axis={"title": x_title, "tickCount": 6, "grid": False})
     y = build_quantitative("y", scale=unit, axis={"title": y_title, "tickCount": 6})
@@ -167,7 +165,7 @@ def draw_unit_square(
 def draw_bars(
     layers: Sequence[Bars], *, title: str, description: str, x_title: str, y_title: str
 ) -> Markup:
-    """Upright bars over intervals of x, layers stacked: party sizes, a histogram, losses."""
+    """Draw upright bars over intervals of x, with stacked layers: sizes, a histogram, losses."""
     values: list[dict[str, object]] = []
     foot: dict[float, float] = {}
     for each in layers:
@@ -195,7 +193,9 @@ def draw_bars(
 def draw_ranking(
     rows: Sequence[tuple[str, float, str, Palette]], *, title: str, description: str
 ) -> Markup:
-    """Horizontal bars from zero, one a row ``(name, value, value as text, colour)``, in order."""
+    """Draw horizontal bars from zero, one per row ``(name, value, value as text, colour)``, in
+    order.
+    """
     values = [
         {"name": each, "value": value, "text": text, "c": colour}
         for each, value, text, colour in rows
@@ -222,8 +222,8 @@ def draw_heat_map(
     x_title: str,
     y_title: str,
 ) -> Markup:
-    """A map of squares ``(column from 1, row, depth of colour in [0, 1])``, rows in order."""
-    # Opacity, not a scale of colours: one colour stands out from the paper in either scheme.
+    """Draw a map of squares ``(column from 1, row, depth of colour in [0, 1])``, rows in order."""
+    # Opacity, not a colour scale: one colour is visible on both backgrounds.
     values = [{"x": x, "y": y, "o": round(depth, 3)} for x, y, depth in cells]
     columns = max(x for x, _, _ in cells)
     step = max(1, columns // 10)
@@ -246,7 +246,9 @@ def draw_ranges(
     x_title: str,
     y_title: str,
 ) -> Markup:
-    """A row each ``(name, low, lower, middle, upper, high)``: a thin bar, a thick one, a tick."""
+    """Draw a row per ``(name, low, lower, middle, upper, high)``: a thin bar, a thick bar, a
+    tick.
+    """
     names = ("name", "low", "lower", "middle", "upper", "high")
     values = [dict(zip(names, row, strict=True)) for row in rows]
     axis = {"title": x_title, "format": "%", "tickCount": 6}
@@ -270,7 +272,7 @@ def draw_ranges(
 
 
 def _subsample_points(points: Sequence[Point]) -> list[Point]:
-    """At most 300 of the points, evenly chosen, the first and the last among them."""
+    """Return at most 300 of the points, evenly chosen, including the first and the last."""
     if len(points) <= _MAX_POINTS:
         return list(points)
     step = (len(points) - 1) / (_MAX_POINTS - 1)
@@ -278,7 +280,7 @@ def _subsample_points(points: Sequence[Point]) -> list[Point]:
 
 
 def render_svg(chart: Spec, *, title: str, description: str, height: int = _HEIGHT) -> Markup:
-    """The chart as inline SVG, in the palette and the size of a column."""
+    """Render the chart as inline SVG, with the palette and width of a column."""
     font = "system-ui, sans-serif"
     axis = {
         "domain": False,
@@ -314,7 +316,9 @@ def render_svg(chart: Spec, *, title: str, description: str, height: int = _HEIG
 
 
 def _format_inline_svg(svg: str, title: str, description: str) -> Markup:
-    """The SVG as it stands inside HTML: labelled as one image, without addresses or fixed size."""
+    """Return the SVG for use inside HTML: labelled as one image, without addresses or a fixed
+    size.
+    """
     found = re.search(r'viewBox="([^"]*)"', svg)
     box = found.group(1) if found else f"0 0 {_WIDTH} {_HEIGHT}"
     body = svg[svg.index(">") + 1 : svg.rindex("</svg>")]
@@ -322,7 +326,7 @@ def _format_inline_svg(svg: str, title: str, description: str) -> Markup:
         r' (?:(?:aria-\w+|role|class|pointer-events|font-family)="[^"]*"|opacity="1")', "", body
     )
     body = re.sub(r'="[^"]*"', lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), body)
-    # vl-convert escapes the text that it draws; ours is escaped here.
+    # vl-convert escapes the text that it draws. Title and description are escaped here.
     return Markup(  # noqa: S704
         f'<svg class="plot" viewBox="{box}" role="img" aria-label="{html.escape(title)}. '
         f'{html.escape(description)}"><title>{html.escape(title)}</title>'
@@ -338,7 +342,7 @@ def draw_interval_rows(
     x_title: str,
     from_zero: bool,
 ) -> Markup:
-    """A row each `(name, low, value, high)`: a bar over the interval, a tick at the value."""
+    """Draw a row per `(name, low, value, high)`: a bar over the interval, a tick at the value."""
     names = ("name", "low", "value", "high")
     values = [dict(zip(names, row, strict=True)) for row in rows]
     axis = {"grid": False, "labelLimit": 190, "labelColor": Palette.INK}
@@ -362,8 +366,9 @@ def draw_interval_steps(
     description: str,
     x_title: str,
 ) -> Markup:
-    """A step each `(start, end, low, value, high)`: a block over the interval, a line at the
-    value."""
+    """Draw a step per `(start, end, low, value, high)`: a block over the interval, a line at the
+    value.
+    """
     names = ("a", "b", "low", "value", "high")
     values = [dict(zip(names, row, strict=True)) for row in rows]
     axis = {"title": x_title, "grid": False, "tickCount": 6}

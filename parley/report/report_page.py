@@ -1,6 +1,6 @@
-"""The report of a run: one HTML page that needs nothing but itself.
+"""Write the report of a run, which is one self-contained HTML page.
 
-It has no script and asks for nothing over a network: its own content-security policy forbids both.
+The page has no script and makes no network request. Its content-security policy forbids both.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ _MAX_ROUNDS_SHOWN = 50
 def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
     """Write a run's page, replacing an older one, and return its path.
 
-    A run that was interrupted gets a report of its rounds so far. Nothing is written into a folder
-    that somebody else filled.
+    An interrupted run gets a report of its rounds so far. The page is never written into a folder
+    that another user filled.
 
     Args:
-        out: the file; default: `report.html` in the run's folder, or `NAME-report.html` next to a
-            folder that is not this user's own.
+        out: Path of the page. The default is `report.html` in the run's folder, or
+            `NAME-report.html` next to a folder that is not this user's own.
 
     Raises:
-        RunFolderError: the folder doesn't hold a run, or the page can't be written.
+        RunFolderError: the folder has no run, or the page cannot be written.
     """
     names = _build_context(read_run(run_dir), run_dir)
     if out is not None:
@@ -79,7 +79,7 @@ def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
 
 
 def _build_context(run: RunContent, folder: Path) -> dict[str, Any]:
-    """Every name that the template uses."""
+    """Return all names that the template uses."""
     summary = run.summary
     simulated = is_in_process(summary.engine) or any(line.simulation_only for line in run.rounds)
     return {
@@ -120,7 +120,7 @@ def _build_context(run: RunContent, folder: Path) -> dict[str, Any]:
 
 
 def _strip_comments(job_text: str) -> str:
-    """The job's keys without what is said about them: what paper has room for."""
+    """Return the job's keys without comments, for the printed version."""
     lines = (
         re.sub(r"^(\[[^\]]*\]).*", r"\1", line) for line in _hide_passwords(job_text).splitlines()
     )
@@ -128,7 +128,7 @@ def _strip_comments(job_text: str) -> str:
 
 
 def _hide_passwords(job_text: str) -> str:
-    # A ledger may be named by a URL with a password in it, and a report is passed around.
+    # A ledger's URL may contain a password, and reports are passed on.
     return re.sub(r"(://[^:/@\s]*):\S*@", r"\1:…@", job_text)
 
 
@@ -163,12 +163,12 @@ def _list_notices(run: RunContent, folder: Path) -> list[str]:
 
 
 def _list_model_problems(folder: Path) -> list[str]:
-    """What is wrong with the model file, so that nothing of this page was taken from it."""
+    """Return what is wrong with the model file, if so; then nothing on this page is from it."""
     try:
         if (folder / "model.safetensors").exists():
             open_model(folder)
     except ModelFileError as error:
-        # A report is passed around: what this machine calls its folders is nobody's business.
+        # Reports are passed on, so do not show this machine's folders.
         said = str(error).replace(f"{folder}/", "")
         return [f"The model file can't be used, and nothing here is from it. {said}"]
     return []
@@ -217,10 +217,10 @@ def _build_cards(run: RunContent) -> list[Card]:
 
 
 def _build_cost_cards(guarantee: GuaranteeSummary, *, marked: bool) -> Iterator[Card]:
-    """What was promised and paid, and what that is to an attacker.
+    """Yield cards with the promised and spent budget, and what they mean for an attacker.
 
     Args:
-        marked: whether to print for which analysts the figure of what was paid holds.
+        marked: Whether to print for which analysts the spent figure holds.
     """
     scope = guarantee_text.format_scope(guarantee)
     mark = f" Spent: {guarantee_text.FIXED_RELEASES_NOTE}." if marked else ""
@@ -281,7 +281,7 @@ def _build_parties_card(run: RunSummary) -> Card:
 
 
 def _build_guarantee(run: RunSummary, guarantee: GuaranteeSummary) -> dict[str, Any]:
-    """One guarantee's promise, against whom it holds, and what it means to an attacker."""
+    """Return one guarantee's promise, its adversaries, and its meaning for an attacker."""
     several, tables = len(guarantee.accounts) > 1, []
     if guarantee.found:
         tables.append(
@@ -317,7 +317,7 @@ def _build_guarantee(run: RunSummary, guarantee: GuaranteeSummary) -> dict[str, 
 
 
 def _build_explanations(run: RunSummary, *, simulated: bool) -> list[dict[str, Any]]:
-    """The sections of facts that have a paragraph, and perhaps a table."""
+    """Return the sections of facts with their paragraphs and tables."""
     guarantees = iter(run.guarantees)
     shown = []
     for each in summary_sections.build_run_sections(run):
@@ -342,12 +342,12 @@ _EXPLAINED = {
     summary_sections.TRAINING: "DP-SGD in the parties",
     summary_sections.SUM: "Secure aggregation",
 }
-"""Title of a section of facts → that of the page's, which explains it."""
+"""Title of a section of facts → title of the page's section that explains it."""
 
 
 def _build_account_table(run: RunSummary, facts: DpSgdSummary) -> ReportTable:
     names = [name for name in ("rdp", "pld", "exact") if name in facts.largest]
-    # Few lines say it where many parties have the same account: those with most steps first.
+    # Parties with most steps first: if many parties have the same account, a few rows are enough.
     order = sorted(facts.parties, key=lambda party: (-party.steps, party.party))
     caption = "Every party's account"
     if len(order) > _MAX_ROUNDS_SHOWN:

@@ -1,7 +1,7 @@
-"""The report's figures of a run: loss, accuracy, ε by round, clipping, sizes, losses of parties.
+"""Build the report's figures of a run: loss, accuracy, ε by round, clipping, sizes, lost parties.
 
-A figure of loss or accuracy carries the mark *simulation only*; a figure of ε carries unit and
-neighbouring relation. A run of one round has no curves: its figures are rankings.
+A figure of loss or accuracy has the mark *simulation only*. A figure of ε has unit and neighbouring
+relation. A run of one round has rankings instead of curves.
 """
 
 import math
@@ -29,7 +29,7 @@ _DASHES: dict[str, tuple[int, ...]] = {"zcdp": (2, 3), "pure": (7, 3), "mixed": 
 
 
 def build_run_figures(run: RunContent) -> list[ReportFigure]:
-    """Every figure the run's folder has the facts for, in order."""
+    """Return every figure for which the run's folder has the data, in order."""
     summary, lines = run.summary, run.rounds
     drawn = [_build_loss_figure(summary, lines), _build_accuracy_figure(summary, lines)]
     several = len(summary.guarantees) > 1
@@ -79,7 +79,7 @@ def _build_accuracy_figure(run: RunSummary, rounds: Sequence[RoundLine]) -> Repo
     points = _list_points(rounds, lambda line: line.simulation_only.get("accuracy"))
     lines = [Curve(name=noun, points=points)]
     title = noun[:1].upper() + noun[1:]
-    most = None if run.metric == "r2" else 1.0  # R² has no least value
+    most = None if run.metric == "r2" else 1.0  # R² has no minimum
     return _build_metric_figure(
         rounds, title, f"{finding}.", final=run.accuracy, lines=lines, levels=levels, most=most
     )
@@ -99,7 +99,7 @@ def _build_metric_figure(
     levels: Sequence[Level],
     most: float | None = None,
 ) -> ReportFigure | None:
-    """A simulation-only figure by round; after a single round, private beside the levels."""
+    """Return a simulation-only figure by round; after a single round, a ranking with the levels."""
     if final is None:
         return None
     if len(lines[-1].points) > 1:
@@ -132,7 +132,7 @@ def _build_metric_figure(
 def _build_epsilon_figure(
     guarantee: GuaranteeSummary, rounds: Sequence[tuple[int, RoundAccount]], *, several: bool
 ) -> ReportFigure | None:
-    """ε of one guarantee by round, each proved conversion beside the charged one."""
+    """Return ε of one guarantee by round, with each proved conversion next to the charged one."""
     if not rounds:
         return None
     scope = f"at δ = {format_cost(guarantee.delta)}, {guarantee_text.format_scope(guarantee)}"
@@ -178,7 +178,9 @@ def _build_epsilon_figure(
 def _build_epsilon_lines(
     guarantee: GuaranteeSummary, rounds: Sequence[tuple[int, RoundAccount]], names: Sequence[str]
 ) -> tuple[list[Curve], list[Level]]:
-    """Every proved conversion as a quiet line, the charged one on top; the budget as a level."""
+    """Return a quiet line per proved conversion, the charged one on top, and the budget as a
+    level.
+    """
     lines = []
     for name in names:
         points = _select_finite((at, account.epsilon.get(name)) for at, account in rounds)
@@ -250,7 +252,7 @@ def _build_size_figure(run: RunSummary) -> ReportFigure | None:
         data = ReportTable(caption=title, head=["records", "parties"], rows=rows)
         x_title, y_title = "records a party", "parties"
     simulated = "records_by_party" in run.simulation_only
-    if least == most and len(sizes) > _MAX_BARS:  # equal sizes of many parties: words are enough
+    if least == most and len(sizes) > _MAX_BARS:  # equal sizes need no plot
         return ReportFigure(title=title, finding=finding, data=data, simulated=simulated)
     layer = Bars(name=y_title, bars=upright, colour=Palette.QUIET)
     drawn = partial(draw_bars, [layer], x_title=x_title, y_title=y_title)
@@ -258,7 +260,9 @@ def _build_size_figure(run: RunSummary) -> ReportFigure | None:
 
 
 def _compute_histogram(sizes: Sequence[int]) -> list[tuple[float, float, float]]:
-    """Counts in about 20 intervals [start, end) of one round width (1, 2, 5 × a power of ten)."""
+    """Return counts in about 20 intervals [start, end) of one round width (1, 2, 5 × a power of
+    ten).
+    """
     least, most = min(sizes), max(sizes)
     rough = max((most - least + 1) / 20, 1)
     power = 10 ** math.floor(math.log10(rough))
@@ -280,7 +284,7 @@ def _build_absence_figure(rounds: Sequence[RoundLine]) -> ReportFigure | None:
     lost = [line for line in rounds if line.parties.dropped or line.parties.declined]
     if not lost:
         return None
-    span = math.ceil(len(rounds) / 100)  # rounds to a bar, so that bars stay visible
+    span = math.ceil(len(rounds) / 100)  # rounds per bar, so that bars stay visible
     kinds: list[tuple[str, Callable[[RoundLine], int], Palette]] = [
         ("dropped out", lambda line: line.parties.dropped, Palette.QUIET),
         ("declined", lambda line: line.parties.declined, Palette.LIMIT),
@@ -333,7 +337,7 @@ def _select_finite(pairs: Iterable[tuple[int, float | None]]) -> list[tuple[floa
 
 
 def _select_rounds(rounds: Sequence[T]) -> list[T]:
-    """At most 12 rounds, evenly chosen, the first and the last among them."""
+    """Return at most 12 rounds, evenly chosen, including the first and the last."""
     if len(rounds) <= _MAX_ROWS:
         return list(rounds)
     step = (len(rounds) - 1) / (_MAX_ROWS - 1)

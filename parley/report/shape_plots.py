@@ -1,4 +1,4 @@
-"""The plots of what columns add: a line, steps or bars, with a band around each."""
+"""Draw what columns add to an answer: a line, steps or bars, each with a band."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from parley.report.vega_lite import (
 )
 
 STYLES = ((Palette.ACCENT, (1, 0)), (Palette.LIMIT, (6, 4)), (Palette.QUIET, (2, 3)))
-"""Colour and dashes of the first curve, the second, the third."""
+"""Colour and dashes of the first, second and third curve."""
 
 _BAND = 0.35
 Domain = tuple[float, float]
@@ -37,9 +37,9 @@ def draw_shape_curves(
     x_title: str | None = None,
     height: int = 170,
 ) -> Markup:
-    """Curves through places, or with `steps` level between each two; the first on top.
+    """Draw curves through positions, or with `steps` constant between them; the first on top.
 
-    `bands`: curves whose bands alone are drawn, below all else. A curve ends where it is NaN.
+    Of the curves in `bands` only the bands are drawn, below the rest. A curve ends at a NaN.
     """
     axis = {"title": x_title, "grid": False, "tickCount": 6}
     ends = {"domain": [positions[0], positions[-1]], "nice": False}
@@ -48,7 +48,7 @@ def draw_shape_curves(
     how = "step-after" if steps else "linear"
 
     def values(curve: Sequence[Point]) -> list[Spec]:
-        # The last step goes on to the last edge.
+        # The last step extends to the last edge.
         points = [*curve, curve[-1]] if steps else curve
         return [
             {"x": place, "low": low, "y": value, "high": high}
@@ -72,7 +72,7 @@ def draw_shape_curves(
 
 
 def _build_channel(field: str, domain: Domain) -> Spec:
-    """A channel on an axis without a title, over this domain."""
+    """Return a channel on an axis without a title, over this domain."""
     scale = {"domain": domain, "nice": False}
     return build_quantitative(field, title=None, axis={"tickCount": 5}, scale=scale)
 
@@ -80,7 +80,7 @@ def _build_channel(field: str, domain: Domain) -> Spec:
 def draw_shape_bars(
     rows: Sequence[tuple[str, Sequence[Point]]], *, domain: Domain, title: str, description: str
 ) -> Markup:
-    """A row for each name, with a tick for each curve's value and a bar over its band."""
+    """Draw a row per name, with a tick at each curve's value and a bar over its band."""
     axis = {"grid": False, "labelLimit": 150, "labelColor": Palette.INK}
     y = build_nominal("name", sort=[each for each, _ in rows], title=None, axis=axis)
     low, x = (_build_channel(each, domain) for each in ("low", "x"))

@@ -1,6 +1,6 @@
-"""The report's section on synthetic records: what was released, and what the generator draws.
+"""Build the report's section on synthetic records: what was released and what the generator draws.
 
-Also here: grey pictures for a page: a grid of images as one PNG within the page itself.
+This module also encodes a grid of grey images as a PNG inside the page.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from parley.server.synthetic.mixture_generator import Mixture, ReleasedTables
 
 
 def encode_png(grey: NDArray[np.uint8]) -> bytes:
-    """`[h, w]` as a PNG of 8-bit grey.
+    """Encode `[h, w]` as a PNG of 8-bit grey.
 
     >>> encode_png(np.zeros((2, 3), np.uint8))[:8]
     b'\\x89PNG\\r\\n\\x1a\\n'
@@ -58,7 +58,7 @@ def encode_png(grey: NDArray[np.uint8]) -> bytes:
 
 
 def build_image_grid(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """`[K, n, h, w]` images as one, a row for each class, grey lines between them."""
+    """Return `[K, n, h, w]` images as one, with a row per class and grey lines between them."""
     count, each, high, wide = images.shape
     whole = np.full((count * (high + 1) - 1, each * (wide + 1) - 1), 128, np.uint8)
     for row, column in np.ndindex(count, each):
@@ -68,11 +68,11 @@ def build_image_grid(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def render_image_grid(images: NDArray[np.uint8], *, alt_text: str) -> Markup:
-    """`[K, n, h, w]` images, a row for each class, as an element of a page.
+    """Render `[K, n, h, w]` images, a row per class, as an HTML element.
 
     Args:
-        images: from 0, black, to 255.
-        alt_text: what they are, for those who do not see them.
+        images: Values from 0, which is black, to 255.
+        alt_text: Description for readers who do not see the images.
     """
     whole = build_image_grid(images)
     source = base64.b64encode(encode_png(whole)).decode()
@@ -85,7 +85,7 @@ _MAX_PAIRS = 10
 
 
 def build_synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
-    """Words and tables; None for a run without one. `folder` is where the run lies now."""
+    """Return the section's texts and tables, or None. `folder` is the run's current folder."""
     said = format_table(run.summary)
     if not said:
         return _build_image_section(run, folder)
@@ -117,14 +117,14 @@ def build_synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | N
 def _build_measured_tables(
     rows: Sequence[MetricRow], caption: str, *head: str
 ) -> list[ReportTable]:
-    """One table, or none where nothing is known."""
+    """Return one table, or none without rows."""
     shown = [[row.name, row.private, row.non_private] for row in rows]
     caption = f"Simulation only: {caption}"
     return [ReportTable(caption=caption, head=["", *head], rows=shown)] if rows else []
 
 
 def _build_image_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
-    """Images that a trained network draws; None where a run left none."""
+    """Return a section with images that a trained network draws, or None if the run has none."""
     try:
         with safe_open(folder / "model.safetensors", framework="np") as kept:
             if IMAGE_GRID not in set(kept.keys()):
@@ -143,7 +143,7 @@ def _build_image_section(run: RunContent, folder: Path) -> dict[str, Any] | None
 
 
 def _render_pictures(opened: ModelFile) -> list[Markup]:
-    """Some images of every class, where records are images."""
+    """Return some images of every class, if records are images."""
     images = opened.tensors.get(IMAGE_GRID)
     if images is None:
         return []
@@ -156,7 +156,7 @@ def _render_pictures(opened: ModelFile) -> list[Markup]:
 
 
 def _tabulate_released_sums(run: RunContent, opened: ModelFile) -> list[ReportTable]:
-    """The noisy number of every class beside the share that is drawn."""
+    """Return each class's noisy number next to the share that is drawn."""
     summed: Any = decode_task(opened.description["task"])
     counts, shares = opened.tensors["theta"][-summed.classes :], opened.tensors["shares"]
     names = list_class_names(Schema.from_toml(opened.description["schema"]))
@@ -176,7 +176,7 @@ def _tabulate_released_sums(run: RunContent, opened: ModelFile) -> list[ReportTa
 
 
 def _tabulate_released_tables(run: RunContent, opened: ModelFile) -> list[ReportTable]:
-    """What was released beside what the generator draws: both are public, and free to show."""
+    """Return the released shares next to the generator's. Both are public and free to show."""
     counted: Any = decode_task(opened.description["task"])
     mixture = Mixture.from_shares(counted.sizes, opened.tensors.get("shares"))
     tables = ReleasedTables(
@@ -198,7 +198,7 @@ def _tabulate_released_tables(run: RunContent, opened: ModelFile) -> list[Report
                 _format_share(apart),
             ]
         )
-    # The mean of |z| of normal noise, over the cells: how far apart noise alone would bring them.
+    # The mean of |z| of normal noise over the cells: the distance that only noise would cause.
     noise = compute_cell_noise(run.summary) * math.sqrt(2 / math.pi) / 2 / total
     pairs = [
         (
@@ -241,4 +241,4 @@ _RELEASED: dict[str, Callable[[RunContent, ModelFile], list[ReportTable]]] = {
     "marginals": _tabulate_released_tables,
     "random-features": _tabulate_released_sums,
 }
-"""`algorithm.kind` → what was released, as tables."""
+"""`algorithm.kind` → function that returns the released values as tables."""

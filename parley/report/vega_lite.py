@@ -1,4 +1,4 @@
-"""Vega-Lite's words for a plot: plain dictionaries (https://vega.github.io/vega-lite/docs)."""
+"""Build Vega-Lite specifications as plain dictionaries (https://vega.github.io/vega-lite/docs)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ Spec = dict[str, Any]
 
 
 def build_layer(values: Iterable[Spec], mark: str, encoding: Spec, **look: Any) -> Spec:
-    """One mark for each of some values."""
+    """Return a layer with one mark per value."""
     return {"data": {"values": list(values)}, "mark": {"type": mark, **look}, "encoding": encoding}
 
 
 def build_quantitative(field: str, **rest: Any) -> Spec:
-    """A channel of numbers."""
+    """Return a channel of numbers."""
     return {"field": field, "type": "quantitative", **rest}
 
 
 def build_nominal(field: str, **rest: Any) -> Spec:
-    """A channel of names."""
+    """Return a channel of names."""
     return {"field": field, "type": "nominal", **rest}
 
 
 def build_bar_end(field: str) -> Spec:
-    """The other end of a bar or an area."""
+    """Return the channel of the other end of a bar or an area."""
     return {"field": field}
