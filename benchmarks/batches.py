@@ -17,7 +17,7 @@ from parley.client.data.schema import Schema
 from parley.client.queries import consistency, quantiles
 from parley.client.queries.base import Query, QueryFacts
 from parley.client.queries.count_queries import Count, Histogram, MarginalsQuery
-from parley.client.queries.filters import col
+from parley.client.queries.filters.expressions import col
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring

@@ -47,7 +47,8 @@ def test_the_table_names_classes_and_tables_that_are_there():
     tables = {"MECHANISMS", "NOISE_POINTS", "ACCOUNTANTS", "ALGORITHMS", "ENGINES", "QUERIES"}
     assert {name for _, name, _ in rows} == tables
     for folder, name, file in rows:
-        assert f"\n{name}: dict[" in (ROOT / folder / file).read_text(encoding="utf-8")
+        text = (ROOT / folder / file).read_text(encoding="utf-8")
+        assert re.search(rf"^{name}(: dict\[| = PluginTable\[)", text, re.MULTILINE), name
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from golden_text import alike
 from make_golden import GOLDEN, JOBS, MORE, TEXTS, known, made
 
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.client.queries import QUERIES
+from parley.client.queries.registry import QUERIES
 
 HEAVY = {
     *("job-record-add-or-remove", "job-shares-components", "job-public-components"),

@@ -17,7 +17,7 @@ from parley.client.algorithms.algorithm_spec import NETWORKS
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.data.schema import COLUMN_KINDS
 from parley.client.models.linear_losses import LOSSES
-from parley.client.queries import QUERIES
+from parley.client.queries.registry import QUERIES
 from parley.deploy.process_engines import ENGINES
 from parley.privacy.accounting.accountants import ACCOUNTANTS
 from parley.privacy.accounting.privacy_events import EVENTS

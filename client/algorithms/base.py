@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,12 @@ from parley.client.models.clipping import build_ball, real_ball
 from parley.privacy.accounting.rounding import round_up, to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.calibration.optimum_sensitivity import Weights
-from parley.privacy.mechanisms.randomised_response import Reports
-from parley.privacy.mechanisms.subsampled_gaussian import PartySteps
 from parley.privacy.sampling.random_stream import Randomness
 from parley.privacy.sensitivity.bounded_sets import NormBounds, Set, compute_sensitivity
+
+if TYPE_CHECKING:
+    from parley.privacy.mechanisms.randomised_response import Reports
+    from parley.privacy.mechanisms.subsampled_gaussian import PartySteps
 
 _ALL: Final = slice(None)
 

@@ -24,7 +24,7 @@ from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_value, format_received
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
-from parley.client.queries.filters import WhereError
+from parley.client.queries.filters.expressions import WhereError
 from parley.client.queries.query_batch import Counting, QueryBatch, decode_batch, decode_counting
 from parley.client.queries.randomised_response import ResponseQuery
 from parley.privacy.accounting.threat_model import Neighbouring

@@ -22,20 +22,8 @@ from parley.privacy.accounting.threat_model import (
     get_noise_point,
 )
 from parley.privacy.mechanisms.base import Mechanism
-from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.noise_shares import Shares
-from parley.privacy.mechanisms.objective_noise import ObjectivePerturbation
-from parley.privacy.mechanisms.randomised_response import Reports
-from parley.privacy.mechanisms.registry import MECHANISMS
-from parley.privacy.mechanisms.subsampled_gaussian import PartySteps, SampledGaussian
-
-MECHANISM_CLASSES: dict[str, type[Mechanism]] = {
-    **MECHANISMS,
-    **{
-        law.law: law
-        for law in (Laplace, PartySteps, SampledGaussian, ObjectivePerturbation, Reports)
-    },
-}
+from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,6 +280,6 @@ def decode_mechanism(value: Any) -> Mechanism:
         raise DecodingError(
             f"Expected a noise law of {', '.join(MECHANISM_CLASSES)}, got {format_received(law)}."
         )
-    return decode_dataclass(
-        MECHANISM_CLASSES[law], {key: part for key, part in value.items() if key != "law"}
-    )
+    settings = {key: part for key, part in value.items() if key != "law"}
+    mechanism: Mechanism = decode_dataclass(MECHANISM_CLASSES[law], settings)
+    return mechanism

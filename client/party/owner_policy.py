@@ -28,15 +28,15 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from parley.client.algorithms.algorithm_spec import NETWORKS
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.client.contract.guarantee import MECHANISM_CLASSES
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.removed_options import ConfirmSurvivors, KeyExchange
 from parley.client.data.schema_messages import format_toml_value
 from parley.client.features.registry import FEATURES
 from parley.client.models.linear_losses import LOSSES
 from parley.client.party.dataset_config import DatasetConfig, PolicySection, SectionName
-from parley.client.queries import QUERIES
+from parley.client.queries.registry import QUERIES
 from parley.privacy.accounting.threat_model import NOISE_POINTS
+from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
 from parley.safe_io import toml_writing
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_cause

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.raw_party_block import CategoryField, RangeField, RawPartyBlock, get_field
 from parley.client.data.schema import Schema
-from parley.client.queries.filters import Expression
+from parley.client.queries.filters.expressions import Expression
 from parley.client.queries.group_cells import Axis, CellGrid, Summand
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.independence_test import MAX_CELLS, run_independence_test
@@ -84,7 +84,7 @@ class CellSums:
 
 @dataclass(frozen=True, kw_only=True)
 class Query(ABC):
-    """One statistic; a row of `parley.client.queries.QUERIES`.
+    """One statistic; a row of `parley.client.queries.registry.QUERIES`.
 
     Attributes:
         law: the only one that it is released under; empty: any that adds noise to the sum.

@@ -21,7 +21,7 @@ from parley.analytics.answer import Answer
 from parley.analytics.query_api import ReleaseSession, parse_optional_condition
 from parley.client.queries.base import Query, QueryError, get_answer_key
 from parley.client.queries.count_queries import Count, Histogram
-from parley.client.queries.filters import Expression
+from parley.client.queries.filters.expressions import Expression
 
 _MAX_ROWS = 10**7
 

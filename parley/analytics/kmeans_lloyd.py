@@ -14,7 +14,7 @@ from parley.analytics.answer import Answer
 from parley.analytics.query_api import ReleaseSession, parse_optional_condition
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError, get_answer_key, get_range
-from parley.client.queries.filters import Expression
+from parley.client.queries.filters.expressions import Expression
 from parley.client.queries.kmeans import MAX_COORDINATES, KMeansStep
 from parley.client.queries.moments import UNIT_BALANCE
 from parley.privacy.accounting.rounding import format_exact, to_fraction

@@ -34,7 +34,7 @@ from parley.analytics.answer import Answer
 from parley.analytics.query_api import QueryMethods, ReleaseSession, parse_optional_condition
 from parley.client.contract.canonical_encoding import encode_canonical
 from parley.client.queries.base import Query, QueryError, get_categories
-from parley.client.queries.filters import Expression, col
+from parley.client.queries.filters.expressions import Expression, col
 from parley.client.queries.query_batch import Counting
 from parley.privacy.accounting.rounding import round_up, to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring

@@ -34,7 +34,7 @@ from parley.analytics.answer import Answer, format_to_width
 from parley.analytics.query_api import ReleaseSession, parse_optional_condition
 from parley.client.queries.base import QueryError
 from parley.client.queries.count_queries import Histogram
-from parley.client.queries.filters import Expression
+from parley.client.queries.filters.expressions import Expression
 from parley.client.queries.quantiles import build_grid
 from parley.client.queries.sums import MAX_DENOMINATOR, Balance
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, to_fraction

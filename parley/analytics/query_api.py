@@ -15,7 +15,8 @@ from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError
 from parley.client.queries.correlations import CorrelationsQuery
 from parley.client.queries.count_queries import Choose, Count, Histogram, MarginalsQuery
-from parley.client.queries.filters import Expression, parse_where
+from parley.client.queries.filters.expressions import Expression
+from parley.client.queries.filters.parser import parse_where
 from parley.client.queries.kmeans import KMeansGrid
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles

@@ -35,9 +35,10 @@ from parley.analytics.sql_queries import parse_sql
 from parley.analytics.table_one import KIND, TableOneQuery, format_expected_errors
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.client.data.schema import load_schema
-from parley.client.queries import QUERIES
 from parley.client.queries.base import Query, QueryError
-from parley.client.queries.filters import Expression, parse_where
+from parley.client.queries.filters.expressions import Expression
+from parley.client.queries.filters.parser import parse_where
+from parley.client.queries.registry import QUERIES
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.ledger.budget import DatasetBudget

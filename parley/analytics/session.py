@@ -29,7 +29,7 @@ from parley.analytics.query_api import QueryMethods, SessionBatch, is_by_party
 from parley.analytics.session_page import write_session_page
 from parley.analytics.sql_queries import build_frame, parse_sql
 from parley.client.queries.base import Query, QueryError
-from parley.client.queries.filters import Expression
+from parley.client.queries.filters.expressions import Expression
 from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.planning.query_planner import PlannedBatch, plan_batch

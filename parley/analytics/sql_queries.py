@@ -25,7 +25,7 @@ from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError, get_answer_key, get_range
 from parley.client.queries.correlations import CorrelationsQuery
 from parley.client.queries.count_queries import Count
-from parley.client.queries.filters import Expression, col
+from parley.client.queries.filters.expressions import Expression, col
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.sums import ColumnSum

@@ -30,7 +30,7 @@ from parley.client.queries.base import (
     get_categories,
 )
 from parley.client.queries.count_queries import Count, Histogram
-from parley.client.queries.filters import Expression
+from parley.client.queries.filters.expressions import Expression
 from parley.client.queries.moments import Variance, is_size_public
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.query_batch import MAX_QUERIES

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.gaussian_curve import compute_gaussian_epsilon
@@ -39,10 +39,11 @@ from parley.privacy.calibration.inverse_curves import (
     find_largest,
 )
 from parley.privacy.mechanisms.base import Mechanism
-from parley.privacy.mechanisms.gaussian import GaussianLaw
-from parley.privacy.mechanisms.laplace import LaplaceLaw
-from parley.privacy.mechanisms.objective_noise import ObjectivePerturbation
-from parley.privacy.mechanisms.registry import MECHANISMS
+from parley.privacy.mechanisms.registry import MECHANISM_CLASSES, MECHANISMS
+
+if TYPE_CHECKING:
+    from parley.privacy.mechanisms.gaussian import GaussianLaw
+    from parley.privacy.mechanisms.laplace import LaplaceLaw
 
 _SIGMA_BITS = 44
 """Significant bits of √T/μ: two processors differ in the last of its 53."""
@@ -205,12 +206,6 @@ def calibrate(
     return min(allowed, key=lambda mechanism: mechanism.expected_norm())
 
 
-_STATED: dict[str, type[Mechanism]] = {
-    **MECHANISMS,
-    ObjectivePerturbation.law: ObjectivePerturbation,
-}
-
-
 def compute_stated_delta(law: str, delta: float) -> float:
     """The δ at which a run with this law is stated and charged: not 0 where its sampler has slack.
 
@@ -218,7 +213,7 @@ def compute_stated_delta(law: str, delta: float) -> float:
     ... compute_stated_delta("laplace-l1", 0.0))
     (True, 0.0)
     """
-    return SAMPLER_DELTA if delta == 0 and _STATED[law].has_sampler_distance else delta
+    return SAMPLER_DELTA if delta == 0 and MECHANISM_CLASSES[law].has_sampler_distance else delta
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,8 @@
-"""The two Gaussian laws on integers: rounded, with the exact curve, and discrete, with zCDP.
+"""Gaussian noise, rounded to integers, with the exact curve; and what both Gaussian laws share.
 
 >>> noise = Gaussian(sensitivity=1.0, sigma=20.0, dimension=4)
 >>> noise.event().event, noise.expected_norm()
 (GaussianEvent(mu=0.05), 40.0)
->>> discrete = DiscreteGaussian(sensitivity=1.0, sigma=20.0, dimension=4)
->>> discrete.event()
-Zcdp(rho=0.00125)
 """
 
 from __future__ import annotations
@@ -13,19 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from parley.privacy.accounting.privacy_events import Approximate, GaussianEvent, PrivacyEvent, Zcdp
-from parley.privacy.accounting.rounding import (
-    check_positive,
-    round_quotient_up,
-    round_up,
-    to_fraction,
-)
+from parley.privacy.accounting.privacy_events import Approximate, GaussianEvent, PrivacyEvent
+from parley.privacy.accounting.rounding import check_positive, round_quotient_up
 from parley.privacy.mechanisms.base import Mechanism, compute_normal_tail
-from parley.privacy.sampling.discrete_noise import discrete_gaussian
 from parley.privacy.sampling.gaussian import compute_rounded_distance, draw_rounded_gaussian
 
 if TYPE_CHECKING:
@@ -91,32 +81,4 @@ class Gaussian(GaussianLaw):
         return (
             f"Gaussian noise of standard deviation {self.sigma:.6g} in each of "
             f"{self.dimension} coordinates, rounded to the grid and added once to the sum."
-        )
-
-
-class DiscreteGaussian(GaussianLaw):
-    """Discrete Gaussian: P[z_i = k] ∝ exp(−k²/(2σ²)) in each coordinate, sampled exactly.
-
-    ρ = Δ²/(2σ²) exactly, in any dimension (Canonne, Kamath & Steinke 2020, Theorem 14). The exact
-    Gaussian curve is not proved for it, so its event has ρ and no μ. Replace-one.
-    """
-
-    law: ClassVar[str] = "discrete-gaussian"
-    calibrations: ClassVar[Mapping[str, str]] = MappingProxyType({"zcdp": "zcdp", "cks20": "cks20"})
-
-    def event(self) -> PrivacyEvent:
-        """ρ = Δ²/(2σ²), rounded up."""
-        ratio = to_fraction(self.sensitivity) / min(to_fraction(self.sigma), Fraction(self.sigma))
-        return Zcdp(rho=round_up(ratio**2 / 2))
-
-    def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` discrete Gaussian values. Raises ValueError for a σ outside [2⁻²⁰, 2⁴⁰]."""
-        drawn = discrete_gaussian(self.sigma, count * self.dimension, stream)
-        return drawn.reshape(count, self.dimension)
-
-    def describe(self) -> str:
-        """One plain sentence."""
-        return (
-            f"Discrete Gaussian noise of parameter {self.sigma:.6g} in each of "
-            f"{self.dimension} coordinates, added once to the sum."
         )

@@ -91,8 +91,5 @@ class _DiscreteLaplace(SharedLaw):
         return shares.scale * compute_chernoff_bound(shares.parties / shares.honest, log_odds)
 
 
-LAPLACE_SHARES: Final[dict[str, SharedLaw]] = {
-    **dict.fromkeys(("l2-laplace", "objective-perturbation"), _L2Laplace()),
-    **dict.fromkeys(("laplace", "laplace-l1", "laplace-as-printed"), _DiscreteLaplace()),
-}
-"""Rows of `shares.SHARED_LAWS`."""
+L2_LAPLACE = _L2Laplace()
+DISCRETE_LAPLACE = _DiscreteLaplace()

@@ -32,21 +32,25 @@ import numpy as np
 from parley.privacy.accounting.privacy_events import Approximate, PrivacyEvent
 from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.mechanisms.base import Mechanism
-from parley.privacy.mechanisms.laplace_shares import LAPLACE_SHARES
-from parley.privacy.mechanisms.share_laws import (
-    GAUSSIAN_SHARES,
-    MIN_SHARE,
-    Integers,
-    SharedLaw,
-    ShareSplit,
-)
+from parley.privacy.mechanisms.share_laws import MIN_SHARE, Integers, SharedLaw, ShareSplit
 from parley.privacy.sampling.gaussian import compute_rounded_distance
 from parley.privacy.sampling.random_stream import NoiseStream
+from parley.safe_io.plugin_table import PluginTable
 
 _EXACT_TERMS: Final = 256
 
 
-SHARED_LAWS: dict[str, SharedLaw] = {**GAUSSIAN_SHARES, **LAPLACE_SHARES}
+SHARED_LAWS = PluginTable[SharedLaw](
+    {
+        "gaussian": "parley.privacy.mechanisms.share_laws:GAUSSIAN",
+        "sampled-gaussian": "parley.privacy.mechanisms.share_laws:SAMPLED_GAUSSIAN",
+        "l2-laplace": "parley.privacy.mechanisms.laplace_shares:L2_LAPLACE",
+        "objective-perturbation": "parley.privacy.mechanisms.laplace_shares:L2_LAPLACE",
+        "laplace": "parley.privacy.mechanisms.laplace_shares:DISCRETE_LAPLACE",
+        "laplace-l1": "parley.privacy.mechanisms.laplace_shares:DISCRETE_LAPLACE",
+        "laplace-as-printed": "parley.privacy.mechanisms.laplace_shares:DISCRETE_LAPLACE",
+    }
+)
 """Noise laws that are split into shares, by `Mechanism.law`."""
 
 

@@ -16,20 +16,36 @@ the sum.
 A law that needs more than Δ₂ and a budget has no row, for a job cannot ask for it by name: queries
 take `laplace` (`parley.privacy.mechanisms.laplace.Laplace`), of scale Δ₁/ε.
 
-    >>> noise = L2Laplace(sensitivity=0.004, epsilon=0.5, dimension=10)
+    >>> noise = MECHANISMS["l2-laplace"](sensitivity=0.004, epsilon=0.5, dimension=10)
     >>> noise.scale, round(noise.expected_norm(), 7), noise.event().event
     (0.008, 0.0839047, Pure(epsilon=0.5, rho=None))
 """
 
 from __future__ import annotations
 
-from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian, GaussianLaw
-from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceAsPrinted, LaplaceL1, LaplaceLaw
+from collections import ChainMap
+from typing import Any
 
-MECHANISMS: dict[str, type[GaussianLaw] | type[LaplaceLaw]] = {
-    "gaussian": Gaussian,
-    "discrete-gaussian": DiscreteGaussian,
-    "l2-laplace": L2Laplace,
-    "laplace-l1": LaplaceL1,
-    "laplace-as-printed": LaplaceAsPrinted,
+from parley.safe_io.plugin_table import PluginTable
+
+MECHANISMS = PluginTable[type[Any]](
+    {
+        "gaussian": "parley.privacy.mechanisms.gaussian:Gaussian",
+        "discrete-gaussian": "parley.privacy.mechanisms.discrete_gaussian:DiscreteGaussian",
+        "l2-laplace": "parley.privacy.mechanisms.laplace:L2Laplace",
+        "laplace-l1": "parley.privacy.mechanisms.laplace:LaplaceL1",
+        "laplace-as-printed": "parley.privacy.mechanisms.laplace:LaplaceAsPrinted",
+    }
+)
+"""Subclass of `GaussianLaw` or `LaplaceLaw` by the name that a job gives it."""
+
+_OTHERS = {
+    "laplace": "parley.privacy.mechanisms.laplace:Laplace",
+    "dp-sgd": "parley.privacy.mechanisms.subsampled_gaussian:PartySteps",
+    "sampled-gaussian": "parley.privacy.mechanisms.subsampled_gaussian:SampledGaussian",
+    "objective-perturbation": "parley.privacy.mechanisms.objective_noise:ObjectivePerturbation",
+    "randomised-response": "parley.privacy.mechanisms.randomised_response:Reports",
 }
+
+MECHANISM_CLASSES = PluginTable[type[Any]](ChainMap(_OTHERS, MECHANISMS.rows))
+"""Subclass of `Mechanism` by the name of its law, of every law that a plan may have."""

@@ -81,7 +81,7 @@ class ShareSplit:
 
 
 class SharedLaw(ABC):
-    """How one noise law is split; an instance is a row of `shares.SHARED_LAWS`.
+    """How one noise law is split; an instance is a row of `SHARED_LAWS`.
 
     Attributes:
         rounded_after: whether a party may round to a coarser grid after it added its share.
@@ -174,8 +174,5 @@ class _SampledGaussian(_Gaussian):
         return whole.event
 
 
-GAUSSIAN_SHARES: Final[dict[str, SharedLaw]] = {
-    "gaussian": _Gaussian(),
-    "sampled-gaussian": _SampledGaussian(),
-}
-"""Rows of `shares.SHARED_LAWS`."""
+GAUSSIAN = _Gaussian()
+SAMPLED_GAUSSIAN = _SampledGaussian()

@@ -17,8 +17,7 @@ from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares, build_shares_event
-from parley.privacy.mechanisms.objective_noise import ObjectivePerturbation
-from parley.privacy.mechanisms.subsampled_gaussian import SampledGaussian
+from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
 from parley.server.jobs.job import Job
 from parley.server.jobs.network_algorithms import calibrate_noise_multiplier
 from parley.server.jobs.privacy import UnitBudget
@@ -202,7 +201,7 @@ def _calibrate_sums(
             probability=sums.visible_rate,
         )
 
-    def of(sensitivity: float) -> SampledGaussian:
+    def of(sensitivity: float) -> Mechanism:
         # A record's share of a sum is C long, and Δ so many of it.
         sigma = multiplier * sensitivity / claimed.neighbouring.radii
         if not sigma:
@@ -216,7 +215,7 @@ def _calibrate_sums(
                 dimension=dimension,
                 cost=build_cost(job),
             ).scale
-        return SampledGaussian(
+        mechanism: Mechanism = MECHANISM_CLASSES["sampled-gaussian"](
             sensitivity=sensitivity,
             dimension=dimension,
             sigma=sigma * (1 + 1e-12),
@@ -226,6 +225,7 @@ def _calibrate_sums(
             attendance=sums.attendance,
             hidden=sums.hidden,
         )
+        return mechanism
 
     calibration = "pld" if multiplier else choose_calibration(job)
     return NoiseScaling(calibration=calibration, build=of, delta=budget.delta)
@@ -247,12 +247,13 @@ def _calibrate_after_objective(
         raise JobError(f"Expected ε left beside the noise in objectives, got {left:g}.")
 
     def of(sensitivity: float) -> Mechanism:
-        return ObjectivePerturbation(
+        mechanism: Mechanism = MECHANISM_CLASSES["objective-perturbation"](
             sensitivity=sensitivity,
             dimension=dimension,
             epsilon=left,
             objective_epsilon=objective,
         )
+        return mechanism
 
     return NoiseScaling(calibration="exact", build=of, delta=budget.delta)
 

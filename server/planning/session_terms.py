@@ -12,8 +12,8 @@ from parley.privacy.accounting.account_certificates import AccountCertificate, A
 from parley.privacy.accounting.threat_model import Neighbouring, NoisePoint
 from parley.privacy.calibration.noise_calibration import CalibrationError, calibrate
 from parley.privacy.mechanisms.base import Mechanism
-from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.noise_shares import build_shares_event
+from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
 from parley.privacy.sensitivity.bounded_sets import NormBounds
 
 
@@ -95,12 +95,13 @@ class QueryLaw:
 
 def _build_laplace(batch: QueryBatch, terms: SessionTerms, epsilon: float) -> Mechanism:
     moved = terms.compute_lengths(batch)
-    return Laplace(
+    mechanism: Mechanism = MECHANISM_CLASSES["laplace"](
         sensitivity=moved.compute_l2(),
         sensitivity_l1=float(moved.l1),
         epsilon=epsilon,
         dimension=terms.counting.count_cells(batch, terms.facts.schema),
     )
+    return mechanism
 
 
 def _build_gaussian(batch: QueryBatch, terms: SessionTerms, epsilon: float) -> Mechanism:

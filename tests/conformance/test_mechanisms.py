@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian, GaussianLaw
+from parley.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from parley.privacy.mechanisms.gaussian import Gaussian, GaussianLaw
 from parley.privacy.mechanisms.laplace import (
     L2Laplace,
     Laplace,

@@ -1,4 +1,23 @@
-"""A condition that a person wrote, by a parser that knows nothing but conditions."""
+"""Conditions as text and as strict JSON: a parser that accepts nothing but conditions.
+
+Comparisons of a column with a constant, `in`, `is null`, and/or/not; nothing else: no column beside
+a column, no arithmetic, no call, so that a condition means the same in every party and in every
+version. Numbers are compared as the schema's public range leaves them; an empty category is the
+cell "(missing)", one like the others, which `is null` names.
+
+    >>> from parley.client.queries.filters.expressions import col
+    >>> old = (col.age > 60) & ~(col["sex"] == "Female")
+    >>> str(old)
+    "age > 60 and not sex == 'Female'"
+    >>> parse_where("18 <= age < 65 or `ward name` in ('A', 'B')").columns == {"age", "ward name"}
+    True
+    >>> decode_where(old.to_json()) == old
+    True
+    >>> parse_where("age > b")
+    Traceback (most recent call last):
+        ...
+    parley.client.queries.filters.expressions.WhereError: Expected a constant after 'age >', got...
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ from parley.client.data.party_block import PartyBlock
 from parley.client.models.clipping import real_ball
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
-from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
+from parley.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.sampling.random_stream import Randomness
 from parley.privacy.sensitivity.bounded_sets import Set
 from parley.server.jobs.federation_facts import Federation

@@ -14,7 +14,7 @@ from parley.client.contract.assumptions import (
     PERSON_IDENTIFIERS,
     select_assumptions,
 )
-from parley.client.queries import QUERIES
+from parley.client.queries.registry import QUERIES
 from parley.privacy.accounting.threat_model import Unit
 
 

@@ -12,12 +12,12 @@ from blocks import block_of_columns
 
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.queries import decode_query
 from parley.client.queries.base import QueryError, QueryFacts
 from parley.client.queries.count_queries import Choose, Count, Histogram, MarginalsQuery
-from parley.client.queries.filters import col
+from parley.client.queries.filters.expressions import col
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.registry import decode_query
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sensitivity.bounded_sets import NormBounds, compute_sensitivity
 

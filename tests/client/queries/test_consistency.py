@@ -10,7 +10,7 @@ from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryFacts
 from parley.client.queries.consistency import BatchConsistency, compute_rms
 from parley.client.queries.count_queries import Choose, Count, Histogram, MarginalsQuery
-from parley.client.queries.filters import col
+from parley.client.queries.filters.expressions import col
 from parley.client.queries.moments import Mean
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.query_batch import QueryBatch

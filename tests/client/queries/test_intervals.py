@@ -13,7 +13,7 @@ import pytest
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryFacts
 from parley.client.queries.count_queries import Count, Histogram, MarginalsQuery
-from parley.client.queries.filters import col
+from parley.client.queries.filters.expressions import col
 from parley.client.queries.moments import Mean, Variance, compute_unit_weights
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.sums import ColumnSum

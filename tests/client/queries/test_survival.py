@@ -8,7 +8,7 @@ from blocks import block_of_columns
 
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError, QueryFacts
-from parley.client.queries.filters import col
+from parley.client.queries.filters.expressions import col
 from parley.client.queries.survival import Survival
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.noise_intervals import CellNoise

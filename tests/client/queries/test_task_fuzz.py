@@ -14,11 +14,11 @@ from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.party_protocol import Declined
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema
-from parley.client.queries import QUERIES
 from parley.client.queries.count_queries import Count
-from parley.client.queries.filters import parse_where
+from parley.client.queries.filters.parser import parse_where
 from parley.client.queries.query_batch import Counting, QueryBatch
 from parley.client.queries.randomised_response import ResponseQuery
+from parley.client.queries.registry import QUERIES
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 
 OLD = parse_where("age > 60 and not (sex == 'Male' or ward in ('a', 'b')) and sex is null")

@@ -10,7 +10,7 @@ import parley
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryFacts
 from parley.client.queries.count_queries import Count
-from parley.client.queries.filters import parse_where
+from parley.client.queries.filters.parser import parse_where
 from parley.client.queries.query_batch import Counting, QueryBatch
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring, Unit
 from parley.privacy.accounting.tradeoff import compute_power

@@ -9,7 +9,7 @@ from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
 from parley.client.contract.guarantee import Guarantee
 from parley.client.queries.base import QueryError
 from parley.client.queries.count_queries import Count
-from parley.client.queries.filters import parse_where
+from parley.client.queries.filters.parser import parse_where
 from parley.client.queries.query_batch import Counting
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger

@@ -11,9 +11,9 @@ from parley.analytics.remote_queries import format_response, read_answers
 from parley.analytics.submission import Submission
 from parley.cli import app
 from parley.client.data.schema import load_schema
-from parley.client.queries import QUERIES
 from parley.client.queries.base import QueryError
-from parley.client.queries.filters import WhereError
+from parley.client.queries.filters.expressions import WhereError
+from parley.client.queries.registry import QUERIES
 from parley.deploy.child_processes import ProcessError
 
 SCHEMA = """

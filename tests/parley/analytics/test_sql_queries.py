@@ -12,7 +12,7 @@ from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
 from parley.client.queries.correlations import CorrelationsQuery
 from parley.client.queries.count_queries import Count
-from parley.client.queries.filters import WhereError
+from parley.client.queries.filters.expressions import WhereError
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.sums import ColumnSum

@@ -13,7 +13,7 @@ from parley.client.party.dataset_loader import load_dataset
 from parley.client.party.owner_policy import PolicyError, load_policy
 from parley.client.queries.base import QueryError
 from parley.client.queries.count_queries import Count
-from parley.client.queries.filters import parse_where
+from parley.client.queries.filters.parser import parse_where
 from parley.client.queries.query_batch import Counting
 from parley.deploy.party_check import check_items
 from parley.privacy.accounting.threat_model import Unit

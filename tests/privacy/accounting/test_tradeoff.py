@@ -26,7 +26,7 @@ from parley.privacy.accounting.tradeoff import (
 )
 from parley.privacy.accounting.tradeoff import compute_gaussian_power as proved_power
 from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
-from parley.privacy.mechanisms.gaussian import DiscreteGaussian
+from parley.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from parley.privacy.mechanisms.gaussian import Gaussian as RoundedGaussian
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.sampling.random_stream import NoiseStream

@@ -19,7 +19,7 @@ from parley.privacy.calibration.noise_calibration import (
     compute_stated_delta,
 )
 from parley.privacy.calibration.optimum_sensitivity import compute_optimum_radius
-from parley.privacy.mechanisms.gaussian import DiscreteGaussian
+from parley.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 
 # m=100 parties of n=500 records, G=1: Δ of the average
 SENSITIVITY = 2 / (100 * 500)

@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from parley.privacy.accounting.gaussian_curve import compute_gaussian_delta
-from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
+from parley.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.laplace import LaplaceL1
 from parley.privacy.mechanisms.noise_shares import Shares, compute_tau
 from parley.privacy.mechanisms.share_laws import MIN_SHARE

@@ -16,7 +16,8 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon
 from parley.privacy.accounting.privacy_events import PoissonSampledGaussian
 from parley.privacy.calibration.noise_calibration import calibrate
-from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
+from parley.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
+from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceAsPrinted, LaplaceL1
 from parley.privacy.mechanisms.subsampled_gaussian import SampledGaussian
 from parley.privacy.sampling.gaussian import DISTANCE_PER_COORDINATE

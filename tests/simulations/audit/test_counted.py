@@ -16,7 +16,7 @@ from parley.client.party.plan_policy import RefusalRules
 from parley.client.queries import query_batch
 from parley.client.queries.correlations import CorrelationsQuery
 from parley.client.queries.count_queries import Count
-from parley.client.queries.filters import col
+from parley.client.queries.filters.expressions import col
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.query_batch import QueryBatch
 from parley.client.queries.regression.regression_query import RegressionQuery

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from parley.client.queries.base import QueryError
 from parley.client.queries.correlations import CorrelationsQuery
 from parley.client.queries.count_queries import Choose, Count, Histogram, MarginalsQuery
-from parley.client.queries.filters import col
+from parley.client.queries.filters.expressions import col
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles

@@ -8,7 +8,7 @@ from audit_matrix import ASKED, matrix
 from audited_choices import CHOICES
 
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.client.queries import QUERIES
+from parley.client.queries.registry import QUERIES
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.server.jobs.job_file import load_job

@@ -12,7 +12,8 @@ from conditions import BLOCK, SCHEMA
 from parley.client.contract.canonical_encoding import encode_canonical
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import SchemaError
-from parley.client.queries.filters import Expression, WhereError, col, decode_where, parse_where
+from parley.client.queries.filters.expressions import Expression, WhereError, col
+from parley.client.queries.filters.parser import decode_where, parse_where
 
 
 def rows(condition: Expression | str) -> list[int]:

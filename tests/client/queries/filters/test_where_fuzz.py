@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import SchemaError
-from parley.client.queries.filters import Expression, WhereError, decode_where, parse_where
+from parley.client.queries.filters.expressions import Expression, WhereError
+from parley.client.queries.filters.parser import decode_where, parse_where
 
 VALUES = st.one_of(
     st.integers(-5, 120),

@@ -16,7 +16,7 @@ from commands import invoked
 from parley.analytics.submission import ServedQueries, parse_submission
 from parley.client.data.schema import SchemaError
 from parley.client.queries.base import QueryError
-from parley.client.queries.filters import WhereError
+from parley.client.queries.filters.expressions import WhereError
 from parley.deploy.stream.operator_client import OperatorClient, load_operator_home
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger

@@ -1,0 +1,60 @@
+"""Registry of queries: one row of text for each, and the decoding of a query.
+
+>>> decode_query({"query": "count", "by": ["sex"], "where": None})
+Count(where=None, by=('sex',))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, format_received
+from parley.client.queries.base import Query
+from parley.client.queries.filters.parser import decode_where
+from parley.safe_io.plugin_table import PluginTable
+
+QUERIES = PluginTable[type[Query]](
+    {
+        "count": "parley.client.queries.count_queries:Count",
+        "histogram": "parley.client.queries.count_queries:Histogram",
+        "sum": "parley.client.queries.sums:ColumnSum",
+        "mean": "parley.client.queries.moments:Mean",
+        "variance": "parley.client.queries.moments:Variance",
+        "quantiles": "parley.client.queries.quantiles:Quantiles",
+        "marginals": "parley.client.queries.count_queries:MarginalsQuery",
+        "choose": "parley.client.queries.count_queries:Choose",
+        "choose-best": "parley.client.queries.sums:ChooseBest",
+        "response": "parley.client.queries.randomised_response:ResponseQuery",
+        "kmeans-grid": "parley.client.queries.kmeans:KMeansGrid",
+        "kmeans-step": "parley.client.queries.kmeans:KMeansStep",
+        "balance": "parley.client.queries.sums:Balance",
+        "survival": "parley.client.queries.survival:Survival",
+        "regression": "parley.client.queries.regression.regression_query:RegressionQuery",
+        "correlations": "parley.client.queries.correlations:CorrelationsQuery",
+    }
+)
+"""Query by its name."""
+
+
+def decode_query(value: Any) -> Query:
+    """Return the query that `Query.to_json` wrote, from a peer or a file.
+
+    Raises:
+        DecodingError: a key is missing or unknown, or a value does not fit.
+    """
+    if not isinstance(value, Mapping) or not isinstance(value.get("query"), str):
+        raise DecodingError(
+            f"Expected a query by its name, got {format_received(value)} without one."
+        )
+    kind = QUERIES.get(value["query"])
+    if kind is None:
+        raise DecodingError(
+            f"Expected a query of {', '.join(QUERIES)}, got {format_received(value['query'])}."
+        )
+    if "where" not in value:
+        raise DecodingError("Expected where, or null, in a query, got neither.")
+    where = None if value["where"] is None else decode_where(value["where"])
+    rest = dict(value)
+    del rest["query"], rest["where"]
+    return decode_dataclass(kind, rest, where=where)
