@@ -1,1 +1,4 @@
-"""Integers in, one sum out: encoding, primitives, protocol. No IO, no torch, no Flower."""
+"""Secure aggregation: each party's integers in, one sum out. Encoding, primitives and protocol.
+
+It does no input or output, and imports neither torch nor Flower.
+"""

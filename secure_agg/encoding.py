@@ -1,14 +1,14 @@
-r"""Real vectors as integers of the ring Z/2^b, and back.
+"""Fixed-point encoding: real vectors as integers of the ring Z/2^b, and back.
 
-A contribution x is encoded as `round(2^s · x)` mod 2^b (nearest, ties to even), so that m of them
-add up exactly, in any order, inside a ring in which masks cancel. Rounding moves every coordinate
-by at most ½ grid unit, so a sum with L2 sensitivity Δ has `2^s·Δ + √d` on the grid: the relative
-*inflation* √d/(2^s·Δ), charged to the noise (Kairouz et al. 2021, arXiv:2102.06387, section 4,
-with nearest instead of randomised rounding).
+A contribution x is encoded as `round(2^s · x)` mod 2^b (nearest, ties to even). The encoded vectors
+of m parties add up exactly, in any order, inside a ring in which masks cancel. Rounding moves each
+coordinate by at most ½ grid unit. A sum with L2 sensitivity Δ therefore has sensitivity
+`2^s·Δ + √d` on the grid. The relative *inflation* √d/(2^s·Δ) is charged to the noise (Kairouz et
+al. 2021, arXiv:2102.06387, section 4, with nearest instead of randomised rounding).
 
-Nothing wraps around: the ring is chosen, and checked, so that m largest contributions and the
-noise's tail stay below 2^(b−1); NaN, infinities and out-of-range values are refused before
-anything is encoded.
+No sum wraps around. The ring is chosen and checked so that m largest contributions plus the noise's
+tail stay below 2^(b−1). NaN, infinities and out-of-range values are refused before any value is
+encoded.
 
     >>> import numpy as np
     >>> grid = FixedPoint(scale_bits=8, ring_bits=16, bound=1.0)
@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ring = NDArray[np.uint16] | NDArray[np.uint32] | NDArray[np.uint64]
-"""An array of ring elements; b is its item size in bits."""
+"""Array of ring elements; b is its item size in bits."""
 
 _SIGNED = {16: np.int16, 32: np.int32, 64: np.int64}
 _UNSIGNED: dict[int, np.dtype[np.unsignedinteger[Any]]] = {
@@ -39,14 +39,14 @@ _UNSIGNED: dict[int, np.dtype[np.unsignedinteger[Any]]] = {
 
 _PIECE_LENGTH = 32_768  # float64 per piece: the working buffer (256 KiB) stays in cache
 ROUNDING_TOLERANCE = 1 + 2.0**-40
-"""A vector clipped to the bound in floating point may exceed it by an ulp."""
+"""Factor by which a vector clipped to the bound in floating point may exceed it (an ulp)."""
 
 SCALE_BITS = range(-64, 61)
-"""Of a grid."""
+"""Allowed values of a grid's scale_bits."""
 
 
 class EncodingError(ValueError):
-    """A vector that must not be encoded: NaN, infinite, out of range, wrong shape or dtype."""
+    """A vector must not be encoded: NaN, infinite, out of range, wrong shape or dtype."""
 
 
 class RingTooSmall(ValueError):
@@ -54,7 +54,7 @@ class RingTooSmall(ValueError):
 
 
 def get_ring_dtype(ring_bits: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """The unsigned dtype of Z/2^ring_bits."""
+    """Return the unsigned dtype of Z/2^ring_bits."""
     if ring_bits not in _UNSIGNED:
         raise ValueError(f"Expected ring_bits 16, 32 or 64, got {ring_bits!r}.")
     return _UNSIGNED[ring_bits]
@@ -88,25 +88,30 @@ class FixedPoint:
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger[Any]]:
-        """uint16, uint32 or uint64."""
+        """Unsigned dtype of the ring: uint16, uint32 or uint64."""
         return get_ring_dtype(self.ring_bits)
 
     @property
     def scale(self) -> float:
-        """2^s, exactly."""
+        """Grid units per unit of the values: 2^s, exactly."""
         return math.ldexp(1.0, self.scale_bits)
 
     @property
     def max_integer(self) -> int:
-        """Largest |integer| that `encode` lets through: ⌈2^s·bound⌉ (bound + 2^−40 of it)."""
+        """Largest |integer| that `encode` accepts: ⌈2^s·bound·(1 + 2^−40)⌉."""
         return math.ceil(self.bound * ROUNDING_TOLERANCE * self.scale)
 
     def compute_inflation(self, sensitivity: float, dimension: int) -> float:
-        """√d/(2^s·Δ): what rounding adds to the sensitivity Δ, as a fraction of it."""
+        """Return √d/(2^s·Δ): what rounding adds to the sensitivity Δ, as a fraction of Δ."""
         return math.sqrt(dimension) / (self.scale * sensitivity)
 
     def check_capacity(self, parties: int, noise_tail_grid: float) -> None:
-        """Check that m·largest + noise tail < 2^(b−1)."""
+        """Check that m·largest + noise tail < 2^(b−1).
+
+        Raises:
+            RingTooSmall: the sum may wrap around.
+            ValueError: an argument is out of range.
+        """
         if parties < 1:
             raise ValueError(f"Expected parties >= 1, got {parties}.")
         if not (math.isfinite(noise_tail_grid) and noise_tail_grid >= 0):
@@ -121,18 +126,20 @@ class FixedPoint:
             )
 
     def encode(self, values: NDArray[np.floating]) -> Ring:
-        """Round to the grid: `[B, d]` of `round(2^s·x)` mod 2^b, nearest, ties to even.
+        """Return `[B, d]` ring elements `round(2^s·x)` mod 2^b, rounded to nearest, ties to even.
 
         Raises:
-            EncodingError: wrong dtype or shape; NaN, infinite or out of range, with its row and
-                coordinate. Nothing is encoded then.
+            EncodingError: wrong dtype or shape; or a NaN, infinite or out-of-range entry, with its
+                row
+                and coordinate. No entry is encoded then.
         """
         return self.wrap_to_ring(self._round_to_integers(values, self.scale))
 
     def quantize_fine(self, values: NDArray[np.floating], fine_bits: int) -> NDArray[np.int64]:
-        """`[B, d]` nearest integers on a grid of 1/2^(s + h), where a party adds noise.
+        """Return `[B, d]` nearest integers on the finer grid 1/2^(s + h), on which a party adds
+        noise.
 
-        With h = 0 they are those that `encode` takes modulo 2^b.
+        h is `fine_bits`. With h = 0 they are the integers that `encode` reduces modulo 2^b.
 
         Raises:
             EncodingError: as `encode`; or 2^(s + h)·bound is not below 2^62.
@@ -146,7 +153,7 @@ class FixedPoint:
         return self._round_to_integers(values, scale)
 
     def _round_to_integers(self, values: NDArray[np.floating], scale: float) -> NDArray[np.int64]:
-        """`[B, d]` nearest integers of values times `scale`, ties to even."""
+        """Return `[B, d]` nearest integers of values times `scale`, ties to even."""
         if values.dtype not in (np.float64, np.float32) or values.ndim != 2 or 0 in values.shape:
             raise EncodingError(
                 "Expected float64 or float32 values of shape [B, d], none empty, got "
@@ -160,7 +167,7 @@ class FixedPoint:
             piece = buffer[: min(_PIECE_LENGTH, source.size - start)]
             stop = start + piece.size
             np.multiply(source[start:stop], scale, out=piece, dtype=np.float64)
-            # A NaN makes the maximum NaN, and every comparison with NaN is false.
+            # A NaN makes the maximum NaN, and each comparison with NaN is false.
             if not (piece.max() <= largest and piece.min() >= -largest):
                 self._refuse(values, largest / scale)
             np.rint(piece, out=piece)
@@ -168,13 +175,13 @@ class FixedPoint:
         return integers
 
     def wrap_to_ring(self, integers: NDArray[np.int64]) -> Ring:
-        """Integers modulo 2^b: elements of the ring, shape kept."""
+        """Reduce integers modulo 2^b to ring elements of the same shape."""
         return integers.view(np.uint64).astype(self.dtype, copy=False)
 
     def _refuse(self, values: NDArray[np.floating], largest: float) -> None:
         bad = ~(np.abs(values) <= largest)
         row, coordinate = (int(i) for i in np.argwhere(bad)[0])
-        # What it is stays with the party.
+        # Never put the value into the message: it is private to the party.
         what = "a larger one" if math.isfinite(values[row, coordinate]) else "one that is not"
         raise EncodingError(
             f"Expected finite entries with |entry| <= {self.bound:g}, got {what} in row {row}, "
@@ -182,11 +189,11 @@ class FixedPoint:
         )
 
     def decode(self, total: Ring) -> NDArray[np.int64]:
-        """The integer sum: representatives in [−2^(b−1), 2^(b−1))."""
+        """Return the integer sum: the representatives in [−2^(b−1), 2^(b−1))."""
         if total.dtype != self.dtype:
             raise EncodingError(f"Expected a total of {self.dtype}, got {total.dtype}.")
         return total.view(_SIGNED[self.ring_bits]).astype(np.int64)
 
     def to_float(self, integers: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Grid units to values: `2^−s · integers`, shape kept."""
+        """Convert grid units to values: `2^−s · integers`, same shape."""
         return np.multiply(integers, 1 / self.scale, dtype=np.float64)

@@ -1,7 +1,7 @@
-"""The grid of a sum, chosen: the finest that cannot wrap around.
+"""Choose the grid of a sum: the finest one that cannot wrap around.
 
-Parties hold every grid against their own claim and its ring when they are asked: no ε rests on how
-one was chosen.
+A party checks each proposed grid against its own claim and ring. No ε depends on how the grid was
+chosen.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from parley.secure_agg.encoding import (
     get_ring_dtype,
 )
 
-# Beyond σ = 2^40 grid units a float64 is too coarse to draw the noise from (privacy
-# specification, section 3); with tails of up to 8σ that is 2^43.
+# Beyond σ = 2^40 grid units a float64 is too coarse to sample the noise from (privacy
+# specification, section 3). With tails of up to 8σ that is 2^43.
 _MAX_NOISE_TAIL = 2.0**43
-_MAX_INFLATION = 1e-3  # of √d/(2^s·Δ) for which the 32-bit ring is kept
+_MAX_INFLATION = 1e-3  # largest √d/(2^s·Δ) with which the 32-bit ring is used
 
 
 def choose_grid(
@@ -35,17 +35,20 @@ def choose_grid(
     ring_bits: int | None = None,
     scale_bits: int | None = None,
 ) -> FixedPoint:
-    """The finest grid that cannot wrap around.
+    """Return the finest grid that cannot wrap around.
 
     Args:
-        noise_tail: from scale_bits to a bound on |noise| per coordinate in grid units, not
+        noise_tail: function from scale_bits to a bound on |noise| per coordinate in grid units, not
             decreasing; `lambda s: 0.0` without noise.
-        sensitivity: Δ, L2, of the sum, in the values' unit; None where no noise is calibrated.
-        ring_bits: None: 32, or 64 where √d/(2^s·Δ) would be above 10⁻³. A ring or a scale given
-            is taken as it is: its inflation is charged, not refused.
+        sensitivity: Δ, the L2 sensitivity of the sum, in the values' unit; None if no noise is
+            calibrated.
+        ring_bits: None: 32, or 64 if √d/(2^s·Δ) would exceed 10⁻³. An explicit ring is used as it
+            is: its inflation is charged, not refused.
+        scale_bits: None: the finest that fits. An explicit scale is used as it is, like a ring.
 
     Raises:
-        RingTooSmall: no scale fits, the one given does not, or no ring keeps the inflation.
+        RingTooSmall: no scale fits, the explicit scale does not fit, or the inflation is too large
+            in each ring.
     """
     if dimension < 1:
         raise ValueError(f"Expected dimension >= 1, got {dimension}.")
@@ -95,8 +98,8 @@ def _choose_finest_grid(
         ) + math.ceil(tail)
         if needed < limit and tail <= _MAX_NOISE_TAIL:
             return FixedPoint(scale_bits=scale, ring_bits=ring_bits, bound=bound)
-        # One bit of scale at least halves the sum and halves the tail at most (it has a part
-        # that does not depend on the scale), so this never steps over a scale that fits.
+        # One bit of scale at least halves the sum. It at most halves the tail, part of which does
+        # not depend on the scale. So this never skips a scale that fits.
         excess = max(needed / limit, tail / _MAX_NOISE_TAIL)
         scale -= max(1, math.floor(math.log2(excess)))
     raise RingTooSmall(
@@ -106,9 +109,10 @@ def _choose_finest_grid(
 
 
 def is_finest(grid: FixedPoint, parties: int, noise_tail_grid: float) -> bool:
-    """Whether a grid twice as fine would not fit the ring, by the rule of `choose_grid`.
+    """Return whether a grid twice as fine would not fit the ring, by the rule of `choose_grid`.
 
-    `noise_tail_grid` is in units of this grid; on one twice as fine it is at most twice that.
+    `noise_tail_grid` is in units of this grid. On a grid twice as fine the tail is at most twice
+    that.
     """
     tail = 2 * noise_tail_grid
     try:

@@ -1,7 +1,8 @@
-"""The ideal sum: what changes a round's result, without the protocol that hides it.
+"""`IdealSum`: a round's result without the protocol that hides the vectors, for simulations.
 
-Keys, shares and masks cancel exactly, so the sum over the survivors mod 2^b, the thresholds and the
-byte accounting are all there is to compute. For simulation only: the caller sees every vector.
+Keys, shares and masks cancel exactly. What remains to compute is the sum over the survivors mod
+2^b, the thresholds and the byte accounting. Use it only in simulations: the caller sees each
+vector.
 
     >>> import numpy as np
     >>> ideal = IdealSum(build_simulated_parameters(parties=3, min_survivors=2))
@@ -31,7 +32,8 @@ from parley.secure_agg.round_outcome import compute_outcome
 
 
 def build_simulated_parameters(*, seed: bytes = b"", **options: Any) -> RunParameters:
-    """Parameters of a run in one process; its identity and nonces come from `seed`, publicly.
+    """Build the parameters of a run in one process; its identity and nonces follow publicly from
+    `seed`.
 
     The options are those of `RunParameters.choose`.
     """
@@ -40,7 +42,7 @@ def build_simulated_parameters(*, seed: bytes = b"", **options: Any) -> RunParam
 
 
 def build_simulated_nonces(run: RunParameters) -> dict[int, bytes]:
-    """What the parties of one process commit to and reveal: public, so that runs repeat."""
+    """Return the nonces that simulated parties commit to: public, so that runs repeat."""
     if not run.sparse:
         return {}
     return {
@@ -50,7 +52,9 @@ def build_simulated_nonces(run: RunParameters) -> dict[int, bytes]:
 
 
 def with_simulated_beacon(run: RunParameters) -> RunParameters:
-    """Parameters after the set-up of `build_simulated_nonces`: what `MaskedSum` comes to, too."""
+    """Return the parameters after a set-up with `build_simulated_nonces`, as `MaskedSum` obtains
+    them.
+    """
     nonces = build_simulated_nonces(run)
     if not nonces:
         return run
@@ -61,7 +65,11 @@ def with_simulated_beacon(run: RunParameters) -> RunParameters:
 
 
 def check_vectors(run: RunParameters, vectors: Ring, round_number: int, last_round: int) -> None:
-    """Refuse vectors or a round number that must not be summed."""
+    """Check the vectors and the round number of a sum.
+
+    Raises:
+        LocalProtocolError: wrong dtype or shape, or a round number that is not above the last one.
+    """
     if vectors.dtype != get_ring_dtype(run.ring_bits):
         raise LocalProtocolError(
             f"Expected vectors of {get_ring_dtype(run.ring_bits)}, got {vectors.dtype}."
@@ -81,19 +89,19 @@ def _check_round(round_number: int, last_round: int) -> None:
 
 
 class IdealSum:
-    """A `SecureSum` that adds in the open, with the protocol's thresholds and byte counts."""
+    """`SecureSum` that adds unmasked vectors, with the protocol's thresholds and byte counts."""
 
     name: ClassVar[Literal["ideal"]] = "ideal"
 
     def __init__(self, parameters: RunParameters) -> None:
-        """A sum for one run."""
+        """Create a sum for one run."""
         self.parameters = parameters
         self._last_round = self._wire_round = 0
 
     def sum(
         self, vectors: Ring, *, round_number: int, dropped: Mapping[int, DropStage]
     ) -> SumResult:
-        """See `interface.SecureSum.sum`."""
+        """Return the sum over the survivors; see `interface.SecureSum.sum`."""
         check_vectors(self.parameters, vectors, round_number, self._last_round)
         known = self.simulate_round(vectors.shape[1], round_number=round_number, dropped=dropped)
         total: Ring = np.add.reduce(vectors, axis=0, dtype=vectors.dtype)
@@ -105,9 +113,9 @@ class IdealSum:
     def simulate_round(
         self, dimension: int, *, round_number: int, dropped: Mapping[int, DropStage]
     ) -> SumResult:
-        """What `sum` gives for vectors of `dimension` d, all but the total, which is empty.
+        """Return what `sum` returns for vectors of `dimension` d, but with an empty total.
 
-        For a simulation that adds the survivors' vectors up by itself, piece by piece.
+        For a simulation that adds the survivors' vectors itself, piece by piece.
         """
         run = self.parameters
         _check_round(round_number, self._last_round)
@@ -120,7 +128,7 @@ class IdealSum:
         )
 
     def build_full_result(self, total: Ring, *, round_number: int) -> SumResult:
-        """What `sum` gives for vectors of all parties that add up to `total` `[d]`, none dropped.
+        """Return what `sum` returns if no party drops and the vectors add up to `total` `[d]`.
 
         For a simulation that has the sum already.
         """

@@ -1,7 +1,7 @@
-"""The masked sum: the whole protocol among all parties of one process, every message as bytes.
+"""`MaskedSum`: the whole protocol among all parties of one process, with each message as bytes.
 
-Gives the same bits, survivors, refusals and byte counts as `ideal_sum.IdealSum` with the same
-parameters; the drops are applied at the moments they name.
+It has the same bits, survivors, refusals and byte counts as `ideal_sum.IdealSum` with the same
+parameters. A party drops at the stage that the caller names.
 
     >>> import numpy as np
     >>> from parley.secure_agg.ideal_sum import build_simulated_parameters
@@ -34,9 +34,9 @@ from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParam
 
 
 class MaskedSum:
-    """A `SecureSum` that runs the protocol in full, in one process.
+    """`SecureSum` that runs the full protocol in one process.
 
-    Set-up (keys, roster, pair secrets) happens once, at the first round.
+    Set-up (keys, roster, pair secrets) happens once, in the first round.
     """
 
     name: ClassVar[Literal["masked"]] = "masked"
@@ -49,15 +49,18 @@ class MaskedSum:
         shared: bool = True,
         shared_bytes: int = 1 << 27,
     ) -> None:
-        """A sum for one run.
+        """Create a sum for one run.
 
         Args:
-            entropy_seed: None: secrets from the operating system. Bytes: a deterministic expansion
-                of them, for a simulation that is repeated to the bit; `seeded` then says so. The
-                sums repeat; the ciphertexts, and so the masked vectors, do not:
+            entropy_seed: None: secrets come from the operating system. Bytes: secrets are a
+                deterministic expansion of them, so that a simulation repeats to the bit; `seeded`
+                is
+                then True. The sums repeat. The ciphertexts, and so the masked vectors, do not:
                 encapsulation takes no seed.
-            shared: False: no work is shared between parties; what each would do on its own machine.
-            shared_bytes: most bytes of vectors for which an edge's mask is expanded once.
+            shared: False: parties share no work, as if each ran on its own machine.
+            shared_bytes: largest size of the vectors, in bytes, with which an edge's mask is
+                expanded
+                only once.
         """
         if parameters.parties < 2:
             raise ValueError(f"Expected at least 2 parties, got {parameters.parties}.")
@@ -78,7 +81,7 @@ class MaskedSum:
     def sum(
         self, vectors: Ring, *, round_number: int, dropped: Mapping[int, DropStage]
     ) -> SumResult:
-        """See `interface.SecureSum.sum`."""
+        """Return the sum over the survivors; see `interface.SecureSum.sum`."""
         run = self.parameters
         check_vectors(run, vectors, round_number, self._last_round)
         unknown = [i for i in dropped if not 0 <= i < run.parties]

@@ -1,8 +1,8 @@
-"""What a caller of secure aggregation sees: vectors in, one sum out, or nothing.
+"""Interface of secure aggregation: callers pass vectors and get one sum, or no result.
 
-Two implementations: `ideal_sum.IdealSum` computes only what changes the result (ring sum over the
-survivors, thresholds, byte accounting); `masked.MaskedSum` runs the protocol in full. For the same
-vectors and drops both give the same bits, the same survivors and the same refusals.
+There are two implementations. `ideal_sum.IdealSum` computes only what changes the result: ring sum
+over the survivors, thresholds, byte accounting. `in_process.MaskedSum` runs the full protocol. For
+the same vectors and drops both return the same bits, survivors and refusals.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from parley.secure_agg.encoding import Ring
 
 
 class DropStage(StrEnum):
-    """When a party falls silent in a round."""
+    """Stage of a round at which a party falls silent."""
 
     BEFORE_VECTOR = "before-vector"
-    """Its vector never arrives; it is not in the sum."""
+    """The party's vector never arrives; it is not in the sum."""
     AFTER_VECTOR = "after-vector"
-    """Its vector arrived, so it is in the sum; it does not confirm the survivors' list."""
+    """The party's vector arrived, so it is in the sum; the party does not confirm the survivors'
+    list.
+    """
     BEFORE_UNMASK = "before-unmask"
-    """It confirmed the survivors' list but reveals nothing; it is in the sum."""
+    """The party confirmed the survivors' list but reveals no secret; its vector is in the sum."""
 
 
 class ProtocolError(Exception):
-    """A message or a call that the protocol does not allow. Never carries a secret."""
+    """The protocol does not allow a message or a call. The error never contains a secret."""
 
 
 class LocalProtocolError(ProtocolError):
-    """Our side called out of order, or with what must not be sent."""
+    """Our side made a call out of order, or with arguments that must not be sent."""
 
 
 class RemoteProtocolError(ProtocolError):
@@ -39,17 +41,19 @@ class RemoteProtocolError(ProtocolError):
 
 
 class TooFewSurvivors(Exception):
-    """Below a threshold: the round ends, and nothing about any vector is revealed."""
+    """A threshold is not reached: the round ends, and no vector is revealed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumResult:
-    """One round's outcome.
+    """Outcome of one round.
 
     Attributes:
         total: `[d]` ring elements, Σ of the survivors' vectors mod 2^b.
-        survivors: party indices in the sum, ascending.
-        stages: sequential exchanges that the round took.
+        survivors: indices of the parties in the sum, ascending.
+        bytes_up: bytes sent by the parties.
+        bytes_down: bytes sent by the server.
+        stages: sequential exchanges in the round.
     """
 
     total: Ring
@@ -60,26 +64,27 @@ class SumResult:
 
 
 class SecureSum(Protocol):
-    """Sums the vectors of B parties so that only the sum is learned."""
+    """Sum of the vectors of B parties, of which only the sum is learned."""
 
     @property
     def name(self) -> Literal["ideal", "masked"]:
-        """Which one this is; the report says it."""
+        """Name of the implementation, printed in the report."""
         ...
 
     def sum(
         self, vectors: Ring, *, round_number: int, dropped: Mapping[int, DropStage]
     ) -> SumResult:
-        """Sum over the survivors.
+        """Return the sum over the survivors.
 
         Args:
-            vectors: `[B, d]` ring elements, one row a party (a dropped party's row is not read
-                when it drops before its vector).
+            vectors: `[B, d]` ring elements, one row per party. The row of a party that drops before
+                its
+                vector is not read.
             round_number: from 1, strictly increasing.
-            dropped: party index to the stage at which it falls silent in this round.
+            dropped: party index to the stage at which the party falls silent in this round.
 
         Raises:
-            TooFewSurvivors: a threshold is not reached; nothing is revealed.
+            TooFewSurvivors: a threshold is not reached; no vector is revealed.
             LocalProtocolError: a round number not above the last one, or bad arguments.
         """
         ...

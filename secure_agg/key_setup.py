@@ -1,7 +1,7 @@
-"""The server's set-up: signed keys as they come, and what every party learns of its neighbours.
+"""The server's set-up: collect the parties' signed keys and build each party's roster.
 
-Forged keys are turned away here so that their sender can be named; the parties check for
-themselves, against identities that they know from outside.
+The server refuses forged keys, so that it can name their sender. Each party checks the keys again,
+against identities that it knows from outside the protocol.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Value = TypeVar("_Value")
 
 
 class LazyMapping(Mapping[int, _Value]):
-    """What `build_value` gives for each of `parties`."""
+    """Mapping from `parties` to the results of `build_value`, computed on access."""
 
     def __init__(self, parties: Collection[int], build_value: Callable[[int], _Value]) -> None:
         self._parties, self._build_value = parties, build_value
@@ -38,7 +38,7 @@ class LazyMapping(Mapping[int, _Value]):
             raise KeyError(party)
         return self._build_value(party)
 
-    def __contains__(self, party: object) -> bool:  # a mapping's would make the value
+    def __contains__(self, party: object) -> bool:  # Mapping's own would build the value
         return party in self._parties
 
     def __iter__(self) -> Iterator[int]:
@@ -50,14 +50,14 @@ class LazyMapping(Mapping[int, _Value]):
 
 @dataclass(kw_only=True, repr=False)
 class AdvertisedKeys:
-    """Who advertised, and what.
+    """Keys that the parties advertised in this set-up.
 
     Attributes:
         roster: digest of the roster that keys are signed for.
-        commitments: to the parties' nonces, by index; none where the graph is complete.
+        commitments: commitments to the parties' nonces, by index; empty if the graph is complete.
 
     Raises:
-        LocalProtocolError: identities or commitments that are not those of the parameters.
+        LocalProtocolError: identities or commitments differ from those of the parameters.
     """
 
     run: RunParameters
@@ -78,7 +78,7 @@ class AdvertisedKeys:
             )
 
     def add_advertisement(self, message: Advertise) -> None:
-        """Keeps a party's signed keys."""
+        """Check and store a party's signed keys."""
         run, sender, key, nonce = self.run, message.sender, message.key, message.nonce
         if sender in self.by_party:
             raise RemoteProtocolError(f"Expected one Advertise of party {sender}, got two.")
@@ -103,11 +103,13 @@ class AdvertisedKeys:
 
     @property
     def unrevealed(self) -> tuple[int, ...]:
-        """Who committed to a nonce and has not advertised it; the set-up needs all."""
+        """Parties that committed to a nonce and have not advertised it; the set-up needs all of
+        them.
+        """
         return tuple(sorted(set(self.commitments) - set(self.by_party)))
 
     def encode_nonces(self) -> bytes:
-        """The Nonces that go with every Roster; empty where the graph is complete."""
+        """Return the Nonces message that goes with each Roster; empty if the graph is complete."""
         if not self.run.sparse:
             return b""
         message = Nonces(
@@ -119,7 +121,7 @@ class AdvertisedKeys:
         return encode(self.run, message)
 
     def build_rosters(self, neighbours: list[list[int]]) -> Mapping[int, bytes]:
-        """The Roster for each party that advertised."""
+        """Build the Roster for each party that advertised."""
         present = self._present
         bodies = {j: advert.encode_body() for j, advert in self.by_party.items()}
 
@@ -128,7 +130,7 @@ class AdvertisedKeys:
             message = Roster(sender=SERVER, round_number=0, present=present, entries=entries)
             return encode(self.run, message)
 
-        return LazyMapping(bodies, roster)  # one at a time: all are k times as large as the adverts
+        return LazyMapping(bodies, roster)  # lazy: all are k times as large as the adverts
 
     @property
     def _present(self) -> bytes:

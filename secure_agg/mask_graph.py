@@ -1,14 +1,14 @@
-"""Who masks with whom: a k-regular graph that nobody chooses, and its degree and threshold.
+"""Mask graph: a k-regular graph that no party chooses, its degree and its threshold.
 
-Complete up to m = 100. Beyond it the Harary graph of a random order (Bell et al., CCS 2020, ePrint
-2020/704, section 3), which every party recomputes from the run's beacon: everybody is joined to the
-k/2 before and the k/2 after it. k is even: an odd one would join every party to the one opposite,
-and k = 1 is a perfect matching, whose pairs open.
+The graph is complete up to m = 100 parties. Beyond, it is the Harary graph of a random order (Bell
+et al., CCS 2020, ePrint 2020/704, section 3). Each party computes it from the run's beacon and is
+joined to the k/2 parties before it and the k/2 after it. k is even: an odd k would join each party
+to the one opposite, and k = 1 is a perfect matching, in which each pair's sum opens.
 
-With c corrupt and d dropped parties out of m, degree k and threshold t are good when a union bound
-says so (docs/protocol.md: *Sparse graphs*, its probability and choice; corrupt places are a uniform
-c-subset, so counts are hypergeometric): 2^−(40 + `GRINDING_BITS`) for secrecy against a server that
-lies, and 2^−20 that a round completes.
+With c corrupt and d dropped parties out of m, a degree k and a threshold t are valid if a union
+bound holds: failure probability 2^−(40 + `GRINDING_BITS`) for secrecy against a server that lies,
+and 2^−20 for the completion of a round. docs/protocol.md, *Sparse graphs*, derives both. Corrupt
+positions are a uniform c-subset, so counts are hypergeometric.
 
     >>> choose_degree(1000, corrupt=100, dropped=100)
     (112, 80)
@@ -28,13 +28,15 @@ from parley.secure_agg.primitives import derive, digest, expand_seed
 COMPLETE_UP_TO = 100
 SECURITY_BITS = 40
 GRINDING_BITS = 16
-"""log2 of the set-ups that a party goes through with one roster: of the graphs to choose from."""
+"""log2 of the set-ups that a party takes part in with one roster, that is of the graphs to choose
+from.
+"""
 MAX_DEGREE = 255  # a share's coordinate is a nonzero byte
 
 
 @lru_cache(maxsize=8)
 def _compute_tails(population: int, marked: int, draws: int) -> tuple[float, ...]:
-    """P[X ≥ x] for x = 0..draws + 1, X the marked ones among `draws` of `population`."""
+    """Return P[X ≥ x] for x = 0..draws + 1, X the number of marked ones among the draws."""
     ways = [math.comb(marked, x) * math.comb(population - marked, draws - x) for x in range(draws)]
     ways.append(math.comb(marked, draws))
     total, tail, tails = math.comb(population, draws), 0, [0.0]
@@ -46,10 +48,11 @@ def _compute_tails(population: int, marked: int, draws: int) -> tuple[float, ...
 
 @lru_cache(maxsize=256)
 def bound_security_failure(parties: int, degree: int, threshold: int, corrupt: int) -> float:
-    """Bound on the probability that c colluding parties rebuild a secret that they must not.
+    """Bound the probability that c colluding parties rebuild a secret that they must not rebuild.
 
-    The conditions on one party's neighbours, union bound over the parties; a complete graph has
-    no luck in it, so the bound is 0 or at least 1.
+    It is a union bound over the parties of the conditions on one party's neighbours. A complete
+    graph
+    involves no chance, so the bound is 0 or at least 1.
     """
     needed = 2 * threshold - degree
     if needed <= 0:
@@ -60,7 +63,7 @@ def bound_security_failure(parties: int, degree: int, threshold: int, corrupt: i
 
 
 def _compute_window_tails(parties: int, half: int, corrupt: int) -> NDArray[np.float64]:
-    """`[half + 1]` P[two disjoint windows of `half` places have ≥ s corrupt each], by s.
+    """Return `[half + 1]` P[two disjoint windows of `half` positions have ≥ s corrupt each], by s.
 
     P[a in one, b in the other] = C(h, a)·C(h, b)·C(m − 2h, c − a − b) / C(m, c)
                                 = C(h, a)·C(h, b) / C(2h, a + b) · P[a + b in both].
@@ -79,15 +82,15 @@ def _compute_window_tails(parties: int, half: int, corrupt: int) -> NDArray[np.f
 
 @lru_cache(maxsize=256)
 def _bound_arc_failures(parties: int, degree: int, corrupt: int) -> tuple[float, ...]:
-    """By s = t − k/2: the union bound over the pairs of windows."""
+    """Return the union bound over the pairs of windows, by s = t − k/2."""
     pairs = parties * (parties - 1) / 2
     return (*(pairs * _compute_window_tails(parties, degree // 2, corrupt)).tolist(), 0.0)
 
 
 def bound_arc_failure(parties: int, degree: int, threshold: int, corrupt: int) -> float:
-    """Bound on the probability that a server which chooses the drops can open an arc alone.
+    """Bound the probability that a server that chooses the drops can open an arc's sum separately.
 
-    0 on a complete graph, which has no arcs: any two honest parties are neighbours.
+    The bound is 0 on a complete graph, which has no arcs: any two honest parties are neighbours.
     """
     if degree >= parties - 1:
         return 0.0
@@ -100,7 +103,7 @@ def bound_arc_failure(parties: int, degree: int, threshold: int, corrupt: int) -
 
 
 def _find_secure_threshold(parties: int, degree: int, corrupt: int) -> int:
-    """Return the least threshold that the security conditions allow, or k + 1 if none does."""
+    """Return the smallest threshold that meets the security conditions, or k + 1 if none does."""
     security = 2.0 ** -(SECURITY_BITS + GRINDING_BITS)
     for threshold in range(degree // 2 + 1, degree + 1):
         arcs = bound_arc_failure(parties, degree, threshold, corrupt)
@@ -113,13 +116,16 @@ def _find_secure_threshold(parties: int, degree: int, corrupt: int) -> int:
 def choose_degree(
     parties: int, *, corrupt: int, dropped: int, correctness: int = 20
 ) -> tuple[int, int]:
-    """The least even degree, and its least threshold, that meet the module's conditions.
+    """Return the smallest even degree, and its smallest threshold, that meet the module's
+    conditions.
 
     Returns:
-        (k, t). Complete graphs (m ≤ 100) take the least majority that is secure, so that they
+        (k, t). A complete graph (m ≤ 100) has the smallest secure majority as its threshold, so
+        that
+        it bears the most dropouts.
 
     Raises:
-        ValueError: no degree up to 255 will do, with the numbers.
+        ValueError: no degree up to 255 meets the conditions.
     """
     if not (0 <= corrupt < parties and 0 <= dropped < parties):
         raise ValueError(
@@ -155,11 +161,11 @@ _ROWS_AT_ONCE = 4096
 
 @lru_cache(maxsize=8)
 def build_neighbour_table(parties: int, degree: int, beacon: bytes) -> NDArray[np.int32]:
-    """`[m, k]` neighbours of every party, ascending; the same for everyone who has the beacon.
+    """Return `[m, k]` neighbours of each party, ascending; equal for all who have the beacon.
 
     Args:
-        beacon: public randomness that nobody could choose once the roster was fixed: a party's
-            place is random though its index is the operator's choice.
+        beacon: public randomness that no party could choose after the roster was fixed. A party's
+            position is therefore random, although the operator chooses its index.
     """
     if not 0 <= degree < parties or (degree % 2 and degree != parties - 1):
         raise ValueError(
@@ -174,7 +180,7 @@ def build_neighbour_table(parties: int, degree: int, beacon: bytes) -> NDArray[n
     order = np.argsort(np.frombuffer(words, dtype=">u8"), kind="stable")
     position = np.empty(parties, dtype=np.int64)
     position[order] = np.arange(parties)
-    table = np.empty((parties, len(steps)), dtype=np.int32)  # a million parties have 160 each
+    table = np.empty((parties, len(steps)), dtype=np.int32)  # a million parties: 160 each
     for begin in range(0, parties, _ROWS_AT_ONCE):
         rows = slice(begin, begin + _ROWS_AT_ONCE)
         table[rows] = order[(position[rows, None] + steps[None, :]) % parties]
@@ -185,41 +191,43 @@ def build_neighbour_table(parties: int, degree: int, beacon: bytes) -> NDArray[n
 
 NONCE_BYTES = 32
 NO_BEACON = bytes(32)
-"""Of a run whose graph is complete, or whose set-up is not done."""
+"""Beacon of a run with a complete graph, or before set-up is done."""
 MAX_SETUPS = 1 << GRINDING_BITS
-"""Set-ups that a party goes through with one roster."""
+"""Maximum number of set-ups that a party takes part in with one roster."""
 
 
 def compute_roster_digest(identities: tuple[bytes, ...], deployment: bytes = b"") -> bytes:
-    """32 bytes that name a roster: all identities, in order. Every key is signed for it."""
+    """Return 32 bytes that name a roster: all identities, in order. Each key is signed for it."""
     if not deployment:
         return digest(b"parley/roster", *identities)
     return digest(b"parley/roster-of-deployment", deployment, *identities)
 
 
 def derive_nonce(identity: bytes, *, roster: bytes, count: int) -> bytes:
-    """A party's nonce for its set-up number `count` with a roster.
+    """Return a party's nonce for its set-up number `count` with a roster.
 
     Args:
-        identity: its Ed25519 private key: nobody else can predict the nonce, and nothing has to be
-            kept between the commitment and the reveal.
-        count: set-ups it went through with this roster; a nonce is revealed once.
+        identity: the party's Ed25519 private key. No one else can predict the nonce, and the party
+            stores nothing between commitment and reveal.
+        count: set-ups that the party took part in with this roster; a nonce is revealed once.
     """
     return derive(identity, b"parley/nonce" + roster + count.to_bytes(8, "big"))
 
 
 def compute_nonce_commitment(index: int, nonce: bytes) -> bytes:
-    """What a party says of its nonce before anyone's is known."""
+    """Return a party's commitment to its nonce, published before any nonce is revealed."""
     return digest(b"parley/nonce commitment", index.to_bytes(4, "big"), nonce)
 
 
 def compute_commitments_digest(commitments: Mapping[int, bytes]) -> bytes:
-    """What a run's parameters say of all commitments: who made one, and which."""
+    """Return the digest of all commitments and of the parties that made them, a parameter of the
+    run.
+    """
     parts = [i.to_bytes(4, "big") + commitments[i] for i in sorted(commitments)]
     return digest(b"parley/nonce commitments", *parts)
 
 
 def compute_beacon(fingerprint: bytes, nonces: Mapping[int, bytes]) -> bytes:
-    """The beacon of a set-up."""
+    """Return the beacon of a set-up."""
     parts = [i.to_bytes(4, "big") + nonces[i] for i in sorted(nonces)]
     return digest(b"parley/beacon", fingerprint, *parts)

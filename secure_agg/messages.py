@@ -1,10 +1,10 @@
-"""The messages: what each is made of, how long it is, and how its bytes are read.
+"""Protocol messages: their fields, their lengths, and how their bytes are parsed.
 
-Every message starts with 18 bytes: version, kind, 8 bytes of the run's digest, sender, round. There
-are no counts inside: what a body holds follows from its length, so a message cannot ask for more
-memory than it brings. Big-endian; masks of parties have bit i of byte i // 8 from the top, their
-spare bits zero. Ciphertexts, complaints, halves, and 64 bytes for 32 in the table of Shares, are of
-the first round (`is_before_pairing`).
+Each message starts with 18 bytes: version, kind, 8 bytes of the run's digest, sender, round. It
+contains no counts. The number of items follows from the length, so a message cannot request more
+memory than its own size. Integers are big-endian. In a mask of parties, bit i is in byte i // 8,
+counted from the top; spare bits are zero. Ciphertexts, complaints, mask halves, and the 64 instead
+of 32 bytes per entry in the table of Shares belong to the first round (`is_before_pairing`).
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from parley.secure_agg.round_outcome import (
 )
 
 SERVER = 2**32 - 1
-"""The sender of what comes from the server."""
+"""Sender index of the server's messages."""
 
 Bytes = bytes | memoryview
 Size = int | Callable[[RunParameters, int], int]
-"""Bytes, or run and round → bytes."""
+"""Number of bytes, or a function from run and round to it."""
 
 
 @dataclass(frozen=True)
 class FieldLayout:
-    """What a field takes: so many bytes, and bytes more for each item of the message."""
+    """Size of a field: fixed bytes, plus bytes per item of the message."""
 
     size: Size = 0
     per_item: Size = 0
@@ -77,10 +77,11 @@ _CIPHERTEXTS = "whole ML-KEM-768 ciphertexts of 1088 bytes, with a tag of 16"
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """Sender and round; bodies are raw fields whose contents the state machines check.
+    """Sender and round. Bodies are raw fields, which the state machines check.
 
-    A kind says what it is in words for an error, whether it is the server's, of the set-up, and
-    the most items that it may be about.
+    Each kind declares its name for errors, whether the server sends it (`down`), whether it belongs
+    to
+    the set-up, and its maximum number of items.
     """
 
     kind: ClassVar[int] = 0
@@ -105,7 +106,7 @@ class Message:
         cls.down, cls.set_up = down, set_up
 
     def encode_body(self) -> bytes:
-        """The bytes after the header: the fields in their order."""
+        """Return the bytes after the header: the fields in their order."""
         parts = [getattr(self, each.name) for each in fields(self)[2:]]
         return b"".join(p.to_bytes(4, "big") if isinstance(p, int) else p for p in parts)
 
@@ -114,8 +115,8 @@ class Message:
 class Advertise(Message, kind=1, what=_KEYS, set_up=True):
     """A party's public keys of the run, signed by its identity.
 
-    The key is X25519's 32 bytes and ML-KEM-768's 1,184 behind them; a nonce of zeros where the
-    graph is complete.
+    The key is X25519's 32 bytes followed by ML-KEM-768's 1,184. The nonce is zeros if the graph is
+    complete.
     """
 
     key: Annotated[bytes, _KEY]
@@ -125,7 +126,7 @@ class Advertise(Message, kind=1, what=_KEYS, set_up=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Nonces(Message, kind=10, what="nonces", down=True, set_up=True, most=_count_parties):
-    """The nonces that the graph's beacon is made of; the same for everyone."""
+    """Nonces from which the graph's beacon is computed; the same for each party."""
 
     committed: Annotated[bytes, _OF_PARTIES]
     nonces: Annotated[bytes, FieldLayout(per_item=NONCE_BYTES)]
@@ -133,7 +134,7 @@ class Nonces(Message, kind=10, what="nonces", down=True, set_up=True, most=_coun
 
 @dataclass(frozen=True, kw_only=True)
 class Roster(Message, kind=2, what=_KEYS, down=True, set_up=True, most=_count_neighbours):
-    """Who is there, and what the receiver's present neighbours advertised."""
+    """Present parties, and the keys that the receiver's present neighbours advertised."""
 
     present: Annotated[bytes, _OF_PARTIES]
     entries: Annotated[bytes, _ENTRY]
@@ -141,7 +142,7 @@ class Roster(Message, kind=2, what=_KEYS, down=True, set_up=True, most=_count_ne
 
 @dataclass(frozen=True, kw_only=True)
 class Encapsulated(Message, kind=11, what=_CIPHERTEXTS, set_up=True, most=_count_neighbours):
-    """A ciphertext and its tag for every present neighbour."""
+    """Ciphertext and tag for each present neighbour."""
 
     items: Annotated[bytes, _ITEMS]
 
@@ -150,7 +151,7 @@ class Encapsulated(Message, kind=11, what=_CIPHERTEXTS, set_up=True, most=_count
 class Ciphertexts(
     Message, kind=12, what=_CIPHERTEXTS, down=True, set_up=True, most=_count_neighbours
 ):
-    """The ciphertexts of the receiver's neighbours, as far as they sent any."""
+    """Ciphertexts from those of the receiver's neighbours that sent one."""
 
     sent: Annotated[bytes, _OF_NEIGHBOURS]
     items: Annotated[bytes, _ITEMS]
@@ -158,21 +159,25 @@ class Ciphertexts(
 
 @dataclass(frozen=True, kw_only=True)
 class Complaint(Message, kind=13, what="the accused", set_up=True):
-    """Whose ciphertexts do not match what this party decapsulated. No vector goes with it."""
+    """Neighbours whose ciphertexts do not match what this party decapsulated. It replaces the
+    vector.
+    """
 
     accused: Annotated[bytes, _OF_NEIGHBOURS]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence(Message, kind=14, what="a seed", set_up=True):
-    """The seed of a party's ML-KEM key: anyone can see what it decapsulates to. It has left."""
+    """Seed of a party's ML-KEM key, so that all can check what it decapsulates to. The party has
+    left.
+    """
 
     seed: Annotated[bytes, FieldLayout(KEM_SEED_BYTES)] = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundShares(Message, kind=3, what="shares", most=_count_neighbours):
-    """A party's secrets of one round, shared among its neighbours and sealed to each."""
+    """A party's secrets of one round, shared among its neighbours and sealed for each."""
 
     commitments: Annotated[bytes, FieldLayout(COMMITMENT_BYTES)]
     table: Annotated[bytes, _TABLE]
@@ -182,7 +187,7 @@ class RoundShares(Message, kind=3, what="shares", most=_count_neighbours):
 
 @dataclass(frozen=True, kw_only=True)
 class RoundStart(Message, kind=4, what="a plan with envelopes", down=True, most=_count_neighbours):
-    """What a round sums: dimension, the application's context, who takes part."""
+    """Content of a round's sum: dimension, the application's context, participants."""
 
     dimension: Annotated[int, FieldLayout(4)]
     context: Annotated[bytes, FieldLayout(32)]
@@ -192,9 +197,11 @@ class RoundStart(Message, kind=4, what="a plan with envelopes", down=True, most=
 
 @dataclass(frozen=True, kw_only=True)
 class Vector(Message, kind=5):
-    """A masked vector, little-endian words, and halves of masks behind it (`party_joining`).
+    """Masked vector of little-endian words, followed by halves of masks (`party_joining`).
 
-    Uniform to whoever lacks a mask. The one body that is not copied: it has no parts.
+    It is uniform to all who lack one of its masks. Its body is not split into fields, so it is the
+    only
+    one that is not copied.
     """
 
     payload: Bytes = field(repr=False)
@@ -202,21 +209,21 @@ class Vector(Message, kind=5):
 
 @dataclass(frozen=True, kw_only=True)
 class Survivors(Message, kind=6, what="survivors", down=True):
-    """Whose vectors are in the sum."""
+    """Parties whose vectors are in the sum."""
 
     survivors: Annotated[bytes, _OF_PARTIES]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confirm(Message, kind=7, what="a signature"):
-    """A party's signature of the survivors' list, of which it signs one a round."""
+    """A party's signature of the survivors' list. It signs one list per round."""
 
     signature: Annotated[bytes, _SIGNATURE]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmations(Message, kind=8, what="signatures", down=True, most=_count_parties):
-    """Who signed the survivors' list; the same for everyone."""
+    """Parties that signed the survivors' list, with their signatures; the same for each party."""
 
     signers: Annotated[bytes, _OF_PARTIES]
     signatures: Annotated[bytes, FieldLayout(per_item=SIGNATURE_BYTES)]
@@ -224,10 +231,12 @@ class Confirmations(Message, kind=8, what="signatures", down=True, most=_count_p
 
 @dataclass(frozen=True, kw_only=True)
 class Reveal(Message, kind=9, what="secrets", most=lambda run: 2 * run.degree):
-    """Own self seed, then one entry by participating neighbour, never both for one party.
+    """The sender's self seed and, per participating neighbour, the secrets that the list allows.
 
-    Surviving: a share of its self seed. Dropped: the pair's key of this round, and a share of its
-    recovery secret. Where no share could be opened, zeros, and the neighbour's bit is 0.
+    For a survivor: a share of its self seed. For a dropped party: the pair's key of this round and
+    a
+    share of its recovery secret. Never shares of both secrets of one party. If a share could not be
+    opened, its bytes are zero and the neighbour's bit in `opened` is 0.
     """
 
     seed: Annotated[bytes, FieldLayout(SECRET_BYTES)] = field(repr=False)
@@ -243,12 +252,12 @@ _VERSION = 3
 
 
 def encode_header(run: RunParameters, kind: int, sender: int, round_number: int) -> bytes:
-    """The first 18 bytes."""
+    """Return the first 18 bytes of a message."""
     return _HEADER.pack(_VERSION, kind, run.tag, sender, round_number)
 
 
 def encode(run: RunParameters, message: Message) -> bytes:
-    """A message of a run as bytes."""
+    """Return a message of a run as bytes."""
     return (
         encode_header(run, message.kind, message.sender, message.round_number)
         + message.encode_body()
@@ -256,7 +265,7 @@ def encode(run: RunParameters, message: Message) -> bytes:
 
 
 def read_sender(data: Bytes) -> int:
-    """Whom a message says it is of, before anything else in it is looked at."""
+    """Return the sender that a message claims, before any other field is read."""
     if len(data) < HEADER_BYTES:
         raise RemoteProtocolError(f"Expected at least {HEADER_BYTES} bytes, got {len(data)}.")
     sender: int = _HEADER.unpack_from(data)[3]
@@ -264,16 +273,16 @@ def read_sender(data: Bytes) -> int:
 
 
 def read_kind(data: Bytes) -> int:
-    """Which kind of message it says it is; 0 where it is too short for one."""
+    """Return the kind that a message claims; 0 if it is too short to have one."""
     return data[1] if len(data) >= HEADER_BYTES else 0
 
 
 def decode(run: RunParameters, data: Bytes, expected: type[AnyMessage]) -> AnyMessage:
-    """The message of kind `expected` in `data`.
+    """Parse `data` as a message of kind `expected`.
 
     Raises:
         RemoteProtocolError: not bytes, truncated, another version, kind or run, a sender outside
-            the roster, or a body whose length does not fit.
+            the roster, or a body of the wrong length.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise RemoteProtocolError(f"Expected bytes, got {type(data).__name__}.")
@@ -311,13 +320,13 @@ def _find_field_layouts(kind: type[Message]) -> dict[str, tuple[type, FieldLayou
 
 
 _FIELD_LAYOUTS = {kind: _find_field_layouts(kind) for kind in Message.__subclasses__()}
-"""By kind and field, in order: its type, and what it takes."""
+"""Type and layout of each field in order, by kind of message."""
 
 
 def _split(
     run: RunParameters, kind: type[Message], number: int, body: memoryview
 ) -> dict[str, Any]:
-    """The fields of a body."""
+    """Split a body into its fields."""
 
     def size_of(size: Size) -> int:
         return size if isinstance(size, int) else size(run, number)
@@ -344,13 +353,13 @@ def _split(
 
 
 def split_kem_items(items: bytes) -> list[tuple[bytes, bytes]]:
-    """(ciphertext, tag) of each item."""
+    """Return (ciphertext, tag) of each item."""
     pieces = [items[at : at + KEM_ITEM_BYTES] for at in range(0, len(items), KEM_ITEM_BYTES)]
     return [(piece[:-TAG_BYTES], piece[-TAG_BYTES:]) for piece in pieces]
 
 
 def split_nonces(run: RunParameters, committed: bytes, nonces: bytes) -> dict[int, bytes]:
-    """The nonces of the parties in a mask."""
+    """Return the nonces by party, for the parties in a mask."""
     places = np.flatnonzero(unpack_mask(committed, run.parties)).tolist()
     if len(nonces) != NONCE_BYTES * len(places):
         raise RemoteProtocolError(

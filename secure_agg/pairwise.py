@@ -1,41 +1,41 @@
-"""Pairwise masks: the protocol in one function, and the table of what may follow what.
+"""Pairwise masks: the whole protocol in one function, and the tables of allowed transitions.
 
 Bonawitz et al. 2017 (CCS'17: double masks, recovery), Bell et al. 2020 (ePrint 2020/704: k-regular
 graph), Ma et al. 2023 (Flamingo, ePrint 2023/486: keys agreed on once, reused over rounds).
 
-Party ("→" is what it answers; any other message is refused, unanswered):
+Party ("→" is its answer; any other message is refused without an answer):
 
-| state | comes | → | next |
+| state | input | → | next |
 |---|---|---|---|
 | NEW | advertise() | Advertise | ADVERTISED |
 | ADVERTISED | Roster (and Nonces, on a graph that is not complete) | Encapsulated | PAIRING |
 | PAIRING | prepare(1) | Shares of 1 | unchanged |
-| PAIRING | Ciphertexts | a Complaint, or nothing | IDLE |
+| PAIRING | Ciphertexts | a Complaint, or no message | IDLE |
 | IDLE, disputing, no vector sent | prove(a confirmed list) | Evidence | LEFT, everything erased |
 | IDLE, MASKED, CONFIRMED | prepare(r) | Shares of r | unchanged |
 | IDLE, MASKED, CONFIRMED | RoundStart of r > any answered | Vector | MASKED, an open round erased |
 | MASKED | Survivors | Confirm | CONFIRMED |
 | CONFIRMED | Confirmations | Reveal | IDLE, round erased |
-| MASKED, CONFIRMED | a list or confirmations it refuses, or abandon() | | IDLE, round erased |
+| MASKED, CONFIRMED | a list or confirmations it refuses, or abort_round() | | IDLE, round erased |
 
-Ciphertexts that come again, after IDLE, are not looked at.
+Ciphertexts that arrive again after PAIRING are not read.
 
 Server:
 
-| state | comes | next |
+| state | input | next |
 |---|---|---|
 | JOINING | Advertise | JOINING |
-| JOINING | roster() gives Rosters, nonces() the Nonces | READY |
+| JOINING | build_rosters() returns Rosters, encode_nonces() the Nonces | READY |
 | READY, before the first plan | Encapsulated | READY |
-| any after JOINING | ciphertexts(i), while i has none; Complaint, Evidence | unchanged |
-| any after JOINING | Shares of the round they were asked for | unchanged |
-| any after JOINING | plan(r) gives Plans | VECTORS |
+| any after JOINING | get_ciphertexts(i), while i has none; Complaint, Evidence | unchanged |
+| any after JOINING | Shares of the requested round | unchanged |
+| any after JOINING | plan(r) returns RoundStarts | VECTORS |
 | VECTORS | Vector | VECTORS |
-| VECTORS | close() gives Survivors | CONFIRMING |
+| VECTORS | close() returns Survivors | CONFIRMING |
 | CONFIRMING | Confirm | CONFIRMING |
-| CONFIRMING | confirmations() gives Confirmations | UNMASKING |
+| CONFIRMING | build_confirmations() returns Confirmations | UNMASKING |
 | UNMASKING | Reveal | UNMASKING |
-| UNMASKING | finish() gives the sum, or TooFewSurvivors | READY |
+| UNMASKING | finish() returns the sum, or raises TooFewSurvivors | READY |
 
 `LocalProtocolError` is a call out of order on our side, `RemoteProtocolError` a message of theirs.
 """
@@ -58,20 +58,20 @@ from parley.secure_agg.protocol_parameters import STAGES
 
 
 class TrafficCounter:
-    """Counts the bytes that would travel: up, down, and by the kind of message."""
+    """Counter of the bytes that would travel: up, down, and by kind of message."""
 
     def __init__(self) -> None:
         self.bytes_up = self.bytes_down = 0
         self.by_kind: Counter[int] = Counter()
 
     def count_up(self, message: Bytes) -> Bytes:
-        """A message from a party to the server."""
+        """Count a message from a party to the server, and return it."""
         self.bytes_up += len(message)
         self.by_kind[message[1]] += len(message)
         return message
 
     def count_down(self, message: Bytes, copies: int = 1) -> Bytes:
-        """A message from the server to a party, or to several."""
+        """Count a message from the server to one or several parties, and return it."""
         self.bytes_down += copies * len(message)
         self.by_kind[message[1]] += copies * len(message)
         return message
@@ -79,11 +79,11 @@ class TrafficCounter:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalPartyGroup:
-    """All parties of a run, in one process: bit for bit the same as so many separate ones.
+    """All parties of a run in one process: bit for bit the same as separate parties.
 
-    They share the `work` of the edges between them, and each edge's mask is expanded once: added to
-    one vector, subtracted from the other. Above `shared_bytes` of vectors they mask one after the
-    other: twice the keystream, but memory for one vector instead of B.
+    They share the `work` of the edges between them. Each edge's mask is expanded once, added to one
+    vector and subtracted from the other. If the vectors exceed `shared_bytes`, the parties mask one
+    after the other: twice the keystream, but memory for one vector instead of B.
     """
 
     parties: dict[int, MaskingParty]
@@ -93,7 +93,9 @@ class LocalPartyGroup:
     def mask_vectors(
         self, plans: Mapping[int, Bytes], vectors: Mapping[int, Ring], *, size: int, context: bytes
     ) -> Iterator[Bytes]:
-        """Masked vectors of `size` bytes of the parties of `plans`, one after the other."""
+        """Yield the masked vectors, of `size` bytes each, of the parties of `plans`, one after the
+        other.
+        """
         chosen = [i for i in plans if i in vectors]
         if size * len(chosen) > self.shared_bytes:
             for i in chosen:
@@ -106,7 +108,7 @@ class LocalPartyGroup:
 
 
 def _mask_together(jobs: list[MaskJob]) -> None:
-    """Mask B vectors; a key that one adds and another subtracts is expanded once."""
+    """Mask B vectors; expand a key once if one vector adds it and another subtracts it."""
     adds = {key: n for n, job in enumerate(jobs) for key in job.added_keys}
     edges = [
         (adds[key], n, key)
@@ -126,7 +128,7 @@ def _mask_together(jobs: list[MaskJob]) -> None:
 
 
 def join(server: MaskingServer, block: LocalPartyGroup, wire: TrafficCounter) -> None:
-    """Set-up, once a run: signed keys up, the roster down, pair secrets agreed on."""
+    """Run the set-up of a run: signed keys up, the roster down, pair secrets agreed on."""
     for party in block.parties.values():
         server.handle_advertise(wire.count_up(party.advertise()))
     rosters, nonces = server.build_rosters(), server.adverts.encode_nonces()
@@ -151,25 +153,25 @@ def run_secure_sum(
     traffic: TrafficCounter,
     setup_traffic: TrafficCounter,
 ) -> SumResult:
-    """One round of the whole protocol, all parties and the server in this process.
+    """Run one round of the whole protocol, with all parties and the server in this process.
 
     Args:
         vectors: `[d]` ring elements by party.
         context: 32 bytes, the caller's digest of what is released.
-        traffic: counts bytes on.
-        setup_traffic: counts what is left of the set-up in the first round.
+        traffic: counter to which the round's bytes are added.
+        setup_traffic: counter for the rest of the set-up, which travels in the first round.
 
     Raises:
         TooFewSurvivors: a threshold is not reached.
     """
     run = server.run
     try:
-        # Shares of the round: they travel with an earlier message, so they are no stage.
+        # Shares of the round travel with an earlier message, so they are not a stage.
         for party in parties.parties.values():
             server.handle_shares(traffic.count_up(party.prepare(round_number)), number=round_number)
         parties.work.clear()
 
-        # The last of the set-up, which travels with the first plan: the ciphertexts.
+        # The ciphertexts are the last part of the set-up. They travel with the first plan.
         if server.round_number == 0:
             for i, party in parties.parties.items():
                 ciphertexts = server.get_ciphertexts(i)
@@ -194,10 +196,10 @@ def run_secure_sum(
         listed = server.close()
         traffic.count_down(listed, copies=len(survivors))
         for _, party in _iterate_active(parties, survivors, dropped, 1):
-            with suppress(TooFewSurvivors):  # a party that will not answer is one that is silent
+            with suppress(TooFewSurvivors):  # a party that refuses to answer counts as silent
                 server.handle_confirm(traffic.count_up(party.handle_survivors(listed)))
 
-        # Stage 3: each sees that enough signed the same list, then reveals.
+        # Stage 3: each party checks that enough parties signed the same list, then reveals.
         confirmations = server.build_confirmations()
         for reply in confirmations.values():
             traffic.count_down(reply)

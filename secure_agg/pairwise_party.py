@@ -1,11 +1,11 @@
-"""The party's side: a state machine without IO. `pairwise` has the table of transitions.
+"""`MaskingParty`: the party's side of the protocol, a state machine without IO.
 
     y_i = x_i + PRG(b_i^r) ± Σ_j PRG(k_ij^r)  mod 2^b, + where i < j      (Bonawitz et al. 2017)
 
-The self seed b_i^r and the recovery secret c_i^r, which opens a sealed table of party i's base keys
-of the round, are fresh entropy. Shares of both go to the neighbours before the round. Afterwards
-neighbours give shares of b for a survivor and of c for a dropped party, all from one confirmed
-list: never of both.
+The self seed b_i^r and the recovery secret c_i^r are fresh entropy. c opens a sealed table of party
+i's base keys of the round. Shares of both go to the neighbours before the round. Afterwards the
+neighbours reveal shares of b for a survivor and of c for a dropped party, according to one
+confirmed list: never of both. `pairwise` has the table of transitions.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class MaskingParty:
     """One party of one run.
 
     Methods take the bytes of a message and return the bytes of the answer. A refusal raises and
-    gives nothing away; one about a survivors' list or its confirmations also ends the round.
-    RemoteProtocolError is a message that breaks the protocol or this party's policy,
-    LocalProtocolError a call out of order, TooFewSurvivors a list that is too short to answer.
+    reveals nothing. A refused survivors' list, or refused confirmations of it, also end the round.
+    `RemoteProtocolError` is a message that breaks the protocol or this party's policy,
+    `LocalProtocolError` a call out of order, `TooFewSurvivors` a list that is too short to answer.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class MaskingParty:
         state: MaskingState | None = None,
         work: PairKeyComputer | None = None,
     ) -> None:
-        """A party before its first message, or resumed from `state`.
+        """Create a party before its first message, or resume it from `state`.
 
         Args:
-            identity: its Ed25519 private key, 32 bytes.
-            nonce: what it committed to for this set-up; empty where the graph is complete.
-            state: from `MaskingState.from_bytes`, to go on after a restart.
+            identity: the party's Ed25519 private key, 32 bytes.
+            nonce: the nonce that it committed to for this set-up; empty if the graph is complete.
+            state: from `MaskingState.from_bytes`, to resume after a restart.
             work: shared between parties of one process (`pair_keys`).
         """
         policy.check(run)
@@ -114,10 +114,10 @@ class MaskingParty:
         raise TypeError("Expected MaskingState.to_bytes, got pickle: it would copy secrets unseen.")
 
     def advertise(self) -> bytes:
-        """NEW → ADVERTISED: the signed public keys of the run.
+        """Return the signed public keys of the run (NEW → ADVERTISED).
 
         Raises:
-            LocalProtocolError: not NEW.
+            LocalProtocolError: the party is not NEW.
             AlgorithmMissing: the installed library has no ML-KEM.
         """
         state = self.state
@@ -137,9 +137,9 @@ class MaskingParty:
         return encode(state.run, message)
 
     def handle_roster(self, data: Bytes, nonces: Bytes = b"") -> bytes:
-        """ADVERTISED → PAIRING with an Encapsulated.
+        """Answer a Roster with an Encapsulated (ADVERTISED → PAIRING).
 
-        Verifies the neighbours' signed keys and agrees on X25519's secrets.
+        Verify the neighbours' signed keys and agree on X25519 secrets.
         """
         state = self.state
         self._require_phase("a roster", PartyPhase.ADVERTISED)
@@ -152,14 +152,18 @@ class MaskingParty:
         return answer
 
     def handle_ciphertexts(self, data: Bytes) -> bytes:
-        """PAIRING → IDLE: the neighbours' ciphertexts; the pair secrets are whole from here.
+        """Complete the pair secrets with the neighbours' ciphertexts (PAIRING → IDLE).
 
-        In any later state they are not looked at: a server that does not know whether they came
-        sends them again, and gets the same answer.
+        In any later state the ciphertexts are not read. A server that does not know whether they
+        arrived
+        sends them again and gets the same answer.
 
         Returns:
-            Empty; or a Complaint about neighbours whose ciphertext does not match, with whom this
-            party is in no round. It may be asked to prove it (`prove`) until it sends a vector.
+            Empty, or a Complaint about neighbours whose ciphertexts do not match. This party takes
+            part
+            in no round with them. Until it sends a vector, the server may ask it to prove the
+            complaint
+            (`prove`).
         """
         state = self.state
         if state.phase <= PartyPhase.PAIRING:
@@ -167,7 +171,7 @@ class MaskingParty:
             if not complete_pairs(state, data, self._requirements, self._work, self._entropy):
                 state.kem_seed = b""
             state.phase = PartyPhase.IDLE
-        if not state.kem_seed:  # nothing is disputed, or nothing can be proved any more
+        if not state.kem_seed:  # no dispute, or the dispute can no longer be proved
             return b""
         accused = np.zeros(state.run.degree, dtype=bool)
         accused[[n for n, j in enumerate(state.neighbours) if j in state.disputed]] = True
@@ -175,11 +179,13 @@ class MaskingParty:
         return encode(state.run, complaint)
 
     def prove(self, plan: Bytes, survivors: Bytes, confirmations: Bytes) -> bytes:
-        """IDLE → LEFT: Evidence of what the ciphertexts decapsulate to, the key itself.
+        """Return Evidence of what the ciphertexts decapsulate to: the key itself (IDLE → LEFT).
 
-        Only before this party sent any vector, and once so many of its neighbours' neighbours
-        signed a list of this run, that is sent vectors, that those who can prove anything are
-        fewer than t with the colluders: `survivor_confirmation`.
+        The party proves only before it has sent any vector. It also requires a list of this run
+        that
+        enough parties near each of its neighbours signed. Signers have sent vectors, so those who
+        can still
+        prove are, together with the colluders, fewer than t: see `survivor_confirmation`.
         """
         state = self.state
         if state.phase is not PartyPhase.IDLE or not state.disputed or not state.kem_seed:
@@ -195,17 +201,19 @@ class MaskingParty:
         return encode(state.run, evidence)
 
     def prepare(self, number: int) -> bytes:
-        """IDLE, MASKED or CONFIRMED, unchanged: secrets of a coming round, shared and sealed.
+        """Return the shared and sealed secrets of a later round (IDLE, MASKED or CONFIRMED,
+        unchanged).
 
-        Round 1, and no other, while PAIRING: it travels with the Encapsulated. May
-        travel with an earlier message, so that a round needs no stage for it.
+        While PAIRING, only round 1 can be prepared: it travels with the Encapsulated. Other rounds
+        may
+        travel with an earlier message, so that a round needs no stage for its shares.
         """
         return prepare_round(self.state, number, self._work, self._entropy)
 
     def handle_plan(self, data: Bytes, vector: Ring, *, context: bytes) -> memoryview:
-        """IDLE, MASKED or CONFIRMED → MASKED: the masked vector.
+        """Return the masked vector for a plan (IDLE, MASKED or CONFIRMED → MASKED).
 
-        A round that was open is over: it is erased and never answered again.
+        A round that was open ends: it is erased and never answered again.
 
         Args:
             context: 32 bytes, the caller's digest of what it agreed to release in this round.
@@ -213,14 +221,14 @@ class MaskingParty:
         return self.start_round(data, vector, context=context).run()
 
     def start_round(self, data: Bytes, vector: Ring, *, context: bytes) -> MaskJob:
-        """`handle_plan` up to the masking itself, which a block does for all its parties at
+        """Do what `handle_plan` does except the masking, which a group does for all its parties at
         once.
         """
         self._require_phase("a plan", PartyPhase.IDLE, PartyPhase.MASKED, PartyPhase.CONFIRMED)
         return open_round(self.state, data, vector, context, self._requirements, self._work)
 
     def handle_survivors(self, data: Bytes) -> bytes:
-        """MASKED → CONFIRMED with a signature of the list."""
+        """Answer a survivors' list with a signature of it (MASKED → CONFIRMED)."""
         self._require_phase("a survivors' list", PartyPhase.MASKED)
         state, current = self.state, self._get_open_round()
         message = decode(state.run, data, Survivors)
@@ -232,13 +240,13 @@ class MaskingParty:
             raise
         current.survivors = message.survivors
         statement = digest_survivors(current.plan_digest, current.survivors)
-        state.phase = PartyPhase.CONFIRMED  # from here no other list of this round is signed
+        state.phase = PartyPhase.CONFIRMED  # from here this party signs no other list of this round
         signature = sign(self._identity, statement)
         confirm = Confirm(sender=state.index, round_number=current.number, signature=signature)
         return encode(state.run, confirm)
 
     def handle_confirmations(self, data: Bytes) -> bytes:
-        """CONFIRMED → IDLE: check who signed the same list, then reveal. The round is erased."""
+        """Check who signed the same list, then reveal (CONFIRMED → IDLE). The round is erased."""
         self._require_phase("confirmations", PartyPhase.CONFIRMED)
         run, current = self.state.run, self._get_open_round()
         message = decode(run, data, Confirmations)
@@ -252,7 +260,7 @@ class MaskingParty:
             self.abort_round()
 
     def abort_round(self) -> None:
-        """End the open round, if any: its secrets are erased and it is never answered again."""
+        """End the open round, if any: erase its secrets and never answer it again."""
         if self.state.phase in (PartyPhase.MASKED, PartyPhase.CONFIRMED):
             self.state.phase, self.state.current = PartyPhase.IDLE, None
 

@@ -1,9 +1,9 @@
-"""The server's side: a state machine without IO. `pairwise` has the table of transitions.
+"""`MaskingServer`: the server's side of the protocol, a state machine without IO.
 
-It adds masked vectors as they come and keeps none of them. Every message is checked when it comes:
-one that breaks the protocol raises, names its sender and changes nothing, so that the caller goes
-on without that party, as with one that fell silent. Who made a round fail by what it had shared out
-before is blamed, and in no later round.
+It adds masked vectors when they arrive and stores none of them. Each message is checked on arrival.
+A message that breaks the protocol raises, names its sender and changes nothing, so the caller
+continues without that party, as without a silent one. A party whose earlier shares made a round
+fail is blamed and excluded from later rounds. `pairwise` has the table of transitions.
 """
 
 from __future__ import annotations
@@ -41,10 +41,13 @@ from parley.secure_agg.share_delivery import CiphertextDelivery
 
 
 class MaskingServer:
-    """The server of one run. Holds nothing that is secret from it, and no party's vector.
+    """The server of one run. It holds no secret that it must not know, and no party's vector.
 
-    RemoteProtocolError is a message that it refuses, unchanged: its sender's doing, or of another
-    phase or round. LocalProtocolError is a call out of order. TooFewSurvivors ends the round.
+    `RemoteProtocolError` is a message that the server refuses without changing its state, because
+    of
+    its sender or because it belongs to another phase or round. `LocalProtocolError` is a call out
+    of
+    order. `TooFewSurvivors` ends the round.
     """
 
     def __init__(
@@ -55,13 +58,14 @@ class MaskingServer:
         commitments: Mapping[int, bytes] | None = None,
         deployment: bytes = b"",
     ) -> None:
-        """A server before the first message.
+        """Create a server before the first message.
 
         Args:
-            identities: Ed25519 public keys by index, to turn away forged adverts; the parties
-                check for themselves.
-            commitments: to the parties' nonces, by index; none where the graph is complete, or
-                before there are any (`with_commitments`).
+            identities: Ed25519 public keys by index, to refuse forged adverts; the parties check
+                again.
+            commitments: commitments to the parties' nonces, by index; empty if the graph is
+                complete or
+                no party has committed yet (`with_commitments`).
             deployment: as in the parties' `ProtocolRequirements`.
         """
         self.run, self.phase, self.round_number = run.without_beacon, ServerPhase.JOINING, 0
@@ -74,12 +78,12 @@ class MaskingServer:
         )
         """Signed keys, by party."""
         self.blamed: set[int] = set()
-        """Parties that what they shared out convicts: they take part in no further round."""
+        """Parties convicted by what they shared; they take part in no further round."""
         self._neighbours: list[list[int]] = []
-        self._slots: list[dict[int, int]] = []  # by party: neighbour to its place in `near`
+        self._slots: list[dict[int, int]] = []  # by party: present neighbour to position
         self._round_shares: dict[
             int, dict[int, RoundShares]
-        ] = {}  # of coming rounds, by round and party
+        ] = {}  # of later rounds, by round and party
         self._sum: ServerRound | None = None
         self._delivery: CiphertextDelivery | None = None
 
@@ -87,10 +91,11 @@ class MaskingServer:
         return f"<Server: {self.phase.name}, round {self.round_number}>"
 
     def with_commitments(self, commitments: Mapping[int, bytes], *, run_id: bytes) -> MaskingServer:
-        """A server for a new set-up, whose parties committed to nonces.
+        """Return a server for a new set-up in which parties have committed to nonces.
 
-        Who committed must advertise, or the set-up is void (`Adverts.unrevealed`): it is repeated
-        without them, under fresh commitments and another `run_id`.
+        A party that committed must advertise, or the set-up is void (`AdvertisedKeys.unrevealed`).
+        It is
+        then repeated without that party, under fresh commitments and another `run_id`.
         """
         return MaskingServer(
             run=replace(
@@ -102,13 +107,15 @@ class MaskingServer:
         )
 
     def handle_advertise(self, data: Bytes) -> int:
-        """JOINING: keep a party's signed key; its index is returned."""
+        """Store a party's signed keys and return its index (JOINING)."""
         message = self._accept(data, Advertise, ServerPhase.JOINING)
         self.adverts.add_advertisement(message)
         return message.sender
 
     def build_rosters(self) -> Mapping[int, bytes]:
-        """JOINING → READY: the roster for each party that advertised, made when it is read."""
+        """Return the roster for each party that advertised, built when it is read (JOINING →
+        READY).
+        """
         self._require_phase("make the roster", ServerPhase.JOINING)
         adverts, silent = self.adverts.by_party, len(self.adverts.unrevealed)
         if silent:
@@ -128,7 +135,7 @@ class MaskingServer:
 
     @property
     def delivery(self) -> CiphertextDelivery:
-        """The ciphertexts, from READY on."""
+        """Delivery of the ciphertexts, from READY on."""
         if self._delivery is None:
             raise RemoteProtocolError(
                 f"Expected ciphertexts once there is a roster, got them while {self.phase.name}."
@@ -136,18 +143,22 @@ class MaskingServer:
         return self._delivery
 
     def handle_encapsulated(self, data: Bytes) -> int:
-        """READY, before the first round: keep a party's ciphertexts."""
+        """Store a party's ciphertexts and return its index (READY, before the first round)."""
         message = decode(self.run, data, Encapsulated)
         self.delivery.add_ciphertexts(message)
         return message.sender
 
     def get_ciphertexts(self, party: int) -> bytes:
-        """Any phase after JOINING: what goes with whatever a party is sent until it answers with a
-        vector, with shares of a later round, or with a complaint; empty afterwards."""
+        """Return the Ciphertexts to attach to a message for a party (any phase).
+
+        Empty before READY, and once the party has answered with a vector, with shares of a later
+        round, or
+        with a complaint.
+        """
         return self._delivery.build_ciphertexts(party) if self._delivery is not None else b""
 
     def handle_complaint(self, data: Bytes) -> int:
-        """Any phase after JOINING: a party says whose ciphertexts do not match."""
+        """Record a complaint about ciphertexts that do not match (any phase after JOINING)."""
         message = decode(self.run, data, Complaint)
         self.delivery.add_complaint(message)
         self.blamed |= self.delivery.blamed
@@ -155,24 +166,26 @@ class MaskingServer:
 
     @property
     def to_prove(self) -> tuple[int, ...]:
-        """Whom to ask, with `Delivery.certificate`, for Evidence of what counting does not decide.
+        """Parties to ask for Evidence, with `CiphertextDelivery.certificate`, if counting does not
+        decide.
 
-        Nobody before a list was confirmed, and nobody who could not answer by it.
+        Empty before a list was confirmed. Parties that could not answer by that list are not asked.
         """
         return self._delivery.to_prove if self._delivery is not None else ()
 
     def handle_evidence(self, data: Bytes) -> int:
-        """Any phase after JOINING: who lied about a ciphertext is blamed."""
+        """Blame the party that lied about a ciphertext (any phase after JOINING)."""
         message = decode(self.run, data, Evidence)
         self.delivery.judge_evidence(message)
         self.blamed |= self.delivery.blamed
         return message.sender
 
     def handle_shares(self, data: Bytes, *, number: int | None = None) -> int:
-        """Any phase after JOINING: keep a party's shares of a coming round.
+        """Store a party's shares of a later round and return its index (any phase after JOINING).
 
         Args:
-            number: the round that they were asked for; None: the coming one. Any other is refused.
+            number: the round for which shares were requested; None: the next one. Shares of another
+                round are refused.
         """
         message = decode(self.run, data, RoundShares)
         asked, sender = self.round_number + 1 if number is None else number, message.sender
@@ -204,13 +217,15 @@ class MaskingServer:
         context: bytes,
         participants: Iterable[int] | None = None,
     ) -> dict[int, bytes]:
-        """READY → VECTORS: the plan for each participant. An unfinished round is given up.
+        """Return the plan for each participant (READY → VECTORS). An unfinished round is given up.
 
         Args:
             context: 32 bytes, what the application agreed to release.
-            participants: None: all that joined. Left out in any case: who did not prepare this
-                round or send ciphertexts, who is blamed, pairs of which one lies about a
-                ciphertext, and who has fewer than t neighbours taking part.
+            participants: None: all that joined. Always excluded: parties that did not prepare this
+                round
+                or sent no ciphertexts, blamed parties, pairs in a dispute over a ciphertext, and
+                parties
+                with fewer than t participating neighbours.
         """
         if self.phase is ServerPhase.JOINING or number <= self.round_number or len(context) != 32:
             raise LocalProtocolError(
@@ -249,7 +264,7 @@ class MaskingServer:
         return self._sum
 
     def handle_vector(self, data: Bytes) -> int:
-        """VECTORS: add a masked vector to the total."""
+        """Add a masked vector to the total and return its sender (VECTORS)."""
         message = self._accept(data, Vector, ServerPhase.VECTORS)
         self._open.add_vector(message)
         if self._delivery is not None:
@@ -262,12 +277,12 @@ class MaskingServer:
         return tuple(sorted(self._sum.arrived)) if self._sum is not None else ()
 
     def close(self) -> bytes:
-        """VECTORS → CONFIRMING: the survivors' list, for each of them."""
+        """Return the survivors' list, to be sent to each survivor (VECTORS → CONFIRMING)."""
         self._require_phase("close the vectors", ServerPhase.VECTORS)
         run = self.run
         arrived = self._open.arrived
         convicted, got = self.blamed & arrived, len(arrived)
-        if convicted:  # its vector is in the total, and nobody knows with which masks
+        if convicted:  # its vector is in the total, with unknown masks
             self._end_round()
             raise TooFewSurvivors(
                 f"Expected vectors of parties that are not blamed, got that of party "
@@ -280,15 +295,16 @@ class MaskingServer:
         return self._open.build_survivors_list()
 
     def handle_confirm(self, data: Bytes) -> int:
-        """CONFIRMING: keep a survivor's signature of the list."""
+        """Store a survivor's signature of the list and return its index (CONFIRMING)."""
         message = self._accept(data, Confirm, ServerPhase.CONFIRMING)
         self._open.add_confirmation(message, self.adverts.identities[message.sender])
         return message.sender
 
     def build_confirmations(self) -> dict[int, bytes]:
-        """CONFIRMING → UNMASKING: for each party that confirmed, who else did; one message.
+        """Return one message with the signatures for each party that confirmed (CONFIRMING →
+        UNMASKING).
 
-        As many signatures as a party asks for, and no more.
+        It contains as many signatures as a party requires, and no more.
         """
         self._require_phase("pass on confirmations", ServerPhase.CONFIRMING)
         run, summed = self.run, self._open
@@ -306,17 +322,20 @@ class MaskingServer:
         return dict.fromkeys(signers, summed.build_confirmations(run.confirmations))
 
     def handle_reveal(self, data: Bytes) -> int:
-        """UNMASKING: keep what a survivor reveals, as far as it is true."""
+        """Store those secrets of a survivor's reveal that are true, and return its index
+        (UNMASKING).
+        """
         message = self._accept(data, Reveal, ServerPhase.UNMASKING)
         self._open.add_reveal(message)
         return message.sender
 
     def finish(self) -> Ring:
-        """UNMASKING → READY: the survivors' sum, `[d]`.
+        """Return the survivors' sum, `[d]` (UNMASKING → READY).
 
         Raises:
-            TooFewSurvivors: a mask cannot be rebuilt. The round is given up, and its total with
-                it; who is to blame takes part in no other.
+            TooFewSurvivors: a mask cannot be rebuilt. The round and its total are given up. The
+                blamed
+                party takes part in no other round.
         """
         self._require_phase("finish", ServerPhase.UNMASKING)
         try:
@@ -334,7 +353,7 @@ class MaskingServer:
             )
 
     def _accept(self, data: Bytes, kind: type[AnyMessage], phase: ServerPhase) -> AnyMessage:
-        """Decode a message that this phase expects."""
+        """Decode a message and check that this phase and round expect it."""
         message = decode(self.run, data, kind)
         name = kind.__name__
         if self.phase is not phase:

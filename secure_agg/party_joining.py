@@ -1,7 +1,7 @@
-"""What a party accepts when it joins a run: whose keys these are, and enough of them.
+"""Checks of a party that joins a run: its neighbours' keys are authentic, and there are enough.
 
-Identities are pinned beforehand; a roster brings the neighbours' keys of the run, each signed by
-its identity for these very parameters, and the nonces that the graph follows from.
+Identities are pinned beforehand. A roster contains the neighbours' keys of the run, each signed by
+its identity for exactly these parameters. It comes with the nonces that determine the graph.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from parley.secure_agg.signed_statements import digest_advertisement
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SetupResult:
-    """What a party has from set-up.
+    """A party's result of the set-up.
 
     Attributes:
-        transcripts: what names the pair with each of them.
-        exchanged: X25519's secret with each of them.
-        kem_keys: their ML-KEM public keys; empty bytes where the run has none.
+        transcripts: digest that names the pair, per neighbour.
+        exchanged: X25519 secret, per neighbour.
+        kem_keys: ML-KEM public key, per neighbour.
     """
 
     run: RunParameters
@@ -58,7 +58,7 @@ class SetupResult:
 
 
 def derive_public_keys(state: MaskingState) -> bytes:
-    """The public keys of a party that has its private ones."""
+    """Return a party's public keys, derived from its private ones."""
     return derive_public_key(state.private_key) + derive_kem_public_key(state.kem_seed)
 
 
@@ -69,7 +69,11 @@ def accept_roster(
     requirements: ProtocolRequirements,
     work: PairKeyComputer,
 ) -> SetupResult:
-    """Verifies the neighbours' signed keys, and agrees on X25519's secret with each."""
+    """Verify the neighbours' signed keys and agree on an X25519 secret with each.
+
+    Raises:
+        RemoteProtocolError: the roster breaks the protocol or the party's requirements.
+    """
     proposed = state.run.fingerprint
     roster = decode(state.run, data, Roster)
     run = _with_beacon(state, nonces, work)
@@ -93,7 +97,7 @@ def accept_roster(
         if part.start != cut and len({key[part] for key in (own, *keys)}) != len(keys) + 1:
             raise RemoteProtocolError("Expected a different key of each party, got one repeated.")
     for j, key, entry in zip(near, keys, entries, strict=True):
-        identity = requirements.identities[j]  # pinned, never the server's word
+        identity = requirements.identities[j]  # pinned, never received from the server
         nonce, signature = entry[cut : cut + NONCE_BYTES], entry[cut + NONCE_BYTES :]
         statement = digest_advertisement(proposed, state.roster, j, key, nonce)
         if not work.compute_once(is_valid_signature, identity, signature, statement):
@@ -128,7 +132,7 @@ def check_neighbour_count(
     parties: int,
     neighbours: int,
 ) -> None:
-    """Refuses a roster or a round in which the party would stand too much alone."""
+    """Check that a roster or a round has enough parties and enough neighbours of this party."""
     for name, got, least in (
         (f"{subject} parties", parties, max(run.min_survivors, requirements.min_survivors)),
         (f"{subject} neighbours", neighbours, max(run.threshold, requirements.minimum_degree)),
@@ -146,7 +150,7 @@ def _with_beacon(state: MaskingState, nonces: Bytes, work: PairKeyComputer) -> R
     flags = unpack_mask(message.committed, state.run.parties)
     at = NONCE_BYTES * int(flags[: state.index].sum())
     if not flags[state.index] or message.nonces[at : at + NONCE_BYTES] != state.nonce:
-        # A beacon without it could have been chosen by whoever chose the others.
+        # A beacon without this nonce could have been chosen by those who chose the other nonces.
         raise RemoteProtocolError(f"Expected the nonce of party {state.index} among all.")
     return work.compute_once(with_revealed_beacon, state.run, message.committed, message.nonces)
 
@@ -154,7 +158,9 @@ def _with_beacon(state: MaskingState, nonces: Bytes, work: PairKeyComputer) -> R
 def encapsulate_to_all(
     index: int, joined: SetupResult, work: PairKeyComputer
 ) -> tuple[Pairing, bytes]:
-    """What a party keeps, and the items of its Encapsulated."""
+    """Encapsulate to each neighbour; return what the party stores, and the items of its
+    Encapsulated.
+    """
     kept: list[bytes] = []
     items: list[bytes] = []
     ends = zip(
@@ -175,12 +181,12 @@ def encapsulate_to_all(
 
 
 def parse_outgoing(pairing: Pairing) -> list[DirectionKeys]:
-    """What each of this party's encapsulations gave."""
+    """Return the keys of each of this party's encapsulations."""
     return [_parse_direction(kept) for kept in pairing.outgoing]
 
 
 def encode_first_table(directions: list[DirectionKeys]) -> bytes:
-    """What a party's table of round 1 holds: its halves, and the pads over the others'."""
+    """Return the content of a party's table of round 1: its halves, and pads over the others'."""
     return b"".join(each.half + each.pad for each in directions)
 
 
@@ -191,13 +197,14 @@ def complete_pairs(
     work: PairKeyComputer,
     entropy: Entropy,
 ) -> list[int]:
-    """Pair secrets from both directions; the neighbours whose ciphertext does not give its tag.
+    """Complete the pair secrets and return the neighbours whose ciphertext does not match its tag.
 
-    A neighbour without one, or with one that does not match, gets a chain that nobody else has:
-    no mask with it cancels, and no share sealed for it opens.
+    A neighbour without a ciphertext, or with one that does not match, gets a chain that no other
+    party
+    has. No mask with it cancels, and no share sealed for it opens.
 
     Args:
-        state: while PAIRING; chains, the keys of round 1 and `disputed` are written.
+        state: must be PAIRING; its chains, the keys of round 1 and `disputed` are written.
     """
     run, pairing, me = state.run, state.pairing, state.index
     message = decode(run, data, Ciphertexts)
@@ -230,7 +237,7 @@ def complete_pairs(
         halves.append(apply_pad(own[n].half, other.pad))
     state.chains, state.pairing = chains, None
     state.disputed = [state.neighbours[n] for n in places if n not in matched]
-    state.chain_round = 2  # round 1 has separate keys: its shares went ahead
+    state.chain_round = 2  # round 1 has separate keys: its shares were sent before
     prepared = state.prepared.get(1)
     if prepared is not None:
         prepared.pair_keys, prepared.envelope_keys, prepared.halves = bases, envelopes, halves

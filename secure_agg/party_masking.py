@@ -1,16 +1,16 @@
-"""A round on a party's own state: its secrets drawn and shared out, then its vector masked.
+"""A party's round: prepare its secrets and shares, then mask its vector.
 
     y_i = x_i + PRG(b_i) ± Σ_j PRG(k_ij)  mod 2^b, + where i < j          (Bonawitz et al. 2017)
 
 The self seed b and the recovery secret c are fresh entropy. c opens a sealed table of this party's
-base keys of the round, so that t neighbours can take the place of a party that dropped. Keys of a
-pair are ratcheted: the chain that gave a round's keys is gone once they are made.
+base keys of the round, so that t neighbours can replace a party that dropped. Keys of a pair are
+ratcheted: the chain from which a round's keys were derived is erased.
 
 Masks are pseudorandom vectors of Z/2^b, expanded from a key and added in place. The mask of a key
-is its AES-256-CTR keystream as little-endian words. Piece p (256 KiB: it stays in cache with the
-part of the vector it is added to) starts at counter block `p as 96 bits ‖ 2`, so that pieces can be
-made in any order, or in threads. Pieces are the outer loop, keys the inner one: the vector passes
-through memory once, not once per neighbour.
+is its AES-256-CTR keystream as little-endian words. Piece p starts at counter block
+`p as 96 bits ‖ 2`, so that pieces can be computed in any order, or in threads. A piece of 256 KiB
+stays in cache together with the part of the vector to which it is added. Pieces are the outer loop,
+keys the inner one: the vector passes through memory once, not once per neighbour.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ _LINE = 64
 
 
 def allocate_aligned(size: int, start: int = 0) -> NDArray[np.uint8]:
-    """`[size]` bytes of which number `start` begins a cache line: words added there take half."""
+    """Return `[size]` bytes in which byte `start` begins a cache line: adding words there is twice
+    as fast.
+    """
     raw = np.empty(size + _LINE - 1, dtype=np.uint8)
     first = -(raw.ctypes.data + start) % _LINE
     return raw[first : first + size]
@@ -78,11 +80,11 @@ def add_shared_masks(
     single_masks: Sequence[tuple[int, int, bytes]],
     edges: Sequence[tuple[int, int, bytes]],
 ) -> None:
-    """Mask several vectors of one process, expanding the key of an edge between two of them once.
+    """Mask several vectors of one process; expand the key of an edge between two of them once.
 
     Args:
         vectors: B vectors `[d]`, changed in place.
-        single_masks: (row, +1 or −1, key) of masks that one row has.
+        single_masks: (row, +1 or −1, key) of masks that only one row has.
         edges: (row that adds, row that subtracts, key).
     """
     if not vectors:
@@ -93,13 +95,13 @@ def add_shared_masks(
         for row, sign, key in single_masks
     ]
     paired = [(row, other, build_keystream(key, size)) for row, other, key in sorted(edges)]
-    # One buffer that every mask is expanded into, piece by piece.
+    # Each mask is expanded into this one buffer, piece by piece.
     buffer = allocate_aligned(min(size, PIECE_BYTES) + _TAG)
     step = PIECE_BYTES // dtype.itemsize
     for number, start in enumerate(range(0, count, step)):
         targets = [vector[start : start + step] for vector in vectors]
         length = targets[0].nbytes
-        nonce = number.to_bytes(12, "big")  # each key meets each piece's number once
+        nonce = number.to_bytes(12, "big")  # each key is used once with each piece's number
         zeros, into = _ZEROS[:length], buffer.data[: length + _TAG]
         words = buffer[:length].view(dtype.newbyteorder("<"))
         for row, operation, expand in single:
@@ -112,10 +114,10 @@ def add_shared_masks(
 
 
 class MaskJob:
-    """A vector on its way to being masked: the only holder of the unmasked copy.
+    """Vector that is about to be masked, and the only copy of it that is not masked yet.
 
-    It lies in the message that carries it, so that there is one copy, not three. `added_keys` are
-    keys whose masks are added, `subtracted_keys` those whose masks are subtracted.
+    The vector is stored inside the message that carries it, so that there is one copy, not three.
+    `added_keys` are keys whose masks are added, `subtracted_keys` those whose masks are subtracted.
     """
 
     def __init__(self, head: bytes, vector: Ring, tail: bytes = b"") -> None:
@@ -130,7 +132,7 @@ class MaskJob:
         self.subtracted_keys: list[bytes] = []
 
     def run(self) -> memoryview:
-        """Add the masks and give the message."""
+        """Add the masks and return the message."""
         add_masks(self.words, self.added_keys, self.subtracted_keys)
         return self.message
 
@@ -138,7 +140,7 @@ class MaskJob:
 def prepare_round(
     state: MaskingState, number: int, work: PairKeyComputer, entropy: Entropy
 ) -> bytes:
-    """The Shares of a round; what it needs later is in the state. See `Party.prepare`."""
+    """Return a round's Shares and store its secrets in the state. See `MaskingParty.prepare`."""
     run, me = state.run, state.index
     if not PartyPhase.PAIRING <= state.phase < PartyPhase.LEFT:
         raise LocalProtocolError(
@@ -185,7 +187,7 @@ def prepare_round(
 
 
 def derive_round_keys(state: MaskingState, number: int, work: PairKeyComputer) -> PreparedRound:
-    """The keys of a round, without a self seed; the chains are those of the round after."""
+    """Return a round's keys, without a self seed, and advance the chains to the round after it."""
     if not state.chain_round <= number <= state.run.rounds:
         raise RemoteProtocolError(
             f"Expected a round from {state.chain_round} to {state.run.rounds}, the last that "
@@ -195,7 +197,7 @@ def derive_round_keys(state: MaskingState, number: int, work: PairKeyComputer) -
     for _ in range(state.chain_round, number):
         chains = [derive_next_chain(chain) for chain in chains]
     keys = [work.compute_for_edge(derive_edge_keys, chain, number) for chain in chains]
-    state.chains = [following for following, _, _ in keys]  # the chain that gave them is gone
+    state.chains = [following for following, _, _ in keys]  # the chain of these keys is erased
     state.chain_round = number + 1
     return PreparedRound(
         seed=b"",
@@ -212,9 +214,9 @@ def open_round(
     requirements: ProtocolRequirements,
     work: PairKeyComputer,
 ) -> MaskJob:
-    """Opens the round of a plan; see `Party.handle_plan`.
+    """Open the round of a plan; see `MaskingParty.handle_plan`.
 
-    Every check stands before the first change of the state: a plan that is refused costs nothing.
+    All checks precede the first change of the state: a refused plan changes nothing.
     """
     run = state.run
     dtype = get_ring_dtype(run.ring_bits)
@@ -263,7 +265,7 @@ def open_round(
     job.added_keys.append(prepared.seed)
     for n, key in zip(members, pair_keys, strict=True):
         (job.added_keys if state.index < state.neighbours[n] else job.subtracted_keys).append(key)
-    state.last_round, state.kem_seed = number, b""  # from here nothing can be proved
+    state.last_round, state.kem_seed = number, b""  # from here no dispute can be proved
     state.phase = PartyPhase.MASKED
     state.current = OpenRound(
         number=number,

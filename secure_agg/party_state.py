@@ -1,15 +1,15 @@
-"""What a party must keep between messages and process restarts, and nothing else.
+"""`MaskingState`: what a party must store between messages and process restarts.
 
-`to_bytes` and `from_bytes` carry it across a restart. The bytes hold the secrets of the run and of
-the rounds that are open: store them as a private key would be stored. Secrets of rounds that ended
-are not in them, nor can they be derived from what is: the pair secrets are ratcheted forward.
+`to_bytes` and `from_bytes` carry it across a restart. The bytes contain the secrets of the run and
+of the open rounds: store them like a private key. They do not contain secrets of rounds that ended,
+and those cannot be derived from them: the pair secrets are ratcheted forward.
 
-Store them *before* the message that goes with them is sent, and keep the newest alone: a party that
-crashed and went on from an older state could seal two messages under one key and nonce, and answer
-a round twice.
+Store the bytes *before* you send the message that goes with them, and keep only the newest. A party
+that crashed and resumed from an older state could seal two messages under one key and nonce, and
+answer a round twice.
 
-The bytes are the fields below in their order: a number is 4 bytes, big-endian; bytes, lists and
-maps begin with their length, what may be missing with 0 or 1.
+The bytes are the fields below in their order. A number is 4 bytes, big-endian. Bytes, lists and
+maps begin with their length, optional values with 0 or 1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VERSION = 3
 
 
 class PartyPhase(IntEnum):
-    """Where a party stands; the table of transitions is in `pairwise`."""
+    """Phase of a party; the table of transitions is in `pairwise`."""
 
     NEW = 0
     ADVERTISED = 1
@@ -41,9 +41,10 @@ class PartyPhase(IntEnum):
 
 @dataclass(kw_only=True, repr=False)
 class PreparedRound:
-    """A round whose shares were sent, by present neighbour: keys derived for this round only.
+    """Round whose shares were sent: keys of this round only, by present neighbour.
 
-    `halves`, under the neighbours' pads, go behind the vector of a run's first round.
+    `halves` are mask halves under the neighbours' pads. They follow the vector of a run's first
+    round.
     """
 
     seed: bytes
@@ -54,12 +55,12 @@ class PreparedRound:
 
 @dataclass(kw_only=True, repr=False)
 class Pairing:
-    """What a party keeps until its neighbours' ciphertexts come, by neighbour.
+    """What a party stores until its neighbours' ciphertexts arrive, by neighbour.
 
     Attributes:
         transcripts: `pair_keys.compute_transcript` of each pair.
-        exchanged: X25519's secrets.
-        outgoing: `pair_keys.DirectionKeys` of what this party encapsulated, 128 bytes.
+        exchanged: X25519 secrets.
+        outgoing: `pair_keys.DirectionKeys` of this party's encapsulations, 128 bytes each.
     """
 
     transcripts: list[bytes]
@@ -69,7 +70,7 @@ class Pairing:
 
 @dataclass(kw_only=True, repr=False)
 class OpenRound:
-    """A round whose vector was sent; lists run over the participating neighbours."""
+    """Round whose vector was sent; its lists have one entry per participating neighbour."""
 
     number: int
     plan_digest: bytes
@@ -88,18 +89,18 @@ class MaskingState:
 
     Attributes:
         chain_round: the round whose keys the chains derive next.
-        last_round: the last round that a vector was sent for.
+        last_round: the last round for which a vector was sent.
         run: parameters; with their beacon, once the set-up is done.
         roster: digest of the roster that the key of the run was signed for.
         nonce: revealed in the set-up, for the beacon; then empty.
-        private_key: X25519 key until the roster, then empty.
-        kem_seed: of the ML-KEM key, until the neighbours' ciphertexts came, or
-            while one that did not match may have to be proved; then empty.
+        private_key: X25519 key until the roster arrives; then empty.
+        kem_seed: seed of the ML-KEM key until the neighbours' ciphertexts arrive, or as long as the
+            party may have to prove that one did not match; then empty.
         disputed: neighbours whose ciphertext did not match.
         neighbours: present neighbours, ascending.
         chains: one ratcheted pair secret for each of `neighbours`, at `chain_round`.
         prepared: rounds whose shares were sent, at most two.
-        current: the round that is open, if any.
+        current: the open round, if any.
     """
 
     index: int
@@ -125,16 +126,16 @@ class MaskingState:
         raise TypeError("Expected MaskingState.to_bytes, got pickle: it would copy secrets unseen.")
 
     def to_bytes(self) -> bytes:
-        """Everything above, secrets included."""
+        """Return all fields as bytes, secrets included."""
         return _encode_number(_VERSION) + _encode_value(self, MaskingState)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MaskingState:
-        """The inverse of `to_bytes`.
+        """Parse the bytes of `to_bytes`.
 
         Raises:
-            LocalProtocolError: not such bytes; the message has lengths only.
-            RemoteProtocolError: parameters inside that no run may have.
+            LocalProtocolError: no such bytes; the message contains lengths only.
+            RemoteProtocolError: the parameters inside are invalid.
         """
         reader = _StateReader(data)
         version = reader.read_number()
@@ -172,8 +173,8 @@ def _encode_number(value: int) -> bytes:
     return struct.pack(">I", value)
 
 
-def _encode_value(value: Any, kind: Any) -> bytes:  # noqa: PLR0911 - one a type
-    """A value of a type of the fields above, as bytes."""
+def _encode_value(value: Any, kind: Any) -> bytes:  # noqa: PLR0911 - one per type
+    """Encode a value of one of the field types above as bytes."""
     if kind is int or kind is PartyPhase:
         return _encode_number(value)
     if kind is bytes:
@@ -197,14 +198,14 @@ def _encode_value(value: Any, kind: Any) -> bytes:  # noqa: PLR0911 - one a type
 
 
 class _StateReader:
-    """The inverse of `_encode_value`."""
+    """Inverse of `_encode_value`."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._position = data, 0
 
     def _read_bytes(self, size: int) -> bytes:
         piece = self._data[self._position : self._position + size]
-        if len(piece) != size:  # before any list is made: a count cannot ask for memory
+        if len(piece) != size:  # before any list is built: a count cannot request memory
             raise LocalProtocolError(
                 f"Expected {size} more bytes at {self._position}, got {len(piece)}."
             )
@@ -219,7 +220,7 @@ class _StateReader:
             )
         return value
 
-    def read(self, kind: Any) -> Any:  # noqa: PLR0911 - one a type
+    def read(self, kind: Any) -> Any:  # noqa: PLR0911 - one per type
         if kind is int:
             return self.read_number()
         if kind is PartyPhase:

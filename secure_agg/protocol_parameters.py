@@ -1,8 +1,8 @@
-"""What the parties of a run agree on before any key, and what a party insists on for itself.
+"""`RunParameters`, agreed on before any key, and `ProtocolRequirements`, a party's own conditions.
 
-Degree, threshold and confirmations are nobody's choice: everyone derives them from the number of
-parties and the collusion that is assumed, by `derive_parameters`. A server proposes how many
-parties may collude, a party accepts no fewer than its own policy says, and the rest follows.
+No party chooses degree, threshold and confirmations. Each derives them with `derive_parameters`
+from the number of parties and the assumed collusion. A server proposes how many parties may
+collude; a party accepts no fewer than its own policy requires.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ _FIELDS = (
     "run_id", "commitments", "beacon", "parties", "min_survivors", "corrupt", "dropped", "rounds",
     "ring_bits",
 )  # fmt: skip
-"""In the order of their encoding."""
+"""Fields in the order of their encoding."""
 _PROTOCOL = (0, 1, 1)
-"""The last three bytes: double masks, confirmed lists, hybrid keys. Others are refused."""
+"""The last three bytes: double masks, confirmed lists, hybrid keys. Other values are refused."""
 SIGNATURE = "ed25519"
-"""How keys and lists are signed; its name is in what is signed, so that another can follow."""
+"""Signature algorithm of keys and lists. The name is part of what is signed, so it can be replaced.
+"""
 KEY_EXCHANGE = "x25519+ml-kem-768"
-"""What two parties' common secrets come from: secret as long as either algorithm holds."""
+"""Source of two parties' common secrets, which stay secret as long as either algorithm holds."""
 STAGES = 3
 """Sequential exchanges of one round after set-up: vectors, confirmations, unmasking."""
 MAX_PARTIES = 2**20
@@ -49,20 +50,20 @@ MAX_PARTIES = 2**20
 def is_before_pairing(number: int) -> bool:
     """Return whether a round's shares are dealt before the pair secrets are complete.
 
-    This is round 1: its shares travel up together with the ciphertexts.
+    This holds for round 1: its shares travel together with the ciphertexts.
     """
     return number == 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class DerivedParameters:
-    """What follows from m, c and d; `derive_parameters` makes it.
+    """Parameters that follow from m, c and d; built by `derive_parameters`.
 
     Attributes:
         degree: k, neighbours of a party.
         threshold: t, shares that rebuild a secret, and neighbours that a party must have.
-        confirmations: parties that must have signed one survivors' list before a party reveals
-            for it, so many that no second list can have as many; 0 of a single party.
+        confirmations: parties that must have signed one survivors' list before a party reveals for
+            it. No second list can have that many. 0 for a single party.
     """
 
     degree: int
@@ -71,17 +72,17 @@ class DerivedParameters:
 
 
 def compute_assumed_corrupt(parties: int) -> int:
-    """How many parties may collude with the server where nobody says: a tenth, at least one.
+    """Return the default number of parties that may collude with the server: a tenth, at least one.
 
-    None of two: who colludes with the server against the only other party needs no protocol.
+    It is 0 for two parties: if one colludes with the server against the other, no protocol helps.
     """
     return max(1, parties // 10) if parties > 2 else 0
 
 
 def choose_min_survivors(parties: int, *, corrupt: int, requested: int | None = None) -> int:
-    """Return the least number of vectors in a sum that is unmasked.
+    """Return the minimum number of vectors in a sum that is unmasked.
 
-    It is `requested`, by default ⌈2m/3⌉, raised to as many parties as have to confirm one list.
+    It is `requested`, by default ⌈2m/3⌉, and at least the number of confirmations of one list.
     """
     share = -(-2 * parties // 3) if requested is None else requested
     return max(1, share, _count_confirmations(parties, corrupt))
@@ -90,14 +91,14 @@ def choose_min_survivors(parties: int, *, corrupt: int, requested: int | None = 
 def _count_confirmations(parties: int, corrupt: int) -> int:
     """Return ⌊(m + c)/2⌋ + 1, or 0 for a single party.
 
-    Two lists that both have more than (m + c)/2 signers share an honest one, who signs only one.
+    Two lists with more than (m + c)/2 signers each share an honest signer, which signs only one.
     """
     return (parties + corrupt) // 2 + 1 if parties > 1 else 0
 
 
 @lru_cache(maxsize=64)
 def derive_parameters(parties: int, *, corrupt: int, dropped: int) -> DerivedParameters:
-    """Degree, threshold and confirmations, from what is assumed."""
+    """Return degree, threshold and confirmations for the assumed collusion and dropouts."""
     degree, threshold = choose_degree(parties, corrupt=corrupt, dropped=dropped)
     confirmations = _count_confirmations(parties, corrupt)
     return DerivedParameters(degree=degree, threshold=threshold, confirmations=confirmations)
@@ -105,16 +106,16 @@ def derive_parameters(parties: int, *, corrupt: int, dropped: int) -> DerivedPar
 
 @dataclass(frozen=True, kw_only=True)
 class RunParameters:
-    """Parameters of one run; every party signs them together with its key.
+    """Parameters of one run; each party signs them together with its key.
 
     Attributes:
-        run_id: 16 bytes, new for every set-up.
-        min_survivors: least number of vectors in a sum that is unmasked.
+        run_id: 16 bytes, new for each set-up.
+        min_survivors: minimum number of vectors in a sum that is unmasked.
         corrupt: c, parties assumed to collude with the server.
-        dropped: d, parties whose silence a round is to bear.
+        dropped: d, silent parties that a round must tolerate.
         rounds: the last round that the run can reach, repetitions counted.
-        commitments: digest of the nonces' commitments; zeros where the graph is complete.
-        beacon: what orders the graph, once the nonces are revealed; zeros before, and where the
+        commitments: digest of the nonces' commitments; zeros if the graph is complete.
+        beacon: determines the graph's order once the nonces are revealed; zeros before, and if the
             graph is complete.
     """
 
@@ -165,12 +166,12 @@ class RunParameters:
         commitments: Mapping[int, bytes] | None = None,
         **others: Any,
     ) -> RunParameters:
-        """Fill in what is not given.
+        """Build parameters and fill in those that are not given.
 
         Args:
-            min_survivors: asked for; `choose_min_survivors` may raise it.
+            min_survivors: requested minimum; `choose_min_survivors` may raise it.
             corrupt: c; None: `compute_assumed_corrupt`.
-            dropped: that the degree must bear; None: 10% of the parties.
+            dropped: dropouts that the degree must tolerate; None: 10% of the parties.
 
         Raises:
             ValueError: no such parameters, or outside their ranges.
@@ -192,60 +193,62 @@ class RunParameters:
 
     @cached_property
     def derived(self) -> DerivedParameters:
-        """What these parameters come to."""
+        """Parameters that follow from these."""
         return derive_parameters(self.parties, corrupt=self.corrupt, dropped=self.dropped)
 
     @property
     def degree(self) -> int:
-        """k."""
+        """Neighbours of a party, k."""
         return self.derived.degree
 
     @property
     def threshold(self) -> int:
-        """t."""
+        """Shares that rebuild a secret, t."""
         return self.derived.threshold
 
     @property
     def confirmations(self) -> int:
-        """Signatures over one survivors' list that a party asks for before it reveals."""
+        """Signatures over one survivors' list that a party requires before it reveals."""
         return self.derived.confirmations
 
     @property
     def sparse(self) -> bool:
-        """Whether the graph is not complete, so that it depends on a beacon."""
+        """Whether the graph is not complete and so depends on a beacon."""
         return self.degree < self.parties - 1
 
     @cached_property
     def tag(self) -> bytes:
-        """8 bytes that the run's messages carry, before its beacon is known and after."""
+        """8 bytes in each message of the run, the same before and after its beacon is known."""
         return self.without_beacon.fingerprint[:8]
 
     @property
     def without_beacon(self) -> RunParameters:
-        """These parameters as they were before the set-up gave them their beacon."""
+        """These parameters as they were before the set-up determined the beacon."""
         return replace(self, beacon=NO_BEACON)
 
     def with_beacon(self, nonces: Mapping[int, bytes]) -> RunParameters:
-        """These parameters with the beacon of the revealed nonces; a complete graph has none."""
+        """Return these parameters with the beacon of the revealed nonces; a complete graph has
+        none.
+        """
         if not self.sparse:
             return self
         return replace(self, beacon=compute_beacon(self.without_beacon.fingerprint, nonces))
 
     @property
     def neighbours(self) -> NDArray[np.int32]:
-        """`[m, k]` neighbours of every party, ascending."""
+        """`[m, k]` neighbours of each party, ascending."""
         return build_neighbour_table(self.parties, self.degree, self.beacon)
 
     def to_bytes(self) -> bytes:
-        """The canonical encoding; `fingerprint` is over it."""
+        """Return the canonical encoding, over which `fingerprint` is computed."""
         return _LAYOUT.pack(_VERSION, *(getattr(self, name) for name in _FIELDS), *_PROTOCOL)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RunParameters:
-        """The inverse of `to_bytes`.
+        """Parse the encoding of `to_bytes`.
 
         Raises:
-            RemoteProtocolError: not such an encoding.
+            RemoteProtocolError: no such encoding.
         """
         if len(data) != _LAYOUT.size:
             raise RemoteProtocolError(f"Expected {_LAYOUT.size} bytes, got {len(data)}.")
@@ -263,10 +266,11 @@ class RunParameters:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """32 bytes that a party signs, and that every secret of the run is bound to.
+        """32 bytes that a party signs, and to which each secret of the run is bound.
 
-        What was derived is in it: two programs that derive differently don't meet. So are the names
-        of the algorithms: a key that was signed for other ones is a forged one here.
+        They depend on the derived parameters: two programs that derive differently do not connect.
+        They
+        also depend on the names of the algorithms: a key signed for others counts as forged.
         """
         derived = struct.pack(">III", self.degree, self.threshold, self.confirmations)
         algorithms = SIGNATURE.encode(), KEY_EXCHANGE.encode()
@@ -275,16 +279,17 @@ class RunParameters:
 
 @dataclass(frozen=True, kw_only=True)
 class ProtocolRequirements:
-    """What a party asks of any run, whatever the server says.
+    """Conditions that a party requires of each run, regardless of what the server proposes.
 
     Attributes:
         identities: Ed25519 public keys of all parties of the roster, by index, known from outside
             the protocol; never learned from the server.
-        min_survivors: least number of vectors in a sum that it helps to unmask.
-        minimum_degree: least number of neighbours, in the roster and in every round.
-        corrupt: colluding parties it wants to be safe against; None: `compute_assumed_corrupt`.
-        deployment: 32 bytes that name the roster outside the protocol, names of parties included;
-            every key is signed for them. Empty: the identities alone.
+        min_survivors: minimum number of vectors in a sum that this party helps to unmask.
+        minimum_degree: minimum number of neighbours, in the roster and in each round.
+        corrupt: colluding parties that this party must be safe against; None:
+            `compute_assumed_corrupt`.
+        deployment: 32 bytes that name the roster outside the protocol, including the names of
+            parties; each key is signed for them. Empty: only the identities.
     """
 
     identities: tuple[bytes, ...]
@@ -306,7 +311,11 @@ class ProtocolRequirements:
         return compute_roster_digest(self.identities, self.deployment)
 
     def check(self, run: RunParameters) -> None:
-        """Accept a run's parameters or refuse them."""
+        """Check a run's parameters.
+
+        Raises:
+            RemoteProtocolError: they do not meet these requirements.
+        """
         if run.parties != len(self.identities):
             raise RemoteProtocolError(
                 f"Expected {len(self.identities)} parties, got {run.parties}."

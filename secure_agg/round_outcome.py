@@ -1,12 +1,12 @@
-"""What a round's dropouts lead to: who is in the sum, whether thresholds hold, bytes on the wire.
+"""Outcome of a round with given dropouts: survivors, thresholds and bytes on the wire.
 
-The consequences of the protocol without running it; tests hold the protocol to them. P are the
-parties asked (all m), U those whose vector arrived, C ⊆ U those that confirm the list, A ⊆ C those
-that reveal, N(i) the neighbours of i. A round completes when
+The outcome is computed without running the protocol; tests compare it with the protocol. P are the
+requested parties (all m), U those whose vector arrived, C ⊆ U those that confirm the list, A ⊆ C
+those that reveal, N(i) the neighbours of i. A round completes if
 
-* |U| ≥ minimum survivors and |C| ≥ the confirmations asked for;
-* every i in U that does not reveal has |N(i) ∩ A| ≥ t: its self mask is rebuilt from shares;
-* every i outside U whose survivors N(i) ∩ U do not all reveal has |N(i) ∩ A| ≥ t: its pair keys of
+* |U| ≥ minimum survivors and |C| ≥ the required confirmations;
+* each i in U that does not reveal has |N(i) ∩ A| ≥ t: its self mask is rebuilt from shares;
+* each i outside U, if not all its survivors N(i) ∩ U reveal, has |N(i) ∩ A| ≥ t: its pair keys of
   the round are rebuilt from shares.
 
 A party with |N(i) ∩ U| < t stays silent itself.
@@ -42,12 +42,12 @@ _Mask = NDArray[np.bool_]
 
 
 def count_mask_bytes(count: int) -> int:
-    """Bytes of a bit mask over `count` parties."""
+    """Return the bytes of a bit mask over `count` parties."""
     return (count + 7) // 8
 
 
 def find_eligible(run: RunParameters, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """`[m]` who can take part: those present with at least t neighbours who can, too."""
+    """Return `[m]` flags: parties present with at least t neighbours that are eligible, too."""
     while True:
         enough: NDArray[np.bool_] = present & (present[run.neighbours].sum(axis=1) >= run.threshold)
         if (enough == present).all():
@@ -56,7 +56,11 @@ def find_eligible(run: RunParameters, present: NDArray[np.bool_]) -> NDArray[np.
 
 
 def choose_participants(run: RunParameters, candidates: Collection[int]) -> list[int]:
-    """Who of those asked can take part in a round, ascending."""
+    """Return the candidates that can take part in a round, ascending.
+
+    Raises:
+        TooFewSurvivors: they are fewer than the minimum survivors.
+    """
     present = np.isin(np.arange(run.parties), list(candidates))
     chosen: list[int] = np.flatnonzero(find_eligible(run, present)).tolist()
     if len(chosen) < run.min_survivors:
@@ -85,7 +89,7 @@ def compute_outcome(
     """Return the survivors of a round, and its bytes up and down.
 
     Raises:
-        TooFewSurvivors: a condition of the module fails.
+        TooFewSurvivors: one of the module's conditions fails.
     """
     m, k, t = run.parties, run.degree, run.threshold
     vector = _find_present(run, dropped, DropStage.BEFORE_VECTOR)
@@ -128,12 +132,12 @@ def compute_outcome(
 
 
 def pack_mask(flags: NDArray[np.bool_]) -> bytes:
-    """A bit mask over parties."""
+    """Return a bit mask over parties."""
     return np.packbits(flags).tobytes()
 
 
 def unpack_mask(mask: bytes, count: int) -> NDArray[np.bool_]:
-    """`[count]` flags of a bit mask."""
+    """Return `[count]` flags of a bit mask."""
     if len(mask) != count_mask_bytes(count):
         raise RemoteProtocolError(
             f"Expected a mask of {count_mask_bytes(count)} bytes for {count} parties, got "

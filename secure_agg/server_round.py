@@ -1,14 +1,14 @@
-"""One round's sum, as the server builds it: vectors in, a list that is signed, secrets in, a total.
+"""`ServerRound`: one round's sum on the server, from masked vectors to a total.
 
-Masked vectors are added as they come; none is kept. Each message is checked when it comes: one that
-breaks the protocol raises, names its sender and changes nothing.
+Masked vectors are added when they arrive and not stored. Each message is checked on arrival. A
+message that breaks the protocol raises, names its sender and changes nothing.
 
-What is left of the masks in the total once the survivors have revealed: their self masks, and their
-masks with dropped parties. A self seed comes from its owner, or from t shares of it; a pair key
-from the surviving end, or, where that fell silent, from the dropped party's table, opened by t
-shares of its recovery secret. Every share is held against its dealer's digest of it when it comes,
-so that what is combined is true, however many others are garbage. Who dealt shares that don't
-combine is known, too.
+After the survivors have revealed, the total still contains their self masks and their masks with
+dropped parties. A self seed comes from its owner, or from t shares of it. A pair key comes from the
+surviving end. If that end fell silent, the key comes from the dropped party's table, opened with t
+shares of its recovery secret. Each share is compared with its dealer's digest on arrival, so that
+only true shares are combined, however many others are garbage. A dealer whose shares do not combine
+is identified, too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from parley.secure_agg.signed_statements import (
 
 
 class ServerPhase(IntEnum):
-    """Where the server stands."""
+    """Phase of the server."""
 
     JOINING = 0
     READY = 1
@@ -64,9 +64,9 @@ class ServerPhase(IntEnum):
 
 
 class BadDealer(TooFewSurvivors):
-    """A secret that is needed cannot be rebuilt, and it is its dealer's doing.
+    """A required secret cannot be rebuilt, and its dealer is to blame.
 
-    `party` shared out what is no secret, or shares that nobody could open.
+    `party` shared something that is not its secret, or shares that no holder could open.
     """
 
     def __init__(self, party: int, message: str) -> None:
@@ -81,10 +81,10 @@ class ServerRound:
     Attributes:
         context: 32 bytes, what the application agreed to release.
         members: participating neighbours by participant.
-        slots: by party: neighbour to its place among those present, ascending.
-        shares: what each participant shared before the round; none in optimistic rounds.
-        arrived: whose vectors are in the total: the survivors.
-        signatures: of the survivors' list, by party.
+        slots: by party: position of each neighbour among those present, ascending.
+        shares: what each participant shared before the round.
+        arrived: parties whose vectors are in the total: the survivors.
+        signatures: signatures of the survivors' list, by party.
     """
 
     run: RunParameters
@@ -96,10 +96,10 @@ class ServerRound:
     shares: dict[int, RoundShares]
     arrived: set[int] = field(default_factory=set)
     signatures: dict[int, bytes] = field(default_factory=dict)
-    # In a run's first round, what came behind each survivor's vector: its halves of the
-    # masks with its members, each under that member's pad.
+    # In a run's first round: the halves after each survivor's vector, for its masks with its
+    # members, each under that member's pad.
     _halves: dict[int, bytes] = field(default_factory=dict)
-    _seeds: dict[int, bytes] = field(default_factory=dict)  # of whoever revealed
+    _seeds: dict[int, bytes] = field(default_factory=dict)  # by party that revealed
     _keys: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by survivor and dropped
     _true_shares: dict[int, dict[int, bytes]] = field(
         default_factory=dict
@@ -118,7 +118,7 @@ class ServerRound:
         self._total: Ring = np.zeros(self.dimension, dtype=get_ring_dtype(self.run.ring_bits))
 
     def build_plans(self) -> dict[int, bytes]:
-        """The RoundStart for each participant."""
+        """Build the RoundStart for each participant."""
         return {i: self.head + self._collect_envelopes(i) for i in self.members}
 
     def _collect_envelopes(self, receiver: int) -> bytes:
@@ -129,7 +129,7 @@ class ServerRound:
         return b"".join(pieces)
 
     def add_vector(self, message: Vector) -> None:
-        """Adds a masked vector to the total."""
+        """Add a masked vector to the total."""
         sender, size = message.sender, self._total.nbytes
         _check_first(message, self.arrived)
         halves = SECRET_BYTES * is_before_pairing(self.number)
@@ -147,14 +147,14 @@ class ServerRound:
             self._halves[sender] = bytes(message.payload[size:])
 
     def build_survivors_list(self) -> bytes:
-        """The Survivors: whose vectors are in the total."""
+        """Build the Survivors message: the parties whose vectors are in the total."""
         survivors = self._pack_parties(self.arrived)
         return encode(
             self.run, Survivors(sender=SERVER, round_number=self.number, survivors=survivors)
         )
 
     def add_confirmation(self, message: Confirm, identity: bytes) -> None:
-        """Keeps a survivor's signature of the list."""
+        """Check and store a survivor's signature of the list."""
         self._check_survivor(message, self.signatures)
         statement = digest_survivors(self._plan, self._pack_parties(self.arrived))
         if not is_valid_signature(identity, message.signature, statement):
@@ -164,7 +164,7 @@ class ServerRound:
         self.signatures[message.sender] = message.signature
 
     def build_confirmations(self, max_signers: int | None = None) -> bytes:
-        """The Confirmations: who signed the list; None: all of them."""
+        """Build the Confirmations with at most `max_signers` signatures; None: with all of them."""
         signers = sorted(self.signatures)[:max_signers]
         message = Confirmations(
             sender=SERVER,
@@ -175,10 +175,11 @@ class ServerRound:
         return encode(self.run, message)
 
     def add_reveal(self, message: Reveal) -> None:
-        """Keeps what is true of what a survivor revealed.
+        """Store the true secrets of a survivor's reveal.
 
-        Shares that differ from their dealers' digests are left out. A few may be the dealers'
-        fault; more than c of them, or a self seed that is not its own, are the sender's.
+        Shares that differ from their dealers' digests are left out. A few can be the dealers'
+        fault. More
+        than c of them, or a self seed that is not the sender's, are the sender's fault.
         """
         self._check_survivor(message, self._seeds)
         sender, members = message.sender, self.members[message.sender]
@@ -203,7 +204,7 @@ class ServerRound:
                 shares[j] = share
             else:
                 false += opened[n]
-        if false > self.run.corrupt:  # so many dealers cannot all have lied
+        if false > self.run.corrupt:  # more dealers than c cannot all have lied
             raise RemoteProtocolError(
                 f"Expected true shares from party {sender}, got {false} false."
             )
@@ -213,12 +214,12 @@ class ServerRound:
             self._true_shares.setdefault(j, {})[sender] = share
 
     def compute_total(self) -> Ring:
-        """`[d]` the survivors' sum."""
+        """Return `[d]`, the survivors' sum."""
         add_masks(self._total, *self._collect_remaining_keys())
         return self._total
 
     def _collect_remaining_keys(self) -> tuple[list[bytes], list[bytes]]:
-        """Keys whose masks are to be added to and to be subtracted from the total."""
+        """Return the keys whose masks must be added to the total, and those to be subtracted."""
         plus: list[bytes] = []
         minus: list[bytes] = []
         for i in sorted(self.arrived):
@@ -233,18 +234,18 @@ class ServerRound:
                 if key is None:
                     table = self._recover_table(i) if table is None else table
                     key = derive_mask_key(self._recover_base(i, j, table[j]), self._plan)
-                # Survivor j's vector has + this mask where j < i.
+                # Survivor j's vector contains + this mask if j < i.
                 (minus if j < i else plus).append(key)
         return plus, minus
 
     def _is_secret(self, party: int, kind: bytes, secret: bytes) -> bool:
-        """Whether a secret is the one that a party committed to; `kind` is self or recovery."""
+        """Return whether a party committed to this secret; `kind` is self or recovery."""
         own, recovery = _split_secrets(self.shares[party].commitments)
         expected = own if kind == b"self" else recovery
         return compute_commitment(self.run, self.number, party, kind, secret) == expected
 
     def _find_share_digest(self, dealer: int, holder: int) -> bytes:
-        """What the dealer said of the one share that the holder may reveal."""
+        """Return the dealer's digest of the one share that the holder may reveal."""
         place = 2 * self.slots[dealer][holder] + (dealer not in self.arrived)
         at = SHARE_DIGEST_BYTES * place
         return self.shares[dealer].digests[at : at + SHARE_DIGEST_BYTES]
@@ -262,7 +263,7 @@ class ServerRound:
                 f"Expected >= {threshold} true shares of a secret of party {party}, got "
                 f"{len(shares)}."
             )
-            if without > self.run.corrupt:  # so many holders cannot all have lied
+            if without > self.run.corrupt:  # more holders than c cannot all have lied
                 raise BadDealer(party, said)
             raise TooFewSurvivors(said)
         secret = combine(dict(list(shares.items())[:threshold]))
@@ -271,10 +272,11 @@ class ServerRound:
         return secret
 
     def _recover_base(self, dropped: int, survivor: int, entry: bytes) -> bytes:
-        """The base of a pair's mask, from the dropped party's entry about it.
+        """Return the base of a pair's mask, from the dropped party's table entry for the pair.
 
-        Where pair secrets were not whole when it was made it has the dropped party's half, and the
-        pad under which the survivor sent its own.
+        An entry of round 1 was made before pair secrets were complete. It contains the dropped
+        party's half
+        and the pad under which the survivor sent its own half.
         """
         if not is_before_pairing(self.number):
             return entry
@@ -307,7 +309,7 @@ class ServerRound:
 
 
 def _split_secrets(secrets: bytes) -> list[bytes]:
-    """Pieces of 32 bytes."""
+    """Split into pieces of 32 bytes."""
     return [secrets[at : at + SECRET_BYTES] for at in range(0, len(secrets), SECRET_BYTES)]
 
 

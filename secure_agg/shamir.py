@@ -1,9 +1,9 @@
-r"""Shamir's secret sharing over GF(256), byte by byte (Shamir 1979), field of AES (0x11b).
+"""Shamir's secret sharing over GF(256), byte by byte (Shamir 1979), field of AES (0x11b).
 
 A secret is the value at 0 of a random polynomial of degree t − 1; share x is its value at x. Any t
-shares give the secret, any t − 1 are uniform and independent of it. Here the first t − 1 shares
-are drawn directly and the others interpolated from them and the secret: the same distribution,
-with fewer multiplications.
+shares determine the secret. Any t − 1 are uniform and independent of it. Here the first t − 1
+shares are sampled directly, and the others are interpolated from them and the secret: the same
+distribution, with fewer multiplications.
 
     >>> from parley.secure_agg.primitives import expand_seed
     >>> shares = split(b"secret", 5, 3, expand_seed(b"example"))
@@ -43,9 +43,10 @@ _EXP, _LOG, _PRODUCTS = _build_tables()  # product of a and b: _PRODUCTS[256·a 
 
 
 def _compute_weights(points: NDArray[np.int64], targets: NDArray[np.int64]) -> _Bytes:
-    """`[a, n]` Lagrange weights: value at each of `targets` from the values at n distinct `points`.
+    """Return `[a, n]` Lagrange weights that give the values at `targets` from those at n `points`.
 
-    None of `targets` is among `points`; logarithms turn the products into sums.
+    The points are distinct, and none of `targets` is among them. Logarithms turn products into
+    sums.
     """
     gaps = points[:, None] ^ points[None, :]
     np.fill_diagonal(gaps, 1)
@@ -56,7 +57,7 @@ def _compute_weights(points: NDArray[np.int64], targets: NDArray[np.int64]) -> _
 
 
 def _apply(weights: NDArray[np.integer], values: _Bytes) -> _Bytes:
-    """`[a, n]` times `[n, bytes]` over GF(256)."""
+    """Multiply `[a, n]` by `[n, bytes]` over GF(256)."""
     index = (weights.astype(np.intp) << 8)[:, :, None] + values[None, :, :]
     result: _Bytes = np.bitwise_xor.reduce(_PRODUCTS[index], axis=1)
     return result
@@ -64,12 +65,12 @@ def _apply(weights: NDArray[np.integer], values: _Bytes) -> _Bytes:
 
 @lru_cache(maxsize=64)
 def _compute_extension(count: int, threshold: int) -> _Bytes:
-    """`[count − t + 1, t]` from (secret, shares 1..t−1) to shares t..count."""
+    """Return `[count − t + 1, t]` weights from (secret, shares 1..t−1) to shares t..count."""
     return _compute_weights(np.arange(threshold), np.arange(threshold, count + 1))
 
 
 def split(secret: bytes, count: int, threshold: int, entropy: Entropy) -> list[bytes]:
-    """Shares 1..count of a secret, `len(secret)` bytes each."""
+    """Return shares 1..count of a secret, `len(secret)` bytes each."""
     if not 1 <= threshold <= count <= 255:
         raise ValueError(
             f"Expected 1 <= threshold <= count <= 255, got threshold {threshold}, count {count}."
@@ -83,7 +84,9 @@ def split(secret: bytes, count: int, threshold: int, entropy: Entropy) -> list[b
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """The secret of shares by coordinate; right only if at least t are given and all are true."""
+    """Return the secret of shares by coordinate; correct only if at least t are given and all are
+    true.
+    """
     sizes = {len(share) for share in shares.values()}
     if len(sizes) != 1 or not all(1 <= x <= 255 for x in shares):
         raise ValueError(

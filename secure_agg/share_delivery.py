@@ -1,9 +1,10 @@
-"""Ciphertexts on their way from party to party, and who is to blame where one does not match.
+"""`CiphertextDelivery`: ciphertexts from party to party, and who is blamed if one does not match.
 
-The server keeps a ciphertext until its receiver has answered with it in hand. One that says that a
-neighbour's ciphertext does not give its tag accuses that neighbour, and one of the two lies: who
-accuses, or is accused by, more than c others does; else the two are in no round together, and the
-accuser is asked to prove what it said (docs/protocol.md, *Ciphertexts that do not match*).
+The server stores a ciphertext until its receiver has answered with it. A receiver may report that a
+neighbour's ciphertext does not match its tag. It then accuses that neighbour, and one of the two
+lies. A party that accuses more than c others, or is accused by more than c, is convicted. Otherwise
+the two take part in no round together, and the server asks the accuser for proof (docs/protocol.md,
+*Ciphertexts that do not match*).
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from parley.secure_agg.survivor_confirmation import count_signers_near, count_si
 
 @dataclass(kw_only=True, repr=False)
 class CiphertextDelivery:
-    """The ciphertexts of one run, as the server sees them.
+    """The ciphertexts of one run on the server.
 
     Attributes:
-        sent: parties whose ciphertexts are here.
+        sent: parties whose ciphertexts have arrived.
         blamed: parties that lied about a ciphertext.
-        departed: parties that proved what they said, or would not, and are in no further round.
+        departed: accusers that gave proof or refused it; they take part in no further round.
     """
 
     run: RunParameters
@@ -59,7 +60,7 @@ class CiphertextDelivery:
     _signers: NDArray[np.bool_] | None = None
 
     def add_ciphertexts(self, message: Encapsulated) -> None:
-        """Keeps a party's ciphertexts, one for each of its present neighbours."""
+        """Store a party's ciphertexts, one for each of its present neighbours."""
         sender, items = message.sender, split_kem_items(message.items)
         if sender not in self.adverts or sender in self.sent or self._closed:
             raise RemoteProtocolError(
@@ -76,7 +77,9 @@ class CiphertextDelivery:
             self._pending.setdefault(j, {})[sender] = item
 
     def build_ciphertexts(self, receiver: int) -> bytes:
-        """The Ciphertexts for a party; empty once it has them. No party's come after this."""
+        """Build the Ciphertexts for a party; empty once it has them. No party can add ciphertexts
+        after this.
+        """
         self._closed = True
         if receiver not in self.sent & self._pending.keys() or receiver in self._accused_by:
             return b""
@@ -92,12 +95,12 @@ class CiphertextDelivery:
         return encode(self.run, message)
 
     def discard_ciphertexts(self, receiver: int) -> None:
-        """A party answered with whole pair secrets: its ciphertexts are done with."""
+        """Discard the ciphertexts of a party that answered with complete pair secrets."""
         if receiver not in self._accused_by:
             self._pending.pop(receiver, None)
 
     def add_complaint(self, message: Complaint) -> None:
-        """A party says whose ciphertexts do not match."""
+        """Record a party's complaint about ciphertexts that do not match."""
         sender = message.sender
         near, items = self.neighbours[sender], self._pending.get(sender, {})
         places = np.flatnonzero(unpack_mask(message.accused, self.run.degree)).tolist()
@@ -116,7 +119,10 @@ class CiphertextDelivery:
         self._decide_by_count()
 
     def _decide_by_count(self) -> None:
-        """Convicts whom, or who, more than c others cannot all have made wrong."""
+        """Convict parties that accuse, or are accused by, more than max(1, c) others.
+
+        At least one of those others is honest.
+        """
         most = max(1, self.run.corrupt)
         for accuser, accused in self._accused_by.items():
             if len(accused) > most:
@@ -127,14 +133,16 @@ class CiphertextDelivery:
 
     @property
     def undecided(self) -> dict[int, set[int]]:
-        """Accusers, by whom they accuse, where nobody is convicted yet."""
+        """Accusers to the parties they accuse, in cases in which no party is convicted yet."""
         gone = self.blamed | self.departed
         open_cases = {i: a - self.blamed for i, a in self._accused_by.items() if i not in gone}
         return {i: accused for i, accused in sorted(open_cases.items()) if accused}
 
     @property
     def excluded(self) -> set[int]:
-        """Who is in no round as things stand: who left, and both of as few pairs as will do."""
+        """Parties excluded from the next round: departed ones, and both ends of as few pairs as
+        possible.
+        """
         out = set[int]()
         for accuser, accused in self.undecided.items():
             here = accused - out
@@ -145,13 +153,17 @@ class CiphertextDelivery:
     def record_certificate(
         self, certificate: tuple[bytes, bytes, bytes], signers: NDArray[np.bool_]
     ) -> None:
-        """A list was confirmed: what accusers are shown from now on, and `[m]` who signed it."""
+        """Record a confirmed list to show to accusers, and `[m]` flags of the parties that signed
+        it.
+        """
         self._certificate, self._signers = certificate, signers
 
     @property
     def certificate(self) -> tuple[bytes, bytes, bytes]:
-        """Plan without envelopes, Survivors and Confirmations, with all signatures, of the last
-        round that had any: what shows an accuser who has no key to prove with any more.
+        """Plan without envelopes, Survivors and Confirmations of the last round with a confirmed
+        list.
+
+        With all signatures, they show an accuser which parties can no longer prove a dispute.
 
         Raises:
             LocalProtocolError: no list was confirmed yet.
@@ -162,9 +174,10 @@ class CiphertextDelivery:
 
     @property
     def to_prove(self) -> tuple[int, ...]:
-        """Whom to ask for evidence: the fewest accusers in order who speak of all accused.
+        """Accusers to ask for evidence: in order, those that add an accused party not covered
+        before.
 
-        Who may not prove by the list that is shown is not asked, and stays apart from whom it
+        An accuser that may not prove with the list shown is not asked. It stays apart from those it
         accuses.
         """
         if self._signers is None:
@@ -178,13 +191,13 @@ class CiphertextDelivery:
         return tuple(asked)
 
     def mark_unproven(self, accuser: int) -> None:
-        """An accuser gave no evidence: it is in no further round, and whom it accused is clear."""
+        """Exclude an accuser without evidence from later rounds, and clear those it accused."""
         if accuser not in self.undecided:
             raise LocalProtocolError(f"Expected an accuser to give up, got party {accuser}.")
         self.departed.add(accuser)
 
     def judge_evidence(self, message: Evidence) -> None:
-        """Decapsulates what was disputed, and convicts the one of each two who lied."""
+        """Decapsulate the disputed ciphertexts and convict the party of each pair that lied."""
         sender = message.sender
         if sender not in self.undecided:
             raise RemoteProtocolError(f"Expected nothing to prove of party {sender}, got evidence.")

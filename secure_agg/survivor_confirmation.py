@@ -1,7 +1,7 @@
-"""What a party says about a survivors' list: whether it is acceptable, who confirmed, its reveal.
+"""A party's steps with a survivors' list: accept it, check who confirmed it, reveal.
 
-Functions of an open round. One list decides everything: each participating neighbour is in it or
-not, and that says which one of its two secrets may be spoken about.
+These are functions of an open round. One list decides everything: each participating neighbour is
+on it or not, which determines the one of its two secrets whose share may be revealed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,19 @@ _NO_SHARE = bytes(SECRET_BYTES)
 
 
 def _list_members(state: MaskingState, current: OpenRound) -> list[tuple[int, int]]:
-    """(place, index) of the participating neighbours."""
+    """Return (position, index) of the participating neighbours."""
     return [(at, state.neighbours[n]) for at, n in enumerate(current.members)]
 
 
 def accept_survivors(
     state: MaskingState, current: OpenRound, survivors: bytes, requirements: ProtocolRequirements
 ) -> list[bool]:
-    """Whether each party survived, by the list that the server sent."""
+    """Check the server's survivors' list and return whether each party survived.
+
+    Raises:
+        RemoteProtocolError: others than participants survived, or this party is missing.
+        TooFewSurvivors: too few survivors, or too few among this party's neighbours.
+    """
     run = state.run
     flags = unpack_mask(survivors, run.parties)
     if (flags & ~unpack_mask(current.participants, run.parties)).any():
@@ -68,9 +73,12 @@ def find_true_signers(
     identities: tuple[bytes, ...],
     work: PairKeyComputer,
 ) -> NDArray[np.bool_]:
-    """`[m]` who signed that list of that plan, once they are as many as the run asks for.
+    """Return `[m]` flags of the parties that signed this list of this plan, if they are enough.
 
-    What doesn't hold is not counted and does no harm.
+    An invalid signature is not counted and has no other effect.
+
+    Raises:
+        TooFewSurvivors: fewer valid signatures than the run requires.
     """
     survived = unpack_mask(survivors, run.parties)
     claimed = unpack_mask(message.signers, run.parties)
@@ -93,7 +101,9 @@ def find_true_signers(
 
 
 def build_reveal(state: MaskingState, current: OpenRound, survived: list[bool]) -> Reveal:
-    """Own self seed, and for each neighbour the one secret that the list allows."""
+    """Build the reveal: the party's self seed, and per neighbour the one secret that the list
+    allows.
+    """
     run, me = state.run, state.index
     opened, secrets = [False] * run.degree, []
     for at, j in _list_members(state, current):
@@ -117,7 +127,7 @@ def build_reveal(state: MaskingState, current: OpenRound, survived: list[bool]) 
 
 
 def count_signers_needed(run: RunParameters) -> int:
-    """How many of each neighbour's k neighbours must have signed a list of the run."""
+    """Return how many of each neighbour's k neighbours must have signed a list of the run."""
     k, t = run.degree, run.threshold
     return k - t + min(run.corrupt, 2 * t - k - 1) + 1
 
@@ -125,7 +135,7 @@ def count_signers_needed(run: RunParameters) -> int:
 def count_signers_near(
     run: RunParameters, neighbours: Sequence[int], signers: NDArray[np.bool_]
 ) -> int:
-    """The fewest signers among the neighbours of any of the parties in `near`."""
+    """Return the fewest signers among the neighbours of any of the parties in `neighbours`."""
     return int(signers[run.neighbours[list(neighbours)]].sum(axis=1).min(initial=run.degree))
 
 
@@ -136,9 +146,12 @@ def check_certificate(
     identities: tuple[bytes, ...],
     work: PairKeyComputer,
 ) -> None:
-    """Whether a list of this run that enough parties signed lets a party prove a dispute.
+    """Check that enough parties signed a list of this run to let a party prove a dispute.
 
     The certificate is a RoundStart, its Survivors and the Confirmations of that list.
+
+    Raises:
+        TooFewSurvivors: too few of them are neighbours of this party's neighbours.
     """
     plan, survivors, confirmations = certificate
     agreed = compute_plan_digest(run, decode(run, plan, RoundStart))
