@@ -1,11 +1,12 @@
-"""Pages of the docs site that no file in `docs/` holds; a hook of MkDocs, named in `mkdocs.yml`.
+"""Pages of the docs site that are not files in `docs/`. A hook of MkDocs, named in `mkdocs.yml`.
 
 - the repository's own pages (`ROOT_PAGES`): README.md is the first page, and so on
-- the API reference: one page a room, from the docstrings of its modules
+- the reference pages that `docs/reference_pages.py` builds from the code
+- the API reference: one page per folder, from the docstrings of its modules
 
-A page links to files as they lie in the repository, so that it reads the same there. Here links to
-the repository's own pages lead to their copies; a link to any other file of the repository becomes
-its path, and one to a file that does not exist stops the build.
+A page links to files by their paths in the repository, so that it reads the same there. On the
+site, links to the repository's own pages lead to their copies. A link to any other file becomes its
+path. A link to a file that does not exist stops the build.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File
+
+sys.path.insert(0, str(Path(__file__).parent))
+import reference_pages
 
 ROOT_PAGES = {
     "README.md": "index.md",
@@ -44,6 +48,7 @@ def on_config(config: Any) -> Any:
     for room in _rooms():
         rooms.setdefault(room.split("/")[0], []).append({_title(room): _page(room)})
     (group,) = (entry for entry in config.nav if "Reference" in entry)
+    group["Reference"] += [{title: name} for name, (title, _) in reference_pages.PAGES.items()]
     group["Reference"].append(
         {"Python API": [{package: pages} for package, pages in rooms.items()]}
     )
@@ -55,6 +60,8 @@ def on_files(files: Any, config: Any) -> Any:
     for source, page in ROOT_PAGES.items():
         text = (_ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=_relinked(text, source)))
+    for name, text in reference_pages.build_reference_pages().items():
+        files.append(File.generated(config, name, content=text))
     for room in _rooms():
         files.append(File.generated(config, _page(room), content=_reference(room)))
     return files
@@ -83,6 +90,8 @@ def _relinked(text: str, source: str) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         if path in ROOT_PAGES:
             return f"{label}({ROOT_PAGES[path]}{anchor})"
+        if path[5:] in reference_pages.PAGES:
+            return f"{label}({path[5:]}{anchor})"
         if path.startswith("docs/") and Path(path).suffix in {".csv", ".md", ".svg", ".png"}:
             return f"{label}({path[5:]}{anchor})"  # MkDocs checks it
         if not (_ROOT / path).exists():

@@ -28,6 +28,23 @@ def make_rooms(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("make_rooms")
 
 
+def test_reference_pages_have_a_meaning_for_every_key_of_every_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(_ROOT / "docs")
+    pages = importlib.import_module("reference_pages").build_reference_pages()
+    row = re.compile(r"^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \| (.*?) \|", re.MULTILINE)
+    for name, least in (("job", 100), ("party", 50), ("schema", 30), ("session", 10)):
+        meanings = row.findall(pages[f"reference-{name}.md"])
+        assert len(meanings) >= least
+        assert all(len(meaning.split()) >= 2 for _, meaning in meanings), meanings
+    assert "| `clip-norm` | number" in pages["reference-job.md"]
+    assert "`gradient-perturbation`" in pages["reference-job.md"]
+    assert "| `approval-above` | number ≥ 0 | none |" in pages["reference-party.md"]
+    assert "### parley ledger raise" in pages["reference-cli.md"]
+    assert "| `--seed` |" in pages["reference-cli.md"]
+
+
 def test_diagram_and_table_of_rooms_are_those_of_the_code(make_rooms: ModuleType) -> None:
     edges = make_rooms.rooms()
     page = (_ROOT / "docs/rooms.md").read_text(encoding="utf-8")

@@ -140,11 +140,25 @@ class _Feature(SchemaPart):
 class _Scaled(_Feature):
     """Numbers with a public range."""
 
-    range: tuple[Number, Number]
-    centre: Number | None = None
-    transform: Transform = "none"
-    outside: Literal["clamp", "refuse"] = "clamp"
-    missing: Number | None = None
+    range: tuple[Number, Number] = Field(
+        description="[low, high], within ±1e300, from public knowledge."
+    )
+    centre: Number | None = Field(
+        default=None, description="Value that becomes 0. Default: the middle of the range."
+    )
+    transform: Transform = Field(
+        default="none",
+        description="For long tails. log: log(1 + (v − low)/(centre − low)). log1p: log(1 + v).",
+    )
+    outside: Literal["clamp", "refuse"] = Field(
+        default="clamp",
+        description="What to do with a value outside the range: clamp it to the range, or refuse "
+        "the file.",
+    )
+    missing: Number | None = Field(
+        default=None,
+        description="Value to use for an empty cell. Without it, an empty cell is an error.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> _Scaled:
@@ -179,8 +193,19 @@ class NumericColumn(_Scaled):
     """
 
     kind: Literal["numeric"]
-    bins: int | None = Field(default=None, strict=True, ge=2, le=65_536)
-    step: Number | None = Field(default=None, gt=0)
+    bins: int | None = Field(
+        default=None,
+        strict=True,
+        ge=2,
+        le=65_536,
+        description="Number of intervals of the range, for synthetic tables. Default: 16.",
+    )
+    step: Number | None = Field(
+        default=None,
+        gt=0,
+        description="Values are whole numbers of steps from the low end. Drawn rows and quantiles "
+        "use it.",
+    )
 
     @model_validator(mode="after")
     def _check_step(self) -> NumericColumn:
@@ -197,7 +222,9 @@ class ArrayColumn(_Scaled):
     """An array of numbers a record, all with one range (an image): .npz only."""
 
     kind: Literal["array"]
-    shape: tuple[Annotated[int, Field(strict=True, ge=1)], ...] = Field(min_length=1)
+    shape: tuple[Annotated[int, Field(strict=True, ge=1)], ...] = Field(
+        min_length=1, description="Shape of one record's array, such as [8, 8]."
+    )
 
     @property
     def width(self) -> int:
@@ -222,9 +249,18 @@ class CategoricalColumn(_Feature):
     """
 
     kind: Literal["categorical"]
-    categories: tuple[Value, ...] = Field(min_length=1)
-    other: bool = Field(default=False, strict=True)
-    missing: Value | None = None
+    categories: tuple[Value, ...] = Field(
+        min_length=1, description='All categories. 1, 1.0 and "1" are the same category.'
+    )
+    other: bool = Field(
+        default=False,
+        strict=True,
+        description="Add a bucket for unlisted values. Without it, an unlisted value is an error.",
+    )
+    missing: Value | None = Field(
+        default=None,
+        description="Category to use for an empty cell. Without it, the bucket, or an error.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> CategoricalColumn:
@@ -272,13 +308,38 @@ class LabelColumn(SchemaPart):
     """
 
     kind: Literal["label"]
-    positive: tuple[Value, ...] | Literal["rest"] | None = None
-    negative: tuple[Value, ...] | Literal["rest"] | None = None
-    classes: tuple[Value, ...] | None = Field(default=None, min_length=2)
-    range: tuple[Number, Number] | None = None
-    centre: Number | None = None
-    outside: Literal["clamp", "refuse"] = "clamp"
-    missing: Literal["refuse", "drop"] = "refuse"
+    positive: tuple[Value, ...] | Literal["rest"] | None = Field(
+        default=None,
+        description='For two labels: a value or a list. "rest" takes every label that negative '
+        "does not list.",
+    )
+    negative: tuple[Value, ...] | Literal["rest"] | None = Field(
+        default=None,
+        description='For two labels: a value or a list. "rest" takes every label that positive '
+        "does not list.",
+    )
+    classes: tuple[Value, ...] | None = Field(
+        default=None,
+        min_length=2,
+        description="For several classes: class k is the k-th value listed.",
+    )
+    range: tuple[Number, Number] | None = Field(
+        default=None, description="For regression: [low, high], the target's public range."
+    )
+    centre: Number | None = Field(
+        default=None,
+        description="With range: the value that becomes 0, where learning begins. Default: the "
+        "middle.",
+    )
+    outside: Literal["clamp", "refuse"] = Field(
+        default="clamp",
+        description="With range: what to do with a value outside it: clamp it, or refuse the file.",
+    )
+    missing: Literal["refuse", "drop"] = Field(
+        default="refuse",
+        description="What to do with a record without a label: refuse the file, or drop the record "
+        "before anything is counted.",
+    )
 
     @field_validator("positive", "negative", mode="before")
     @classmethod

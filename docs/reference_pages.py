@@ -1,0 +1,349 @@
+"""Reference pages that are built from the code: command line, job, party.toml, schema and so on.
+
+`docs/site_pages.py` adds them to the site when it is built. No file holds their text, so they
+cannot disagree with the code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import click
+import typer.main
+from pydantic import BaseModel
+
+from parley.analytics.session_settings import Settings
+from parley.cli import app
+from parley.client.data.schema import COLUMN_KINDS, FileFormat, Schema
+from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.owner_policy import OwnerPolicy
+from parley.command_table import LazyCommand
+from parley.deploy.run_watcher import REASON_MEANINGS
+from parley.safe_io.toml_writing import format_toml_value
+from parley.server.jobs.job import FORMS, Job
+from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
+from parley.server.records.round_line import RoundLine
+
+
+def build_reference_pages() -> dict[str, str]:
+    """Return every page's Markdown by its file name on the site."""
+    return {name: build() for name, (_, build) in PAGES.items()}
+
+
+def build_cli_page() -> str:
+    """Build the page of the command line: every command with its arguments and options."""
+    root = typer.main.get_command(app)
+    parts = [
+        "# Command line",
+        "Every command with its arguments and options, as `parley COMMAND --help` prints them.",
+    ]
+    for path, command in _list_commands(root, ()):
+        level = "#" * (len(path) + 1)
+        parts += [f"{level} {' '.join(('parley', *path))}", _format_help(command.help or "")]
+        context = click.Context(command, info_name=" ".join(("parley", *path)))
+        parts.append(f"```\n{command.get_usage(context).removeprefix('Usage: ')}\n```")
+        parts += _format_options(command, context)
+    return _join(parts)
+
+
+def build_job_page() -> str:
+    """Build the page of job keys: a table per section, and per kind where they differ."""
+    parts = [
+        "# Job keys",
+        "A job is a TOML file of nine sections. All keys are optional. `parley run --print-job` "
+        "prints the defaults with these comments. `--set section.key=value` overrides one key. "
+        "A key of another kind is refused if you change it.",
+    ]
+    for name, info in Job.model_fields.items():
+        section = info.alias or name
+        if section in FORMS:
+            forms = FORMS[section]
+            parts += [f"## [{section}]", _to_markdown(forms.purpose)]
+            kinds = _group_kinds_by_key(forms.forms)
+            rows = []
+            for key, fields in _merge_properties(forms.forms.values()).items():
+                note = "" if len(kinds[key]) == len(forms.forms) else _list_kinds(kinds[key])
+                rows.append([*_describe_property(key, fields), note])
+            parts.append(_build_table(["key", "values", "default", "meaning", "kinds"], rows))
+        else:
+            model = info.annotation
+            parts += [f"## [{section}]", _to_markdown(model.__doc__ or ""), _build_key_table(model)]
+    return _join(parts)
+
+
+def build_party_page() -> str:
+    """Build the page of `party.toml`, the policy of a party's owner."""
+    return _join(
+        [
+            "# party.toml keys",
+            "`party.toml` is your policy as a party's owner: which jobs your machine accepts, and "
+            "how much they may spend. [Policies, databases, services](deployment-services.md) "
+            "explains how to write one.",
+            "## Top level",
+            _build_key_table(OwnerPolicy, without=("data",)),
+            "## [data.NAME]",
+            "One section per data set that you serve. NAME is what a job writes as `data.source`.",
+            _build_key_table(DatasetConfig),
+        ]
+    )
+
+
+def build_schema_page() -> str:
+    """Build the page of schema keys: the file's own, and those of each kind of column."""
+    parts = [
+        "# Schema keys",
+        "[Describe your table](schema.md) explains schemas step by step. These are all keys.",
+        "## Top level",
+        _build_key_table(Schema, without=("file", "columns")),
+        "## [file]",
+        "How the file is written.",
+        _build_key_table(FileFormat),
+    ]
+    for kind, column in COLUMN_KINDS.items():
+        parts += [f"## Columns of kind {kind}", _build_key_table(column, without=("kind",))]
+    return _join(parts)
+
+
+def build_session_page() -> str:
+    """Build the page of the keys of `[session]` in a file of queries."""
+    return _join(
+        [
+            "# Session keys",
+            "The `[session]` section of a file of queries, and keywords of `parley.Session`. "
+            "[Every kind of query](queries.md) lists what you can ask.",
+            _build_key_table(Settings),
+        ]
+    )
+
+
+def build_errors_page() -> str:
+    """Build the page of the reasons that a party gives when it declines."""
+    rows = [[f"`{reason}`", _to_markdown(text)] for reason, text in REASON_MEANINGS.items()]
+    return _join(
+        [
+            "# Why a party declines",
+            "A party that declines gives one of these reasons, and no detail: its detail stays in "
+            "its log. `parley status` and the server's log name the party and the reason. The "
+            "party's owner sees what was expected and what was proposed in the party's log.",
+            _build_table(["reason", "meaning"], rows),
+        ]
+    )
+
+
+def build_records_page() -> str:
+    """Build the page of the metrics in run folders: of rounds and of models."""
+    parts = [
+        "# Metrics and rounds",
+        "Keys of a run folder's JSON. `summary.json` has the model's metrics under `evaluation`; "
+        "`rounds.jsonl` has one line per round.",
+    ]
+    for title, record in (
+        ("Metrics of a classifier", ClassifierMetrics),
+        ("Metrics of a regression", RegressionMetrics),
+        ("A line of rounds.jsonl", RoundLine),
+    ):
+        parts += [f"## {title}", _build_record_table(record)]
+    return _join(parts)
+
+
+PAGES: dict[str, tuple[str, Callable[[], str]]] = {
+    "reference-cli.md": ("Command line", build_cli_page),
+    "reference-job.md": ("Job keys", build_job_page),
+    "reference-party.md": ("party.toml keys", build_party_page),
+    "reference-schema.md": ("Schema keys", build_schema_page),
+    "reference-session.md": ("Session keys", build_session_page),
+    "reference-metrics.md": ("Metrics and rounds", build_records_page),
+    "reference-reasons.md": ("Why a party declines", build_errors_page),
+}
+"""File name on the site → title in the navigation, and the function that builds the page."""
+
+
+def _list_commands(
+    command: click.Command, path: tuple[str, ...]
+) -> Iterable[tuple[tuple[str, ...], click.Command]]:
+    """Yield every command below `command` with its words, groups before their members."""
+    if path:
+        yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            member = command.get_command(context, name)
+            if isinstance(member, LazyCommand):
+                member, summary = member.loaded, member.help
+                member.help = member.help or summary
+            if member and not member.hidden:
+                yield from _list_commands(member, (*path, name))
+
+
+def _format_options(command: click.Command, context: click.Context) -> list[str]:
+    """Return the table of a command's arguments and options, if it has any."""
+    rows = []
+    for parameter in command.get_params(context):
+        if getattr(parameter, "hidden", False) or "--help" in parameter.opts:
+            continue
+        names = (
+            parameter.opts
+            if isinstance(parameter, click.Option)
+            else [parameter.make_metavar(context)]
+        )
+        rows.append([", ".join(f"`{name}`" for name in names), _to_markdown(parameter.help or "")])
+    return [_build_table(["argument or option", "meaning"], rows)] if rows else []
+
+
+def _build_key_table(model: type[BaseModel], *, without: tuple[str, ...] = ()) -> str:
+    """Build the table of a section's keys."""
+    rows = [
+        _describe_property(key, [found])
+        for key, found in _list_properties(model).items()
+        if key not in without
+    ]
+    return _build_table(["key", "values", "default", "meaning"], rows)
+
+
+def _list_properties(model: type[BaseModel]) -> dict[str, Mapping[str, Any]]:
+    """Return the JSON schema of each key of a section, with references resolved."""
+    schema = model.model_json_schema(by_alias=True)
+    definitions, required = schema.get("$defs", {}), schema.get("required", [])
+    return {
+        key: {**_resolve(found, definitions), "required": key in required}
+        for key, found in schema.get("properties", {}).items()
+    }
+
+
+def _resolve(found: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    resolved = dict(found)
+    if "$ref" in resolved:
+        resolved = {**definitions[resolved.pop("$ref").rsplit("/", 1)[-1]], **resolved}
+    for key in ("anyOf", "allOf", "oneOf"):
+        if key in resolved:
+            resolved[key] = [_resolve(one, definitions) for one in resolved[key]]
+    if isinstance(resolved.get("items"), Mapping):
+        resolved["items"] = _resolve(resolved["items"], definitions)
+    return resolved
+
+
+def _merge_properties(
+    models: Iterable[type[BaseModel]],
+) -> dict[str, list[Mapping[str, Any]]]:
+    """Return, per key, its JSON schemas in all kinds that have it."""
+    merged: dict[str, list[Mapping[str, Any]]] = {}
+    for model in models:
+        for key, found in _list_properties(model).items():
+            merged.setdefault(key, []).append(found)
+    return merged
+
+
+def _group_kinds_by_key(forms: Mapping[str, type[BaseModel]]) -> dict[str, list[str]]:
+    kinds: dict[str, list[str]] = {}
+    for kind, model in forms.items():
+        for key in _list_properties(model):
+            kinds.setdefault(key, []).append(kind)
+    return kinds
+
+
+def _list_kinds(kinds: Iterable[str]) -> str:
+    return ", ".join(f"`{kind}`" for kind in kinds)
+
+
+def _describe_property(key: str, found: list[Mapping[str, Any]]) -> list[str]:
+    """Return a key's cells: name, values, default, meaning."""
+    values = " or ".join(dict.fromkeys(_describe_values(one) for one in found))
+    defaults = dict.fromkeys(_describe_default(one) for one in found)
+    meaning = next((one["description"] for one in found if "description" in one), "")
+    return [f"`{key}`", values, " or ".join(defaults), _to_markdown(meaning)]
+
+
+def _describe_default(found: Mapping[str, Any]) -> str:
+    if found["required"]:
+        return "required"
+    value = found.get("default")
+    if value in (None, "", []):
+        return "none"
+    text = str(value) if isinstance(value, dict) else format_toml_value(value)
+    return "all" if len(text) > _LONGEST_DEFAULT else f"`{text}`"
+
+
+_LONGEST_DEFAULT = 60
+
+
+def _describe_values(found: Mapping[str, Any]) -> str:
+    """Return which values a JSON schema accepts, in words."""
+    members = found.get("anyOf") or found.get("oneOf")
+    if members:
+        texts = dict.fromkeys(_describe_values(one) for one in members if one.get("type") != "null")
+        return " or ".join(texts)
+    if "const" in found:
+        return f"`{found['const']}`"
+    if "enum" in found:
+        return ", ".join(f"`{value}`" for value in found["enum"])
+    if found.get("type") == "array":
+        inner = found.get("items")
+        return f"list of {_describe_values(inner)}" if isinstance(inner, Mapping) else "list"
+    names = {"integer": "integer", "number": "number", "boolean": "`true`, `false`"}
+    name = names.get(found.get("type", ""), "table" if found.get("type") == "object" else "text")
+    if "minimum" in found and "maximum" in found:
+        return f"{name}, {_format_bound(found['minimum'])} to {_format_bound(found['maximum'])}"
+    bounds = [f"{sign} {_format_bound(found[key])}" for key, sign in _BOUNDS if key in found]
+    return f"{name} {' and '.join(bounds)}".strip()
+
+
+def _format_bound(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:,g}"
+
+
+_BOUNDS = (
+    ("exclusiveMinimum", ">"),
+    ("minimum", "≥"),
+    ("exclusiveMaximum", "<"),
+    ("maximum", "≤"),
+)
+
+
+def _build_record_table(record: type[BaseModel]) -> str:
+    """Build the table of a JSON record's keys; their meanings are in the class's docstring."""
+    meanings = _parse_attributes(record)
+    rows = [
+        [f"`{key}`", _describe_values(found), _to_markdown(meanings.get(key, ""))]
+        for key, found in _list_properties(record).items()
+        if key != "format"
+    ]
+    return _build_table(["key", "values", "meaning"], rows)
+
+
+def _parse_attributes(record: type[BaseModel]) -> dict[str, str]:
+    """Return the meanings that a class's docstring lists under "Attributes:"."""
+    _, _, listed = (record.__doc__ or "").partition("Attributes:\n")
+    entries = re.findall(r"^ {8}(\S[^:]*): (.*(?:\n {12}.*)*)", listed, re.MULTILINE)
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+
+
+def _build_table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines
+    )
+
+
+_PAGE_NAME = re.compile(r"\bdocs/([a-z-]+\.md)(#[a-z-]+)?")
+
+
+def _to_markdown(text: str) -> str:
+    """Escape what Markdown would read as markup, and turn names of pages into links."""
+    text = re.sub(r"\[/?bold\]", "", text).replace("\\[", "[")  # markup of the terminal
+    parts = re.split(r"(`[^`]*`)", text)
+    escaped = [
+        part if at % 2 else re.sub(r"([\[\]<>*_])", r"\\\1", part) for at, part in enumerate(parts)
+    ]
+    joined = re.sub(r"\s*\n\s*(?!\n)", " ", "".join(escaped)).strip()
+    return _PAGE_NAME.sub(r"[\1](\1\2)", joined.replace("\\_", "_"))
+
+
+def _format_help(text: str) -> str:
+    """Return a command's help as paragraphs."""
+    return "\n\n".join(_to_markdown(part) for part in text.replace("\b", "").split("\n\n"))
+
+
+def _join(parts: Iterable[str]) -> str:
+    return "\n\n".join(part for part in parts if part) + "\n"
