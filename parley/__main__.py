@@ -1,4 +1,4 @@
-"""`parley` and `python -m parley`: first what an interrupt does, then everything else."""
+"""Run `parley` or `python -m parley`. Interrupts are handled first, then all else is imported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parley.interrupts import end_quietly
 def start() -> NoReturn:
     """Run the command line."""
     end_quietly()
-    from parley.cli import main  # noqa: PLC0415 - in this import (.1 s) Ctrl-C must not end in a traceback
+    from parley.cli import main  # noqa: PLC0415 - in this import (0.1 s) Ctrl-C must not end in a traceback
 
     main()
 

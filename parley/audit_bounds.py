@@ -1,4 +1,4 @@
-"""The statistics of an audit, in one place for Python: `parley.audit_bounds`.
+"""Re-export the statistics of an audit for Python users: `parley.audit_bounds`.
 
 >>> from parley.audit_bounds import Hits, pair_bound
 >>> seen = {"hits_in": Hits.parse("490/500"), "hits_out": Hits.parse("10/500")}
@@ -30,4 +30,4 @@ BOUNDS: dict[str, Callable[..., LowerBound]] = {
     "one-run-fdp": one_run_fdp_bound,
     "factor": factor_bound,
 }
-"""Name of a method → its bound."""
+"""Bound function by the name of its method."""

@@ -1,7 +1,7 @@
-"""The command line: where a process starts and ends; errors become one clear message.
+"""Run the command line: start and end of the process, and one clear message per error.
 
-Exit status: 0 done; 1 the run could not go on (disk, ledger, parties); 2 the input is wrong;
-3 the privacy budget refuses; 4 an audit refuted a claim; 130 interrupted (resumable).
+Exit status: 0 done; 1 the run could not continue (disk, ledger, parties); 2 the input is wrong; 3
+the privacy budget refuses; 4 an audit refuted a claim; 130 interrupted (resumable).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    suggest_commands=False,  # click does, and once is enough
+    suggest_commands=False,  # click does it already
     help="Several parties learn one private model. Nobody shows a record, and a ledger accounts "
     "for every release.\n\n"
     "Start with [bold]parley run[/bold] (five hospitals, bundled data), then [bold]parley run "
@@ -55,9 +55,9 @@ def _accept_root_options(
 
 
 def main() -> NoReturn:
-    """Entry point: runs the application and turns errors into one message and a status."""
+    """Run the application and turn errors into one message and an exit status."""
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show ε shows something else, and the run goes on.
+        # A terminal that cannot show ε shows a replacement; the run continues.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     guard_streams()
@@ -67,7 +67,7 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         _fail("interrupted.", 130)
     except BrokenPipeError:
-        # The reader (say `head`) has gone; give Python a place to flush what is left.
+        # The reader (for example `head`) has ended. Give Python a place to flush the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
@@ -79,9 +79,9 @@ def main() -> NoReturn:
 
 
 def _handle_termination(number: int, frame: FrameType | None) -> NoReturn:
-    """Ctrl-C and a service manager's stop end a run alike: after the round's last commit.
+    """End a run on a service manager's stop as on Ctrl-C, after the round's last commit.
 
-    `timeout` and others send the signal twice; the second must not end what the first began.
+    `timeout` and other tools send the signal twice. The second must not cut off the orderly end.
     """
     del number, frame
     signal.signal(signal.SIGTERM, lambda number, frame: None)
@@ -89,7 +89,7 @@ def _handle_termination(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _report_error(error: Exception) -> int | None:
-    """The exit status of an expected error, None for a bug (which keeps its traceback)."""
+    """Return the exit status of an expected error, or None for a bug, which keeps its traceback."""
     if isinstance(error, click.ClickException):
         if isinstance(error, click.UsageError):
             add_suggestion(error)
@@ -97,7 +97,7 @@ def _report_error(error: Exception) -> int | None:
         sys.exit(error.exit_code)
     if isinstance(error, click.Abort):
         if error.__context__ is not None:
-            typer.echo(err=True)  # the question's line has no end
+            typer.echo(err=True)  # end the question's line
         _fail(*_NO_ANSWER.get(type(error.__context__), _NO_ANSWER[type(None)]))
     return get_exit_status(error)
 
@@ -111,7 +111,7 @@ _NO_ANSWER: dict[type, tuple[str, int]] = {
         2,
     ),
 }
-"""Why a question that was asked has no yes, and the exit status."""
+"""Cause of a question without a yes → message and exit status."""
 
 
 def _fail(message: str, code: int) -> NoReturn:

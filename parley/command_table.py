@@ -1,4 +1,4 @@
-"""The commands by name. A command's module is imported when it is called, none for --help."""
+"""List the commands by name. A command's module is imported when it is called, not for --help."""
 
 from __future__ import annotations
 
@@ -108,15 +108,15 @@ _DEPLOYMENTS = {
         "Make a deployment's folders and keys, renew and rotate them.",
     ),
 }
-"""Name → where its function or group is, and the first paragraph of its help."""
+"""Name → location of the function or group, and the first paragraph of its help."""
 
 
 _WORKING = frozenset(_COMMANDS) - {"run"}
-"""Commands that may take minutes and draw no bar; of the others some never end."""
+"""Commands that may take minutes and draw no progress bar. Some of the others never end."""
 
 
 class LazyCommand(click.Command):
-    """A command that is known by its name and one line until it is called."""
+    """A command with only its name and one line of help until it is called."""
 
     def __init__(self, name: str, location: str, help: str, panel: str | None) -> None:
         super().__init__(name, help=help)
@@ -125,7 +125,7 @@ class LazyCommand(click.Command):
 
     @cached_property
     def loaded(self) -> click.Command:
-        """The command itself."""
+        """The loaded command."""
         module, attribute = self._place.split(":")
         found = getattr(import_module(module), attribute)
         if isinstance(found, typer.Typer):
@@ -139,7 +139,7 @@ class LazyCommand(click.Command):
         )
 
     def make_context(self, *words: Any, **more: Any) -> click.Context:
-        """That of the command itself, which then is what click goes on with."""
+        """Return the loaded command's context, with which click continues."""
         loaded = self.loaded
         raise_interrupts()
         context = loaded.make_context(*words, **more)

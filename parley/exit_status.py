@@ -1,8 +1,8 @@
-"""Which errors are a user's to mend, and with which exit status the command line says so."""
+"""Map errors that a user can correct to exit statuses of the command line."""
 
 from __future__ import annotations
 
-# By name, so that a command that never touches a module does not import it for its error class.
+# By name, so that a command does not import a module only for its error class.
 _STATUS = {
     "parley.server.jobs.section_base.JobError": 2,
     "parley.server.planning.budget_check.JobUnaffordable": 3,
@@ -44,11 +44,11 @@ _STATUS = {
 }
 
 KNOWN_ERRORS = frozenset(name for name in _STATUS if name.startswith("parley."))
-"""Errors that a run in other processes is allowed to raise again here."""
+"""Errors that a run in other processes may raise again here."""
 
 
 def get_exit_status(error: BaseException) -> int | None:
-    """2 for wrong input, 3 for an exhausted budget, 1 for what stopped a run; None for a bug."""
+    """Return 2 for wrong input, 3 for an exhausted budget, 1 for a stopped run; None for a bug."""
     for kind in type(error).__mro__:
         status = _STATUS.get(f"{kind.__module__}.{kind.__qualname__}")
         if status is not None:

@@ -1,10 +1,9 @@
-"""An HTTP server on 127.0.0.1 with bounded connections: the monitor's and the owner's page.
+"""Serve HTTP on 127.0.0.1 with bounded connections, for the monitor's and the owner's page.
 
-Every process of this machine can connect to such a port. So a connection costs little and not for
-long: at most `MAX_CONNECTIONS` are open, each ends after `CONNECTION_S` seconds at the latest, and
-if all are taken, a new connection takes the place of the oldest one whose request has not come.
-A process that holds connections can therefore neither exhaust the files of this process nor keep
-other callers out.
+Every process on this machine can connect to such a port. So connections are cheap and short: at
+most `MAX_CONNECTIONS` are open, and each ends after `CONNECTION_S` seconds at the latest. If all
+are in use, a new connection replaces the oldest one without a complete request. A process that
+holds connections can therefore neither exhaust this process's files nor keep other callers out.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 MAX_CONNECTIONS = 64
 CONNECTION_S = 10.0
-"""Seconds from the first byte that could come to the last one of the answer."""
+"""Seconds from the accepted connection to the last byte of the answer."""
 _POLL_S = 0.2
 _MAKES_ROOM_S = 1.0
 _WITHOUT_FILES_S = 0.1
@@ -27,7 +26,7 @@ _WITHOUT_FILES_S = 0.1
 
 @dataclass(eq=False)
 class _Connection:
-    """An open connection: when it is ended, and whether its request is being answered."""
+    """An open connection: its deadline, and whether its request is being answered."""
 
     socket: socket.socket
     ends_at: float
@@ -56,15 +55,15 @@ class LocalHttpServer(ThreadingHTTPServer):
         self.serve_forever(poll_interval=_POLL_S)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection. If this process has no file left, wait a moment first."""
+        """Accept a connection. If this process has no file handle left, wait a moment first."""
         try:
             return super().get_request()
         except OSError:
-            time.sleep(_WITHOUT_FILES_S)  # the caller looks again at once
+            time.sleep(_WITHOUT_FILES_S)  # the caller retries at once
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a connection in its own thread, or close it if there is no place for it."""
+        """Answer a connection in its own thread, or close it if too many are open."""
         if not self._free.acquire(blocking=False):
             self._end_oldest()
             if not self._free.acquire(timeout=_MAKES_ROOM_S):
@@ -75,7 +74,7 @@ class LocalHttpServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection and give its place back."""
+        """Close a connection and free its slot."""
         with self._lock:
             known = self._open.pop(request, None)
         super().shutdown_request(request)
@@ -83,7 +82,7 @@ class LocalHttpServer(ThreadingHTTPServer):
             self._free.release()
 
     def service_actions(self) -> None:
-        """End the connections whose time is over."""
+        """End the connections that have reached their deadline."""
         now = time.monotonic()
         with self._lock:
             over = [each for each in self._open.values() if each.ends_at <= now]
@@ -91,13 +90,15 @@ class LocalHttpServer(ThreadingHTTPServer):
             connection.end()
 
     def mark_answered(self, request: socket.socket) -> None:
-        """Note that the request on this connection has come: no new connection replaces it."""
+        """Note that the request on this connection has arrived, so that no new connection replaces
+        it.
+        """
         with self._lock:
             if request in self._open:
                 self._open[request].is_answered = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing: a caller that hangs up is no event of this process."""
+        """Print nothing: a caller that hangs up is no error of this process."""
 
     def _end_oldest(self) -> None:
         with self._lock:

@@ -1,6 +1,6 @@
-"""What a notebook shows of a run while it runs: a bar, ε so far, and the simulation's figures.
+"""Show a run's progress in a notebook: a bar, ε so far, and the simulation's metrics.
 
-Nothing of IPython is imported: whoever runs a notebook has imported it.
+It imports nothing of IPython, because a notebook has imported it already.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def find_notebook_display() -> NotebookDisplay | None:
-    """A display where a notebook runs this; None in a terminal, IPython's too, and in a script."""
+    """Return a display in a notebook, or None in a script and in a terminal, including
+    IPython's.
+    """
     ipython: Any = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None or type(shell).__name__ == "TerminalInteractiveShell":
@@ -28,7 +30,7 @@ def find_notebook_display() -> NotebookDisplay | None:
 
 
 class NotebookDisplay:
-    """An `Observer` that keeps one cell of output up to date."""
+    """An `Observer` that keeps one output cell up to date."""
 
     def __init__(self, display: Any) -> None:
         self._display = display
@@ -38,7 +40,7 @@ class NotebookDisplay:
         self._figures = ""
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
-        """Shows the bar."""
+        """Show the bar."""
         del folder
         self._rounds, self._scopes = (
             job.rounds,
@@ -47,7 +49,7 @@ class NotebookDisplay:
         self._handle = self._display.display(self._format_html(done, "begins"), display_id=True)
 
     def round_done(self, line: RoundLine) -> None:
-        """Moves it."""
+        """Update the bar."""
         parts = [
             f"{guarantee_text.format_epsilon_delta(of.epsilon_charged, of.delta)} ({scope})"
             for of, scope in zip(line.guarantees, self._scopes, strict=True)
@@ -57,7 +59,7 @@ class NotebookDisplay:
             self._figures = f"accuracy {figures['accuracy']:.3f} (simulation only)"
         parts[-1] += f", spent so far, {guarantee_text.FIXED_RELEASES_NOTE}"
         shown = " · ".join([*parts, self._figures] if self._figures else parts)
-        if self._handle is not None:  # a kernel that shows nothing
+        if self._handle is not None:  # None in a kernel without a display
             self._handle.update(self._format_html(line.round, shown))
 
     def _format_html(self, done: int, status: str) -> Any:

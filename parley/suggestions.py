@@ -1,7 +1,7 @@
-"""What somebody meant who typed a command or an option that there is none of.
+"""Suggest what a user meant by an unknown command or option.
 
-A job's keys are set by `--set`: an option that is called like one is told so. Other words are in
-two tables, and else only what is spelt nearly alike is suggested.
+`--set` sets a job's keys, so an option with a key's name is answered with it. Two tables have other
+words. Otherwise, only names with similar spelling are suggested.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 _MIN_SIMILARITY = 0.65
-"""How alike two words are of which one may be the other, misspelt: rnu and run."""
+"""Minimum similarity of a word and a possible misspelling, such as run and rnu."""
 
 _COMMANDS = {
     "client": "party",
@@ -38,7 +38,7 @@ _KEYS = {
 
 
 def add_suggestion(error: click.UsageError) -> None:
-    """Puts what was meant, or nothing, in the place of click's own suggestions."""
+    """Replace click's own suggestions by ours, which may be none."""
     command: Any = getattr(error.ctx, "command", None)
     if isinstance(error, click.NoSuchOption):
         options = [name for each in getattr(command, "params", ()) for name in each.opts]
@@ -46,7 +46,7 @@ def add_suggestion(error: click.UsageError) -> None:
         keys = _find_job_keys(word) if "--set" in options else []
         near = _find_similar(word, [name[2:] for name in options if name.startswith("--")])
         meant = keys or [f"--{name}" for name in near]
-    else:  # of versions of click that have an error for a command
+    else:  # in versions of click with an error class for commands
         word = str(getattr(error, "command_name", ""))
         known = [_COMMANDS[word]] if word in _COMMANDS else []
         meant = known or _find_similar(word, getattr(command, "commands", ()))
@@ -58,7 +58,7 @@ def _find_similar(word: str, choices: Iterable[str]) -> list[str]:
 
 
 def _find_job_keys(word: str) -> list[str]:
-    from parley.server.jobs.job_file import find_keys  # noqa: PLC0415 - start-up: for an error alone
+    from parley.server.jobs.job_file import find_keys  # noqa: PLC0415 - start-up: only for an error
 
     keys = [_KEYS[word]] if word in _KEYS else find_keys(word)
     return [f"--set {key}=…" for key in keys]

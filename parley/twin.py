@@ -1,8 +1,8 @@
-"""`parley twin`: the model without privacy that a job's private one stands beside, as a file.
+"""Train a job's non-private baseline and write it to a file: `parley twin`.
 
-Methods 1 and 2 of Jayaraman et al. (2018), section 5. No run, no release, no ledger: a simulation
-that owns the records of all parties solves the job's objective, and there is no word of a job, a
-plan or a party's policy that could ask real parties for it.
+Methods 1 and 2 of Jayaraman et al. (2018), section 5. There is no run, no release and no ledger. A
+simulation that owns all parties' records solves the job's objective. No setting of a job, a plan or
+a party's policy can request it from real parties.
 
     centralised    θ* = argmin Σ_j w_j J_j(θ)             all records in one place
     aggregated     Σ_j w_j θ*_j, θ*_j = argmin J_j(θ)     the mean of the parties' own optima
@@ -36,10 +36,10 @@ _WARNING = (
 
 @dataclass(frozen=True, kw_only=True)
 class NonPrivateModel:
-    """A model that protects nobody.
+    """A model without any privacy protection.
 
     Attributes:
-        metrics: of the training and held-out records, by name; simulation only.
+        metrics: Metrics of the training and held-out records, by name; simulation only.
     """
 
     method: str
@@ -48,14 +48,15 @@ class NonPrivateModel:
 
 
 def train_non_private(job: Job, *, method: str, out: Path) -> NonPrivateModel:
-    """Learns a job's linear model without any noise, from all records of a simulation.
+    """Train a job's linear model without noise, from all records of a simulation.
 
     Args:
-        job: data, parties and model; algorithm and budget are not looked at.
-        out: the model file to make. It says that it promises nothing.
+        job: Data, parties and model; algorithm and budget are ignored.
+        out: The model file to create. It states that it promises no privacy.
 
     Raises:
-        JobError: another method, real parties, a ledger, or no linear model.
+        JobError: the method is unknown, the parties are real, there is a ledger, or the model is
+            not linear.
     """
     if method not in NON_PRIVATE:
         raise JobError(f"Expected a twin of {', '.join(NON_PRIVATE)}, got {method!r}.")

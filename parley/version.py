@@ -1,3 +1,3 @@
-"""Which Parley this is: the number that `pyproject.toml` has, too."""
+"""Version of Parley, which equals the number in `pyproject.toml`."""
 
 __version__ = "0.1.0"

@@ -1,1 +1,1 @@
-"""The audit at the front door: its files and its page."""
+"""Output of the command `parley audit`: its files, its page and its terminal text."""

@@ -1,6 +1,6 @@
-"""`audit.json` and `audit.html`: a page that needs nothing but itself, with one drawn figure.
+"""Write `audit.json` and `audit.html`, a self-contained page with one figure per guarantee.
 
-It shows bounds against the claim, and error rates against the claimed curve.
+The figure shows bounds compared with the claim, and error rates compared with the claimed curve.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from parley.simulations.audit.audit_results import AuditReport, combine_verdicts
 
 _CLAIM, _FREE, _ASSUMED, _CEILING = "#b2541f", "#0b6b66", "#8fc4bf", "#1b1f24"
 _MIN_RATE = 1e-4
-"""Of a rate on the right: what fewer trials cannot show is left out."""
+"""Minimum rate in the right chart. Smaller rates need more trials and are left out."""
 
 
 def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
-    """Write both files into a folder, which is made, and return the page's path."""
+    """Write both files into a folder, which is created, and return the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     verdict = combine_verdicts([each.verdict for each in reports])
     whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}
@@ -40,7 +40,8 @@ def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
                 "claim": format_claim(each),
                 "verdict": each.verdict,
                 "confidence": f"{100 * each.confidence:g} %",
-                # Of numbers and of names in tables of ours: drawn by vl-convert, which escapes.
+                # It contains only numbers and names from our own tables, and vl-convert escapes
+                # them.
                 "figure": Markup(build_figure_svg(each)),  # noqa: S704
                 "changed": each.environment["changed"],
                 "rows": [
@@ -58,7 +59,7 @@ def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
 
 
 def build_figure_svg(report: AuditReport) -> str:
-    """An `<svg>` of one audited guarantee."""
+    """Return an `<svg>` of one audited guarantee."""
     chart = {
         "hconcat": [_build_bounds_chart(report), _build_rates_chart(report)],
         "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}},
@@ -68,13 +69,15 @@ def build_figure_svg(report: AuditReport) -> str:
 
 
 def _build_bounds_chart(report: AuditReport) -> Spec:
-    """A bar for each bound, the claim as a line, the ceiling of so many trials as a tick."""
+    """Return a bar per bound, the claim as a line, and the ceiling for the number of trials as a
+    tick.
+    """
     most = max(report.claim.epsilon, *(each.epsilon_lower or 0.0 for each in report.results))
     rows = [
         {
             "name": f"{each.attack}, {each.method}",
             "epsilon": each.epsilon_lower,
-            # One far beyond the claim is no limit, and would shrink the bars.
+            # A ceiling far above the claim does not matter, and would shrink the bars.
             "ceiling": each.ceiling if (each.ceiling or math.inf) < 4 * most else None,
             "assumes": "nothing" if each.assumption == "none" else "a curve or a law",
         }
@@ -102,7 +105,9 @@ def _build_bounds_chart(report: AuditReport) -> Spec:
 
 
 def _build_rates_chart(report: AuditReport) -> Spec:
-    """Empirical error rates of each attack: on or above the claimed curve, unless it is refuted."""
+    """Return the empirical error rates per attack. A rate below the claimed curve refutes the
+    claim.
+    """
     rows = [
         {"curve": name, "fpr": positives, "fnr": negatives, "order": at}
         for name, points in (("claimed", report.claimed_curve), *report.roc.items())

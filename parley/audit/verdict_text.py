@@ -1,4 +1,4 @@
-"""What the terminal and the page say of an audit."""
+"""Format the results of an audit, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ROW = "{:<11}{:<12}{:>11}  {:<12}{:>9}  {}"
 
 
 def format_claim(report: AuditReport) -> str:
-    """The claim in a line: ε, δ, unit, relation, law, rounds, and against whom."""
+    """Return the claim in one line: ε, δ, unit, relation, distribution, rounds and adversary."""
     claim = report.claim
     against = Adversary(claim.against).short
     releases = "1 release" if claim.rounds == 1 else f"{claim.rounds} releases"
@@ -25,19 +25,19 @@ def format_claim(report: AuditReport) -> str:
 
 
 def format_bound(result: AuditResult) -> str:
-    """A bound, cut and never rounded up; a dash where the method gives none."""
+    """Return a bound, truncated and never rounded up, or a dash if the method gives none."""
     return "–" if result.epsilon_lower is None else format_rounded_down(result.epsilon_lower, 4)
 
 
 def format_verdict(result: AuditResult) -> str:
-    """Whether one result contradicts the claim."""
+    """Return whether one result contradicts the claim, as text."""
     if not result.refuted:
         return ""
     return "REFUTED, confirmed" if result.confirmed else "exceeded, not confirmed"
 
 
 def format_report(report: AuditReport) -> Iterator[str]:
-    """The lines that the terminal shows of one audited guarantee."""
+    """Yield the terminal's lines on one audited guarantee."""
     confidence = f"{100 * report.confidence:g} %"
     yield f"claim  {format_claim(report)}"
     yield _ROW.format("attack", "method", "trials", "ε at least", "of claim", f"({confidence})")
@@ -75,7 +75,7 @@ def format_report(report: AuditReport) -> Iterator[str]:
 
 
 def _list_substitutions(report: AuditReport) -> Iterator[str]:
-    """A line where another model than the job's was run."""
+    """Yield a line if another model than the job's was run."""
     for change in report.environment.get("changed", ()):
         if change.startswith("model.kind = "):
             yield (

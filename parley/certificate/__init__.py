@@ -1,1 +1,1 @@
-"""A model's certificate: a signed statement of what a run was charged, checked offline."""
+"""A model's certificate: a signed statement of a run's charges, verified offline."""

@@ -1,11 +1,11 @@
-"""What a certificate says, its one text, and its signature.
+"""Define a certificate's statement, its canonical text, and its signature.
 
     signature = Ed25519("parley-certificate-1" ‖ 0 ‖ canonical JSON of the statement)
 
-The statement binds the digests of model and job, the head of the ledger's chain, and for each unit
-of privacy the composition of all entries with ε at δ. The file has one text only: what is read is
-rendered again and must be the same, byte for byte, so that no byte of it can be changed, not even
-a space. Nothing in it names data, a path or a party.
+The statement binds the digests of model and job, and the head of the ledger's chain. For each unit
+of privacy it binds the composition of all entries with ε at δ. The file has exactly one valid text.
+The reader renders it again and compares every byte, so no byte can be changed, not even a space. No
+data, path or party is named in it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _MAX_BYTES = 1 << 22
 
 
 class CertificateError(ValueError):
-    """A certificate that cannot be made, or one that does not hold."""
+    """A certificate that cannot be issued, or that is not valid."""
 
 
 class CertifiedGuarantee(JsonRecord):
-    """What one unit was charged.
+    """The charges for one unit of privacy.
 
     Attributes:
-        epsilon, delta: charged, by the conversion named, against `adversary`.
-        accounts: against the other adversaries, as the run computed them.
-        assumptions: what it rests on beyond its proof.
-        found: what the entries tell an attacker, of one of the unit and of groups.
+        epsilon, delta: Charged values, by the named conversion, against `adversary`.
+        accounts: Values against the other adversaries, as the run computed them.
+        assumptions: Assumptions beyond the proof.
+        found: How often an attacker recognises one unit and groups, from the entries.
     """
 
     unit: Unit
@@ -53,11 +53,11 @@ class CertifiedGuarantee(JsonRecord):
 
 
 class CertificateStatement(JsonRecord):
-    """What is certified of a run.
+    """The certified facts of a run.
 
     Attributes:
-        engine: which ran it; "fast" and "flower" are simulations in one place.
-        rounds_done: of so many `rounds`; `status` says how it ended.
+        engine: Engine of the run; "fast" and "flower" are simulations in one place.
+        rounds_done: Rounds done, out of `rounds`; `status` is how the run ended.
     """
 
     format: Literal["parley-certificate-1"] = "parley-certificate-1"
@@ -76,24 +76,24 @@ class CertificateStatement(JsonRecord):
     guarantees: tuple[CertifiedGuarantee, ...] = Field(min_length=1)
 
     def encode_message(self) -> bytes:
-        """What is signed."""
+        """Return the bytes that are signed."""
         return _TAG + encode_canonical_json(self.to_json()).encode("ascii")
 
 
 class SignedCertificate(JsonRecord):
-    """A statement, who signs it (an Ed25519 public key), and the signature, in hex."""
+    """A statement, the signer's Ed25519 public key, and the signature, in hex."""
 
     statement: CertificateStatement
     signer: str = Field(pattern=r"^[0-9a-f]{64}$")
     signature: str = Field(pattern=r"^[0-9a-f]{128}$")
 
     def to_text(self) -> str:
-        """The file."""
+        """Return the content of the file."""
         return format_json(self.to_json(), indent=2) + "\n"
 
 
 def sign_statement(statement: CertificateStatement, private: bytes) -> SignedCertificate:
-    """The statement under a signature by an Ed25519 key of 32 bytes."""
+    """Sign the statement with an Ed25519 key of 32 bytes."""
     return SignedCertificate(
         statement=statement,
         signer=derive_signing_public_key(private).hex(),
@@ -102,10 +102,10 @@ def sign_statement(statement: CertificateStatement, private: bytes) -> SignedCer
 
 
 def parse_certificate(content: bytes, where: object) -> SignedCertificate:
-    """The certificate in a file, its signature verified by the key that it names.
+    """Parse a certificate file and verify its signature with the key that it names.
 
     Raises:
-        CertificateError: it is none, another version's, or any byte of it was changed.
+        CertificateError: it is not a certificate, has another version, or was changed.
     """
     if len(content) > _MAX_BYTES:
         raise CertificateError(f"{where}: Expected a certificate, got {len(content)} bytes.")

@@ -1,4 +1,4 @@
-"""A certificate of a run that ended, made from its folder and its ledger."""
+"""Issue the certificate of a run that ended, from its folder and its ledger."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ from parley.version import __version__
 
 
 def load_signing_key(path: Path) -> bytes:
-    """The Ed25519 key in a file (64 hex digits), made where there is none, readable by its owner.
+    """Load the Ed25519 key in a file (64 hex digits). If it is missing, create it for its owner
+    only.
 
     Raises:
-        CertificateError: the file holds something else, or others may read it.
+        CertificateError: the file contains something else, or other users may read it.
     """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -56,7 +57,7 @@ def load_signing_key(path: Path) -> bytes:
 
 
 def compute_file_digest(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file, in hex."""
     try:
         with open_regular_file(path, max_bytes=MAX_MODEL_BYTES) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -65,16 +66,16 @@ def compute_file_digest(path: Path) -> str:
 
 
 def load_charges(ledger_path: str | Path, run_id: str, head: LedgerHead) -> dict[Unit, Composition]:
-    """What a run was charged for each unit, by a ledger that is sound and contains the head.
+    """Return a run's charges per unit, from an intact ledger that contains the head.
 
     Raises:
-        CertificateError: it is not.
+        CertificateError: the ledger is not intact.
     """
     spent: dict[Unit, Composition] = {}
     with Ledger.open(ledger_path, create=False, read_only=True) as ledger:
         if problems := ledger.verify(anchor=ChainHead(records=head.records, hash=head.hash)):
             raise CertificateError(f"Expected the sound ledger of {run_id}, got: {problems[0]}")
-        # Of the whole log, as it was verified: an index of the file may leave out what it likes.
+        # Read the whole verified log: the file's index is not verified and could omit entries.
         for recorded in ledger.list_entries():
             if recorded.entry.run_id == run_id and recorded.state is not EntryState.VOIDED:
                 unit = recorded.entry.key.unit
@@ -83,19 +84,19 @@ def load_charges(ledger_path: str | Path, run_id: str, head: LedgerHead) -> dict
 
 
 def issue_certificate(run: Path, private: bytes, *, ledger: str | None = None) -> SignedCertificate:
-    """The certificate of a run: what `build_statement` says of it, signed."""
+    """Issue the certificate of a run: build its statement and sign it."""
     return sign_statement(build_statement(run, ledger=ledger), private)
 
 
 def build_statement(run: Path, *, ledger: str | None = None) -> CertificateStatement:
-    """What is certified of a run.
+    """Return the certified facts of a run.
 
     Args:
-        ledger: the place of its ledger, where its job names a URL.
+        ledger: Path or URL of its ledger, if its job names a URL.
 
     Raises:
-        CertificateError: the run did not end, its noise was seeded, its ledger is not sound, or
-            the entries don't prove what the run says.
+        CertificateError: the run did not end, its noise was seeded, its ledger is not intact, or
+            the entries do not prove the run's figures.
     """
     folder, job = RunFolder.open(run)
     summary = read_summary(run)

@@ -1,9 +1,10 @@
-"""A certified run as an entry of the public registry of DP deployments (registry.opendp.org).
+"""Export a certified run as an entry of the public registry of DP deployments
+(registry.opendp.org).
 
 The keys are those of `schemas/deployments-schema.yaml` in opendp/deployments-registry-data (commit
-057e5d81), after Nanayakkara, Ghazi & Vadhan 2025 (arXiv:2509.13509). What a run knows is filled in
-from it, in the words of its report; what only its curators know they say in a file
-(`RegistryAbout`). An entry is JSON, which YAML reads, and a draft: the registry's board reviews it.
+057e5d81), after Nanayakkara, Ghazi & Vadhan 2025 (arXiv:2509.13509). Facts of the run are filled in
+with the words of its report. Its curators provide the others in a file (`RegistryAbout`). An entry
+is JSON, which YAML can read. It is a draft, which the registry's board reviews.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ from parley.server.records.run_summary import RunSummary
 
 
 class Curator(JsonRecord):
-    """Who publishes the model."""
+    """An organisation that publishes the model."""
 
     data_curator_name: str = Field(min_length=1)
     data_curator_type: Literal["Government", "Industry", "Nonprofit"]
 
 
 class RegistryAbout(JsonRecord):
-    """What a run does not know of itself; the keys are the registry's.
+    """Facts that are not part of a run; the keys are the registry's.
 
     Attributes:
         publication_date: YYYY-MM-DD.
-        registry_authors: who fills in the entry.
-        justification: why these parameters.
+        registry_authors: Authors of the entry.
+        justification: Reason for these parameters.
     """
 
     name: str = Field(min_length=1)
@@ -71,10 +72,10 @@ class RegistryAbout(JsonRecord):
 
 
 def read_about(path: Path) -> RegistryAbout:
-    """The file of what a run does not know (TOML).
+    """Read the TOML file with the facts that are not part of a run.
 
     Raises:
-        CertificateError: it is no TOML, or a key is missing, unknown or of another kind.
+        CertificateError: it is not TOML, or a key is missing, unknown or of another kind.
     """
     try:
         return RegistryAbout.parse(format_json(load_toml(path)), path)
@@ -90,7 +91,7 @@ def read_about(path: Path) -> RegistryAbout:
 def build_entry(
     statement: CertificateStatement, run: RunSummary, about: RegistryAbout
 ) -> dict[str, Any]:
-    """The registry's entry of a run, whose ε come from its certified statement."""
+    """Return the registry's entry of a run, with ε from its certified statement."""
     basic = about.to_json()
     authors, justification = basic.pop("registry_authors"), basic.pop("justification", None)
     basic["data_product_type"] = "Synthetic data" if run.synthetic else "Machine learning model"
@@ -112,7 +113,7 @@ def build_entry(
 
 
 def _build_loss(guarantees: tuple[CertifiedGuarantee, ...], run: RunSummary) -> dict[str, Any]:
-    """The first guarantee as figures, all of them in words."""
+    """Return the first guarantee as numbers, and all guarantees in words."""
     first = guarantees[0]
     figures = {"epsilon": first.epsilon, "delta": first.delta}
     counted = {"number_of_privacy_units": run.parties} if first.unit is Unit.PARTY else {}
@@ -193,5 +194,5 @@ def _build_implementation(
 
 
 def _format_list(texts: Any) -> str:
-    """As a list in Markdown, which the registry shows; each text once."""
+    """Return a Markdown list, which the registry shows, with each text once."""
     return "\n".join(f"- {text}" for text in dict.fromkeys(texts))

@@ -1,6 +1,7 @@
-"""What a certificate proves to whoever holds it, and what it leaves open.
+"""Verify a certificate, and list what it proves and what it leaves open.
 
-Offline: signature, and ε from the entries. With the run's folder: model, job, and ledger, too.
+Offline, this checks the signature, and ε from the entries. With the run's folder it also checks
+model, job and ledger.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from parley.server.records.guarantees import compute_attacker_rates
 from parley.server.records.run_folder import RunFolder, locate_ledger
 
 _RELATIVE_TOLERANCE = 1e-9
-"""Relative: by which accountants of two machines may differ."""
+"""Relative tolerance between the accountants of two machines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerificationResult:
-    """What came of a check; what does not hold is an error instead.
+    """The result of a verification. A failed check raises an error instead.
 
     Attributes:
-        confirmed: what was checked and holds.
-        unchecked: what was not, or can't be, checked here.
+        confirmed: Checked statements that hold.
+        unchecked: Statements that were not, or cannot be, checked here.
     """
 
     certificate: SignedCertificate
@@ -44,15 +45,15 @@ class VerificationResult:
 def verify_certificate(
     file: Path, *, signer: str | None = None, run: Path | None = None, ledger: str | None = None
 ) -> VerificationResult:
-    """Checks a certificate.
+    """Verify a certificate.
 
     Args:
-        signer: the key (hex) that must have signed it.
-        run: the run's folder, to hold model, job and ledger against it.
-        ledger: the place of its ledger, where its job names a URL.
+        signer: The key (hex) that must have signed it.
+        run: The run's folder, to compare model, job and ledger.
+        ledger: Path or URL of its ledger, if its job names a URL.
 
     Raises:
-        CertificateError: something in it does not hold.
+        CertificateError: a check failed.
     """
     certificate = parse_certificate(read_bytes(file), file)
     facts = certificate.statement
@@ -87,7 +88,9 @@ def verify_certificate(
 
 
 def _check_guarantee(file: Path, guarantee: CertifiedGuarantee) -> tuple[list[str], list[str]]:
-    """What the installed accountants say of the certified entries."""
+    """Check the certified entries with the installed accountants; return confirmed and unchecked
+    texts.
+    """
     spent = guarantee_text.format_epsilon_delta(guarantee.epsilon, guarantee.delta)
     stated = (
         f"{spent}, {guarantee_text.format_scope(guarantee)}, against {guarantee.adversary.words}"
@@ -138,7 +141,7 @@ def _check_guarantee(file: Path, guarantee: CertifiedGuarantee) -> tuple[list[st
 def _check_run_folder(
     file: Path, certificate: SignedCertificate, run: Path, ledger_path: str | None
 ) -> list[str]:
-    """Model, job and ledger of a run's folder against the certificate."""
+    """Compare model, job and ledger of a run's folder with the certificate."""
     facts, (_, job) = certificate.statement, RunFolder.open(run)
     for name, expected in (
         ("model.safetensors", facts.model_sha256),

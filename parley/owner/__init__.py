@@ -1,1 +1,1 @@
-"""What a party's owner sees and decides: facts, and a page on the owner's own machine."""
+"""Approvals by a party's owner: pending requests, and a page on the owner's own machine."""

@@ -1,8 +1,9 @@
-"""What an owner is asked, in words that Parley derives itself from what the party would join.
+"""Describe pending requests to an owner, in words that Parley derives from what the party would
+join.
 
-Nothing of it is a server's own word but names of columns, which the party's schema has, and the
-values that a query compares them with. What each fact says is computed as the party computes it:
-events of the plan, the ledger's account, the roster.
+From the server come only names of columns, which the party's schema has, and the values with which
+a query compares them. Each fact is computed as the party computes it: from the plan's events, the
+ledger's account and the roster.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _MOST_NAMES, _WAIT_S = 60, 30.0
 
 
 class Attacker(NamedTuple):
-    """A table: whom an attacker with 5 % false alarms recognises, and how often at most."""
+    """A table of units that an attacker with 5 % false alarms recognises, and how often at most."""
 
     caption: str
     head: tuple[str, str]
@@ -57,13 +58,13 @@ class Attacker(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalRequest:
-    """One thing that an owner is asked.
+    """One pending request to an owner.
 
     Attributes:
-        name: 32 hex digits; of anything that differs another.
-        price: what a yes costs, in one sentence.
-        yes: the same on a button.
-        attackers: what one finds, for each unit of privacy.
+        name: 32 hex digits, which differ if any part of the request differs.
+        price: Cost of an approval, in one sentence.
+        yes: The same as the text of a button.
+        attackers: Recognition rates, for each unit of privacy.
     """
 
     name: str
@@ -74,7 +75,7 @@ class ApprovalRequest:
     attackers: tuple[Attacker, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the request as plain JSON values."""
         lists = {
             "facts": [[each.name, each.value] for each in self.facts],
             "attackers": [each._asdict() for each in self.attackers],
@@ -84,7 +85,7 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnedParty:
-    """A party's folder, open for its owner; `open_party` makes one."""
+    """A party's folder, open for its owner; `open_party` creates it."""
 
     folder: Path
     name: str
@@ -94,7 +95,7 @@ class OwnedParty:
     ledger: Ledger
 
     def list_pending(self) -> tuple[JobProposal, ...]:
-        """What waits."""
+        """Return the pending job proposals."""
         return owner_approval.list_pending(
             self.party_folder,
             self.ledger,
@@ -104,11 +105,11 @@ class OwnedParty:
         )
 
     def list_requests(self) -> tuple[ApprovalRequest, ...]:
-        """What waits, in words."""
+        """Return the pending requests in words."""
         return tuple(self.build_request(asked) for asked in self.list_pending())
 
     def decide(self, name: str, *, accepted: bool, reason: str = "") -> str:
-        """Writes down a decision, which is said; see `owner_approval.decide`."""
+        """Record a decision and return a confirmation; see `owner_approval.record_decision`."""
         made = owner_approval.record_decision(
             self.ledger, self.policy, self.list_pending(), name, accepted=accepted, reason=reason
         )
@@ -116,7 +117,7 @@ class OwnedParty:
         return f"{name} has {said}. In the ledger's chain since {made.at}."
 
     def build_request(self, proposal: JobProposal) -> ApprovalRequest:
-        """One thing that waits, in words."""
+        """Return one pending request in words."""
         dataset = self.policy.get_dataset(proposal.dataset)
         account = dataset.account or proposal.dataset
         totals = {each.key: each for each in self.ledger.list_accounts()}
@@ -141,7 +142,7 @@ class OwnedParty:
         )
 
     def _list_computed(self, proposal: JobProposal, dataset: DatasetConfig) -> Iterator[Fact]:
-        """What is computed, from which columns."""
+        """Yield facts on what is computed, and from which columns."""
         for agreed in proposal.stages:
             try:
                 row = get_accepted_kind(self.policy, agreed.task.get("kind"))
@@ -167,7 +168,9 @@ class OwnedParty:
             yield Fact("From", f"{records}, columns: {columns}")
 
     def _build_assumptions(self, proposal: JobProposal) -> Fact:
-        """What the guarantee rests on, by the algorithm, one's own map of features, and blocks."""
+        """Return the guarantee's assumptions, from the algorithm, the user's own feature map, and
+        blocks.
+        """
         rests: dict[str, None] = {}
         for agreed in proposal.stages:
             with suppress(Declined):
@@ -179,7 +182,7 @@ class OwnedParty:
         return Fact("Rests, beyond its proof, on", "; ".join(rests) or "nothing")
 
     def _format_columns(self, dataset: DatasetConfig, agreed: Agreement) -> str:
-        """What a model is learned from."""
+        """Return the columns from which a model is learned."""
         through = agreed.features.get("name", "")
         mapped = f", through the public map {through}" if through else ""
         if dataset.prepared:
@@ -192,7 +195,7 @@ class OwnedParty:
         return f"{listed}{more}{label}{mapped}"
 
     def _list_others(self, proposal: JobProposal) -> Iterator[Fact]:
-        """Who else takes part, and who asks."""
+        """Yield facts on the other parties and on the requesting server."""
         names = [party.name for party in self.deployment.parties if party.name != self.name]
         least = min(each.plan.min_survivors for each in proposal.stages)
         yield Fact(
@@ -212,17 +215,17 @@ class OwnedParty:
 
 @contextmanager
 def open_party(folder: Path) -> Iterator[OwnedParty]:
-    """The party in a folder, for as long as the block lasts.
+    """Open the party in a folder for the `with` block.
 
     Raises:
-        PartyFolderError, ConsentError, RosterError, LedgerError: what its owner must mend.
+        PartyFolderError, ConsentError, RosterError, LedgerError: what its owner must repair.
     """
     folder = folder.resolve()
     keeper = PartyFolder.open(folder)
     deployment = load_deployment(folder / "deployment.toml")
     own = derive_signing_public_key(keeper.load_identity())
     name = next((each.name for each in deployment.parties if each.identity == own), "")
-    if not keeper.ledger_path.exists():  # of its owner's mode, as the party makes it
+    if not keeper.ledger_path.exists():  # create it as the party does, for its owner only
         with (
             hold_request_lock(keeper.path, wait_s=_WAIT_S),
             closing(LedgerCache(keeper.ledger_path)) as kept,
@@ -241,7 +244,7 @@ def open_party(folder: Path) -> Iterator[OwnedParty]:
 
 @dataclass(frozen=True, kw_only=True)
 class _ApprovalCost:
-    """What a yes costs one unit of privacy."""
+    """The cost of an approval for one unit of privacy."""
 
     spent: Composition
     before: BudgetAccount
@@ -285,14 +288,14 @@ class _ApprovalCost:
 
     @property
     def weakest(self) -> Adversary:
-        """Whom all of its releases hold against."""
+        """The strongest adversary against which all of its releases hold."""
         unit = self.before.budget.unit
         known = (plan.get_charging_guarantee(unit).against for plan in self.plans)
         return min(known, key=tuple(Adversary).index)
 
     @property
     def sentence(self) -> str:
-        """What a yes costs."""
+        """The cost of an approval in words."""
         before, after = self._left
         budget = self.before.budget
         epsilon = self.spent.compute_lowest_epsilon(budget.delta)[1]
@@ -312,7 +315,7 @@ class _ApprovalCost:
         )
 
     def list_facts(self, *, several: bool) -> Iterator[Fact]:
-        """Price, promise and budget, with unit, relation and adversary."""
+        """Yield price, promise and budget, with unit, relation and adversary."""
         budget, unit = self.before.budget, self.before.budget.unit
         of = f", per {unit}" if several else ""
         epsilon = self.spent.compute_lowest_epsilon(budget.delta)[1]
@@ -338,7 +341,7 @@ class _ApprovalCost:
 
     @property
     def attacker(self) -> Attacker:
-        """What is found at most by this job."""
+        """Upper bounds on what an attacker recognises by this job."""
         budget, rates = self.before.budget, compute_attacker_rates(self.spent)
         said = attacker_text.format_caption(rates, budget.unit, budget.neighbouring, self.weakest)
         return Attacker(
@@ -349,7 +352,7 @@ class _ApprovalCost:
 
 
 def compose(claims: Iterable[tuple[Any, int]]) -> Composition:
-    """Events and how many of each, together."""
+    """Return the composition of events with their counts."""
     spent = Composition.create_empty()
     for event, count in claims:
         spent = spent.add(event, count=count)

@@ -1,15 +1,16 @@
-"""The owner's page: a small server on 127.0.0.1 that shows what waits, and takes a decision.
+"""Serve the owner's page on 127.0.0.1, which shows pending requests and takes decisions.
 
-Whoever can ask it could say yes, so it answers only a browser that was given its address by hand:
+A program that can call the server could approve requests. So it answers only a browser that
+received its address by hand:
 
-- the token is in the address's fragment, which no browser sends anywhere; the page's own script
-  puts it in a header, which no form and no page of another origin can, and takes it out of the
-  address, so that it does not stay in the browser's history;
-- Host must be this server's own, so that a name that was rebound to 127.0.0.1 gets nothing; an
-  Origin, where one is said, too;
-- the page's policy runs its one script and takes nothing from elsewhere, in no frame.
+- The token is in the fragment of the address, which no browser sends. The page's own script puts it
+  into a header, which no form and no page of another origin can do. The script then removes it from
+  the address, so that it does not stay in the browser's history.
+- Host must be this server's own, so that a name rebound to 127.0.0.1 is refused. The same holds for
+  an Origin, if there is one.
+- The page's policy allows only its one script, no external content, and no frame.
 
-It reads the party's folder anew for every request, and keeps nothing.
+It reads the party's folder again for every request, and caches no data.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class OwnerPage(LocalHttpServer):
     """The server of one party's page.
 
     Attributes:
-        address: where the page is, with the token.
+        address: Address of the page, with the token.
     """
 
     def __init__(self, folder: Path, *, port: int = 0) -> None:
@@ -53,19 +54,21 @@ class OwnerPage(LocalHttpServer):
 
     @property
     def address(self) -> str:
-        """With the secret."""
+        """Address of the page, with its secret token."""
         return f"http://{self.host}/#{self.token}"
 
 
 @contextmanager
 def serve_page(folder: Path, *, port: int = 0) -> Iterator[OwnerPage]:
-    """The page of a party's folder; its port is closed when the block ends."""
+    """Serve the page of a party's folder; the port closes at the end of the `with` block."""
     with OwnerPage(folder, port=port) as page:
         yield page
 
 
 def _build_policy(html: str) -> str:
-    """The page's own script and style by their digests, its own server, and nothing else."""
+    """Return a policy that allows only the page's own script and style, by digest, and its own
+    server.
+    """
 
     def only(tag: str) -> str:
         (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
@@ -78,7 +81,7 @@ def _build_policy(html: str) -> str:
 
 
 class _RefusedRequest(Exception):
-    """A request that gets a status and no more."""
+    """A request that is answered only with a status."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -124,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_json(self._read_folder(lambda party: {"said": party.decide(**asked)}))
 
     def _read_folder(self, say: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """What the folder says now, or what is wrong with it, for its owner."""
+        """Return the folder's current content, or what is wrong with it, for its owner."""
         try:
             with open_party(self.server.folder) as party:
                 return say(party)
@@ -134,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
             return {"error": str(error)}
 
     def _read_decision(self) -> dict[str, Any]:
-        """A decision: `{"name": …, "accepted": …, "reason": …}`."""
+        """Return a decision: `{"name": …, "accepted": …, "reason": …}`."""
         length = self.headers.get("Content-Length", "")
         if self.headers.get("Content-Type") != "application/json":
             raise _RefusedRequest(415)
@@ -170,4 +173,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: the owner's terminal shows the address alone."""
+        """Log nothing: the owner's terminal shows only the address."""

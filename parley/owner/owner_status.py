@@ -1,4 +1,6 @@
-"""An owner's day on one screen: what waits, what is left, who asked what and what was paid."""
+"""Build the owner's overview: pending requests, remaining budgets, and recent jobs with their
+costs.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ from parley.server.records import guarantee_text
 from parley.server.records.number_format import format_epsilon
 
 Row = dict[str, str]
-"""A line of a table: its heading → its text."""
+"""A line of a table: heading → text."""
 
 _MAX_RUNS = 12
-"""Runs that are shown; `parley ledger show` has all of them."""
+"""Maximum number of runs shown; `parley ledger show` has all of them."""
 
 
 def list_budgets(party: OwnedParty) -> list[Row]:
-    """A row for every budget: of what, what is spent, what is left, when its owner is asked."""
+    """Return a row per budget: data set, spent, left, and when the owner is asked."""
     accounts = {each.key: each for each in party.ledger.list_accounts()}
     rows = []
     for name, dataset in party.policy.data.items():
@@ -61,7 +63,7 @@ def list_notes(party: OwnedParty) -> list[str]:
 
 
 def list_runs(party: OwnedParty) -> list[Row]:
-    """A row for each of the last runs that were charged or decided, the newest first."""
+    """Return a row for each of the latest runs that were charged or decided, the newest first."""
     deltas = {each.key: each.budget.delta for each in party.ledger.list_accounts()}
     charged: dict[tuple[str, str], list[tuple[str, LedgerEntry]]] = {}
     for each in party.ledger.list_entries():
@@ -87,7 +89,7 @@ def list_runs(party: OwnedParty) -> list[Row]:
 
 
 def _format_spent(entries: list[LedgerEntry], deltas: dict[BudgetKey, float]) -> str:
-    """ε of a run's releases, for every unit."""
+    """Return ε of a run's releases, for every unit."""
     texts = []
     for key in dict.fromkeys(each.key for each in entries):
         spent = compose((each.event, 1) for each in entries if each.key == key)
@@ -105,7 +107,7 @@ def _format_decision(decision: OwnerDecision | None) -> str:
 
 
 def build_status(party: OwnedParty) -> dict[str, Any]:
-    """All of it as plain JSON values: what the page shows, too."""
+    """Return the overview as plain JSON values, which the page shows, too."""
     return {
         "party": party.name,
         "server": party.deployment.server_address,

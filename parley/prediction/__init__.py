@@ -1,1 +1,1 @@
-"""Using what was learned: a model file, the rows of a table, and labels with their names."""
+"""Predictions: load a model file, read the rows of a table, and return labels with their names."""

@@ -1,17 +1,16 @@
-"""A model that was learned, with how a row is read: `parley.load_model(path).predict(frame)`.
+"""Define a fitted model that also reads rows: `parley.load_model(path).predict(frame)`.
 
-`model.safetensors` holds numbers, and in its metadata plain JSON: the task (as parties are sent
-it), how rows and labels are read, the schema, and the privacy statement. Nothing in it is run: a
-network of your own code is built only where the caller names that code.
+`model.safetensors` contains numbers, and plain JSON in its metadata: the task (as sent to parties),
+how rows and labels are read, the schema, and the privacy statement. No code in it is ever run. A
+network of your own code is built only if the caller names that code.
 
     import parley
     model = parley.load_model("runs/…")            # a run's folder, or its model.safetensors
     model.predict(frame)                           # [N] labels by name; a ridge model's values
     model.predict_proba(frame)                     # [N, K] in the order of model.classes_
 
-Method and attribute names are scikit-learn's.
-
-Also here: a model as scikit-learn knows estimators: fitted, and not to be fitted again.
+Method and attribute names are scikit-learn's. `Estimator` adds what scikit-learn requires of an
+estimator. It is already fitted and cannot be fitted again.
 """
 
 from __future__ import annotations
@@ -42,20 +41,21 @@ if TYPE_CHECKING:
 
 
 _CHUNK_ROWS = 4096
-"""Rows that are read, scaled and scored at a time."""
+"""Number of rows that are read, scaled and scored at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """What was learned, ready to predict.
+    """A fitted model, ready to predict.
 
     Attributes:
         theta: `[d]` its parameters.
-        components: `[p, k]` what rows are projected on; None where they are not.
-        label: how labels are read: logistic, softmax, ridge or network.
-        intercept: whether rows end with a constant.
-        features: the public map that records are learned from through; None: none.
-        statement: what was promised: the metadata whose names begin with "parley.".
+        components: `[p, k]` components on which rows are projected, or None.
+        label: How labels are read: logistic, softmax, ridge or network.
+        intercept: Whether rows end with a constant.
+        features: Public feature map of the training records, or None.
+        statement: The privacy statement, which is the metadata with names that begin with
+            "parley.".
     """
 
     learned: Any
@@ -75,7 +75,7 @@ class Model:
 
     @property
     def n_features_in_(self) -> int:
-        """How many columns a row must have."""
+        """Number of columns that a row must have."""
         return len(self.feature_names_in_)
 
     @property
@@ -93,24 +93,24 @@ class Model:
 
     @property
     def class_weights(self) -> tuple[float, ...]:
-        """Public weights of the labels that it was learned under, in their order; (): all 1."""
+        """Public weights of the labels in training, in their order; empty if all are 1."""
         return tuple(self.learned.class_weights)
 
     def encode_rows(self, frame: Any) -> NDArray[np.floating[Any]]:
-        """`[N, p]` rows as the model takes them.
+        """Return `[N, p]` rows in the model's encoding.
 
         Args:
-            frame: a polars or pandas frame, or column names → arrays `[N]` (`[N, …]` for columns
-                of kind "array"), of which columns that the model does not read are left alone;
-                or one array `[N, …]` of the model's columns in the schema's order.
+            frame: A polars or pandas frame, or a mapping from column names to arrays `[N]` (`[N,
+                …]` for columns of kind "array"), whose other columns are ignored. Or one array `[N,
+                …]` of the model's columns in the schema's order.
 
         Raises:
-            DataError: every column that is missing or is not what the schema says.
+            DataError: all columns that are missing or do not match the schema.
         """
         return self.encode_table(_read_table(frame, self.schema))
 
     def encode_table(self, table: RawTable) -> NDArray[np.floating[Any]]:
-        """`[N, p]` rows of a table that was read by `self.schema`."""
+        """Return `[N, p]` rows of a table that was read by `self.schema`."""
         raw: NDArray[np.floating[Any]]
         if self.features is None:
             raw = encode_features(table, self.schema)[0]
@@ -122,22 +122,26 @@ class Model:
         return rows if self.components is None else rows @ self.components
 
     def compute_scores(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """`[N]` margins of two labels or values, `[N, K]` of more, for rows of `rows`."""
+        """Return `[N]` margins for two labels or values, or `[N, K]` for more labels, for encoded
+        rows.
+        """
         return np.asarray(self.learned.compute_margins(self.theta, rows), np.float64)
 
     @property
     def is_regression(self) -> bool:
-        """Whether it predicts values, of no label's name."""
+        """Whether the model predicts values instead of labels."""
         return READINGS.get(self.label) == "range"
 
     def decision_function(self, frame: Any) -> NDArray[np.float64]:
-        """`[N]` margins, positive for the positive label; `[N, K]` for networks and classes."""
+        """Return `[N]` margins, positive for the positive label, or `[N, K]` for networks and
+        classes.
+        """
         table = _read_table(frame, self.schema)
 
         def scored(first: int, last: int) -> NDArray[np.float64]:
             return self.compute_scores(self.encode_table(table.slice_rows(first, last - first)))
 
-        # Piece by piece: rows that stay in cache are several times as fast as all at once.
+        # In chunks: rows that stay in the cache are several times as fast as all at once.
         firsts = range(0, max(table.rows, 1), _CHUNK_ROWS)
         ranges = [(first, min(first + _CHUNK_ROWS, table.rows)) for first in firsts]
         if self.learned.in_threads:
@@ -145,20 +149,20 @@ class Model:
         return np.concatenate([scored(*each) for each in ranges])
 
     def predict(self, frame: Any, *, threshold: float | None = None) -> NDArray[Any]:
-        """`[N]` labels, typed as `classes_`, or a ridge model's values in the label's own range.
+        """Return `[N]` labels, typed as `classes_`, or a ridge model's values in the label's range.
 
         Args:
-            threshold: of two labels, from which probability (or score, where there is none) on the
-                second is answered; None: the likelier one is.
+            threshold: For two labels, the lowest probability (or score, without probabilities) for
+                the second label; None for the likelier label.
 
         Raises:
-            ModelFileError: a threshold that is none of this model.
+            ModelFileError: the threshold does not fit this model.
         """
         self.check_threshold(threshold)
         return self.to_labels(self.decision_function(frame), threshold=threshold)
 
     def check_threshold(self, threshold: float | None) -> None:
-        """Refuses a threshold that means nothing here."""
+        """Raise ModelFileError if the threshold does not fit this model."""
         if threshold is None:
             return
         if len(self.classes_) != 2:
@@ -170,10 +174,10 @@ class Model:
             raise ModelFileError(f"Expected a {wanted} as the threshold, got {threshold:g}.")
 
     def predict_proba(self, frame: Any) -> NDArray[np.float64]:
-        """`[N, K]` probabilities in the order of `classes_`.
+        """Return `[N, K]` probabilities in the order of `classes_`.
 
         Raises:
-            ModelFileError: a model that gives none.
+            ModelFileError: the model has no probabilities.
         """
         chances = self.to_probabilities(self.decision_function(frame))
         if chances is None:
@@ -186,7 +190,7 @@ class Model:
     def to_labels(
         self, scores: NDArray[np.float64], *, threshold: float | None = None
     ) -> NDArray[Any]:
-        """`[N]` what `scores` say, with a threshold that was checked."""
+        """Return `[N]` labels or values for `scores`, with a checked threshold."""
         if self.is_regression:
             return self.schema.label.scale.decode(scores)
         return np.asarray(self.classes_[self.to_class_positions(scores, threshold=threshold)])
@@ -194,7 +198,7 @@ class Model:
     def to_class_positions(
         self, scores: NDArray[np.float64], *, threshold: float | None = None
     ) -> NDArray[np.int64]:
-        """Return `[N]` positions in `classes_` of what `scores` say."""
+        """Return `[N]` positions in `classes_` for `scores`."""
         if threshold is not None:
             chances = self.to_probabilities(scores)
             ranked = scores if chances is None else chances[:, 1]
@@ -202,13 +206,13 @@ class Model:
         return scores.argmax(axis=1) if scores.ndim == 2 else (scores >= 0).astype(np.int64)
 
     def to_probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """`[N, K]` probabilities; None where the loss has none."""
+        """Return `[N, K]` probabilities, or None if the loss has none."""
         chances = self.learned.compute_probabilities(scores)
         return None if chances is None else np.asarray(chances, np.float64)
 
 
 def _read_table(frame: Any, schema: Schema) -> RawTable:
-    """The model's columns of a frame; every fault of a column's presence at once."""
+    """Return the model's columns of a frame, or raise all faults of the columns at once."""
     if isinstance(frame, Mapping) or hasattr(frame, "columns"):
         columns = to_columns(frame)
     elif hasattr(frame, "toarray"):
@@ -227,14 +231,14 @@ def _read_table(frame: Any, schema: Schema) -> RawTable:
 
 
 def _format_texts(values: NDArray[Any]) -> NDArray[np.str_]:
-    """Return each value's text by which labels are compared."""
+    """Return each value's canonical text, by which labels are compared."""
     return np.array([canonicalize_text(value) for value in values.ravel().tolist()], np.str_)
 
 
 class Estimator(Model):
-    """A model with what scikit-learn asks of an estimator, beside `predict`.
+    """A model with the interface of a scikit-learn estimator in addition to `predict`.
 
-    No dataclass: scikit-learn notes what it needs as attributes that are no fields.
+    It is not a dataclass, because scikit-learn sets attributes that are not fields.
     """
 
     @property
@@ -242,7 +246,9 @@ class Estimator(Model):
         return "regressor" if self.is_regression else "classifier"
 
     def fit(self, frame: Any, y: Any = None) -> Self:
-        """Return the model itself, with a warning: it was learned in a run, and learns nothing."""
+        """Return the model itself, with a warning that it was trained in a run and is not trained
+        here.
+        """
         del frame, y
         run = self.statement.get("parley.run", "")
         warnings.warn(
@@ -254,12 +260,12 @@ class Estimator(Model):
         return self
 
     def score(self, frame: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy under the labels' names, or R²; of your own rows, which no budget covers."""
+        """Return the accuracy by label names, or R², on your own rows, which no budget covers."""
         truth, predicted = np.asarray(y), self.predict(frame)
         if not self.is_regression:
             if truth.dtype.kind in "biuf" and predicted.dtype.kind in "biuf":
                 right = predicted == truth
-            else:  # texts of one, numbers of the other
+            else:  # one has texts, the other numbers
                 right = _format_texts(predicted) == _format_texts(truth)
             return float(np.average(right, weights=sample_weight))
         centre = np.average(truth, weights=sample_weight)
@@ -268,12 +274,12 @@ class Estimator(Model):
         return float(1 - lost / spread) if spread else float("nan")
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """None: nothing can be set."""
+        """Return an empty dict: the model has no settable parameters."""
         del deep
         return {}
 
     def set_params(self, **params: Any) -> Self:
-        """Nothing can be set."""
+        """Return the model; raise ValueError for any parameter."""
         if params:
             raise ValueError(f"Expected no parameters of a model that was learned, got {params}.")
         return self
@@ -285,7 +291,7 @@ class Estimator(Model):
         return True
 
     def __sklearn_tags__(self) -> Tags:
-        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags  # noqa: PLC0415 - start-up: scikit-learn asks itself, prediction doesn't
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags  # noqa: PLC0415 - start-up: only scikit-learn calls this, so it is loaded already
 
         return Tags(
             estimator_type=self._estimator_type,

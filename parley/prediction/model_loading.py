@@ -1,4 +1,6 @@
-"""From a model file to a model that predicts: values alone, checked, never code of the file."""
+"""Load a model file as a model that predicts. The values are checked, and no code of the file is
+run.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +34,16 @@ def load_model(
     own_models: tuple[str, ...] = (),
     device: str = "cpu",
 ) -> Estimator:
-    """The model of a run's folder, or of a `model.safetensors`.
+    """Load the model of a run's folder, or of a `model.safetensors`.
 
     Args:
-        schema: a schema file, for a model whose file holds none (its server was given none).
-        own_models: networks and feature maps of your own code that may be built, as
+        schema: A schema file, for a model file without a schema (its server had none).
+        own_models: Networks and feature maps of your own code that may be built, as
             "file.py:function" or "module:function". No file can name code to run.
 
     Raises:
-        ModelFileError: no model of this version, one that was changed after it was written, or one
-            that cannot predict; with the remedy.
+        ModelFileError: there is no model of this version, it was changed after it was written, or
+            it cannot predict. The message has the remedy.
     """
     opened = open_model(path)
     file, described, tensors = opened.file, opened.description, opened.tensors
@@ -78,16 +80,18 @@ def load_model(
 
 
 def _load_learned(task: Any, device: str, own_models: tuple[str, ...]) -> Any:
-    """What a task learns; raises DecodingError."""
+    """Return the model that a task trains; raise DecodingError if malformed."""
     if isinstance(task, Mapping) and set(task) == {"kind", "model", "settings"}:
         decode_value(str, task["kind"], "kind")
-        return decode_linear_model(task["model"])  # how it was learned is not asked here
+        return decode_linear_model(task["model"])  # its training algorithm does not matter here
     own = MappingProxyType({get_public_name(name): name for name in own_models})
     return decode_task(task, device=device, own_models=own).model
 
 
 def _load_features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureMap | None:
-    """The public map that rows go through, the very one that the model was learned on."""
+    """Return the public feature map with exactly the digest of the one used in training, or
+    None.
+    """
     if described is None:
         return None
     try:
@@ -110,7 +114,7 @@ def _load_features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureM
 
 
 def _get_width(file: Path, model: Model) -> int:
-    """Columns of a row before the intercept."""
+    """Return the number of columns of a row before the intercept."""
     if model.features is None:
         return model.schema.dimension
     try:
@@ -140,10 +144,10 @@ def _load_parameters(
 
 
 def _check_width(file: Path, model: Model) -> None:
-    """Raises where the schema's rows are not those that the model takes."""
+    """Raise ModelFileError if the schema's rows do not have the model's width."""
     width = came = _get_width(file, model) + model.intercept
     if model.components is not None:
-        # Where the schema's rows are not what is projected, nothing is as wide as the model.
+        # If the schema's rows do not fit the projection, no width can match the model's.
         width = model.components.shape[1] if width == model.components.shape[0] else -1
     if width != model.learned.features:
         raise ModelFileError(

@@ -1,17 +1,18 @@
-"""What each column adds to a linear model's answer, along the column: its shape.
+"""Compute each column's shape function: its contribution to a linear model's answer.
 
-A model on hats, bins or plain columns is additive: a row's margin is a constant and, for each
-column, a function of that column alone, over the row's length. A shape is that function, for a row
-of typical length, less its mean over the points shown (the constant takes it): piecewise linear
-over hats, steps over bins, a bar for each category, a line for a plain number.
+A model on linear splines, bins or plain columns is additive. A row's margin is a constant plus, for
+each column, a function of only that column, divided by the row's length. A shape is that function
+for a row of typical length, minus its mean over the shown points, which is moved to the constant.
+It is piecewise linear for linear splines, has steps for bins, a bar per category, and is a line for
+a plain number.
 
-The band is what the noise alone may have moved the shape, 95 %: k·s·gain·‖φ − φ̄‖, φ the features
-at a point, s the noise's standard deviation in each coordinate of a round's average, `gain` the
-algorithm's (`parley.client.algorithms.compute_noise_gain`), k = 1.96 for Gaussian noise and 2.98
-for any other law here, whose densities fall off from 0 on both sides (Vysochanskij & Petunin 1980).
-It says nothing of what another draw of records would give.
+The band is the largest change of the shape by noise, 95 %: k·s·gain·‖φ − φ̄‖. φ are the features at
+a point, s is the noise's standard deviation in each coordinate of a round's average, and `gain` is
+the algorithm's (`parley.client.algorithms.compute_noise_gain`). k = 1.96 for Gaussian noise, and
+2.98 for all other distributions here, whose densities fall on both sides of 0 (Vysochanskij &
+Petunin 1980). The band does not cover the variation between samples of records.
 
-Also here: the shapes of a model's columns as text, a spark line for each, or the table of one.
+This module also formats the shapes as text: a spark line per column, or the table of one column.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ NO_BAND = (
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeFunction:
-    """One column's, or a pair's.
+    """The shape function of one column or of a pair.
 
     Attributes:
         drawn: "line" through `values`, "steps" between the edges `values`, "bars" of `names`.
-        curves: label of each class, or what is predicted, → contributions at the points, steps or
+        curves: Label of each class, or of the prediction → contributions at the points, steps or
             bars.
-        band: half-widths there; None: no bound is known.
+        band: Half-widths there; None if no bound is known.
     """
 
     name: str
@@ -70,12 +71,12 @@ class ShapeFunction:
 
     @property
     def spread(self) -> float:
-        """Between the largest and the smallest contribution of one curve, the most of all."""
+        """Largest difference between the contributions of one curve."""
         return max(max(each) - min(each) for each in self.curves.values())
 
     @property
     def steepest(self) -> list[str]:
-        """The curves' labels, the widest first."""
+        """Labels of the curves, the widest first."""
         return sorted(self.curves, key=lambda of: min(self.curves[of]) - max(self.curves[of]))
 
     @property
@@ -91,13 +92,13 @@ class ShapeFunction:
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeFunctions:
-    """All of a model, the widest first.
+    """All shape functions of a model, the widest first.
 
     Attributes:
-        of: what contributions are added up to.
-        row_length: that they are shown for; `fixed`: every row has it, otherwise a row of another
-            length scales all of its columns alike.
-        constants: label → what is added to the columns' sum.
+        of: The quantity to which contributions add up.
+        row_length: Row length for which they are shown. With `fixed`, every row has it; otherwise
+            another length scales all columns of a row alike.
+        constants: Label → constant that is added to the columns' sum.
     """
 
     of: str
@@ -107,10 +108,10 @@ class ShapeFunctions:
     columns: tuple[ShapeFunction, ...]
 
     def select(self, name: str) -> ShapeFunctions:
-        """With this column alone.
+        """Return the shape function of only this column.
 
         Raises:
-            ModelFileError: there is none of that name.
+            ModelFileError: there is no column with that name.
         """
         names = [each.name for each in self.columns]
         if name not in names:
@@ -119,15 +120,16 @@ class ShapeFunctions:
         return replace(self, columns=(self.columns[names.index(name)],))
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the shape functions as plain values."""
         return asdict(self)
 
 
 def compute_shapes(model: Model, summary: RunSummary | None = None) -> ShapeFunctions | None:
-    """The shapes of a linear model; None for another, or one whose features mix columns.
+    """Return the shape functions of a linear model, or None if its features mix columns or it is
+    not linear.
 
     Args:
-        summary: of the run that learned it: says how large its noise was.
+        summary: Summary of the training run, which contains the scale of its noise.
     """
     blocks = _list_blocks(model)
     if not blocks:
@@ -138,7 +140,7 @@ def compute_shapes(model: Model, summary: RunSummary | None = None) -> ShapeFunc
     factor = unit / length / (math.sqrt(2) if model.intercept else 1)
     theta = model.theta.reshape(len(labels), -1)
     deviation, off = _compute_deviation(model, summary), 1.0
-    if len(labels) > 1:  # what all classes share moves no answer
+    if len(labels) > 1:  # a contribution to all classes changes no answer
         theta, off = theta - theta.mean(axis=0), math.sqrt(1 - 1 / len(labels))
     constants = theta[:, -1] * unit / math.sqrt(2) if model.intercept else np.zeros(len(labels))
     columns = []
@@ -184,7 +186,7 @@ def _list_blocks(model: Model) -> tuple[ColumnTerm, ...]:
 
 
 def _compute_lengths(block: ColumnTerm) -> NDArray[np.float64]:
-    """`[n]` ‖φ − φ̄‖ at each point."""
+    """Return `[n]` ‖φ − φ̄‖ at each point."""
     if block.features is None:
         return np.full(block.width, math.sqrt(1 - 1 / block.width))
     off = block.features - block.features.mean(axis=0)
@@ -192,12 +194,14 @@ def _compute_lengths(block: ColumnTerm) -> NDArray[np.float64]:
 
 
 def _clear_rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """With 0 where rounding alone left something."""
+    """Return the values with rounding errors replaced by 0."""
     return np.where(np.abs(values) > 1e-12 * np.abs(values).max(), values, 0.0)
 
 
 def _describe_answer(model: Model) -> tuple[float, str, list[str]]:
-    """What one of margin is worth, what margins add up to, and whose each is."""
+    """Return the value of one unit of margin, the quantity that margins add up to, and their
+    labels.
+    """
     label = model.schema.label_column
     if model.is_regression:
         return model.schema.label.scale.half, f"{label}, in its own units", [label]
@@ -210,7 +214,7 @@ def _describe_answer(model: Model) -> tuple[float, str, list[str]]:
 
 
 def _compute_deviation(model: Model, summary: RunSummary | None) -> float | None:
-    """k standard deviations of the noise in θ, along any direction; None: no bound is known."""
+    """Return k standard deviations of the noise in θ in any direction, or None without a bound."""
     if summary is None or model.task["kind"] not in ALGORITHMS:
         return None
     algorithm, noise = decode_task(model.task), summary.primary.noise
@@ -228,11 +232,11 @@ def _compute_deviation(model: Model, summary: RunSummary | None) -> float | None
 
 _SPARK_LEVELS = "▁▂▃▄▅▆▇█"
 _MAX_COLUMNS = 30
-"""Columns that are listed."""
+"""Maximum number of listed columns."""
 
 
 def format_overview(shapes: ShapeFunctions) -> Iterator[str]:
-    """A line for each column, the widest first."""
+    """Yield a line per column, the widest first."""
     yield f"columns       by what they add to {shapes.of}; {format_length(shapes)}"
     banded = shapes.columns[0].band is not None
     yield "              " + (
@@ -257,7 +261,7 @@ def format_overview(shapes: ShapeFunctions) -> Iterator[str]:
 
 
 def format_shape(shapes: ShapeFunctions) -> Iterator[str]:
-    """One column's points, steps or bars, every curve."""
+    """Yield the lines of one column's points, steps or bars, with every curve."""
     (shape,) = shapes.columns
     yield f"{shape.name}: what it adds to {shapes.of}; {format_length(shapes)}"
     labels = list(shape.curves)
@@ -275,7 +279,7 @@ def format_shape(shapes: ShapeFunctions) -> Iterator[str]:
 
 
 def list_positions(shape: ShapeFunction) -> Sequence[str]:
-    """What each point, step or bar of a shape stands at."""
+    """Return the text of each point, step or bar of a shape."""
     if shape.drawn == "line":
         return [_format_position(value) for value in shape.values]
     return shape.names or format_spans(shape.values)
@@ -287,7 +291,7 @@ def _format_position(value: float) -> str:
 
 
 def format_length(shapes: ShapeFunctions) -> str:
-    """For which rows."""
+    """Describe for which rows the shapes hold."""
     if shapes.fixed:
         return "the same in every row"
     return (
@@ -297,7 +301,7 @@ def format_length(shapes: ShapeFunctions) -> str:
 
 
 def format_sparkline(values: Sequence[float]) -> str:
-    """The values as blocks of eight heights, at most twelve of them.
+    """Return at most twelve of the values as blocks of eight heights.
 
     >>> format_sparkline((-1, 0, 1))
     '▁▅█'
@@ -311,7 +315,7 @@ def format_sparkline(values: Sequence[float]) -> str:
 
 
 def _format_extremes(shape: ShapeFunction, curve: Sequence[float]) -> str:
-    """Where it is lowest and highest."""
+    """Describe where a curve is lowest and highest."""
     named = list_positions(shape)
     low, high = min(curve), max(curve)
     return (

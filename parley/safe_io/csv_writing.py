@@ -1,6 +1,6 @@
-"""CSV in which no text is a formula, whoever opens it in a spreadsheet and whoever wrote the text.
+"""Write CSV in which no text becomes a formula when it is opened in a spreadsheet.
 
-One that a spreadsheet would compute has ' before it; numbers are as they were.
+A text that a spreadsheet would compute gets a leading '. Numbers do not change.
 
 >>> format_csv(["city", "=1+1"], [["@SUM(A1)", -1.5], ["-7", "b"]], note="ε = 1").splitlines()
 ['# ε = 1', "city,'=1+1", "'@SUM(A1),-1.5", '-7,b']
@@ -19,12 +19,12 @@ import polars.selectors as cs
 from parley.safe_io.printable_text import to_one_line
 
 _FORMULA = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
-"""How one begins: full-width signs are signs to some."""
+"""Start of a formula. Some spreadsheets accept full-width signs, too."""
 _NUMBER = r"^[+-]?[0-9.,]*([eE][+-]?[0-9]+)?$"
 
 
 def escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same frame, with such texts and names of columns as texts."""
+    """Return the frame with formulas in cells and column names escaped."""
     texts = cs.string()
     guarded = pl.when(texts.str.contains(_NUMBER)).then(texts)
     return frame.with_columns(guarded.otherwise(texts.str.replace(_FORMULA, "'${0}"))).rename(
@@ -33,7 +33,7 @@ def escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def format_csv(head: Iterable[str], rows: Iterable[Iterable[object]], *, note: str) -> str:
-    """A CSV whose first line says, after #, what it cost."""
+    """Return a CSV. Its first line, after #, contains the note on its cost."""
     text = io.StringIO()
     text.write(f"# {to_one_line(note)}\n")
     cells = (

@@ -1,8 +1,8 @@
-"""Files that may be a stranger's, read: a regular file, whole, and no longer than it may be.
+"""Read untrusted files: only regular files, completely, and up to a maximum size.
 
-A run's folder, a job or a roster comes from elsewhere. What lies there under a file's name may be a
-pipe that nobody writes to, a device, or a hundred gigabytes; each is an `OSError` before anything
-of it is read, as a file that is missing is one.
+A run's folder, a job or a roster comes from elsewhere. Under a file's name there may be a pipe
+without a writer, a device, or a hundred gigabytes. Each of these raises `OSError` before any of it
+is read, as a missing file does.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -21,20 +21,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MAX_TEXT_BYTES = 1 << 24
-"""Bytes of a file that is read whole, and of a line."""
+"""Maximum bytes of a file that is read at once, and of a line."""
 MAX_LOG_BYTES = 1 << 30
-"""Bytes of a file that is read line by line."""
+"""Maximum bytes of a file that is read line by line."""
 MAX_MODEL_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-"""Bytes of a model: as many as this machine has memory for."""
+"""Maximum bytes of a model, which is this machine's memory."""
 
 
 def open_regular_file(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> io.BufferedReader:
-    """The file at `path`, open to read.
+    """Open the regular file at `path` for reading.
 
     Raises:
-        OSError: it is not there, no regular file, or longer than `max_bytes`.
+        OSError: the file is missing, not regular, or longer than `max_bytes`.
     """
-    # Without waiting for whoever writes into a pipe.
+    # Non-blocking, so that a pipe without a writer does not hang this.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         found = os.fstat(descriptor)
@@ -50,27 +50,27 @@ def open_regular_file(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> io.Buff
 
 
 def read_bytes(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-    """What is in a file; see `open_regular_file`."""
+    """Return the content of a file; see `open_regular_file`."""
     with open_regular_file(path, max_bytes=max_bytes) as file:
         content = file.read(max_bytes + 1)
-    if len(content) > max_bytes:  # it grew, or its length is none (/proc)
+    if len(content) > max_bytes:  # it grew, or reports no length (/proc)
         raise OSError(errno.EFBIG, f"expected at most {max_bytes} bytes, got more", str(path))
     return content
 
 
 def read_text(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """The same as text."""
-    # Line ends as in a file that is opened as text.
+    """Return the content of a UTF-8 file as text; see `open_regular_file`."""
+    # Convert line ends as Python does for text files.
     text = read_bytes(path, max_bytes=max_bytes).decode("utf-8")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a file of at most `MAX_LOG_BYTES` bytes, without their ends.
+    """Yield the lines of a file of at most `MAX_LOG_BYTES` bytes, without their ends.
 
     Raises:
         OSError: see `open_regular_file`; or a line is longer than `MAX_TEXT_BYTES`.
-        UnicodeDecodeError: no UTF-8.
+        UnicodeDecodeError: the file is not UTF-8.
     """
     with open_regular_file(path, max_bytes=MAX_LOG_BYTES) as file:
         while line := file.readline(MAX_TEXT_BYTES + 1):

@@ -1,10 +1,11 @@
-"""Writing files into folders that somebody else may have filled: never through a link.
+"""Write files into untrusted folders, and never follow a link.
 
-A run folder, a session's or a party's can come from elsewhere. A link in it that has the name of a
-file to write, or of that file's draft, must not lead a writer to a file of the reader's own. So a
-draft has a random name and is created exclusively, which follows no link, and then replaces the
-file of that name, which replaces a link itself. What is appended to has to be a regular file with
-one name. Each file is written whole or not at all: a full disk keeps the old one.
+A run folder, a session's or a party's can come from elsewhere. It may contain a link with the name
+of a file to write, or of that file's draft. Such a link must not make the writer overwrite one of
+the user's own files. So a draft has a random name and is created exclusively, which follows no
+link. Then it replaces the file, which replaces a link itself. `append_to_file` appends only to a
+regular file with one name. Each file is written completely or not at all: if the disk is full, the
+old file stays.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -27,7 +28,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-_PUBLIC_MODE = 0o666  # less what the umask takes away
+_PUBLIC_MODE = 0o666  # restricted by the umask
 _DRAFT = ".part"
 
 
@@ -35,11 +36,11 @@ _DRAFT = ".part"
 def replace_file(
     path: Path, *, mode: int = _PUBLIC_MODE, durable: bool = False
 ) -> Iterator[BinaryIO]:
-    """Open a draft that becomes the file at `path` when the block ends without an error.
+    """Open a draft that replaces the file at `path` if the `with` block ends without an error.
 
     Args:
-        mode: permissions of a new file, less the umask's.
-        durable: the content is on the disk before it gets its name.
+        mode: Permissions of a new file, restricted by the umask.
+        durable: Whether to sync the content to the disk before the file gets its name.
 
     Raises:
         OSError: the folder cannot be written to, or the disk is full.
@@ -68,7 +69,7 @@ def is_draft(path: Path) -> bool:
 def write_file(
     path: Path, content: bytes | str, *, mode: int = _PUBLIC_MODE, durable: bool = False
 ) -> None:
-    """Write a file whole or not at all; see `replace_file`. Text is written as UTF-8."""
+    """Write a file completely or not at all; see `replace_file`. Text is written as UTF-8."""
     with replace_file(path, mode=mode, durable=durable) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
@@ -76,17 +77,17 @@ def write_file(
 def append_to_file(
     path: Path, content: bytes, *, mode: int = _PUBLIC_MODE, durable: bool = False
 ) -> None:
-    """Append to a file, which is made if there is none.
+    """Append to a file, which is created if it is missing.
 
     Raises:
-        OSError: `path` is a link, no regular file, or has a second name elsewhere.
+        OSError: `path` is a link, is not a regular file, or has a second name elsewhere.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     said = "expected a regular file of one name, got a link or a device"
     try:
         descriptor = os.open(path, flags, mode)
     except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link; a pipe that nobody reads
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link; a pipe without a reader
             raise
         raise OSError(errno.EINVAL, said, str(path)) from None
     with os.fdopen(descriptor, "ab") as file:
@@ -100,10 +101,10 @@ def append_to_file(
 
 
 def make_folder(path: Path, *, mode: int = 0o777) -> None:
-    """Make a folder within another one, unless it is there and is no link.
+    """Create a folder inside another one, unless it exists and is not a link.
 
     Raises:
-        OSError: `path` is something else, or cannot be made.
+        OSError: `path` is something else, or cannot be created.
     """
     try:
         path.mkdir(mode=mode)
@@ -114,9 +115,9 @@ def make_folder(path: Path, *, mode: int = 0o777) -> None:
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, for their owner only.
+    """Create a folder and its missing parents, for their owner only.
 
-    Their mode is 0700, whatever the umask. A folder that is there stays as it is.
+    Their mode is 0700 for any umask. An existing folder does not change.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):

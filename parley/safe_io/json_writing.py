@@ -1,7 +1,7 @@
-"""JSON that every reader takes: a number that is not finite is null.
+"""Write standard JSON, in which a number that is not finite is null.
 
-Python writes NaN and Infinity, which are no JSON (RFC 8259, section 6): other readers stop there.
-All JSON that a person or a program reads of a run is written here.
+Python writes NaN and Infinity, which are not JSON (RFC 8259, section 6), so other readers fail. All
+JSON that people or programs read about a run is written here.
 
     >>> format_json({"loss": float("nan"), "accuracy": [0.5, float("inf")]})
     '{"loss": null, "accuracy": [0.5, null]}'
@@ -19,7 +19,7 @@ from parley.safe_io.printable_text import escape_unprintable
 
 
 def format_json(value: Any, *, indent: int | None = None, compact: bool = False) -> str:
-    """A value as JSON text; NaN and infinities as null."""
+    """Return a value as JSON text, with NaN and infinities as null."""
     write = partial(
         json.dumps,
         ensure_ascii=False,
@@ -29,7 +29,7 @@ def format_json(value: Any, *, indent: int | None = None, compact: bool = False)
     )
     try:
         return escape_unprintable(write(value))
-    except (TypeError, ValueError):  # seldom: not all is finite, or plain
+    except (TypeError, ValueError):  # rare: some values are not finite, or not plain
         return escape_unprintable(write(_replace_nonfinite(value)))
 
 

@@ -1,7 +1,7 @@
-"""Words for errors of the operating system: what is wrong, where, and what to do.
+"""Describe errors of the operating system: what is wrong, where, and what to do.
 
-`OSError` prints as "[Errno 28] No space left on device". Every message of Parley takes its words
-from here instead, whichever package caught the error.
+`OSError` prints as "[Errno 28] No space left on device". All messages of Parley use the texts of
+this module instead.
 
     >>> describe_error(FileNotFoundError(2, "No such file or directory", "rows.csv"))
     'rows.csv: no such file or folder. Check the path.'
@@ -50,7 +50,7 @@ _WORDS = {
 
 
 def describe_cause(error: Exception) -> str:
-    """Return the cause in a few words, without the path; of another error than `OSError` its text.
+    """Return the cause in a few words, without the path. For other errors, return their text.
 
     >>> describe_cause(ValueError("expected a number, got 'x'"))
     "expected a number, got 'x'"
@@ -62,12 +62,12 @@ def describe_cause(error: Exception) -> str:
         return str(error) or type(error).__name__
     if error.errno in _WORDS and said in ("", os.strerror(error.errno)):
         return _WORDS[error.errno][0]
-    # What our own code raises says more than its number does.
+    # Parley's own texts have more information than the error number.
     return said or "the system refused it"
 
 
 def describe_error(error: BaseException) -> str:
-    """Return one message for a person; of an `OSError` its path, its cause, and what to do."""
+    """Return a message for a person. For an `OSError` it has the path, the cause and what to do."""
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
     cause = describe_cause(error).rstrip(".")

@@ -1,9 +1,9 @@
-"""What a terminal, a log or a file may have of a text that came from elsewhere.
+"""Make untrusted text safe to print to a terminal, a log or a file.
 
-Nothing of Unicode's category C (control, format, surrogate, private, unassigned), and no separator
-of lines or paragraphs, reaches a stream of a process of ours (`guard_streams`): it could move the
-cursor, set colours, link, turn letters around or show nothing. In files of TOML and JSON such a
-character is written as its number (`escape_unprintable`), so that it is read again as it was.
+`guard_streams` keeps characters of Unicode's category C (control, format, surrogate, private,
+unassigned) and line and paragraph separators out of this process's streams. Such a character could
+move the cursor, set colours, add a link, reverse text or hide it. In TOML and JSON files it is
+written as its number (`escape_unprintable`), so that reading restores it.
 
 >>> to_printable("a\\x1b[2Jb\\u202ec\\n"), to_one_line("✓ done\\n✓ signed")
 ('a?[2Jb?c\\n', '✓ done?✓ signed')
@@ -19,19 +19,19 @@ from typing import Any, TextIO
 
 
 def to_printable(text: str) -> str:
-    """Without what would move, hide or turn around what stands on a screen; lines stay lines."""
+    """Replace characters that could move, hide or reverse text on a screen; keep line breaks."""
     return "\n".join(map(to_one_line, text.split("\n")))
 
 
 def to_one_line(text: str) -> str:
-    """The same of a text that is one line: what ends a line is no part of it either."""
+    """Replace the same characters in a text that is one line, and line breaks, too."""
     if text.isprintable():
         return text
     return "".join("?" if _is_unprintable(each) else each for each in text)
 
 
 def escape_unprintable(text: str, *, toml: bool = False) -> str:
-    """JSON, or TOML, with every such character of its strings as its number."""
+    """Return JSON or TOML in which such characters of strings are written as their numbers."""
     if all(line.isprintable() for line in text.split("\n")):
         return text
     number = _escape_in_toml if toml else _escape_in_json
@@ -50,14 +50,14 @@ def _escape_in_toml(character: str) -> str:
 
 
 def _escape_in_json(character: str) -> str:
-    raw = character.encode("utf-16-be", "surrogatepass")  # two numbers beyond the first plane
+    raw = character.encode("utf-16-be", "surrogatepass")  # a surrogate pair beyond the first plane
     return "".join(f"\\u{raw[at : at + 2].hex()}" for at in range(0, len(raw), 2))
 
 
 def guard_streams() -> None:
-    """Has all that this process says on standard output and error go through `to_printable`.
+    """Make standard output and error pass all text of this process through `to_printable`.
 
-    What is shown by rich goes past it: `parley.terminal.terminal_screen` is the one way to that.
+    Output by rich bypasses this. `parley.terminal.terminal_screen` is the only way to it.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -66,19 +66,19 @@ def guard_streams() -> None:
 
 
 class _PrintableStream:
-    """A text stream whose text is printable."""
+    """A text stream that writes only printable text."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        # Where rich writes that asks for this one: its sequences are its own.
+        # rich looks for this attribute and writes its own escape sequences there.
         self.rich_proxied_file = getattr(stream, "rich_proxied_file", stream)
 
     def write(self, text: str) -> int:
-        """Writes it, as it may be shown."""
+        """Write text after making it printable."""
         return self._stream.write(to_printable(text) if isinstance(text, str) else text)
 
     def writelines(self, lines: Any) -> None:
-        """Writes them one after another."""
+        """Write lines one after another."""
         for line in lines:
             self.write(line)
 

@@ -1,9 +1,9 @@
-"""All TOML that Parley reads, parsed: whatever is wrong with it is one kind of error.
+"""Parse all TOML that Parley reads, with one kind of error for any fault.
 
-Anybody may have written it. The parser takes time and memory by the square of a dotted key's
-length, follows nested values by recursion, and makes integers of any length. So a text is measured
-before it is parsed: its size, and the dots of its longest key, by one pass over its strings and
-comments. No file of ours nests deeper than a few levels.
+The text may be untrusted. The parser's time and memory grow with the square of a dotted key's
+length. It also follows nested values by recursion, and makes integers of any length. So this module
+measures a text before parsing it: its size, and the dots of its longest key, in one pass over its
+strings and comments. Parley's own files nest only a few levels deep.
 
     >>> parse_toml("a.b = [1, 2]")
     {'a': {'b': [1, 2]}}
@@ -22,12 +22,12 @@ from typing import Any
 from parley.safe_io.file_reading import read_text
 
 MAX_TOML_BYTES = 1 << 23
-"""Characters of a text, and bytes of a file."""
+"""Maximum characters of a text, and bytes of a file."""
 _DEEPEST, _LONGEST_INTEGER = 20, 1 << 256
 _TOO_DEEP = f"values nested at most {_DEEPEST} deep, got deeper ones"
 
-# As the parser sees them: outside of strings and comments, each of these begins one. One that has
-# no end goes on to the end of its line, or of the text: no place is looked at twice.
+# As in the parser, each of these begins a string or comment outside of others. One without an end
+# extends to the end of its line or of the text, so no position is scanned twice.
 _STRINGS_AND_COMMENTS = re.compile(
     r'"""(?:[^\\"]|\\[\s\S]|"(?!""))*+(?:"{3,5})?'
     r"|'''(?:[^']|'(?!''))*+(?:'{3,5})?"
@@ -39,14 +39,14 @@ _BETWEEN_KEYS = re.compile(r"[\n=,\[\]{}]")
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The tables in `text`.
+    """Return the tables in `text`.
 
     Raises:
-        tomllib.TOMLDecodeError: it is no TOML, or larger, or nests deeper, than any file of ours.
+        tomllib.TOMLDecodeError: it is not TOML, or it is larger or nested deeper than the limits.
     """
     if len(text) > MAX_TOML_BYTES:
         raise tomllib.TOMLDecodeError(f"at most {MAX_TOML_BYTES} characters, got {len(text)}")
-    # All dots that are left are of keys, or one of a number.
+    # The remaining dots are in keys, or one in a number.
     bare = _STRINGS_AND_COMMENTS.sub("", text)
     if any(part.count(".") >= _DEEPEST for part in _BETWEEN_KEYS.split(bare)):
         raise tomllib.TOMLDecodeError(_TOO_DEEP)
@@ -56,7 +56,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise tomllib.TOMLDecodeError(_TOO_DEEP) from None
     except tomllib.TOMLDecodeError:
         raise
-    except ValueError as error:  # an integer of more digits than Python converts
+    except ValueError as error:  # an integer with too many digits for Python
         raise tomllib.TOMLDecodeError(str(error)) from None
     level: list[Any] = [parsed]
     for _ in range(_DEEPEST):
@@ -67,7 +67,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def load_toml(path: Path) -> dict[str, Any]:
-    """The tables in a file."""
+    """Return the tables in a file."""
     return parse_toml(read_text(path, max_bytes=MAX_TOML_BYTES))
 
 

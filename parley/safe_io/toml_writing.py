@@ -1,9 +1,8 @@
-"""TOML for files that people read: the library writes every key and value, we only the comments.
+"""Write TOML for people: a library formats every key and value, Parley only adds comments.
 
-A file that carries comments cannot be written whole by the library. Of its text only brackets,
-commas and equals signs are ours; whatever came from outside goes through `format_toml_key`,
-`format_toml_value` or `format_toml_comment`, and can therefore hold neither the end of a line nor
-that of a string.
+The library cannot write a file with comments. Parley's own code writes only brackets, commas and
+equals signs. All external text goes through `format_toml_key`, `format_toml_value` or
+`format_toml_comment`. So it can contain neither the end of a line nor the end of a string.
 
     >>> format_toml_comment("two" + chr(10) + "lines")
     '# two lines'
@@ -23,12 +22,12 @@ from parley.safe_io.printable_text import escape_unprintable
 
 
 def format_toml_key(name: str) -> str:
-    """A key, quoted where TOML needs it."""
+    """Return a key, quoted if TOML requires it."""
     return escape_unprintable(tomli_w.dumps({name: 0}).removesuffix(" = 0\n"), toml=True)
 
 
 def format_toml_value(value: object) -> str:
-    """A value on one line: a string, number or boolean, or a list or table of them."""
+    """Return a value on one line: a string, number or boolean, or a list or table of them."""
     if isinstance(value, Mapping):
         return (
             "{ "
@@ -42,5 +41,7 @@ def format_toml_value(value: object) -> str:
 
 
 def format_toml_comment(text: str) -> str:
-    """A line of comment; whatever would end the line, or cannot be shown, becomes a space."""
+    """Return a comment line. A character that would end the line or cannot be shown becomes a
+    space.
+    """
     return "# " + "".join(c if c.isprintable() else " " for c in text)

@@ -1,1 +1,1 @@
-"""Telling an experiment tracker of a run: parameters, ε by round, figures, artefacts."""
+"""Report a run to an experiment tracker: parameters, ε by round, metrics, artefacts."""

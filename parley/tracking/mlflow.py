@@ -1,4 +1,4 @@
-"""A run of MLflow, by its client; the tracking server is whatever its URI names."""
+"""Report a run to MLflow, with its client and the tracking server at the given URI."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# A server that is away must not hold a run up: read by the client when it is imported.
+# An unreachable server must not delay a run. The client reads these when it is imported.
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 os.environ.setdefault("MLFLOW_ARTIFACT_UPLOAD_DOWNLOAD_TIMEOUT", "30")
@@ -19,7 +19,7 @@ from mlflow.tracking import MlflowClient
 _EXPERIMENT = "parley"
 _MAX_VALUE_LENGTH = 6000
 _MAX_BATCH = 100
-"""Most parameters of one request of MLflow."""
+"""Maximum parameters in one MLflow request."""
 
 
 class MlflowTracker:
@@ -30,7 +30,7 @@ class MlflowTracker:
         self._run = ""
 
     def begin(self, name: str, parameters: Mapping[str, str]) -> None:
-        """Makes the run."""
+        """Create the run."""
         known = self._client.get_experiment_by_name(_EXPERIMENT)
         experiment = known.experiment_id if known else self._client.create_experiment(_EXPERIMENT)
         self._run = self._client.create_run(experiment, run_name=name).info.run_id
@@ -39,13 +39,13 @@ class MlflowTracker:
             self._client.log_batch(self._run, params=params[at : at + _MAX_BATCH])
 
     def log_metrics(self, values: Mapping[str, float], *, step: int) -> None:
-        """Metrics of a round."""
+        """Log the metrics of a round."""
         self._client.log_batch(
             self._run, metrics=[Metric(name, value, 0, step) for name, value in values.items()]
         )
 
     def end(self, status: str, artefacts: Sequence[Path]) -> None:
-        """Uploads the artefacts and says how the run ended."""
+        """Upload the artefacts and log how the run ended."""
         self._client.set_tag(self._run, "parley.status", status)
         for path in artefacts:
             self._client.log_artifact(self._run, str(path))

@@ -1,8 +1,8 @@
-"""A run as a tracker keeps it: `--track mlflow:URI`, `--track tensorboard:DIR`.
+"""Report a run to trackers: `--track mlflow:URI`, `--track tensorboard:DIR`.
 
-Figures that only a simulation may know are under `simulation-only/`: no budget covers them. Nothing
-that a tracker does or fails to do changes the run: the first failure is reported once, and nothing
-more is sent.
+Metrics that only a simulation may compute are under `simulation-only/`, because no budget covers
+them. A tracker and its failures never change the run. The first failure is reported once; after it
+no more data is sent.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from parley.server.records.round_line import RoundLine
 from parley.server.records.run_result import RunResult
 
 ARTEFACTS = ("report.html", "summary.json", "job.toml", "model.safetensors", "schema.toml")
-"""Files of a run's folder that a tracker may keep."""
+"""Files of a run's folder that a tracker may store."""
 
 
 class Tracker(Protocol):
-    """Where figures go. Any exception of it ends the telling, never the run."""
+    """Destination of metrics. Any exception of it ends the tracking, never the run."""
 
     def begin(self, name: str, parameters: Mapping[str, str]) -> None:
-        """A run begins, or goes on."""
+        """Start tracking: a run begins or resumes."""
 
     def log_metrics(self, values: Mapping[str, float], *, step: int) -> None:
-        """Finite numbers of a round."""
+        """Log the finite numbers of a round."""
 
     def end(self, status: str, artefacts: Sequence[Path]) -> None:
-        """The run ended."""
+        """Finish tracking: the run ended."""
 
 
 def _open_mlflow(uri: str) -> Tracker:
@@ -45,7 +45,7 @@ def _open_mlflow(uri: str) -> Tracker:
 
 
 def _open_tensorboard(folder: str) -> Tracker:
-    from parley.tracking.tensorboard import TensorboardTracker  # noqa: PLC0415 - start-up: for this tracker alone
+    from parley.tracking.tensorboard import TensorboardTracker  # noqa: PLC0415 - start-up: only for this tracker
 
     return TensorboardTracker(Path(folder))
 
@@ -54,11 +54,11 @@ TRACKERS: dict[str, Callable[[str], Tracker]] = {
     "mlflow": _open_mlflow,
     "tensorboard": _open_tensorboard,
 }
-"""What may stand before the colon of `--track`."""
+"""Trackers by the name before the colon of `--track`."""
 
 
 def open_trackers(specs: Sequence[str]) -> list[TrackingObserver]:
-    """The trackers that `--track NAME:PLACE` names."""
+    """Open the trackers that `--track NAME:PLACE` names."""
     made = []
     for place in specs:
         name, _, where = place.partition(":")
@@ -78,7 +78,9 @@ def open_trackers(specs: Sequence[str]) -> list[TrackingObserver]:
                 f"Expected the extra of --track {name}, got none ({error}): python -m pip install "
                 f"'parley[{name}]'."
             ) from error
-        except Exception as error:  # a tracker is another's program: whatever it says of a place
+        except (
+            Exception
+        ) as error:  # a tracker is an external program, which may reject a place in any way
             said = next(iter(str(error).splitlines()), "")[:200]
             raise JobError(
                 f"Expected a place for --track {name}, such as mlflow:http://127.0.0.1:5000 or "
@@ -88,7 +90,7 @@ def open_trackers(specs: Sequence[str]) -> list[TrackingObserver]:
 
 
 class TrackingObserver:
-    """An observer that passes a run to a tracker; a failure is reported once."""
+    """An observer that passes a run to a tracker and reports a failure once."""
 
     def __init__(
         self, *, place: str, tracker: Tracker, say: Callable[[str], None] | None = None
@@ -97,18 +99,18 @@ class TrackingObserver:
         self._say = say or (lambda text: print(text, file=sys.stderr))
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
-        """Tells the job's keys."""
+        """Report the job's keys."""
         del plan, done
         self._try(lambda: self._tracker.begin(folder.name, dict(_list_parameters(job))))
 
     def round_done(self, line: RoundLine) -> None:
-        """Tells what the round came to."""
+        """Report the round's metrics."""
         self._try(
             lambda: self._tracker.log_metrics(dict(_list_round_metrics(line)), step=line.round)
         )
 
     def report_end(self, result: RunResult) -> None:
-        """Tells the summary's figures, and hands over the artefacts that there are."""
+        """Report the summary's metrics, and pass on the existing artefacts."""
         there = [path for name in ARTEFACTS if (path := result.folder / name).is_file()]
 
         def tell() -> None:
@@ -124,7 +126,9 @@ class TrackingObserver:
             return
         try:
             tell()
-        except Exception as error:  # a tracker is another's program: whatever it raises, we go on
+        except (
+            Exception
+        ) as error:  # a tracker is an external program; no error of it may end the run
             self._open = False
             said = next(iter(str(error).splitlines()), "")[:200]
             self._say(
@@ -165,6 +169,6 @@ def _list_simulation_metrics(values: Mapping[str, float | None]) -> Iterator[tup
 
 
 def _hide_secrets(text: Any) -> str:
-    """Without a URL's user, password, or words that its question names so."""
+    """Return a text without a URL's user and password, and without values of secret parameters."""
     hidden = re.sub(r"://\S*@", "://…@", str(text))
     return re.sub(r"(?i)((?:pass\w*|pwd|\w*token|\w*secret|\w*key)=)[^&\s'\"]+", r"\1…", hidden)
