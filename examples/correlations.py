@@ -1,9 +1,9 @@
-"""Correlations and a regression of five parties' records, beside what the pooled rows say.
+"""Compute correlations and regressions of five parties' records, compared with the pooled rows.
 
     python examples/correlations.py [fair.csv]
 
 `fair` (6,366 married women of a magazine's survey; Fair 1978) is in Python's statsmodels, in
-`statsmodels/datasets/fair/fair.csv`. Without a file there are as many generated rows.
+`statsmodels/datasets/fair/fair.csv`. Without a file, the same number of rows is generated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REGRESSIONS = ["children ~ yrs_married + educ", "rate_marriage ~ children + educ
 
 
 def rows_of(file: str | None) -> pl.DataFrame:
-    """Years married, children, years of education, and how the marriage is rated."""
+    """Return years married, children, years of education, and the rating of the marriage."""
     if file is not None:
         return pl.read_csv(file).select(COLUMNS)
     rng, count = np.random.default_rng(6366), 6366
@@ -44,7 +44,7 @@ def rows_of(file: str | None) -> pl.DataFrame:
 
 
 def pooled(rows: pl.DataFrame) -> str:
-    """Least squares of the rows themselves."""
+    """Return least-squares fits of the pooled rows, without privacy."""
     lines = []
     for text in REGRESSIONS:
         target, on = (part.strip() for part in text.split("~"))
@@ -57,7 +57,7 @@ def pooled(rows: pl.DataFrame) -> str:
 
 
 def main(file: str | None = None, *, seed: int | None = None) -> str:
-    """What is printed."""
+    """Return the text to print."""
     rows = rows_of(file).sample(fraction=1.0, shuffle=True, seed=1)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "session"

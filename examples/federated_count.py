@@ -1,9 +1,9 @@
-"""A federated count: how many records there are, while no party tells its own number.
+"""Define a federated count: the total number of records, without any single party's number.
 
     parley run --set algorithm.kind=examples/federated_count.py:FederatedCount ...
 
-`docs/extending.md` goes through it line by line. A real party puts this file beside its
-`party.toml` and lists 'federated_count.py:FederatedCount' in `algorithms`.
+`docs/extending.md` explains it line by line. A real party puts this file next to its `party.toml`
+and lists 'federated_count.py:FederatedCount' in `algorithms`.
 """
 
 from dataclasses import dataclass
@@ -24,12 +24,13 @@ from parley.privacy.sensitivity.bounded_sets import Set
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedCount(Statistic):
-    """The mean of the parties' numbers of records; times the parties it is the count.
+    """The mean of the parties' numbers of records. Times the number of parties it is the count.
 
-    v_j = min(n_j, most). Every record adds 1, and a limit brings no two sums further apart.
+    v_j = min(n_j, most). Every record adds 1, and the limit never increases the difference of two
+    sums.
 
     Attributes:
-        most: the largest number that a party may contribute, public.
+        most: Largest number that a party may contribute, public.
     """
 
     kind: ClassVar[str] = "federated_count.py:FederatedCount"
@@ -43,7 +44,7 @@ class FederatedCount(Statistic):
         return 1
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """The set that a record's number lies in, whatever the parties hold."""
+        """Return the set that contains one record's contribution, for any data of the parties."""
         return Claim(
             dimension=1,
             features=self.features,
@@ -56,6 +57,6 @@ class FederatedCount(Statistic):
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """`[B, 1]` every party's number of records, at most `most`."""
+        """Return `[B, 1]` every party's number of records, at most `most`."""
         counts: NDArray[np.float64] = np.minimum(block.sizes, self.most).astype(np.float64)
         return Contribution(values=counts[:, None], failed=())

@@ -1,11 +1,12 @@
-"""k-means with differential privacy, two ways: as the course prints it, and by one histogram.
+"""Run k-means with differential privacy in two ways: as published, and from one histogram.
 
     python examples/kmeans.py [PICTURE.png]
 
-20,000 points in [−1, 1]²: three clusters of 30 % far apart, and two of 5 % near each other. As
-printed, Lloyd's ten rounds take ε/10 each and half of it for counts, half for sums; their noise is
-of the size of the small clusters. One histogram of all the points costs ε once, and k-means on its
-noisy counts is free. ε = .5: unit record, add-or-remove-one, against whoever sees the answers.
+The data are 20,000 points in [−1, 1]²: three clusters of 30 % far apart, and two of 5 % near each
+other. As published, Lloyd's ten rounds take ε/10 each, half of it for counts and half for sums.
+Their noise is as large as the small clusters. One histogram of all points costs ε once, and k-means
+on its noisy counts is free. ε = 0.5, with unit record and add-or-remove-one, against everyone who
+sees the answers.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ label = { kind = "label", classes = [0, 1] }
 
 
 def points(records: int = 20_000) -> pl.DataFrame:
-    """Three clusters of 30 %, two of 5 % at distance .42: always the same."""
+    """Return three clusters of 30 % and two of 5 % at distance 0.42, always the same points."""
     rng = np.random.default_rng(1)
     sizes = (np.array([0.3, 0.3, 0.3, 0.05, 0.05]) * records).astype(int)
     places = np.repeat(CENTRES, sizes, axis=0)
@@ -48,7 +49,9 @@ def points(records: int = 20_000) -> pl.DataFrame:
 
 
 def private_centres(data: pl.DataFrame, method: str, seed: int) -> np.ndarray:
-    """`[5, 2]` by either method. Seeded, so that the figures repeat: such noise protects nobody."""
+    """Return `[5, 2]` centres by either method. The noise is seeded for repeatability, so it gives
+    no protection.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
         parley.Session(
@@ -76,20 +79,22 @@ def private_centres(data: pl.DataFrame, method: str, seed: int) -> np.ndarray:
 
 
 def inertia(data: pl.DataFrame, centres: np.ndarray) -> float:
-    """Mean squared distance to the nearest centre: of the records, so simulation-only."""
+    """Return the records' mean squared distance to the nearest centre (simulation only)."""
     gaps = data.select("x", "y").to_numpy()[:, None] - centres
     return float(np.square(gaps).sum(axis=2).min(axis=1).mean())
 
 
 def found(centres: np.ndarray, truth: np.ndarray) -> bool:
-    """Whether each of these clusters has its own centre, within .15."""
+    """Return whether each of these clusters has its own centre, within 0.15."""
     gaps = np.linalg.norm(truth[:, None] - centres, axis=2)
     nearest = gaps.argmin(axis=1)
     return bool((gaps.min(axis=1) < 0.15).all() and len(set(nearest.tolist())) == len(truth))
 
 
 def picture(data: pl.DataFrame, results: dict[str, list[np.ndarray]], out: Path) -> None:
-    """A panel a method: points in grey, every run's centres in colour, the truth as crosses."""
+    """Draw a panel per method: points in grey, every run's centres in colour, the truth as
+    crosses.
+    """
     axes = {each: build_quantitative(each, scale={"domain": [-1, 1]}) for each in ("x", "y")}
     cloud = data.sample(4000, seed=1).to_dicts()
     truth = [dict(zip("xy", centre, strict=True)) for centre in CENTRES.tolist()]
@@ -112,7 +117,9 @@ def picture(data: pl.DataFrame, results: dict[str, list[np.ndarray]], out: Path)
 
 
 def main(out: Path | None = None, *, runs: int = 20) -> dict[str, tuple[int, int, float]]:
-    """Of each method: in how many runs the far and the near clusters are found, mean inertia."""
+    """Return, per method, the number of runs that find the far and the near clusters, and mean
+    inertia.
+    """
     data = points()
     results = {
         method: [private_centres(data, method, seed) for seed in range(1, runs + 1)]

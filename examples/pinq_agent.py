@@ -1,9 +1,9 @@
-"""An agent with a budget: three questions, of which the last is refused.
+"""Run an agent with a budget and three queries. The last query is refused.
 
     python examples/pinq_agent.py
 
-After PINQ (McSherry 2009): a budget of 1 accepts .01 and .10, and refuses 1.00 with .89 left. The
-refused question is asked of nobody and charged nothing.
+After PINQ (McSherry 2009): a budget of 1 accepts 0.01 and 0.10, and refuses 1.00 with 0.89 left. No
+party is asked the refused query, and it costs no budget.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ sick = { kind = "label", positive = "yes", negative = "no" }
 
 
 def party(place: int) -> dict[str, np.ndarray]:
-    """The records of one of five hospitals, made up."""
+    """Generate the records of one of five hospitals."""
     rng = np.random.default_rng(place)
     return {"age": rng.integers(0, 101, 1000), "sick": rng.choice(["yes", "no"], 1000)}
 
 
 def main() -> None:
-    """Asks, and prints every answer."""
+    """Ask the queries, and print every answer."""
     with (
         tempfile.TemporaryDirectory() as folder,
         parley.Session(

