@@ -1,1 +1,1 @@
-"""Ways of learning from noisy sums; `registry` lists them."""
+"""Algorithms that learn from noisy sums; `registry` lists them."""

@@ -1,8 +1,10 @@
-"""A kind of algorithm: a row of `parley.client.algorithms.registry.ALGORITHMS`.
+"""`AlgorithmSpec`: a row of `parley.client.algorithms.registry.ALGORITHMS`.
 
-Also here: what is known of a task's network before torch is loaded: its shape, and a bound on its
-size. Its codec, which needs torch, is `parley.client.algorithms.network_task`. A row builds and
-refuses: no ε rests on it, since what it built states the claim, and computes.
+A row builds an algorithm from a task and refuses bad tasks. No ε depends on a row: the algorithm
+that it builds states the claim and computes the contribution.
+
+`NetworkShape` and `parse_network_size` describe a task's network before torch is loaded. The codec
+of such tasks needs torch and is `parley.client.algorithms.network_task`.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from parley.client.contract.strict_decoding import DecodingError, decode_value
 
 @dataclass(frozen=True, kw_only=True)
 class PartyResources:
-    """What a task's decoding may use of the machine that it is decoded on.
+    """Resources of the local machine that the decoding of a task may use.
 
     Attributes:
-        own_models: models of the party's own code that it allows: their names → where they are.
+        own_models: user-defined models that the party allows: their names → their paths.
     """
 
     device: str = "cpu"
@@ -32,7 +34,7 @@ class PartyResources:
 
 
 def _accept_anything(*_: Any) -> None:
-    """Nothing more to check."""
+    """Accept the task without a further check."""
 
 
 def _return_unchanged(algorithm: Any, _: Any) -> Any:
@@ -41,25 +43,27 @@ def _return_unchanged(algorithm: Any, _: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmSpec:
-    """All that server, party and report know of one algorithm beside its own functions.
+    """What server, party and report need to know about an algorithm, besides its functions.
 
     Attributes:
-        bounded: how the report goes on after "every row is scaled to Euclidean norm at most 1".
-        remedy: Settings of another algorithm that loses less at the same ε.
-        advice: Why it does, without a full stop; `{remedy}` stands for the settings.
-        to_task: the algorithm as plain JSON values, without its kind.
-        from_task: the inverse, strict. Raises DecodingError.
-        parse_size: name of the task's model (empty: none) and a lower bound on its parameters, from
-            the description alone. Raises DecodingError.
-        check: refuses a task that claims enough but contributes nothing, or something else than
-            its plan says. Raises Declined.
-        bind: the algorithm for a party's own schema, where it reads raw columns. Raises Declined.
+        bounded: continuation of the report's sentence "every row is scaled to Euclidean norm at
+            most 1".
+        remedy: settings of another algorithm that loses less at the same ε.
+        advice: why it loses less, without a full stop; `{remedy}` is replaced by the settings.
+        to_task: function from the algorithm to plain JSON values, without its kind.
+        from_task: its strict inverse. Raises DecodingError.
+        parse_size: function from the description to the name of the task's model (empty: none) and
+            a lower bound on its parameters. Raises DecodingError.
+        check: refuses a task that claims enough but contributes nothing, or not what its plan
+            states. Raises Declined.
+        bind: returns the algorithm for a party's own schema, if it reads raw columns. Raises
+            Declined.
         check_state: refuses a model at which the claim does not hold. Raises Declined.
-        trains_network: parties train a network, with torch.
-        before_rounds: it is one release ahead of the rounds, numbered 0.
-        after_rounds: it is one release after them, of the records that its data set holds out.
-        summed: its `update` takes the noisy sum, which it divides by a public number; otherwise the
-            average, over the survivors' weights.
+        trains_network: whether parties train a network, with torch.
+        before_rounds: whether it is one release before the rounds, numbered 0.
+        after_rounds: whether it is one release after the rounds, on held-out records.
+        summed: whether `update` takes the noisy sum and divides it by a public number. Otherwise it
+            takes the average, over the survivors' weights.
     """
 
     title: str
@@ -79,7 +83,7 @@ class AlgorithmSpec:
 
 
 def get_settings(algorithm: Any, *excluded: str) -> dict[str, Any]:
-    """The fields of an algorithm but for some, as plain JSON values."""
+    """Return the fields of an algorithm except some, as plain JSON values."""
     values = {each.name: getattr(algorithm, each.name) for each in fields(algorithm)}
     return {
         name: str(value) if isinstance(value, Enum) else value
@@ -89,15 +93,15 @@ def get_settings(algorithm: Any, *excluded: str) -> dict[str, Any]:
 
 
 def check_keys(task: Mapping[str, Any], *keys: str) -> None:
-    """Raises DecodingError unless a task has its kind and exactly these keys."""
+    """Raise DecodingError unless a task has its kind and exactly these keys."""
     if set(task) != {"kind", *keys}:
         raise DecodingError(f"Expected exactly the keys kind, {', '.join(keys)} in a task.")
 
 
 def compute_min_parameters(widths: Sequence[Any], *, layered: bool = True) -> int:
-    """A lower bound on the parameters of layers of such widths, from values that came.
+    """Return a lower bound on the parameters of layers of these widths, which a peer sent.
 
-    Of a convolutional network, or one's own code, sizes alone bound little: the widest counts.
+    The sizes of a convolutional network, or of user-defined code, bound little: return the widest.
 
     Raises DecodingError.
     """
@@ -108,10 +112,10 @@ def compute_min_parameters(widths: Sequence[Any], *, layered: bool = True) -> in
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkShape:
-    """What a task's name of a network says before torch is loaded.
+    """What the name of a task's network implies before torch is loaded.
 
     Attributes:
-        layered: it has plain layers alone, whose sizes say how many parameters it has.
+        layered: it has only plain layers, whose sizes determine the number of parameters.
     """
 
     layered: bool = False
@@ -123,18 +127,21 @@ NETWORKS: dict[str, NetworkShape] = {
     "pca-mlp": NetworkShape(layered=True, projected=True),
     "cnn": NetworkShape(),
 }
-"""Parley's own networks; of another's code nothing is known."""
+"""Parley's own networks. The shape of user-defined ones is unknown."""
 
 
 def get_network_shape(task: Mapping[str, Any]) -> NetworkShape:
-    """What is known of the network that a task names; nothing where it names none."""
+    """Return the shape of the network that a task names; an empty shape if it names none."""
     network = task.get("network")
     kind = network.get("kind") if isinstance(network, Mapping) else None
     return NETWORKS.get(kind, NetworkShape()) if isinstance(kind, str) else NetworkShape()
 
 
 def parse_network_size(task: Mapping[str, Any]) -> tuple[str, int]:
-    """The network, and the sum of its layers' products where it has plain layers."""
+    """Return the network's name and a lower bound on its parameters.
+
+    The bound is the sum of products of adjacent widths if all layers are plain.
+    """
     network = task.get("network")
     if not isinstance(network, Mapping) or not isinstance(network.get("hidden"), list):
         raise DecodingError("Expected a network and its hidden layers, got none.")

@@ -1,9 +1,9 @@
-"""What an algorithm is: what a party computes, what the server does with the average, and a claim.
+"""`FederatedAlgorithm`: what a party computes, what the server does with the average, and a claim.
 
-An algorithm is a few functions over plain arrays; those of parties are `[B, d]`, where d is the
-`dimension` of a contribution. Its `claim` says what a release asks the noise to cover. The server
-plans from it; a party calls the same function with its own facts, and declines a plan that does
-not cover the answer.
+An algorithm is a few functions over plain arrays. Arrays of parties are `[B, d]`, where d is the
+`dimension` of a contribution. Its `claim` states what the noise of a release must cover. The server
+plans from it. A party calls the same function with its own facts and declines a plan that does not
+cover the result.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _ALL: Final = slice(None)
 
 @dataclass(frozen=True, kw_only=True)
 class PublicFacts:
-    """What a claim may depend on.
+    """Facts that a claim may depend on.
 
     Attributes:
-        min_records: public n₍₁₎, which no party has fewer records than; where sizes are private
-            (add-or-remove-one, or a guarantee of unit party) it bounds none of them.
-        total_records: N; n₍₁₎·m where sizes are private.
-        max_records: the most records that a party holds; a party knows its own number alone, and
-            takes n₍₁₎ where that is private.
+        min_records: public n₍₁₎: no party has fewer records. If sizes are private
+            (add-or-remove-one, or a guarantee of unit party) it bounds no party's size.
+        total_records: N; n₍₁₎·m if sizes are private.
+        max_records: the most records that a party holds. A party knows only its own number, and
+            uses n₍₁₎ if that is private.
     """
 
     parties: int
@@ -55,14 +55,14 @@ class PublicFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class SampledSums:
-    """Secure sums over sampled batches that one release consists of, each with its noise.
+    """Secure sums over sampled batches in one release, each with its noise.
 
     Attributes:
-        sampling_rate: q that each may be charged at; 1: not amplified.
-        noise_multiplier: σ of the noise wanted on a sum, in clip norms of a record; 0: what the
-            budget of the unit needs.
-        attendance: p, with which a whole party is in a sum by its own coin; 1: always.
-        hidden: nobody knows how that coin fell, and `sampling_rate` is p.
+        sampling_rate: q at which each sum may be charged; 1: no amplification.
+        noise_multiplier: requested σ of a sum's noise, in clip norms of a record; 0: what the
+            unit's budget requires.
+        attendance: p, the probability of a whole party's own coin to be in a sum; 1: always.
+        hidden: no one else learns the coin, and `sampling_rate` is p.
     """
 
     steps: int
@@ -73,16 +73,16 @@ class SampledSums:
 
     @property
     def visible_rate(self) -> float:
-        """p of a coin that may be seen; 1: there is none."""
+        """p of a coin that others may see; 1: there is none."""
         return 1.0 if self.hidden else self.attendance
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuaranteeClaim:
-    """One guarantee that a claim asks for: what the noise has to cover, and whether it is inside.
+    """One guarantee of a claim: what the noise must cover, and whether it is inside the parties.
 
     Attributes:
-        sensitivity: Δ, in L2, before the grid; the rest as in `Claim`.
+        sensitivity: Δ, in L2, before the grid; the other fields are as in `Claim`.
     """
 
     unit: Unit
@@ -97,39 +97,43 @@ class GuaranteeClaim:
 
     @property
     def inside(self) -> bool:
-        """Whether the parties have noise before there is a sum, wherever a job wants a sum's."""
+        """Whether the parties add noise before there is a sum, for any noise point of a job."""
         return self.steps is not None or self.objective is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What one release of an algorithm asks the noise to cover.
+    """What the noise of one release of an algorithm must cover.
 
-    A claim names the set that what a record adds lies in, and Δ follows from it alone.
+    A claim names the set that contains what a record adds. Δ follows only from this set.
 
     Attributes:
-        features: columns of the rows that it is computed from.
-        lies_in: of whole numbers: weight_j·v_j is a sum of vectors of this set, one a record, each
-            a function of that record and of public things alone. Of noise inside the party: a
-            step's sum. Of a local optimum: where it lies about a point that others' records say.
-        grid_bits: b, of those: a whole number is 2^-b.
-        whole: weight_j·v_j are of whole numbers; else of real ones, in a ball of such units
+        features: columns of the rows from which it is computed.
+        lies_in: for whole numbers: weight_j·v_j is a sum of vectors of this set, one per record.
+            Each vector is a function only of that record and public values. For noise inside the
+            party: the set of a step's sum. For a local optimum: its set around a point that depends
+            on the others' records.
+        grid_bits: b of the whole numbers: a unit is 2^-b.
+        whole: weight_j·v_j consists of whole numbers. Otherwise it is real, in a ball of such units
             (`parley.client.models.clipping.real_ball`), or clipped once more.
-        records: that a unit has at most, each of which adds such a vector.
-        steps: with noise inside the party, the noise of its training, or of its records' reports.
-        party_norm: S, where v_j is clipped to it for a second guarantee, of unit party.
-        classes: K of the labels that it learns; None where labels play no part, 1 for −1/+1 and
+        records: maximum number of records per unit, each of which adds such a vector.
+        steps: noise inside the party: that of its training, or of its records' reports.
+        party_norm: S, if v_j is clipped to it for a second guarantee, of unit party.
+        classes: K of the labels that it learns; None if labels play no part, 1 for −1/+1 and
             targets.
-        lipschitz: G: no record's gradient is longer. 1 where there are no gradients.
-        clip_norm: to which every record's share is clipped, if it is.
-        gradient_tolerance: κG, of certified local optima.
-        grid_length: what rounding to the grid has to be small against; None: each Δ on the sum.
-        scale_bits: the grid, where it is the algorithm's own; None: the finest that the ring holds.
-        sums: sampled sums that a release consists of; None: one sum, of all records.
-        objective: ε₁ of noise inside the parties' objectives; the noise on the sum covers what
-            their solvers miss of the exact optima. None: there is none.
-        releases: that the noise is scaled for; None: all of the run's. Every one is charged.
-        epsilon_share: of the unit's ε that the noise is scaled to; what it costs is charged.
+        lipschitz: G: no record's gradient is longer. 1 if there are no gradients.
+        clip_norm: norm to which each record's contribution is clipped, if it is.
+        gradient_tolerance: κG, for certified local optima.
+        grid_length: length that rounding to the grid must be small against; None: each Δ on the
+            sum.
+        scale_bits: the grid, if the algorithm fixes it; None: the finest that the ring holds.
+        sums: sampled sums in a release; None: one sum, over all records.
+        objective: ε₁ of noise inside the parties' objectives. The noise on the sum then covers the
+            distance of the solvers' results from the exact optima. None: no such noise.
+        releases: number of releases that the noise is scaled for; None: all of the run's. Each one
+            is charged.
+        epsilon_share: fraction of the unit's ε that the noise is scaled to; its actual cost is
+            charged.
     """
 
     norm: ClassVar[Literal["L2"]] = "L2"
@@ -176,13 +180,13 @@ class Claim:
 
     @cached_property
     def sensitivity(self) -> float:
-        """Δ in L2."""
+        """Sensitivity Δ in L2."""
         moved, one = self._lengths_and_unit
         return moved.compute_l2(one)
 
     @property
     def sensitivity_l1(self) -> float | None:
-        """Δ in L1; None of real numbers."""
+        """Sensitivity Δ in L1; None for real numbers."""
         moved, one = self._lengths_and_unit
         return round_up(moved.l1 * one) if self.whole else None
 
@@ -193,10 +197,11 @@ class Claim:
 
     @property
     def covered_sensitivity(self) -> float:
-        """Δ with what the grid of a party's ball adds.
+        """Δ plus what the grid of a party's ball adds.
 
-        Clipping to a ball brings no two sums further apart; cutting them to its grid does, by less
-        than one unit an entry. Where the noise is inside the party, it was added before.
+        Clipping to a ball never moves two sums further apart. Cutting them to its grid does, by
+        less than
+        one unit per entry. With noise inside the party, this was added before.
         """
         if self.party_norm is None or self.steps is not None:
             return self.sensitivity
@@ -207,24 +212,27 @@ class Claim:
 
     @property
     def rounding_reference(self) -> float:
-        """What rounding to the grid has to be small against."""
+        """Length that rounding to the grid must be small against."""
         on_sum = [each.sensitivity for each in self.guarantees if not each.inside]
         return self.grid_length or min(on_sum, default=self.covered_sensitivity)
 
     def is_exact_on(self, units: float) -> bool:
-        """Whether every contribution is on a grid of `units` a unit already."""
+        """Return whether each contribution is already on a grid with `units` per unit."""
         return self.whole and units >= 2.0**self.grid_bits
 
     def compute_grid_sensitivity(self, sensitivity: float, units: float) -> float:
-        """Δ on a grid of `units` a unit: √d more, unless every contribution is on it already."""
+        """Return Δ on a grid with `units` per unit: √d more, unless contributions are already on
+        it.
+        """
         rounded = 0.0 if self.is_exact_on(units) else math.sqrt(self.dimension)
         return units * sensitivity + rounded
 
     @property
     def guarantees(self) -> tuple[GuaranteeClaim, ...]:
-        """What the plan has to guarantee, the primary one first; of a party too, with `party_norm`.
+        """Guarantees that the plan must give, the primary one first; with `party_norm`, one of unit
+        party.
 
-        All that a party holds makes a v_j in the ball of radius S.
+        All records of a party together give a v_j in the ball of radius S.
         """
         own = GuaranteeClaim(
             unit=self.unit,
@@ -255,13 +263,13 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Contribution:
-    """What a block of parties computed.
+    """Result of a block of parties.
 
     Attributes:
         values: `[B, d]` v_j, unweighted.
-        weighted: they are weight_j·v_j already.
-        failed: parties of the block that have nothing they may release (rows not used): local
-            optima without a certificate. Nothing else fails, see
+        weighted: the values are weight_j·v_j already.
+        failed: parties of the block without a result that may be released (rows not used): local
+            optima without a certificate. No other computation fails, see
             `parley.client.dp_sgd.torch_clipping`.
     """
 
@@ -272,7 +280,7 @@ class Contribution:
     def apply_weights(
         self, plan: ReleasePlan, sizes: NDArray[np.int64], rows: slice = _ALL
     ) -> NDArray[np.floating]:
-        """`[b, d]` weight_j·v_j of some of the parties, of `[B]` sizes."""
+        """Return `[b, d]` weight_j·v_j of some of the parties, given `[B]` sizes."""
         if self.weighted or plan.weights != "size":
             return self.values[rows]
         return np.asarray(self.values[rows] * (sizes[rows] / plan.mean_records)[:, None])
@@ -280,22 +288,22 @@ class Contribution:
 
 @runtime_checkable
 class DirectlySummable(Protocol):
-    """An algorithm whose contributions a simulation can sum without making each of them."""
+    """Algorithm whose contributions a simulation can sum without computing each one."""
 
     def compute_sum(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.float64] | None:
-        """`[d]` Σ over the block's parties of what `local` gives; None where each is needed."""
+        """Return `[d]` Σ of the parties' `local` results; None if each contribution is needed."""
 
 
 class FederatedAlgorithm(Protocol):
-    """A way of learning from noisy averages."""
+    """Algorithm that learns from noisy averages."""
 
     kind: ClassVar[str]
 
     @property
     def model(self) -> Any:
-        """What is learned; it has `features` and `check_labels`."""
+        """Model that is learned; it has `features` and `check_labels`."""
 
     @property
     def dimension(self) -> int:
@@ -303,34 +311,40 @@ class FederatedAlgorithm(Protocol):
 
     @property
     def assumption(self) -> str:
-        """What the claim rests on beyond its proof (`parley.client.contract.list_assumptions`).
+        """Assumption of the claim beyond its proof (`parley.client.contract.list_assumptions`).
 
-        Empty where contributions are exact by construction. Your own has none to say: that its
-        claim is right is one.
+        Empty if contributions are exact by construction. A user-defined algorithm declares none:
+        that its
+        claim is right is an assumption.
         """
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """What a release asks the noise to cover: a pure function of the task and the facts."""
+        """Return what a release's noise must cover: a pure function of the task and the facts."""
 
     def init(self) -> State:
-        """The public start."""
+        """Return the public initial state."""
 
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """What every party of the block would contribute to this round.
+        """Compute what each party of the block would contribute to this round.
 
-        Each by its own records, `block.positions` and `state`: with a seed the same bits whoever
-        else is in the block, so that a simulation may ask its parties in turn, or on many machines.
-        What it draws comes from `randomness` alone, so that a simulation repeats and a real release
+        Each party uses only its own records, `block.positions` and `state`. With a seed its bits do
+        not
+        depend on the other parties in the block, so a simulation may compute its parties in turn,
+        or on
+        many machines. All randomness comes from `randomness`: a simulation repeats, and a real
+        release
         takes its noise from the operating system.
         """
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """The next state, from the noisy average `[d]`: post-processing."""
+        """Return the next state, from the noisy average `[d]`: post-processing."""
 
     def model_of(self, state: State) -> NDArray[np.float64]:
-        """The model to report."""
+        """Return the model to report."""
 
     def released(self, state: State) -> dict[str, float]:
-        """Figures beside the model that the last round released, by name; charged with it."""
+        """Return values other than the model that the last round released, by name; charged with
+        it.
+        """

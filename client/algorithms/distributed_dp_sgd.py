@@ -1,18 +1,19 @@
-"""Distributed DP-SGD: every step one secure sum of clipped gradients, with noise on the sum.
+"""Distributed DP-SGD: each step is a secure sum of clipped gradients, with noise on the sum.
 
 A step from the public θ (Abadi et al. 2016, arXiv:1607.00133, Algorithm 1, across parties):
 
-1. Party j draws each of its records into a batch with probability q, by its own coins; its
+1. Party j samples each of its records into a batch with probability q, by its own coins. Its
    contribution is g_j = Σ clip(∇ℓ_i(θ), C). An empty batch contributes zero.
 2. The secure sum gives Σ_j g_j with noise N(0, (σC)²I), on integers.
-3. It is divided by the public q·N, with sampled parties p·q·N, whoever was drawn or survived.
-4. The server's optimiser moves θ: post-processing, as the mean of later iterates is.
+3. It is divided by the public q·N, or by p·q·N with sampled parties. The divisor does not depend on
+   the sampled or surviving records and parties.
+4. The server's optimiser moves θ. This is post-processing, as is the mean of later iterates.
 
-A step is the Poisson-subsampled Gaussian (`parley.privacy.accounting.subsampled_gaussian`), and the
-parties pay for one noise together, where fedavg pays for m. A round is a block of steps that are
-reserved, charged and committed together. Of unit party g_j is clipped to S in L2; of both, records
-to C and then g_j to S: one noise, two accounts. docs/privacy-shares.md, section 13, has the proofs,
-and what the coins of records and of parties amplify.
+A step is the Poisson-subsampled Gaussian (`parley.privacy.accounting.subsampled_gaussian`). The
+parties together pay for one noise, while fedavg pays for m. A round is a block of steps that are
+reserved, charged and committed together. With unit party, g_j is clipped to S in L2. With both
+units, records are clipped to C and then g_j to S: one noise, two accounts. docs/privacy-shares.md,
+section 13, has the proofs, and what the coins of records and of parties amplify.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ class DistributedDPSGD(IterativeAlgorithm):
     """Distributed DP-SGD; see the module.
 
     Attributes:
-        training: rate, clip norm (None with unit party) and way of clipping; its `steps` are those
-            of a round, its optimiser is the server's, its noise is what the sum's is to be (0 with
-            unit party, where the budget alone says).
-        bound: largest |coordinate| of a contribution; beyond it one is clamped.
+        training: rate, clip norm (None with unit party) and clipping method. Its `steps` are those
+            of a round, its optimiser is the server's. Its noise is the one requested on the sum (0
+            with unit party, where only the budget determines it).
+        bound: largest |coordinate| of a contribution; a larger one is clamped.
         party_norm: S, with unit party or both; None with unit record.
         expected_batch: q·N, public.
-        pad: a party by itself works on as many rows whatever it drew
+        pad: a single party processes the same number of rows, regardless of its batch
             (`parley.client.dp_sgd.poisson_batches.compute_padded_width`).
-        components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
+        components: `[p, k]` directions on which rows are projected beforehand; kept in the state.
     """
 
     kind: ClassVar[str] = "distributed-dp-sgd"
@@ -93,27 +94,27 @@ class DistributedDPSGD(IterativeAlgorithm):
 
     @property
     def dimension(self) -> int:
-        """The network's."""
+        """Dimension of the network."""
         return self.model.dimension
 
     @property
     def both(self) -> bool:
-        """Whether it has a guarantee of unit party beside that of unit record."""
+        """Whether it has a guarantee of unit party in addition to that of unit record."""
         return self.unit is Unit.RECORD and self.party_norm is not None
 
     @property
     def lipschitz(self) -> float:
-        """C (record) or S (party): no unit's share of a sum is longer."""
+        """Upper bound on a unit's part of a sum: C (record) or S (party)."""
         clip = self.training.clip_norm if self.unit is Unit.RECORD else self.party_norm
         return float(clip or 0)
 
     @property
     def assumption(self) -> str:
-        """That of per-record clipping, but where it is exact."""
+        """Assumption of per-record clipping; empty if clipping is exact."""
         return BATCH_INVARIANCE if self.unit is Unit.RECORD and not self.training.exact else ""
 
     def init(self) -> State:
-        """The network's public start."""
+        """Return the network's public initial state."""
         theta = self.model.start()
         zero = np.zeros_like(theta)
         return {
@@ -127,10 +128,11 @@ class DistributedDPSGD(IterativeAlgorithm):
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """Every party's clipped sum at θ, bounded whatever the records hold; none fails.
+        """Compute each party's clipped sum at θ, bounded for any records; none fails.
 
-        A party by itself, and a simulation that repeats, take one party's batch after another's:
-        these agree to the last bit. Otherwise all batches go through one pass.
+        A single party, and a simulation that repeats, process one party's batch after the other.
+        Their
+        results agree to the last bit. Otherwise all batches go through one pass.
         """
         theta, rate = state["theta"], self.training.sampling_rate
         present = self.attendance.sample_parties(block, plan, randomness)
@@ -139,7 +141,7 @@ class DistributedDPSGD(IterativeAlgorithm):
             for position, place in enumerate(block.get_positions()):
                 if randomness.party is None and not present[position]:
                     rows.append(np.zeros(self.dimension))
-                    continue  # a party by itself computes whatever its coin says
+                    continue  # a single party computes regardless of its coin
                 begin, end = block.offsets[position], block.offsets[position + 1]
                 stream = randomness.open_step_batch(plan.round_number, plan.step, int(place))
                 rows.append(
@@ -165,7 +167,7 @@ class DistributedDPSGD(IterativeAlgorithm):
                 block.labels,
                 batches,
                 self.training,
-                # An audit's block is of many federations.
+                # An audit's block contains many federations.
                 public=plan.min_records * max(plan.parties, block.parties),
                 draws=self._get_loss_stream(plan, randomness),
             )
@@ -178,9 +180,9 @@ class DistributedDPSGD(IterativeAlgorithm):
     def compute_sum(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.float64] | None:
-        """`[d]` the sum of what `local` gives every party of a block; None where each is needed.
+        """Return `[d]`, the sum of `local` over the parties; None if each contribution is needed.
 
-        For a simulation in which nobody sees a contribution: one product a layer for all parties.
+        For a simulation in which no one sees a contribution: one product per layer for all parties.
         """
         clip = self.training.clip_norm
         if self.party_norm is not None or clip is None or randomness.seeded:
@@ -197,7 +199,7 @@ class DistributedDPSGD(IterativeAlgorithm):
             clamp_entries(sums, self.bound)
             return np.asarray(sums.sum(axis=0))
         rows = np.concatenate(batches)
-        return compute_party_sum(  # of all of them as one: nobody's own is made
+        return compute_party_sum(  # all parties as one: no single sum is computed
             self.model, theta, block.features, block.labels, rows, self.training,
             public=public, pad=False, draws=self._get_loss_stream(plan, randomness),
         )  # fmt: skip
@@ -209,7 +211,7 @@ class DistributedDPSGD(IterativeAlgorithm):
         randomness: Randomness,
         present: NDArray[np.bool_],
     ) -> list[NDArray[np.int64]]:
-        """Every party's batch, of one stream; empty where it is not in the sum."""
+        """Return each party's batch, from one stream; empty if the party is not in the sum."""
         stream = randomness.open_step_batch(plan.round_number, plan.step)
         batches = draw_party_batches(block.offsets, self.training.sampling_rate, stream)
         return [
@@ -220,7 +222,7 @@ class DistributedDPSGD(IterativeAlgorithm):
     def _get_loss_stream(
         self, plan: ReleasePlan, randomness: Randomness, row: int = 0
     ) -> NoiseStream | None:
-        """Where the random numbers of the records' losses come from, if they take any."""
+        """Return the stream of the records' losses, if they use random numbers."""
         return (
             randomness.open_loss_draws(plan.round_number, plan.step, row)
             if self.model.draws_per_record
@@ -228,17 +230,19 @@ class DistributedDPSGD(IterativeAlgorithm):
         )
 
     def update(self, state: State, total: NDArray[np.float64]) -> State:
-        """The server's step along the noisy sum `[d]` over q·N, and the mean of later iterates."""
+        """Make the server's step along the noisy sum `[d]` over q·N; update the mean of later
+        iterates.
+        """
         after = apply_step(state, total / self.expected_batch, self.training)
         return self.with_mean(state, after) if self.average else after
 
     @property
     def steps(self) -> int:
-        """T: of all rounds."""
+        """Steps T of all rounds."""
         return self.rounds * self.training.steps
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """C or 2C of every step's sum, on batches at rate q; 2S with unit party, at rate 1."""
+        """Claim C or 2C per step's sum, on batches at rate q; 2S with unit party, at rate 1."""
         del facts
         training = self.training
         if self.unit is Unit.PARTY:
@@ -251,7 +255,7 @@ class DistributedDPSGD(IterativeAlgorithm):
             bound=self.bound,
             lies_in=ball,
             grid_bits=bits,
-            whole=not self.both,  # which are clipped once more
+            whole=not self.both,  # with both units it is clipped once more
             unit=self.unit,
             neighbouring=self.neighbouring,
             party_norm=self.party_norm if self.both else None,
@@ -265,7 +269,7 @@ class DistributedDPSGD(IterativeAlgorithm):
                 else self.attendance.charged_rate,
                 noise_multiplier=training.noise_multiplier,
                 attendance=self.attendance.rate,
-                # Whether its party is in a sum may be seen in it: that hides no record.
+                # The sum may show whether a record's party is in it, so that coin hides no record.
                 hidden=self.unit is Unit.PARTY and self.attendance.is_secret,
             ),
             work=training.steps,

@@ -1,16 +1,17 @@
-"""Federated averaging of networks (McMahan et al. 2017, arXiv:1602.05629), private inside or out.
+"""Federated averaging of networks (McMahan et al. 2017, arXiv:1602.05629), with noise inside or
+out.
 
-Every round each party trains from θ and contributes its update v_j = θ_j − θ.
+In each round each party trains from θ and contributes its update v_j = θ_j − θ.
 
 - unit record: the training is DP-SGD (Abadi et al. 2016). v_j is post-processing of noisy sums, so
-  clamping its coordinates is free. With a share for it the party's noisy fraction of clipped
-  gradients travels as one coordinate more.
-- unit party: the training is plain, v_j is clipped to S in L2, and noise is added to the sum, which
-  a party moves by 2S, added or removed by S (McMahan et al. 2018, arXiv:1710.06963).
+  clamping its coordinates costs no privacy. If a share of the privacy is given to it, the party's
+  noisy fraction of clipped gradients travels as one more coordinate.
+- unit party: the training is plain, v_j is clipped to S in L2, and noise is added to the sum. A
+  party moves the sum by 2S; by S if it is added or removed (McMahan et al. 2018, arXiv:1710.06963).
 - both: DP-SGD in the party, then the clip to S and noise: two guarantees of one release.
 
 A sampled party that is not in a round contributes zero, and the average is divided by the public
-fraction; one coin decides on all its steps of a round. The server's step is averaging, averaging
+fraction. One coin decides on all its steps of a round. The server's step is averaging, averaging
 with momentum, or Adam (Reddi et al. 2021, arXiv:2003.00295): post-processing.
 """
 
@@ -46,7 +47,7 @@ from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 from parley.privacy.sensitivity.bounded_sets import compute_sensitivity
 
 _MAX_VALUES = 1 << 21
-"""Coordinates of updates that are held at once where their sum alone is wanted: 16 MiB."""
+"""Coordinates of updates held at once if only their sum is needed: 16 MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +55,16 @@ class FederatedAveraging(IterativeAlgorithm):
     """Federated averaging; see the module.
 
     Attributes:
-        update_bound: a contribution's norm: S with unit party or both; with unit record alone the
-            largest coordinate that survives clamping, times √d, d coordinates of a contribution.
+        update_bound: norm of a contribution: S with unit party or both. With unit record only: the
+            largest coordinate after clamping, times √d for d coordinates of a contribution.
         neighbouring: with replace-one a party divides by its own number of records, which no
-            neighbour changes; with add-or-remove-one by the public least number, but where its
-            update is clipped whole, whatever it divided by.
-        both: with unit record, whether the update is clipped to S too, for a guarantee of unit
-            party beside.
-        components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
-        clipped_reach: how far from ½ a party's noisy fraction of clipped gradients survives
-            clamping; 0 where none is released.
+            neighbour changes. With add-or-remove-one it divides by the public minimum, unless its
+            whole update is clipped, which bounds it for any divisor.
+        both: with unit record, whether the update is also clipped to S, for a second guarantee of
+            unit party.
+        components: `[p, k]` directions on which rows are projected beforehand; kept in the state.
+        clipped_reach: distance from ½ within which a party's noisy fraction of clipped gradients
+            survives clamping; 0 if none is released.
     """
 
     kind: ClassVar[str] = "fedavg"
@@ -103,18 +104,18 @@ class FederatedAveraging(IterativeAlgorithm):
 
     @property
     def lipschitz(self) -> float:
-        """C (record) or S (party): no unit's share of a release is longer."""
+        """Upper bound on a unit's part of a release: C (record) or S (party)."""
         if self.unit is Unit.RECORD and self.training.clip_norm is not None:
             return self.training.clip_norm
         return self.update_bound
 
     @property
     def assumption(self) -> str:
-        """That of per-record clipping, but where it is exact."""
+        """Assumption of per-record clipping; empty if clipping is exact."""
         return BATCH_INVARIANCE if self.unit is Unit.RECORD and not self.training.exact else ""
 
     def init(self) -> State:
-        """The network's public start."""
+        """Return the network's public initial state."""
         theta = self.model.start()
         zero = np.zeros_like(theta)
         return {
@@ -130,13 +131,15 @@ class FederatedAveraging(IterativeAlgorithm):
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """Every party's update, bounded whatever became of its training; none fails.
+        """Compute each party's update, bounded for any outcome of its training; none fails.
 
         A record whose gradient is not finite adds zero to the sum
-        (`parley.client.dp_sgd.torch_clipping`). Where training diverged the update is not finite,
-        and is brought within its bound by a fixed
-        map: with unit record it is post-processing of noisy sums, coordinate by coordinate; with
-        unit party any function of a party's data whose norm is at most S moves the sum by 2S.
+        (`parley.client.dp_sgd.torch_clipping`).
+        If training diverged, the update is not finite, and a fixed map brings it within its bound.
+        With
+        unit record this is post-processing of noisy sums, coordinate by coordinate. With unit party
+        any
+        function of a party's data with norm at most S moves the sum by 2S.
         """
         present = self.attendance.sample_parties(block, plan, randomness)
         if randomness.party is None and not present.all():
@@ -144,7 +147,7 @@ class FederatedAveraging(IterativeAlgorithm):
             if present.any():
                 present_block = block.take(np.flatnonzero(present))
                 values[present] = self._compute_updates(state, present_block, plan, randomness)
-        else:  # a party by itself trains whatever its coin says
+        else:  # a single party trains regardless of its coin
             values = self._compute_updates(state, block, plan, randomness)
             values[~present] = 0.0
         return Contribution(values=values, failed=())
@@ -152,7 +155,7 @@ class FederatedAveraging(IterativeAlgorithm):
     def compute_sum(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.float64] | None:
-        """`[d]` the sum of the updates of who is in a round, where few are; else None."""
+        """Return `[d]`, the sum of sampled parties' updates; None with a seed or all parties."""
         if self.attendance.includes_everyone or randomness.seeded:
             return None
         present = np.flatnonzero(self.attendance.sample_parties(block, plan, randomness))
@@ -168,7 +171,7 @@ class FederatedAveraging(IterativeAlgorithm):
     def _compute_updates(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.float64]:
-        """`[B, d]` updates of parties that are in the round."""
+        """Return `[B, d]` updates of parties that are in the round."""
         features = self.model.to_tensor(block.features)
         labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
         uses_own_size = (
@@ -185,7 +188,7 @@ class FederatedAveraging(IterativeAlgorithm):
         )
         records = round(plan.mean_records) if uses_own_size else plan.min_records
         trained = train_parties(self.model, state["theta"], parties, self.training, records=records)
-        with np.errstate(invalid="ignore"):  # ∞ − ∞, where training diverged
+        with np.errstate(invalid="ignore"):  # ∞ − ∞ if training diverged
             values = trained.theta - state["theta"]
         if trained.clipped_fractions is not None:
             share = (trained.clipped_fractions - 0.5) * (self.coordinate_bound / self.clipped_reach)
@@ -199,7 +202,7 @@ class FederatedAveraging(IterativeAlgorithm):
     def _choose_streams(
         self, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> tuple[list[NoiseStream], list[NoiseStream]]:
-        """Every party's two streams: with a seed its own, else those that it trains with share."""
+        """Return each party's two streams: its own with a seed, otherwise those of its chunk."""
         number = plan.round_number
         if randomness.seeded:
             places = block.get_positions().tolist()
@@ -213,11 +216,11 @@ class FederatedAveraging(IterativeAlgorithm):
 
     @property
     def coordinate_bound(self) -> float:
-        """Largest |coordinate| of a contribution with unit record alone."""
+        """Largest |coordinate| of a contribution with unit record only."""
         return self.update_bound / math.sqrt(self.dimension)
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """The server's step along the average update, and the mean of the later iterates."""
+        """Make the server's step along the average update; update the mean of later iterates."""
         average = average / self.attendance.fraction
         if self.training.clipped_share:
             average, last = average[:-1], average[-1:]
@@ -226,16 +229,18 @@ class FederatedAveraging(IterativeAlgorithm):
         return self.with_mean(state, self.server(state, average))
 
     def released(self, state: State) -> dict[str, float]:
-        """The fraction of clipped gradients, where a share of the privacy is given to it."""
+        """Return the fraction of clipped gradients, if a share of the privacy is given to it."""
         if not self.training.clipped_share:
             return {}
         return {"clipped_fraction": float(state["clipped"][0])}
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """A party's ball with unit party; with unit record a record's, of a step's clipped sum."""
+        """Claim a party's ball with unit party, and a record's of a step's clipped sum with unit
+        record.
+        """
         training, record = self.training, self.unit is Unit.RECORD
         private = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-        ball, bits = build_ball(self.dimension, self.update_bound)  # of a party's update
+        ball, bits = build_ball(self.dimension, self.update_bound)  # set of a party's update
         clipped = self.both or not record
         steps = None
         if record:
@@ -263,12 +268,13 @@ class FederatedAveraging(IterativeAlgorithm):
                 hidden=self.attendance.is_secret,
             )
         divisor = facts.min_records if private else facts.max_records
-        # Unit record: rounding to the grid is free, but should be lost in one step's noise.
+        # Unit record: rounding to the grid costs no privacy, but must be small against a step's
+        # noise.
         fine = math.sqrt(self.dimension) * training.compute_step_noise(divisor)
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
-            # A little above what coordinates are clamped to: rescaling may round upwards.
+            # A little above the clamping bound of coordinates: rescaling may round upwards.
             bound=self.update_bound if clipped else self.coordinate_bound * (1 + 1e-9),
             lies_in=ball,
             grid_bits=bits,

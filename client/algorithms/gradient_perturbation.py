@@ -1,23 +1,23 @@
-"""Gradient perturbation: every round a gradient step along the noisy average of gradients.
+"""Gradient perturbation: each round is a gradient step along the noisy average of gradients.
 
 For strongly convex linear models with the local objective
 J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Jayaraman et al. 2018, §4; Bassily et al. 2014).
 
-What is summed is every record's gradient over a public n, in whole numbers that depend on that
-record alone (`parley.client.models.integer_gradients`). They lie in a ball of radius G/n, so that a
-record replaced moves the sum by 2G/n, and one more or less by G/n:
+The sum adds each record's gradient over a public n, in whole numbers that depend only on that
+record (`parley.client.models.integer_gradients`). They lie in a ball of radius G/n. Replacing a
+record therefore moves the sum by 2G/n, and adding or removing one by G/n:
 
 | | n of party j's records | least n |
 |---|---|---|
 | replace-one, uniform | n_j: w_j·v_j is their mean | n₍₁₎ |
 | replace-one, by size | n̄ = N/m: w_j·v_j is n_j/n̄ times their mean | n̄ |
-| add-or-remove-one | the public n₍₁₎, whatever n_j is | n₍₁₎ |
+| add-or-remove-one | the public n₍₁₎, for any n_j | n₍₁₎ |
 
-Clipping cuts long tails of targets, so that a model predicts too little of them on average. The
-last rounds may make that good: they learn one number, what all predictions lack, with four times
-the clip norm: from gradients of a quarter of the length, on the same grid, in the same ball.
+Clipping cuts long tails of targets, so a model's predictions are too small on average. The last
+rounds can correct this. They learn one number, the missing level of all predictions, with four
+times the clip norm: from gradients of a quarter of the length, on the same grid, in the same ball.
 
-Rajkumar & Agarwal 2012: gradient steps on a perturbed objective, with noise in every round.
+Rajkumar & Agarwal 2012: gradient steps on a perturbed objective, with noise in each round.
 """
 
 from __future__ import annotations
@@ -43,29 +43,32 @@ from parley.privacy.calibration.optimum_sensitivity import Weights
 from parley.privacy.sampling.random_stream import Randomness
 
 _MIN_STEPS: Final = 64
-"""Of a slope's grid below G: on a coarser one most records would add nothing."""
+"""Minimum number of grid steps between 0 and G. On a coarser grid most records would add nothing.
+"""
 
 _LEVEL_FACTOR: Final = 4
-"""Times the clip norm, where the level is learned: a power of two."""
+"""Factor on the clip norm while the level is learned: a power of two."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientPerturbation(IterativeAlgorithm):
     """Noisy gradient descent: θ ← θ − ηv, v ← βv + g, g = ḡ + λθ; Nesterov: θ ← θ − η(g + βv).
 
-    v_j is made of party j's (clipped) gradients of the data loss; λθ is public and added by the
-    server, as momentum is (Nesterov's with the change of variables of Sutskever et al. 2013: the
-    gradient is taken at θ). The average over the later half of the iterates may be reported
-    instead of the last.
+    v_j is computed from party j's (clipped) gradients of the data loss. λθ is public and added by
+    the
+    server, as is momentum (Nesterov's with the change of variables of Sutskever et al. 2013: the
+    gradient is taken at θ). The average over the later half of the iterates may be reported instead
+    of
+    the last.
 
     Attributes:
-        lipschitz: G, which bounds every record's gradient.
+        lipschitz: G, upper bound on each record's gradient.
         learning_rate: η; 1/(L_s + λ) is safe.
         momentum: β in [0, 1).
-        level_rounds: how many of the rounds, the last, learn what all predictions lack; the others
-            are T of the steps.
-        level_columns: of rows that have no constant at their end: how many columns they are of,
-            whose features add up to 1 each before rows are scaled (hats).
+        level_rounds: number of last rounds that learn the missing level of all predictions; the
+            other rounds are the T steps.
+        level_columns: for rows without a constant at their end: the number of columns they come
+            from. A column's features add up to 1 before rows are scaled (linear splines).
     """
 
     kind: ClassVar[str] = "gradient-perturbation"
@@ -100,7 +103,7 @@ class GradientPerturbation(IterativeAlgorithm):
 
     @property
     def steps(self) -> int:
-        """T: the rounds before the level's."""
+        """Rounds T before those of the level."""
         return self.rounds - self.level_rounds
 
     @property
@@ -113,30 +116,31 @@ class GradientPerturbation(IterativeAlgorithm):
 
     @property
     def dimension(self) -> int:
-        """The model's."""
+        """Dimension of the model."""
         return self.model.dimension
 
     @property
     def clip_norm(self) -> float | None:
-        """To which every record's gradient is clipped: G, where the loss's own is larger."""
+        """Norm to which each record's gradient is clipped: G, if the loss's own bound is larger."""
         return self.lipschitz if self.lipschitz < self.model.lipschitz else None
 
     @property
     def bound(self) -> float:
-        """G: of a mean of gradients no longer than that; entries of a private party's sum that are
-        larger, which takes more records than n₍₁₎, are clamped to it.
+        """Bound G on the entries of a mean of gradients, which are no longer than G.
+
+        Larger entries of a private party's sum take more records than n₍₁₎ and are clamped to it.
         """
         return self.lipschitz
 
     def init(self) -> State:
-        """θ = 0."""
+        """Return the state of θ = 0."""
         zero = np.zeros(self.model.dimension)
         return {"theta": zero, "velocity": zero, "average": zero, "round": np.zeros(1)}
 
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """Every party's gradients at θ; none fails, whatever θ and the records are."""
+        """Compute each party's gradients at θ; none fails, for any θ and records."""
         del randomness
         total = round(plan.mean_records * plan.parties)
         grid, records = self._build_grid(plan.parties, plan.min_records, total)
@@ -152,7 +156,7 @@ class GradientPerturbation(IterativeAlgorithm):
         return Contribution(values=values, failed=(), weighted=True)
 
     def _build_grid(self, parties: int, min_records: int, total: int) -> tuple[SlopeGrid, Fraction]:
-        """The grid of gradients over n, and the least n; of public numbers alone."""
+        """Return the grid of gradients over n, and the least n, from public numbers only."""
         if self._private_sizes:
             return SlopeGrid.choose(self.lipschitz, private=min_records), Fraction(min_records)
         if self._averages_records:
@@ -164,7 +168,7 @@ class GradientPerturbation(IterativeAlgorithm):
         return SlopeGrid.choose(self.lipschitz, max_weight=float(heaviest)), mean
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """One step along the noisy average gradient; in the last rounds, of the level alone."""
+        """Make one step along the noisy average gradient; in the last rounds, of the level only."""
         if self.level_rounds and state["round"][0] >= self.steps:
             return self._update_level(state, average)
         theta = state["theta"]
@@ -178,9 +182,9 @@ class GradientPerturbation(IterativeAlgorithm):
         return {**after, "theta": self.model_of(after)} if last else after
 
     def _update_level(self, state: State, average: NDArray[np.float64]) -> State:
-        """The model and what its predictions lack on average, a mean over the rounds so far.
+        """Add to the model the level missing from its predictions, averaged over the rounds so far.
 
-        ⟨θ₁, x⟩ is 1, or nearly, for every row x, so that ⟨θ₁, ḡ⟩ is the mean of what is too much.
+        ⟨θ₁, x⟩ is 1, or nearly, for each row x, so that ⟨θ₁, ḡ⟩ is the mean excess.
         """
         done = state["round"] + 1
         lacking = -_LEVEL_FACTOR * (average @ self._one) / (done[0] - self.steps)
@@ -190,7 +194,9 @@ class GradientPerturbation(IterativeAlgorithm):
 
     @cached_property
     def _one(self) -> NDArray[np.float64]:
-        """`[d]` θ₁. Rows on hats of p columns have a squared norm of p/2 to p before scaling."""
+        """`[d]` θ₁. Rows of linear splines on p columns have a squared norm of p/2 to p before
+        scaling.
+        """
         if self.level_columns:
             return np.full(self.dimension, np.sqrt(5 / (6 * self.level_columns)))
         one = np.zeros(self.dimension)
@@ -198,11 +204,13 @@ class GradientPerturbation(IterativeAlgorithm):
         return one
 
     def compute_noise_gain(self, done: int) -> float | None:
-        """See `parley.client.algorithms.iterative.HasNoiseGain`; along θ₁, the level's, it is
-        larger.
+        """Return the bound of `parley.client.algorithms.iterative.HasNoiseGain`.
 
-        None where the Hessian's bound does not hold: of a sum over more records than n₍₁₎, or of
-        clipped gradients of several margins, whose derivative need not be symmetric.
+        Along θ₁, the level's direction, the gain is larger. None if the Hessian's bound does not
+        hold: for
+        a sum over more records than n₍₁₎, or for clipped gradients of several margins, whose
+        derivative
+        need not be symmetric.
         """
         if self._private_sizes or (self.clip_norm and self.model.loss.outputs > 1):
             return None
@@ -218,7 +226,7 @@ class GradientPerturbation(IterativeAlgorithm):
         )
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """The ball that a record's gradient over the least n lies in."""
+        """Claim the ball that contains a record's gradient over the least n."""
         if self._private_sizes and facts.max_records > MAX_RECORDS:
             raise ValueError(
                 f"Expected at most {MAX_RECORDS} records of a party, got {facts.max_records}."
@@ -248,8 +256,8 @@ class RajkumarAgarwal(GradientPerturbation):
     """Noisy gradient descent on an objective with a random linear term.
 
     Attributes:
-        tilt_scale: of the term's length, Gamma(d, this): 2/(ε′N).
-        tilt_seed: that its direction and length are drawn from, public.
+        tilt_scale: scale of the term's length, which is Gamma(d, scale): 2/(ε′N).
+        tilt_seed: public seed of its direction and length.
     """
 
     kind: ClassVar[str] = "rajkumar-agarwal"
@@ -264,16 +272,16 @@ class RajkumarAgarwal(GradientPerturbation):
 
     @cached_property
     def tilt(self) -> NDArray[np.float64]:
-        """`[d]` b/N: of uniform direction."""
+        """`[d]` b/N, of uniform direction."""
         rng = np.random.default_rng(self.tilt_seed)
         direction = rng.normal(size=self.dimension)
         length = rng.gamma(self.dimension, self.tilt_scale)
         return np.asarray(direction / np.sqrt(direction @ direction) * length)
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """One step along the noisy average gradient of the tilted objective."""
+        """Make one step along the noisy average gradient of the tilted objective."""
         return super().update(state, average + self.tilt)
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """As gradient perturbation's, with the noise of one round."""
+        """Claim the same as gradient perturbation, with the noise of one round."""
         return replace(super().claim(facts), releases=1)

@@ -1,12 +1,11 @@
-"""What a learned model says of the parties' held-out records: one noisy histogram.
+"""Evaluate a learned model on the parties' held-out records: one noisy histogram.
 
-Of two labels a party counts its own held-out records by score and label: cell 2k + y holds those of
-label y whose probability of the second label lies in interval k, between public edges. From it
-follow, as post-processing, the ROC curve, calibration and what each threshold gives
-(`parley.server.records.histogram_evaluation`). Of K > 2 labels it counts by true and predicted
-label: cell K·true + predicted. Every record adds 1 to one cell, whatever the model is (the
-    histogram query of
-Dwork & Roth 2014, section 3.3). How many records a party holds out stays private.
+With two labels a party counts its held-out records by score and label. Cell 2k + y counts those of
+label y whose probability of the second label is in interval k, between public edges. The ROC curve,
+calibration and the results of each threshold follow as post-processing
+(`parley.server.records.histogram_evaluation`). With K > 2 labels it counts by true and predicted
+label: cell K·true + predicted. Each record adds 1 to one cell, for any model (the histogram query
+of Dwork & Roth 2014, section 3.3). How many records a party holds out stays private.
 
     >>> choose_edges(records=24_000, epsilon=1.0)[:3], len(choose_edges(records=400, epsilon=1.0))
     ((0.05, 0.1, 0.15), 9)
@@ -36,20 +35,25 @@ from parley.privacy.sensitivity.bounded_sets import Set
 from parley.safe_io.path_names import is_own_code
 
 _MAX_CELL_COUNT = 2.0**24
-"""Records of a cell beyond which a party's count is clamped, since its number is private."""
+"""Maximum count of a cell: a party's count is clamped to it, because its number is private."""
 
 
 _MAX_EDGES = 999
 _FINE_INTERVALS, _COARSE_INTERVALS, _FINE_FROM = 20, 10, 5_000
-"""Intervals; and records times ε from which the noise leaves room for the finer ones: simulated
-(`benchmarks/judging.py`), the area under the curve has less error by 20 of them there."""
+"""Numbers of intervals, and the records times ε from which the finer ones are used.
+
+In simulations (`benchmarks/judging.py`) 20 intervals give a smaller error of the area under the
+curve from there on.
+"""
 
 
 def choose_edges(*, records: int, epsilon: float) -> tuple[float, ...]:
-    """Probabilities between even intervals: 20, or 10 where the noise is large, by public facts.
+    """Return the probabilities between even intervals: 20, or 10 if the noise is large.
+
+    The choice uses only public facts.
 
     Args:
-        records: how many the parties learn from at least.
+        records: minimum number of records that the parties learn from.
     """
     count = _FINE_INTERVALS if records * epsilon >= _FINE_FROM else _COARSE_INTERVALS
     return tuple(k / count for k in range(1, count))
@@ -57,11 +61,11 @@ def choose_edges(*, records: int, epsilon: float) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutCounts(ReleasedAggregate):
-    """How many held-out records have which label and score; one release after the rounds.
+    """Counts of held-out records by label and score; one release after the rounds.
 
     Attributes:
-        edges: probabilities of the second label, rising, between intervals [edge, next edge); of
-            more labels unused.
+        edges: ascending probabilities of the second label, between intervals [edge, next edge);
+            unused with more than two labels.
     """
 
     kind: ClassVar[str] = "held-out-counts"
@@ -75,42 +79,44 @@ class HeldOutCounts(ReleasedAggregate):
 
     @property
     def model(self) -> Any:
-        """The learner's."""
+        """Model of the learner."""
         return self.learner.model
 
     @property
     def classes(self) -> int:
-        """K of the labels."""
+        """Number of labels, K."""
         return int(self.model.classes) or 2
 
     @property
     def dimension(self) -> int:
-        """Two cells for each interval, or K²."""
+        """Two cells per interval, or K²."""
         return 2 * (len(self.edges) + 1) if self.classes == 2 else self.classes**2
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether scores are probabilities, and don't only rank."""
+        """Whether scores are probabilities, rather than only a ranking."""
         return self.model.compute_probabilities(np.zeros((1, self.classes))) is not None
 
     @property
     def binary_edges(self) -> tuple[float, ...]:
-        """The edges, where they are used."""
+        """The edges if they are used, otherwise ()."""
         return self.edges if self.classes == 2 else ()
 
     @property
     def assumption(self) -> str:
-        """None, but of one's own network: a model says of a record what it says of it alone."""
+        """Assumption of a user-defined network only: its output for a record depends only on that
+        record.
+        """
         return OWN_NETWORK if is_own_code(getattr(self.model, "kind", "")) else ""
 
     def init(self) -> State:
-        """A model like the learner's."""
+        """Return a model like the learner's."""
         return {"theta": self.learner.model_of(self.learner.init())}
 
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """Every party's own histogram, of whole numbers."""
+        """Compute each party's own histogram, of whole numbers."""
         del plan, randomness
         values = np.empty((block.parties, self.dimension))
         for party, (begin, end) in enumerate(pairwise(block.offsets)):
@@ -120,7 +126,7 @@ class HeldOutCounts(ReleasedAggregate):
                 cells = 2 * predicted + (labels > 0)
             else:
                 cells = self.classes * labels.astype(np.int64) + predicted
-            cells = np.clip(cells, 0, self.dimension - 1)  # whatever its label is
+            cells = np.clip(cells, 0, self.dimension - 1)  # for any label
             values[party] = np.bincount(cells, minlength=self.dimension)
         np.clip(values, 0, _MAX_CELL_COUNT, out=values)
         return Contribution(values=values, failed=())
@@ -128,10 +134,12 @@ class HeldOutCounts(ReleasedAggregate):
     def _predict_cells(
         self, theta: NDArray[np.float64], rows: NDArray[np.floating[Any]]
     ) -> NDArray[np.int64]:
-        """`[n]` the interval of each row's score, or its predicted label: of that row alone.
+        """Return `[n]` the interval of each row's score, or its predicted label, from that row
+        only.
 
-        No probability is computed: the library's exp may round a number otherwise beside others.
-        Edges are turned into margins instead, once, and a margin is compared with them.
+        No probability is computed: the library's exp may round a number differently next to others.
+        Instead
+        the edges are converted to margins once, and margins are compared with them.
         """
         margins = self._compute_margins(theta, rows)
         if self.classes > 2:
@@ -142,12 +150,16 @@ class HeldOutCounts(ReleasedAggregate):
     def _compute_margins(
         self, theta: NDArray[np.float64], rows: NDArray[np.floating[Any]]
     ) -> NDArray[np.float64]:
-        """`[n, outputs]` of each row alone.
+        """Compute `[n, outputs]` margins, each from its row only.
 
-        Of a linear model by exact products, of another one row at a time, each at the same address:
-        beside others a row's last digits may depend on who and how many they are
-        (`parley.client.dp_sgd.batch_invariance`), and somebody may choose a θ where that decides.
-        One record more or less would then turn others' answers, and move more than its own cell.
+        A linear model uses exact products. Other models take one row at a time, each at the same
+        address.
+        Next to other rows, a row's last digits may depend on those rows and their number
+        (`parley.client.dp_sgd.batch_invariance`), and an attacker may choose a θ at which these
+        digits
+        decide. One more or one fewer record would then change other records' cells, and move the
+        counts by
+        more than one cell.
         """
         if isinstance(self.model, LinearModel):
             return project_rows(rows, theta.reshape(-1, rows.shape[1]).T)
@@ -159,23 +171,23 @@ class HeldOutCounts(ReleasedAggregate):
         return margins
 
     def _compute_edge_margins(self) -> NDArray[np.float64]:
-        """The edges as margins: ln(e/(1 − e)), or where margins only rank tan(π(e − ½))."""
+        """Return the edges as margins: ln(e/(1 − e)), or tan(π(e − ½)) if margins only rank."""
         if self.has_probabilities:
             return np.array([math.log(edge) - math.log1p(-edge) for edge in self.edges])
         return np.array([math.tan(math.pi * (edge - 0.5)) for edge in self.edges])
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """The model as it was, with the noisy sum of the histograms beside it."""
+        """Return the same model, with the noisy sum of the histograms."""
         return {**state, "counts": average}
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
-        """One cell, whatever the parties hold and the model says."""
+        """Claim one cell per record, for any records and model."""
         del facts
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
             bound=_MAX_CELL_COUNT,
-            # Clamping brings no two histograms further apart.
+            # Clamping never moves two histograms further apart.
             lies_in=Set.interval(1, 1).spread_over_cells(self.dimension),
             unit=Unit.RECORD,
             neighbouring=self.neighbouring,
@@ -185,13 +197,15 @@ class HeldOutCounts(ReleasedAggregate):
 
 
 def get_learner(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
-    """What learned the model that an algorithm measures; itself, where it learns."""
+    """Return the algorithm that learned the measured model; the algorithm itself if it learns."""
     return algorithm.learner if isinstance(algorithm, HeldOutCounts) else algorithm
 
 
 def check_edges(edges: tuple[float, ...]) -> None:
-    """Refuses what are no rising probabilities, or lack the ½ from which the label is answered."""
-    rising = all(low < high for low, high in pairwise((0.0, *edges, 1.0)))  # NaN is not
+    """Check that edges are ascending probabilities and include ½, the threshold of the second
+    label.
+    """
+    rising = all(low < high for low, high in pairwise((0.0, *edges, 1.0)))  # False for NaN
     if not rising or 0.5 not in edges or len(edges) > _MAX_EDGES:
         raise ValueError(
             f"Expected at most {_MAX_EDGES} rising probabilities in (0, 1) as edges, 0.5 among "

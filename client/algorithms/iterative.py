@@ -1,4 +1,4 @@
-"""What algorithms of many noisy steps have in common: post-processing of what was released."""
+"""`IterativeAlgorithm`: common part of algorithms with many noisy steps, all post-processing."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ from parley.client.contract.model_state import State
 
 @runtime_checkable
 class HasNoiseGain(Protocol):
-    """An algorithm that can bound how far the noise on its averages moves its model."""
+    """Algorithm that can bound how far the noise on its averages moves its model."""
 
     def compute_noise_gain(self, done: int) -> float | None:
-        """The most that θ's standard deviation is along any direction, after `done` rounds.
+        """Return an upper bound on θ's standard deviation along any direction, after `done` rounds.
 
-        For noise of standard deviation 1 in each coordinate of every average, to first order, and
-        from public facts alone; None where no bound is known.
+        For noise of standard deviation 1 in each coordinate of each average, to first order, and
+        from
+        public facts only. None if no bound is known.
         """
 
 
 class IterativeAlgorithm:
-    """What algorithms of many steps share: the last iterate or the mean of the later half."""
+    """Algorithm of many steps that reports the last iterate, or the mean of the later half."""
 
     average: bool
     rounds: int
 
     @property
     def steps(self) -> int:
-        """T, of all rounds."""
+        """Steps T of all rounds."""
         return self.rounds
 
     def with_mean(self, before: State, after: State) -> State:
-        """The state after a step, with the mean of the later iterates so far."""
+        """Return the state after a step, with the mean of the later iterates so far."""
         later = max(float(after["round"][0]) - self.steps // 2, 1.0)
         mean = before["average"] + (after["theta"] - before["average"]) / later
         return {**after, "average": mean}
 
     def model_of(self, state: State) -> NDArray[np.float64]:
-        """The last iterate, or the mean of the later half: post-processing, free."""
+        """Return the last iterate, or the mean of the later half: post-processing, without cost."""
         later = self.average and state["round"][0] > self.steps // 2
         return state["average"] if later else state["theta"]
 
     def released(self, state: State) -> dict[str, float]:
-        """Nothing beside the model."""
+        """Return no values in addition to the model."""
         del state
         return {}

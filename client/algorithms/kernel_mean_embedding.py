@@ -1,17 +1,17 @@
-"""The sum of random features of all records, by class: what synthetic records are fitted to.
+"""Sum of random features of all records, by class, to which synthetic records are fitted.
 
     S_k = Σ_{i: y_i = k} φ(x_i),   n_k = |{i: y_i = k}|,   φ(x) = (cos Wx, sin Wx)/√F
 
-with F rows of W from N(0, I/ℓ²) and of a public seed (Rahimi & Recht 2007; Harder, Adamczewski &
-Park 2021, "DP-MERF", arXiv:2002.11603). One release: a record adds φ of the unit ball, and a count
+with F rows of W from N(0, I/ℓ²) and a public seed (Rahimi & Recht 2007; Harder, Adamczewski & Park
+2021, "DP-MERF", arXiv:2002.11603). It is one release. A record adds φ of the unit ball, and a count
 of 1, to its class.
 
-A record's features are integers, of arithmetic on that record alone, so that no sum depends on how
-a block is cut and ‖φ‖ ≤ 1 holds exactly:
+A record's features are integers, from arithmetic on that record only. No sum therefore depends on
+how a block is cut, and ‖φ‖ ≤ 1 holds exactly:
 
 - X = trunc(2¹⁶x), |x| ≤ 1; Ŵ = round(2¹⁴W/2π), |Ŵ| ≤ 2²⁰;
 - phase = ⌊ŴX/2¹⁶⌋ mod 2¹⁴: a sum of p integers below 2³⁶, exact in double precision;
-- c[k] = trunc(2¹⁶cos(2πk/2¹⁴)/√F), from one table: max(c² + s²)·F ≤ 2³² was looked up in it.
+- c[k] = trunc(2¹⁶cos(2πk/2¹⁴)/√F), from one table; max(c² + s²)·F ≤ 2³² is checked on the table.
 
 A record is a row of codes (each column's indicator times √½), or one array.
 """
@@ -40,17 +40,17 @@ from parley.client.features.random_fourier import draw_public_normals
 from parley.privacy.sensitivity.bounded_sets import Set
 
 MAX_COORDINATES = 1 << 22
-"""Of a sum."""
+"""Maximum coordinates of a sum."""
 
 _ONE = 1 << 16
 _PHASES = 1 << 14
 _MAX_WEIGHT = 1 << 20
 _MAX_COLUMNS = 131_071
-"""p, so that p·2³⁶ stays below 2⁵³."""
+"""Maximum p, so that p·2³⁶ stays below 2⁵³."""
 _MAX_WEIGHTS = 1 << 24
-"""Of W: a server that names the settings takes 128 MiB."""
+"""Maximum entries of W: the settings that a server sends can cost a party 128 MiB."""
 _INDICATOR = math.isqrt(_ONE**2 // 2)
-"""⌊2¹⁶√½⌋: a column's indicator."""
+"""⌊2¹⁶√½⌋, a column's indicator."""
 _ROWS, _WAVES = 500, 400
 
 
@@ -60,10 +60,10 @@ class RandomFeatures(SumOfRecords):
 
     Attributes:
         features: p, columns of the rows.
-        sizes: values of every column of a table, which are p together; (): a row is an array.
-        length_scale: ℓ, in which W is drawn.
-        seed: of W, public.
-        digest: SHA-256, in hex, of Ŵ and of the table of cosines: a party that derives another
+        sizes: number of values of each column of a table, p together; (): a row is an array.
+        length_scale: ℓ, from which W is sampled.
+        seed: public seed of W.
+        digest: SHA-256, in hex, of Ŵ and of the table of cosines. A party that derives another one
             declines.
     """
 
@@ -100,28 +100,30 @@ class RandomFeatures(SumOfRecords):
 
     @property
     def dimension(self) -> int:
-        """K(2F + 1)."""
+        """Coordinates of the sum, K(2F + 1)."""
         return self.classes * (2 * self.frequencies + 1)
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """`[columns]` values of each column of a table, the label's last; (): a row is an array."""
+        """`[columns]` number of values of each column of a table, the label's last; (): a row is an
+        array.
+        """
         return (*self.sizes, self.classes) if self.sizes else ()
 
     @property
     def model(self) -> NoModel:
-        """Rows of any content, and any labels."""
+        """Description of rows of any content, with any labels."""
         return NoModel(features=self.features, classes=self.classes)
 
     def sum_records(
         self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """`[d]`: `[K, 2F]` row-major, then `[K]` counts; exact in any order."""
+        """Return `[d]`: `[K, 2F]` row-major, then `[K]` counts; exact in any order."""
         waves, points = _get_weights(self), _build_phase_table(self.frequencies)
         label_codes = encode_classes(labels, self.classes)
         values = np.zeros(self.dimension)
         sums = values[: -self.classes].reshape(self.classes, 2, self.frequencies)  # a view
-        # Sums of so many whole numbers stay below 2²⁴: float32 rounds none of them.
+        # Sums of this many whole numbers stay below 2²⁴: float32 rounds none of them.
         chunk_rows = max(1, min(_ROWS, (1 << 24) // int(np.abs(points.real).max())))
         for begin in range(0, len(rows), chunk_rows):
             chunk_labels = label_codes[begin : begin + chunk_rows]
@@ -129,7 +131,7 @@ class RandomFeatures(SumOfRecords):
             for first in range(0, self.frequencies, _WAVES):
                 last = first + _WAVES
                 phase = (integers @ waves[:, first:last]).astype(np.int64)  # below 2⁵³: exact
-                phase >>= _ONE.bit_length() - 1  # down, as ⌊·⌋
+                phase >>= _ONE.bit_length() - 1  # rounds down, as ⌊·⌋
                 phase &= _PHASES - 1
                 features = np.take(points, phase, mode="clip")
                 for label in np.unique(chunk_labels):
@@ -141,7 +143,7 @@ class RandomFeatures(SumOfRecords):
         return values
 
     def _quantize_rows(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """`[n, p]` X, whole numbers up to 2¹⁶, whatever stands in the rows."""
+        """Return `[n, p]` X, whole numbers up to 2¹⁶, for any content of the rows."""
         if not self.sizes:
             cells = np.nan_to_num(rows.astype(np.float64) * math.sqrt(self.features))
             return np.trunc(np.clip(cells, -1, 1) * _ONE)
@@ -151,11 +153,11 @@ class RandomFeatures(SumOfRecords):
         return quantized
 
     def compute_weights(self) -> NDArray[np.float64]:
-        """`[p, F]` W as it was summed, on its grid."""
+        """Return `[p, F]` W as it was used in the sum, on its grid."""
         return _get_weights(self) * (2 * math.pi / _PHASES)
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
-        """φ and a count in one class, whatever the parties hold."""
+        """Claim φ and a count in one class, for any records."""
         del facts
         features = Set.ball(2 * self.frequencies, squared=_ONE**2)
         record_set = Set.product(features, Set.interval(_ONE, _ONE))
@@ -181,7 +183,7 @@ def _draw_weights(features: int, frequencies: int, length_scale: float, seed: in
 
 
 def _get_weights(algorithm: RandomFeatures) -> NDArray[np.float64]:
-    """`[p, F]` Ŵ, whole numbers."""
+    """Return `[p, F]` Ŵ, whole numbers."""
     weights: NDArray[np.float64] = _draw_weights(
         algorithm.features, algorithm.frequencies, algorithm.length_scale, algorithm.seed
     )
@@ -190,7 +192,7 @@ def _get_weights(algorithm: RandomFeatures) -> NDArray[np.float64]:
 
 @functools.lru_cache(maxsize=4)
 def _build_cosine_table(frequencies: int) -> NDArray[np.float32]:
-    """`[2¹⁴]` c, whole numbers; no record's features are longer than 1 by it.
+    """Build `[2¹⁴]` c, whole numbers with which no record's features are longer than 1.
 
     >>> [_build_cosine_table(2)[k].item() for k in (0, 1304, 1303, 4096)]
     [46340.0, 40666.0, 40674.0, 0.0]
@@ -206,13 +208,13 @@ def _build_cosine_table(frequencies: int) -> NDArray[np.float32]:
 
 @functools.lru_cache(maxsize=4)
 def _build_phase_table(frequencies: int) -> NDArray[np.complex64]:
-    """`[2¹⁴]` c[k] + i·c[k − 2¹²]: cosine and sine of a phase, sin t = cos(t − π/2)."""
+    """Build `[2¹⁴]` c[k] + i·c[k − 2¹²]: cosine and sine of a phase, sin t = cos(t − π/2)."""
     cosines = _build_cosine_table(frequencies)
     return np.asarray(cosines + 1j * np.roll(cosines, _PHASES // 4), np.complex64)
 
 
 def compute_waves_digest(features: int, frequencies: int, length_scale: float, seed: int) -> str:
-    """SHA-256, in hex, of Ŵ and of the table of cosines."""
+    """Return SHA-256, in hex, of Ŵ and of the table of cosines."""
     waves = _draw_weights(features, frequencies, length_scale, seed).astype("<i4").tobytes()
     hasher = hashlib.sha256(b"parley/random-features/v1" + waves)
     hasher.update(_build_cosine_table(frequencies).astype("<i4").tobytes())
@@ -220,7 +222,7 @@ def compute_waves_digest(features: int, frequencies: int, length_scale: float, s
 
 
 def check_waves(algorithm: RandomFeatures, plan: ReleasePlan) -> None:
-    """The party's own W and cosines are those that the server's sum is read by.
+    """Check that the party's own W and cosines are those with which the server reads the sum.
 
     Raises Declined.
     """
@@ -238,19 +240,19 @@ def check_waves(algorithm: RandomFeatures, plan: ReleasePlan) -> None:
 
 
 def to_task(algorithm: RandomFeatures) -> dict[str, Any]:
-    """The values of its fields (see `registry`)."""
+    """Return the values of its fields (see `registry`)."""
     return {"sizes": list(algorithm.sizes), "settings": get_settings(algorithm, "sizes")}
 
 
 def from_task(task: Mapping[str, Any], party: PartyResources) -> RandomFeatures:
-    """The inverse of `to_task`. Raises DecodingError."""
+    """Build the algorithm from the result of `to_task`. Raises DecodingError."""
     del party
     parse_size(task)
     return decode_dataclass(RandomFeatures, task["settings"], sizes=tuple(task["sizes"]))
 
 
 def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
-    """The model that they are for, and a coordinate for every class at least."""
+    """Return the kind of model, and a lower bound on its size."""
     check_keys(task, "sizes", "settings")
     sizes = task["sizes"]
     if not isinstance(sizes, list) or len(sizes) > _MAX_COLUMNS:

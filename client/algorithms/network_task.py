@@ -1,4 +1,4 @@
-"""The task of an algorithm that trains a network: its codec, and what is refused."""
+"""Codec and checks of the tasks of algorithms that train a network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from parley.privacy.accounting.threat_model import Unit
 from parley.safe_io.path_names import get_public_name
 
 MIN_STEP, MAX_STEP = 2.0**-30, 2.0**30
-"""How far one training step may move a model, at the least and the most: rate times clip norm."""
+"""Smallest and largest distance that a training step may move a model: rate times clip norm."""
 
 _KEYS = {"kind", "features", "classes", "hidden", "precision", "frozen"}
 
@@ -42,21 +42,24 @@ _PARTS: dict[str, tuple[type[Any], dict[str, type[Any]]]] = {
         {"training": LocalTraining, "attendance": PartySampling},
     ),
 }
-"""Kind → the algorithm's class, and the classes of its fields that are sections of the task."""
+"""Kind → the algorithm's class, and the classes of those fields that are sections of the task."""
 
 
 def to_task(algorithm: Any) -> dict[str, Any]:
-    """As plain JSON values."""
+    """Return the task as plain JSON values."""
     parts = _PARTS[algorithm.kind][1]
     sections = {name: asdict(getattr(algorithm, name)) for name in parts}
     settings = get_settings(
         algorithm, "model", "components", *parts
-    )  # those travel beside the task
+    )  # model and components travel separately
     return {"network": _describe_network(algorithm.model), **sections, "settings": settings}
 
 
 def from_task(task: Mapping[str, Any], party: PartyResources) -> Any:
-    """The inverse of `to_task`; raises DecodingError also where it cannot be built here."""
+    """Build the algorithm from the result of `to_task`.
+
+    Raises DecodingError, also if the network cannot be built on this machine.
+    """
     kind, parts = _PARTS[task["kind"]]
     check_keys(task, "network", "settings", *parts)
     return decode_dataclass(
@@ -69,11 +72,14 @@ def from_task(task: Mapping[str, Any], party: PartyResources) -> Any:
 
 
 def check(algorithm: Any, plan: ReleasePlan) -> None:
-    """Refuses training that moves nothing, and a way of clipping that its network refuses."""
+    """Refuse training that moves nothing, and a clipping method that its network does not support.
+
+    Raises Declined.
+    """
     training = algorithm.training
     if algorithm.unit is Unit.RECORD:
         try:
-            # One that does not fit the network clips something else than a party's records.
+            # A method that does not fit the network would not clip single records.
             check_way(algorithm.model, training.per_example_method)
         except GradientMethodError as error:
             raise Declined(Reason.ALGORITHM, f"{training.per_example_method}: {error}") from error
@@ -82,8 +88,8 @@ def check(algorithm: Any, plan: ReleasePlan) -> None:
         raise _build_degenerate_error(f"steps of {MIN_STEP:g} to {MAX_STEP:g}", step)
     if not 0 <= training.momentum < 1:
         raise _build_degenerate_error("momentum in [0, 1)", training.momentum)
-    # With noise inside the party an empty batch is noise; without, it is zero, and the sum would
-    # be that of the few who drew a record.
+    # With noise inside the party an empty batch is noise. Without, it is zero, and the sum would be
+    # that of the few parties with a sampled record.
     expected_records = training.sampling_rate * plan.min_records * training.steps
     if algorithm.unit is Unit.PARTY and not expected_records >= 1:
         raise _build_degenerate_error("at least one record drawn in a round", expected_records)
@@ -107,19 +113,19 @@ def _describe_network(network: Network) -> dict[str, Any]:
 
 
 def _build_network(value: Any, party: PartyResources) -> Network:
-    """The inverse of `_describe_network`."""
+    """Build the network from the result of `_describe_network`."""
     if not isinstance(value, Mapping) or set(value) - {"class_weights"} != _KEYS:
         raise DecodingError(f"Expected the keys {sorted(_KEYS)} of a network, got others.")
     features = decode_value(int, value["features"], "features")
     classes = decode_value(int, value["classes"], "classes")
     weights = decode_value(tuple[float, ...], value.get("class_weights", []), "class_weights")
-    if "class_weights" in value and not weights:  # one way to say none
+    if "class_weights" in value and not weights:  # only one encoding of none
         raise DecodingError("Expected class weights or no such key, got an empty list.")
     hidden = decode_value(tuple[int, ...], value["hidden"], "hidden")
     if not all(1 <= width <= MAX_MODEL_SIZE for width in (features, classes, *hidden)):
         raise DecodingError(f"Expected sizes of a network from 1 to {MAX_MODEL_SIZE}, got others.")
     kind = decode_value(str, value["kind"], "network.kind")
-    if kind not in BUILT_IN and kind not in party.own_models:  # naming one would import and run it
+    if kind not in BUILT_IN and kind not in party.own_models:  # its name would import and run it
         raise DecodingError(
             f"Expected a network of {', '.join(BUILT_IN)}, or an own model that this party allows "
             f"by name, got {format_received(kind)}."

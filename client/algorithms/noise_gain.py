@@ -1,18 +1,18 @@
-"""How far noise in every round moves what gradient steps arrive at: a bound from public facts.
+"""Bound how far noise in each round moves the result of gradient steps, from public facts.
 
-To first order a deviation δ of θ goes by δ ← δ − η·s, s the step along (H + λ)δ + ξ_t, where ξ_t is
-the round's noise and H the Hessian of the data loss: of the records, and so unknown. H is symmetric
-and 0 ≤ H ≤ L·I for a convex loss of smoothness L on rows ‖x‖ ≤ 1; clipping a gradient of one margin
-leaves a convex loss that is no more curved. Where H stays the same, its eigenvectors u part the
-steps into one recursion for each eigenvalue h, linear in the noise, so that for ξ_t of standard
-deviation 1 in each coordinate
+To first order a deviation δ of θ follows δ ← δ − η·s. Here s is the step along (H + λ)δ + ξ_t, ξ_t
+is the round's noise, and H is the Hessian of the data loss, which depends on the records and is
+unknown. H is symmetric, and 0 ≤ H ≤ L·I for a convex loss of smoothness L on rows ‖x‖ ≤ 1. Clipping
+a gradient of one margin leaves a convex loss that is no more curved. If H stays the same, its
+eigenvectors u split the steps into one recursion per eigenvalue h, linear in the noise. For ξ_t of
+standard deviation 1 in each coordinate
 
     sd(⟨u, δ_T⟩) ≤ gain = max over h in [0, L/2] of √(Σ_t r_t(h)²)
 
-for every direction u of length 1 but those of larger h, r_t(h) the response to the noise of round
-t. Of one margin the trace of H is at most L, so that there is at most one such direction, which
-most records share (of K margins at most three: 1 − 1/K over ¼). In most jobs the gain is the
-response of directions that no record has, h = 0: where records are, the loss pulls back.
+for each direction u of length 1 except those of larger h, with r_t(h) the response to the noise of
+round t. With one margin the trace of H is at most L, so there is at most one such direction, which
+most records share (with K margins at most three: 1 − 1/K over ¼). In most jobs the gain is the
+response of directions that no record has, h = 0: in the records' directions the loss pulls back.
 
     >>> round(compute_noise_gain(rounds=4, learning_rate=0.5, momentum=0, nesterov=False,
     ...     average=False,
@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 
 _POINTS = 20
-"""Values of h for each round: r_t is a polynomial of degree t in h."""
+"""Values of h per round: r_t is a polynomial of degree t in h."""
 
 
 def compute_noise_gain(
@@ -39,14 +39,15 @@ def compute_noise_gain(
     smoothness: float,
     done: int,
 ) -> float:
-    """The gain of `done` of T = `rounds` steps of `GradientPerturbation`, without its ball.
+    """Return the gain after `done` of T = `rounds` steps of `GradientPerturbation`, without its
+    ball.
 
     Args:
-        average: the mean of the later half of the iterates is reported, if there is one.
+        average: whether the mean of the later half of the iterates is reported, if there is one.
     """
     curvature = np.linspace(0, smoothness / 2, _POINTS * rounds + 1) + lambda_
     delta, velocity = np.zeros_like(curvature), np.zeros_like(curvature)
-    sums = np.zeros((done + 1, len(curvature)))  # Σ of the response 1 … k rounds after the noise
+    sums = np.zeros((done + 1, len(curvature)))  # Σ of the responses 1 … k rounds after the noise
     for k in range(1, done + 1):
         gradient = curvature * delta + (k == 1)
         velocity = momentum * velocity + gradient

@@ -1,4 +1,4 @@
-"""Sums whose noisy total is the result: of one's own statistics, and of releases of Parley's."""
+"""Algorithms whose result is the noisy sum itself: Parley's statistics and user-defined ones."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from parley.privacy.sampling.random_stream import Randomness
 from parley.privacy.sensitivity.bounded_sets import Set
 
 SCALE_BITS = 20
-"""Of the grid that sums are on, in a ring of 64 bits."""
+"""Scale bits of the grid of sums, in a ring of 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoModel:
-    """What a statistic learns: nothing; any labels will do."""
+    """Model of a statistic, which learns none; it accepts any labels."""
 
     features: int
     classes: int
 
     def check_labels(self, labels: NDArray[np.generic]) -> None:
-        """Any will do."""
+        """Accept any labels."""
 
 
 class ReleasedAggregate(ABC):
-    """What algorithms share whose result is the noisy sum or average itself, as `theta`."""
+    """Algorithm whose result is the noisy sum or average itself, stored as `theta`."""
 
     @property
     @abstractmethod
@@ -43,31 +43,32 @@ class ReleasedAggregate(ABC):
         """d: coordinates of a contribution."""
 
     def init(self) -> State:
-        """Zeros."""
+        """Return zeros."""
         return {"theta": np.zeros(self.dimension)}
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """What was released is the result."""
+        """Return what was released as the result."""
         del state
         return {"theta": average}
 
     def model_of(self, state: State) -> NDArray[np.float64]:
-        """What was released."""
+        """Return what was released."""
         return state["theta"]
 
     def released(self, state: State) -> dict[str, float]:
-        """Nothing beside it; a subclass may name figures that follow from it."""
+        """Return no further values; a subclass may return values that follow from the result."""
         del state
         return {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumOfRecords(ReleasedAggregate):
-    """Σ over all records of what is bounded in each; one release.
+    """Sum of a bounded vector per record; one release.
 
     Attributes:
-        bound: entries of a party's sum are clamped to ±bound, a whole number: out of reach where it
-            is the largest party's number of records. Clamping brings no two sums further apart.
+        bound: entries of a party's sum are clamped to ±bound, a whole number. No sum reaches it if
+            it is the largest party's number of records. Clamping never moves two sums further
+            apart.
     """
 
     assumption: ClassVar[str] = ""  # contributions are whole numbers
@@ -85,12 +86,12 @@ class SumOfRecords(ReleasedAggregate):
     def sum_records(
         self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """`[d]` of `[n, p]` rows and their labels `[n]`: exact, whoever stands beside whom."""
+        """Return `[d]` of `[n, p]` rows and labels `[n]`: exact, for any order and grouping."""
 
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """Every party's own sum."""
+        """Compute each party's own sum."""
         del state, plan, randomness
         values = np.empty((block.parties, self.dimension))
         for party, (begin, end) in enumerate(pairwise(block.offsets)):
@@ -99,7 +100,7 @@ class SumOfRecords(ReleasedAggregate):
         return Contribution(values=values, failed=())
 
     def build_claim(self, lies_in: Set, grid_bits: int = 0, **other_fields: Any) -> Claim:
-        """The claim that every record adds a vector of whole numbers of 2^-b from a set."""
+        """Claim that each record adds a vector of whole numbers of 2^-b from a set."""
         return Claim(
             dimension=self.dimension,
             bound=self.bound,

@@ -1,9 +1,9 @@
-"""Objective perturbation in every party: once, the average of optima of perturbed objectives.
+"""Objective perturbation in each party: one average of the optima of perturbed objectives.
 
-Party j minimises J_j(θ) + b_jᵀθ/n_j + (Δ/2)‖θ‖² with its own b_j, certifies what its solver found
-to a gradient norm ≤ κG/n_j, and adds noise for what that misses of the exact minimiser (Chaudhuri,
-Monteleoni & Sarwate 2011, Algorithm 2; Iyengar et al. 2019, Algorithm 1). What it sends is private
-by itself. What is charged, and why: `parley.privacy.mechanisms.objective_noise`.
+Party j minimises J_j(θ) + b_jᵀθ/n_j + (Δ/2)‖θ‖² with its own b_j. It certifies the solver's result
+to a gradient norm ≤ κG/n_j, and adds noise for the distance to the exact minimiser (Chaudhuri,
+Monteleoni & Sarwate 2011, Algorithm 2; Iyengar et al. 2019, Algorithm 1). What a party sends is
+private by itself. `parley.privacy.mechanisms.objective_noise` shows what is charged, and why.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from parley.privacy.sampling.l2_laplace import draw_rounded_l2_laplace
 from parley.privacy.sampling.random_stream import Randomness
 
 _UNITS: Final = 2.0**28
-"""Of the grid that b is drawn on, in b's scale."""
+"""Grid units per scale of b, on whose grid b is sampled."""
 
 _TAIL: Final = 2.0**-50
-"""Chance that an entry of b lies beyond what the encoding has room for: it is clamped then."""
+"""Probability that an entry of b exceeds the encoding's range: it is clamped then."""
 
 _MAX_TILT: Final = 2.0**12
-"""Of b/n, in units of G: beyond, double precision might not certify every party's optimum."""
+"""Maximum b/n, in units of G. Beyond, double precision might not certify each optimum."""
 
 _UP: Final = 1 + 1e-12
 
@@ -45,10 +45,11 @@ _BOUND_BITS: Final = 32
 
 
 def compute_output_share(relative_tolerance: float) -> float:
-    """The share of ε for the noise on the optimum: κ^⅔/(1 + κ^⅔).
+    """Return the share of ε for the noise on the optimum: κ^⅔/(1 + κ^⅔).
 
-    The two noises have variances near (1/ε₁)² and (κ/ε₂)², times the same: their sum is least at
-    ε₂/ε₁ = κ^⅔.
+    The two noises have variances near (1/ε₁)² and (κ/ε₂)², times the same factor. Their sum is
+    smallest
+    at ε₂/ε₁ = κ^⅔.
     """
     ratio = math.pow(relative_tolerance, 2 / 3)
     return ratio / (1 + ratio)
@@ -67,12 +68,12 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
     objective_epsilon: float
 
     def compute_noise_gain(self, done: int) -> float | None:
-        """None: most of the noise is inside the objectives, and what it moves is the records'."""
+        """Return None: most noise is in the objectives, and its effect depends on the records."""
         del done
         return None
 
     def compute_objective_noise(self, min_records: int) -> ObjectiveNoise:
-        """The noise in the objective that is enough for parties of so many records, or more."""
+        """Return the objective's noise that suffices for parties with `min_records` or more."""
         return compute_objective_noise(
             epsilon=self.objective_epsilon,
             records=min_records,
@@ -81,9 +82,11 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         )
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """A ball of radius (κG + h)/(n₍₁₎(λ + Δ′)) about the exact minimiser, which solvers miss.
+        """Claim a ball of radius (κG + h)/(n₍₁₎(λ + Δ′)) around the exact minimiser.
 
-        h is what rounding b to its grid adds to the gradient, times n.
+        The ball covers the distance by which solvers miss the minimiser. h is what rounding b to
+        its grid
+        adds to the gradient, times n.
         """
         if not self.model.loss.twice_smooth or self.lipschitz != 1:
             raise ValueError("Expected the logistic loss, unweighted, in objective perturbation.")
@@ -109,7 +112,10 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         )
 
     def _compute_entry_bound(self, noise: ObjectiveNoise, records: int) -> float:
-        """Of an entry of an optimum: (G(1 + κ) + |b_i|/n)/(λ + Δ′), for all but freak b."""
+        """Return a bound on entries of an optimum, for all but extreme b.
+
+        It is (G(1 + κ) + |b_i|/n)/(λ + Δ′).
+        """
         law = L2Laplace(sensitivity=noise.scale, epsilon=1.0, dimension=self.dimension)
         pulled = self.lipschitz * (1 + self.relative_tolerance) + law.noise_tail(_TAIL) / records
         if not pulled <= _MAX_TILT * self.lipschitz:
@@ -117,13 +123,14 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
                 f"Expected noise in the objective of at most {_MAX_TILT:g} times a gradient, "
                 f"got {pulled:.3g}: a larger epsilon, or parties with more records, help."
             )
-        # Server and party compute this alike, whatever their processors' logarithms.
+        # Rounded up to few bits: server and party get the same value even if their processors'
+        # logarithms differ.
         return round_up_to_bits(pulled / (self.lambda_ + noise.regularisation), _BOUND_BITS)
 
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """Every party's certified optimum of its perturbed objective."""
+        """Compute each party's certified optimum of its perturbed objective."""
         del state
         if plan.gradient_tolerance is None:
             raise ValueError("Expected a plan with a gradient_tolerance, got None.")
@@ -136,7 +143,7 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
             gradient_tolerance=plan.gradient_tolerance / block.sizes,
             tilt=tilts * (noise.scale * _UP / _UNITS) / block.sizes[:, None],
         )
-        # Clamping both of two optima brings them no further apart.
+        # Clamping two optima never moves them further apart.
         clamp_entries(optima.theta, self._compute_entry_bound(noise, plan.min_records))
         failed = tuple(np.flatnonzero(~optima.certified).tolist())
         return Contribution(values=optima.theta, failed=failed)
@@ -144,7 +151,7 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
     def _draw_tilts(
         self, positions: NDArray[np.int64], number: int, randomness: Randomness
     ) -> NDArray[np.int64]:
-        """`[B, d]` b in units of its grid, of length Gamma(d, `_UNITS`)."""
+        """Sample `[B, d]` b in units of its grid, of length Gamma(d, `_UNITS`)."""
         if not randomness.seeded:
             stream = randomness.open_objective_noise(number)
             return draw_rounded_l2_laplace(_UNITS, self.dimension, len(positions), stream)

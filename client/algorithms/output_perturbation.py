@@ -1,4 +1,4 @@
-"""Output perturbation: once, the noisy average of the parties' certified local optima.
+"""Output perturbation: one noisy average of the parties' certified local optima.
 
 For strongly convex linear models with the local objective
 J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Chaudhuri et al. 2011; Jayaraman et al. 2018, §3). Each
@@ -29,19 +29,21 @@ from parley.privacy.sampling.random_stream import Randomness
 MIN_LAMBDA: Final = 1e-8
 MIN_WIDTH: Final = 0.01
 MIN_TOLERANCE: Final = 2.0**-36
-"""Of κ/n: the gradient norm that a certificate asks for, in units of G."""
+"""Minimum of κ/n: the gradient norm that a certificate requires, in units of G."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputPerturbation(ReleasedAggregate):
     """The noisy average of certified local optima; one round.
 
-    A local optimum is accepted when its gradient norm is proved to be at most τ = κG/n_j
-    (`parley.client.solvers.optimum_certificate`), so that ‖θ̂ − θ*‖ ≤ τ/λ by strong convexity, and
-    the sensitivity of one party's model is 2G/(n_jλ) + 2τ/λ, of records on a grid of 2^-16. A
-    party that cannot certify it fails, and the release with it: that is seen, and no noise covers
-    it. So only problems are taken whose certificate no records are known to prevent
-    (`check_certifiable`), whatever λ, κ and loss a server would like.
+    A local optimum is accepted if its gradient norm is proved to be at most τ = κG/n_j
+    (`parley.client.solvers.optimum_certificate`). Then ‖θ̂ − θ*‖ ≤ τ/λ by strong convexity, and the
+    sensitivity of one party's model is 2G/(n_jλ) + 2τ/λ, for records on a grid of 2^-16. A party
+    that
+    cannot certify its optimum fails, and the release fails with it. This failure is visible, and no
+    noise covers it. Therefore only problems are accepted for which no records are known to prevent
+    the
+    certificate (`check_certifiable`), regardless of the λ, κ and loss that a server requests.
 
     Attributes:
         relative_tolerance: κ.
@@ -58,20 +60,24 @@ class OutputPerturbation(ReleasedAggregate):
 
     @property
     def dimension(self) -> int:
-        """The model's."""
+        """Dimension of the model."""
         return self.model.dimension
 
     def compute_noise_gain(self, done: int) -> float | None:
-        """See `parley.client.algorithms.iterative.HasNoiseGain`: the noise is on θ itself."""
+        """Return 1: the noise is on θ itself. See
+        `parley.client.algorithms.iterative.HasNoiseGain`.
+        """
         del done
         return 1.0
 
     def check_certifiable(self, records: int) -> None:
-        """Refuses problems whose optimum double precision may not reach, for some records.
+        """Refuse problems whose optimum double precision may not reach, for some records.
 
-        Newton's method is damped and J is λ-strongly convex, so that in exact arithmetic every
-        party gets there. Rounding leaves a gradient of some 2⁻⁵²·G, and steps that are off by
-        2⁻⁵²/(λ·h) of themselves, h the width over which the slope changes: both are kept far away.
+        Newton's method is damped and J is λ-strongly convex, so each party converges in exact
+        arithmetic.
+        Rounding leaves a gradient of about 2⁻⁵²·G, and relative errors of the steps of 2⁻⁵²/(λ·h),
+        with h
+        the width over which the slope changes. The limits keep both far away.
         """
         if not self.lambda_ >= MIN_LAMBDA:
             raise ValueError(
@@ -92,28 +98,29 @@ class OutputPerturbation(ReleasedAggregate):
 
     @property
     def bound(self) -> float:
-        """‖θ_j‖ ≤ G(1 + κ)/λ: at the optimum λθ is minus a mean of gradients no longer than G."""
+        """Bound ‖θ_j‖ ≤ G(1 + κ)/λ: at the optimum λθ is minus a mean of gradients no longer than
+        G.
+        """
         return self.lipschitz * (1 + self.relative_tolerance) / self.lambda_
 
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """Every party's certified optimum."""
+        """Compute each party's certified optimum."""
         del state, randomness
         if plan.gradient_tolerance is None:
             raise ValueError("Expected a plan with a gradient_tolerance, got None.")
-        target = plan.gradient_tolerance / block.sizes  # κG/n_j of every party
+        target = plan.gradient_tolerance / block.sizes  # κG/n_j of each party
         optima = solve_local_optima(
             self.model, block, lambda_=self.lambda_, gradient_tolerance=target
         )
         failed = tuple(np.flatnonzero(~optima.certified).tolist())
-        clamp_entries(optima.theta, self.bound)  # towards the optimum, which lies within
+        clamp_entries(optima.theta, self.bound)  # towards the optimum, which is within the bound
         return Contribution(values=optima.theta, failed=failed)
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """A ball of radius G(1 + κ)/(n₍₁₎λ) (uniform) or G(1 + κ)/(n̄λ) (size)."""
-        # A loss whose gradient is bounded on a ball only says nothing about its optimum, nor does
-        # a clipped one.
+        """Claim a ball of radius G(1 + κ)/(n₍₁₎λ) (uniform) or G(1 + κ)/(n̄λ) (size)."""
+        # A gradient bound that holds only on a ball, or only after clipping, bounds no optimum.
         if not math.isinf(self.model.loss.theta_radius) or self.lipschitz < self.model.lipschitz:
             raise ValueError(
                 "Expected a loss whose gradient is bounded everywhere, unclipped, got "
@@ -154,5 +161,5 @@ class PathakAveraging(OutputPerturbation):
     kind: ClassVar[str] = "pathak"
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """As output perturbation's, at ε/m."""
+        """Claim the same as output perturbation, at ε/m."""
         return replace(super().claim(facts), epsilon_share=1 / facts.parties)

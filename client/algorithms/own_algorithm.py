@@ -1,12 +1,12 @@
-"""One's own algorithm: a frozen dataclass in one's own file, `file.py:Class` or `module:Class`.
+"""User-defined algorithms: a frozen dataclass in your own file, `file.py:Class` or `module:Class`.
 
-A job names it (`algorithm.kind`), its fields take their values from `algorithm.settings`, and every
-party that takes part has the file beside its `party.toml` and lists it in `algorithms`. The name
-and the values travel, never the code. `examples/federated_count.py` is one.
+A job names it (`algorithm.kind`), and `algorithm.settings` sets its fields. Each participating
+party has the file next to its `party.toml` and lists it in `algorithms`. The name and the values
+travel, never the code. `examples/federated_count.py` is an example.
 
-`features` and `classes` come from the data. `Statistic` has everything but the three parts that
-make one: `dimension`, `claim` and `local`. `ClippedSum` has those too, of numbers that each record
-has: it clips them, so that its author claims no sensitivity.
+`features` and `classes` come from the data. Subclass `Statistic` and add three parts: `dimension`,
+`claim` and `local`. `ClippedSum` has these, too, for a sum of numbers per record. It clips them, so
+you need not claim a sensitivity.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ _FROM_DATA = {"features", "classes"}
 
 
 class OwnAlgorithmError(OwnCodeError):
-    """A file, class or setting of your own algorithm that cannot be used: expected, got, where."""
+    """A file, class or setting of a user-defined algorithm is unusable; the message shows where and
+    why.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statistic(ReleasedAggregate):
-    """A sum over the parties, averaged and released as it is; `theta` holds it.
+    """Sum over the parties, averaged and released as it is; `theta` stores it.
 
     Subclasses add `kind`, `title`, `dimension`, `claim` and `local`
     (`parley.client.algorithms.base.FederatedAlgorithm`), and settings as fields with defaults.
@@ -69,20 +71,22 @@ class Statistic(ReleasedAggregate):
 
     @property
     def model(self) -> NoModel:
-        """Nothing is learned."""
+        """Placeholder: no model is learned."""
         return NoModel(features=self.features, classes=self.classes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedSum(Statistic, ABC):
-    """The sum of what every record has, clipped to an L2 norm.
+    """Sum of a vector per record, clipped to an L2 norm.
 
-    Subclasses add `kind`, `title`, `neighbouring`, `dimension` and `numbers`. What `numbers` gives
-    is made a vector of whole numbers in a ball, one record at a time; what is not finite is zeros.
+    Subclasses add `kind`, `title`, `neighbouring`, `dimension` and `numbers`. The result of
+    `numbers`
+    becomes a vector of whole numbers in a ball, one record at a time. A vector that is not finite
+    becomes zeros.
 
     Attributes:
-        norm: that a record's numbers are clipped to.
-        most: records of a party, beyond which its sum may be clamped.
+        norm: L2 norm to which a record's numbers are clipped.
+        most: number of a party's records beyond which its sum may be clamped.
     """
 
     neighbouring: ClassVar[Neighbouring]
@@ -92,10 +96,10 @@ class ClippedSum(Statistic, ABC):
 
     @abstractmethod
     def numbers(self, row: NDArray[np.float64], label: Any) -> ArrayLike:
-        """`[d]` of one record, of its row `[p]` and its label."""
+        """Return `[d]` numbers of one record, from its row `[p]` and its label."""
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """The ball of `norm`."""
+        """Claim the ball of `norm`."""
         del facts
         ball, bits = build_ball(self.dimension, self.norm)
         return Claim(
@@ -111,7 +115,7 @@ class ClippedSum(Statistic, ABC):
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """Every party's own sum."""
+        """Compute each party's own sum."""
         del state, plan, randomness
         ball, bits = build_ball(self.dimension, self.norm)
         largest, sums = ball.largest, []
@@ -128,7 +132,7 @@ class ClippedSum(Statistic, ABC):
 
 
 def _describe_object(found: Any) -> str:
-    """Return what a name stands for in words: none, or an object's type."""
+    """Return a description of what was found under a name: none, or the object's type."""
     return "none of that name" if found is None else f"an object of type {type(found).__name__}"
 
 
@@ -179,13 +183,13 @@ _RESULTS: Mapping[str, type] = {
     "model_of": np.ndarray,
     "released": Mapping,
 }
-"""What each part of an algorithm returns."""
+"""Result type of each part of an algorithm."""
 
 
 def _guard_parts(found: type[Any], place: str) -> None:
-    """Make every part of a class raise OwnAlgorithmError for whatever it raises or returns wrongly.
+    """Make each part of a class raise OwnAlgorithmError for its exceptions and wrong results.
 
-    What `local` raises is named without its text, which may hold values of records.
+    The text of an exception of `local` is left out, because it may contain values of records.
     """
     for part, kind in _RESULTS.items():
         own = inspect.getattr_static(found, part)
@@ -221,7 +225,7 @@ _MOST_TRIED = 64
 
 
 def check_parts(algorithm: Any, plan: ReleasePlan) -> None:
-    """Try each part of your own algorithm on made-up records, before anything is charged.
+    """Run each part of your own algorithm on made-up records, before anything is charged.
 
     Raises OwnAlgorithmError.
     """
@@ -253,7 +257,7 @@ def _check_theta(state: Mapping[str, Any], part: str) -> None:
 
 
 def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes: int) -> Any:
-    """The algorithm of a job: the class's defaults, changed by its settings.
+    """Build the algorithm of a job: the class's defaults, changed by the job's settings.
 
     Raises OwnAlgorithmError.
     """
@@ -269,7 +273,7 @@ def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes:
     try:
         values = {known[key]: value for key, value in settings.items()}
         plain = asdict(found(features=features, classes=classes, **values))
-        return decode_dataclass(found, plain)  # a value of another type is refused here already
+        return decode_dataclass(found, plain)  # refuses a value of another type here already
     except CODE_FAILURES as error:
         is_unexpected = not isinstance(error, ValueError | TypeError)
         message = describe_failure(error, name.rpartition(":")[0]) if is_unexpected else str(error)
@@ -279,12 +283,12 @@ def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes:
 
 
 def describe_own_task(algorithm: Any) -> dict[str, Any]:
-    """The values of its fields."""
+    """Return the values of its fields."""
     return {"settings": asdict(algorithm)}
 
 
 def build_own_spec(name: str) -> AlgorithmSpec:
-    """The row of your own algorithm. Raises OwnAlgorithmError."""
+    """Build the row of your own algorithm. Raises OwnAlgorithmError."""
     found = _load_class(name)
 
     def of_task(task: Mapping[str, Any], party: PartyResources) -> Any:
@@ -301,7 +305,7 @@ def build_own_spec(name: str) -> AlgorithmSpec:
             raise DecodingError(
                 f"Expected at most {MAX_MODEL_SIZE} features and classes, got more."
             )
-        return "", 1  # its dimension is known once it is built, and held against the policy then
+        return "", 1  # its dimension is known, and checked against the policy, once it is built
 
     algorithm_class: Any = found
     return AlgorithmSpec(

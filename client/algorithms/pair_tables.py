@@ -1,7 +1,7 @@
-"""Two-way tables of a party's records, counted: what synthetic tables are made of.
+"""Two-way tables of a party's records, from which synthetic tables are generated.
 
-Every column is a code (`parley.client.data.record_codes`); a record adds 1 to one cell of each
-table. Contributions are whole numbers: they have no rounding, in any order.
+Each column is a code (`parley.client.data.record_codes`). A record adds 1 to one cell of each
+table. Contributions are whole numbers, so no order of summation rounds.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from parley.client.data.record_codes import MAX_VALUES, encode_classes
 from parley.privacy.sensitivity.bounded_sets import Set
 
 MAX_CELLS = 1 << 22
-"""Of all tables together."""
+"""Maximum cells of all tables together."""
 
 MAX_COLUMNS = 1024
-"""Of one record."""
+"""Maximum columns of one record."""
 
 
 def list_pairs(selection: str, columns: int) -> tuple[tuple[int, ...], ...]:
-    """Every (i, j), i < j: of "all" columns, or of each with the "label", which is the last."""
+    """Return the pairs (i, j), i < j: of "all" columns, or of each with the "label", the last."""
     pairs = combinations(range(columns), 2)
     return tuple(pair for pair in pairs if selection == "all" or pair[1] == columns - 1)
 
 
 def compute_cell_count(sizes: tuple[int, ...], pairs: tuple[tuple[int, ...], ...]) -> int:
-    """Σ s_i·s_j."""
+    """Return Σ s_i·s_j."""
     return sum(sizes[i] * sizes[j] for i, j in pairs)
 
 
@@ -73,38 +73,38 @@ class PairTables(SumOfRecords):
 
     @property
     def dimension(self) -> int:
-        """Σ s_i·s_j."""
+        """Cells of all tables, Σ s_i·s_j."""
         return compute_cell_count(self.sizes, self.pairs)
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """`[columns]` values of each, the label's last."""
+        """`[columns]` number of values of each column, the label's last."""
         return self.sizes
 
     @property
     def model(self) -> NoModel:
-        """Rows with one indicator a column, and any labels."""
+        """Description of rows with one indicator per column, with any labels."""
         return NoModel(features=sum(self.sizes[:-1]), classes=self.sizes[-1])
 
     def sum_records(
         self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """`[d]` the cells of `[n, Σ]` rows and their labels."""
+        """Return `[d]` the cells of `[n, Σ]` rows and their labels."""
         return self.count_cells(encode_rows(rows, labels, self.sizes))
 
     def count_cells(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """`[d]` the cells of `[n, columns]` codes."""
+        """Return `[d]` the cells of `[n, columns]` codes."""
         columns = np.ascontiguousarray(codes.T, np.int32)
         tables = [
             np.bincount(
                 columns[i] * self.sizes[j] + columns[j], minlength=self.sizes[i] * self.sizes[j]
             )
             for i, j in self.pairs
-        ]  # memory is the cells', whatever sizes a server names
+        ]  # memory is bounded by the cells, for any sizes that a server sends
         return np.concatenate(tables).astype(np.float64)
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
-        """One cell of each table, whatever the parties hold."""
+        """Claim one cell of each table, for any records."""
         del facts
         cells = [self.sizes[i] * self.sizes[j] for i, j in self.pairs]
         tables = (Set.interval(1, 1).spread_over_cells(count) for count in cells)
@@ -116,9 +116,10 @@ class PairTables(SumOfRecords):
 def encode_rows(
     rows: NDArray[np.floating[Any]], labels: NDArray[Any], sizes: tuple[int, ...]
 ) -> NDArray[np.int64]:
-    """`[n, columns]` codes of `[n, Σ]` rows with one indicator a column, and of their labels.
+    """Return `[n, columns]` codes of `[n, Σ]` rows with one indicator per column, and their labels.
 
-    Whatever stands in a row, it has one code a column: the sensitivity is no matter of trust.
+    Any row gets exactly one code per column, so the sensitivity does not depend on trust in the
+    data.
     """
     starts = np.cumsum([0, *sizes])
     codes = np.empty((len(rows), len(sizes)), np.int64)
@@ -129,7 +130,10 @@ def encode_rows(
 
 
 def to_task(algorithm: PairTables) -> dict[str, Any]:
-    """The values of its fields (see `registry`); all pairs, and all with the label, by a word."""
+    """Return the values of its fields (see `registry`).
+
+    A word stands for all pairs, and for all pairs with the label.
+    """
     columns = len(algorithm.sizes)
     words = {list_pairs(word, columns): word for word in ("all", "label")}
     pairs: Any = words.get(algorithm.pairs) or [list(pair) for pair in algorithm.pairs]
@@ -138,7 +142,7 @@ def to_task(algorithm: PairTables) -> dict[str, Any]:
 
 
 def from_task(task: Mapping[str, Any], party: PartyResources) -> PairTables:
-    """The inverse of `to_task`. Raises DecodingError."""
+    """Build the algorithm from the result of `to_task`. Raises DecodingError."""
     del party
     parse_size(task)
     sizes, pairs = task["sizes"], task["pairs"]
@@ -150,7 +154,7 @@ def from_task(task: Mapping[str, Any], party: PartyResources) -> PairTables:
 
 
 def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
-    """The model that they are for, and how many cells there are at least."""
+    """Return the kind of model, and a lower bound on the number of cells."""
     check_keys(task, "sizes", "pairs", "settings")
     sizes, pairs = task["sizes"], task["pairs"]
     if not isinstance(sizes, list) or not 2 <= len(sizes) <= MAX_COLUMNS:

@@ -1,13 +1,14 @@
-"""Which parties are in a sum: all of them, each by its own coin, or a number drawn in public.
+"""Party sampling: a sum contains all parties, a random subset by own coins, or a public sample.
 
-Every party answers every sum, with its mask and its share of the noise; one that is not in it
-answers zero. So the noise never depends on who is in, and no server chooses who is.
+Each party answers each sum, with its mask and its share of the noise. A party that is not in the
+sum answers zero. So the noise never depends on which parties are in, and no server chooses them.
 
-By its own coin, masks hide a zero as they hide an update; a party by itself computes whatever its
-coin says, so that the time it takes says nothing. k of m are drawn without replacement by a stream
-that follows from the run's name, and nothing is amplified (docs/sampled-parties.md).
+With own coins, masks hide a zero just as they hide an update. A single party computes regardless of
+its coin, so that its run time reveals nothing. A public sample takes k of m parties without
+replacement, by a stream that follows from the run's name. It amplifies nothing
+(docs/sampled-parties.md).
 
-What is averaged is divided by p·m or k, public numbers, for as many of the m as answered.
+The sum is divided by p·m or k, public numbers, scaled to the number of the m parties that answered.
 
 >>> coins, drawn = PartySampling(rate=0.25), PartySampling(number=10, parties=1000, hidden=False)
 >>> coins.fraction, coins.charged_rate, drawn.fraction, drawn.charged_rate
@@ -30,13 +31,13 @@ from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 
 @dataclass(frozen=True, kw_only=True)
 class PartySampling:
-    """Which parties are in a sum.
+    """Rule that determines which parties are in a sum.
 
     Attributes:
-        rate: p of each party's own coin; 1: everyone is in.
-        number: how many of `parties`, drawn in public; 0: the coins decide.
-        parties: m, beside a number; else 0.
-        hidden: charged as though nobody but a party itself knew when it was in.
+        rate: p of each party's own coin; 1: all parties are in.
+        number: number of `parties` sampled publicly; 0: the coins decide.
+        parties: m, if a number is given; else 0.
+        hidden: whether the charge assumes that only a party itself knows when it was in.
     """
 
     rate: float = 1.0
@@ -58,32 +59,32 @@ class PartySampling:
 
     @property
     def includes_everyone(self) -> bool:
-        """Whether everyone is in every sum."""
+        """Whether all parties are in each sum."""
         return self.rate == 1 and not self.number
 
     @property
     def is_secret(self) -> bool:
-        """Whether unit party is amplified by coins that nobody else knows."""
+        """Whether unit party is amplified by coins that no one else knows."""
         return self.hidden and self.rate < 1
 
     @property
     def charged_rate(self) -> float:
-        """q of a party in a sum: p where its coin is secret, else 1, behind the coin."""
+        """q of a party in a sum: p if its coin is secret, else 1, given the coin."""
         return self.rate if self.hidden else 1.0
 
     @property
     def fraction(self) -> float:
-        """The public share of the parties that is in a sum, on average over coins."""
+        """Public fraction of the parties in a sum, on average over coins."""
         return self.number / self.parties if self.number else self.rate
 
     def sample_parties(
         self, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.bool_]:
-        """`[B]` who of a block is in the sum that a plan asks for."""
+        """Return `[B]` flags of the block's parties that are in the sum of a plan."""
         if self.includes_everyone:
             return np.ones(block.parties, dtype=np.bool_)
         own_index, step = randomness.party, plan.step
-        if not (self.number or randomness.seeded):  # a coin is nobody's but the party's
+        if not (self.number or randomness.seeded):  # only the party itself knows its coin
             stream = randomness.open_party_sampling(plan.round_number, step)
             return _flip_coins(block.parties if own_index is None else 1, self.rate, stream)
         positions = block.get_positions() if own_index is None else np.asarray([own_index])
@@ -93,7 +94,7 @@ class PartySampling:
             chosen = _sample_publicly(self.number, plan, randomness)
             return np.asarray(chosen[positions], dtype=np.bool_)
         stream = randomness.open_party_sampling(plan.round_number, step)
-        # An audit's block is of many federations: beyond the first one's parties, more coins.
+        # An audit's block contains many federations: more coins beyond the first one's parties.
         count = max(plan.parties, int(positions.max(initial=0)) + 1)
         return np.asarray(_flip_coins(count, self.rate, stream)[positions], dtype=np.bool_)
 
@@ -107,7 +108,7 @@ def _flip_coins(count: int, rate: float, stream: NoiseStream) -> NDArray[np.bool
 
 
 def _sample_publicly(number: int, plan: ReleasePlan, randomness: Randomness) -> NDArray[np.bool_]:
-    """`[m]` true for `number` parties, each as likely as any other."""
+    """Return `[m]` flags, true for `number` parties, each equally likely."""
     stream = randomness.open_party_sampling(plan.round_number, plan.step)
     if not randomness.seeded:
         name = int.from_bytes(hashlib.sha256(plan.run_id.encode()).digest(), "big")

@@ -1,9 +1,9 @@
 """A batch of queries as an algorithm: one release of integers, whose noisy sum is the answer.
 
-The task says the queries with their weights, the relation, and how records count; the schema is
-the party's. From them it derives how many cells there are, what one record, person or party may
-move (Δ₁, Δ₂) and how large a party's integers can be, and holds the plan against that like any
-other.
+The task contains the queries with their weights, the relation, and how records count. The schema is
+the party's. From them the party derives the number of cells, the sensitivity of one record, person
+or party (Δ₁, Δ₂), and the maximum of a party's integers. It checks the plan against these, as for
+any algorithm.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sampling.random_stream import Randomness
 
 MAX_SUM = 2**53
-"""Of a party's integers: sums of whole doubles are exact below."""
+"""Limit of a party's integers: sums of whole doubles are exact below."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RawColumns:
-    """What queries read: columns as they are, no features."""
+    """Input of queries: columns as they are, without features."""
 
     features: int = 0
 
     def check_labels(self, labels: Any) -> None:
-        """There are none."""
+        """Accept any labels: queries have none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class QueryRelease(ReleasedAggregate):
     """One batch of queries.
 
     Attributes:
-        schema: the party's; None before it is bound to one.
+        schema: the party's schema; None before the algorithm is bound to one.
     """
 
     kind: ClassVar[str] = "query"
@@ -61,7 +61,7 @@ class QueryRelease(ReleasedAggregate):
 
     @property
     def model(self) -> RawColumns:
-        """Nothing is learned."""
+        """Placeholder: no model is learned."""
         return RawColumns()
 
     @property
@@ -72,12 +72,12 @@ class QueryRelease(ReleasedAggregate):
 
     @property
     def dimension(self) -> int:
-        """d: all cells of the batch, by party those of all."""
+        """d: all cells of the batch; with results by party, those of all parties."""
         return self.counting.count_cells(self.batch, self._schema)
 
     @property
     def assumption(self) -> str:
-        """Who a person is, and that reports are drawn anew; sums are of whole numbers."""
+        """Assumptions: who counts as a person, and that reports are fresh. Sums are exact."""
         return "; ".join(
             list_query_assumptions(
                 self.counting.unit, reported=self.batch.reporting_query is not None
@@ -85,14 +85,14 @@ class QueryRelease(ReleasedAggregate):
         )
 
     def init(self) -> State:
-        """Nothing to start from."""
+        """Return an empty state."""
         return {"theta": np.zeros(0)}
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """The set of the batch's whole numbers; no grid adds to them."""
+        """Claim the set of the batch's whole numbers; no grid adds to them."""
         record_set = self.counting.build_unit_set(self.batch, self._schema)
-        # Where sizes are private a contribution is cut to the plan's bound, whatever that is; of
-        # unit party `largest` is that of a party.
+        # If sizes are private, a contribution is clamped to the plan's bound, for any bound. With
+        # unit party, `largest` is that of a party.
         records = 1 if self.counting.is_size_private(self.neighbouring) else facts.max_records
         reports = get_response_query(self.batch)
         steps = None if reports is None else reports.build_mechanism(self._schema)
@@ -111,9 +111,9 @@ class QueryRelease(ReleasedAggregate):
     def local(
         self, state: State, block: Any, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """Every party's integers, as doubles that hold them exactly."""
+        """Compute each party's integers, as doubles that hold them exactly."""
         max_value = int(plan.encoding.bound)
-        # By party: in the cells of the one that draws for itself, or of each of a block.
+        # For results by party: the cells of the single party, or of each party of a block.
         positions = (
             block.get_positions().tolist() if randomness.party is None else [randomness.party]
         )
@@ -127,13 +127,13 @@ class QueryRelease(ReleasedAggregate):
 
 
 def get_response_query(batch: QueryBatch) -> ResponseQuery | None:
-    """The query whose records answer for themselves, if it is one."""
+    """Return the query that records answer with randomised response, if the batch is one."""
     reports = batch.reporting_query
     return reports if isinstance(reports, ResponseQuery) else None
 
 
 def to_task(algorithm: QueryRelease) -> dict[str, Any]:
-    """The queries, the relation, and how records count (see `registry`)."""
+    """Return the queries, the relation, and how records count (see `registry`)."""
     return {
         "version": 3,
         "neighbouring": str(algorithm.neighbouring),
@@ -143,7 +143,7 @@ def to_task(algorithm: QueryRelease) -> dict[str, Any]:
 
 
 def from_task(task: Mapping[str, Any], party: PartyResources) -> QueryRelease:
-    """The inverse of `to_task`, not bound to a schema yet. Raises DecodingError."""
+    """Build the algorithm, not bound to a schema yet. Raises DecodingError."""
     del party
     check_keys(task, "version", "neighbouring", "counting", "batch")
     decode_value(Literal[3], task["version"], "version")
@@ -155,7 +155,7 @@ def from_task(task: Mapping[str, Any], party: PartyResources) -> QueryRelease:
 
 
 def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
-    """No model, and at least a cell a query."""
+    """Return no model, and a lower bound of one cell per query."""
     batch = task.get("batch")
     if not isinstance(batch, list):
         raise DecodingError(f"Expected a list of queries, got {format_received(batch)}.")
@@ -163,7 +163,7 @@ def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def bind_schema(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
-    """The same for a party's own schema, by which it is checked. Raises Declined."""
+    """Return the algorithm bound to a party's own schema, and check it. Raises Declined."""
     if schema is None:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
     try:
@@ -180,7 +180,7 @@ def bind_schema(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
 
 
 def check_grid(algorithm: QueryRelease, plan: ReleasePlan) -> None:
-    """Integers are sent as they are, and summed exactly. Raises Declined."""
+    """Check that integers are sent unscaled and summed exactly. Raises Declined."""
     if algorithm.counting.parties not in (0, plan.parties):
         raise Declined(
             Reason.ALGORITHM,

@@ -1,10 +1,10 @@
-"""Every algorithm by its name, and the task: what a party computes, in plain values that travel.
+"""Registry of algorithms by name, and the task: what a party computes, in plain values that travel.
 
-`describe_task(algorithm)` says everything that `local` depends on; `decode_task` builds the
-algorithm again on the party's side, from values alone: a server can name an algorithm or a model,
-it cannot send code. One's own algorithm is a class in one's own file
-(`parley.client.algorithms.own_algorithm`). No ε rests on what is built: the same object states the
-claim that its plan is held to, and computes.
+`describe_task(algorithm)` contains everything that `local` depends on. `decode_task` builds the
+algorithm again on the party's side, only from values: a server can name an algorithm or a model but
+cannot send code. A user-defined algorithm is a class in the user's own file
+(`parley.client.algorithms.own_algorithm`). No ε depends on how the algorithm was built: the same
+object states the claim that its plan is checked against, and computes.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from parley.client.models.linear_serialization import decode_linear_model, encod
 from parley.safe_io.path_names import get_public_name, is_own_code
 
 MAX_TOLERANCE = 1.0
-"""κ: beyond, θ = 0 is a certified optimum of many a party."""
+"""Maximum κ. Beyond, θ = 0 is a certified optimum for many parties."""
 
 Linear = GradientPerturbation | OutputPerturbation
 
 
 def build_linear_spec(algorithm: type[Linear], **other_fields: Any) -> AlgorithmSpec:
-    """The row of one of them."""
+    """Build the row of a linear algorithm."""
     return AlgorithmSpec(
         to_task=_to_task,
         from_task=partial(_from_task, algorithm),
@@ -75,7 +75,7 @@ def _from_task(kind: type[Linear], task: Mapping[str, Any], _: PartyResources) -
 
 
 def _parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
-    """The loss, and features times classes."""
+    """Return the loss, and features times classes."""
     model = task.get("model")
     loss = model.get("loss") if isinstance(model, Mapping) else None
     if not isinstance(model, Mapping) or not isinstance(loss, Mapping):
@@ -85,7 +85,7 @@ def _parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _check(algorithm: Linear, _: ReleasePlan) -> None:
-    """Refuses tasks at which parties contribute nothing."""
+    """Refuse tasks in which parties contribute nothing."""
     if degenerate := algorithm.model.loss.degenerate_reason:
         raise Declined(Reason.DEGENERATE, degenerate)
     relative = getattr(algorithm, "relative_tolerance", 0.0)
@@ -97,18 +97,18 @@ def _check(algorithm: Linear, _: ReleasePlan) -> None:
 
 
 def _check_state(algorithm: Linear, state: State) -> None:
-    """Refuses a model at which the plan's G does not hold: ridge's is proved for ‖θ‖ ≤ R."""
+    """Refuse a model at which the plan's G does not hold: ridge's is proved for ‖θ‖ ≤ R."""
     radius, theta = algorithm.model.loss.theta_radius, state["theta"]
-    # A projection ends within rounding of the ball; the plan's rounding margin covers that.
+    # A projection ends within rounding of the ball. The plan's rounding margin covers that.
     allowed = radius * (1 + (theta.size + 8) * 2.0**-52)
     if not float(np.sqrt(np.vecdot(theta, theta))) <= allowed:
         raise Declined(Reason.SENSITIVITY, f"Expected ‖θ‖ <= {radius:g}, got a longer one.")
 
 
 def _import_later(module: str, name: str) -> Callable[..., Any]:
-    """A function of a module of this room, which is imported when it is called.
+    """Return a function of a module of this folder; the module is imported at the first call.
 
-    `predict` needs none of them, nor `plan` of another kind: torch takes 1.4 s.
+    `predict` needs none of them, nor does `plan` of another kind, and importing torch takes 1.4 s.
     """
 
     def called(*args: Any) -> Any:
@@ -118,12 +118,12 @@ def _import_later(module: str, name: str) -> Callable[..., Any]:
 
 
 def _build_codec(module: str) -> dict[str, Any]:
-    """The three that every row has."""
+    """Return the three functions that each row has."""
     return {name: _import_later(module, name) for name in ("to_task", "from_task", "parse_size")}
 
 
 def _build_network_spec(title: str, **other_fields: Any) -> AlgorithmSpec:
-    """The row of an algorithm that trains a network."""
+    """Build the row of an algorithm that trains a network."""
     codec = {**_build_codec("network_task"), "parse_size": parse_network_size}
     return AlgorithmSpec(
         title=title,
@@ -154,7 +154,7 @@ def _parse_counts_size(task: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _get_learner_task(task: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The task that a model is learned by: one of those whose answers can be counted."""
+    """Return the task of the learner: an algorithm with predictions that can be counted."""
     learner = task.get("learner")
     known = [
         name for name, row in ALGORITHMS.items() if not (row.before_rounds or row.after_rounds)
@@ -239,7 +239,7 @@ ALGORITHMS: dict[str, AlgorithmSpec] = {
 
 
 def get_algorithm_spec(name: str) -> AlgorithmSpec:
-    """The row of an algorithm, or one made of your own class, which this imports.
+    """Return the row of an algorithm; for a user-defined class, import it and build its row.
 
     Raises OwnAlgorithmError, KeyError.
     """
@@ -247,28 +247,30 @@ def get_algorithm_spec(name: str) -> AlgorithmSpec:
 
 
 def get_title(name: str) -> str:
-    """What an algorithm is called, to be shown: one's own by its name, and nothing is imported."""
+    """Return an algorithm's title for display; a user-defined one's name, without importing it."""
     return ALGORITHMS[name].title if name in ALGORITHMS else get_public_name(name)
 
 
 def needs_sum(algorithm: FederatedAlgorithm) -> bool:
-    """Whether its `update` takes the noisy sum, instead of the average over survivors."""
+    """Return whether its `update` takes the noisy sum, instead of the average over survivors."""
     row = ALGORITHMS.get(algorithm.kind)
     return row is not None and row.summed
 
 
 def get_assumption(algorithm: FederatedAlgorithm) -> str:
-    """What an algorithm's claim rests on beyond its proof; of your own, that it is right."""
+    """Return what the claim assumes beyond its proof; for a user-defined one, that it is right."""
     return OWN_CLAIM if is_own_code(algorithm.kind) else algorithm.assumption
 
 
 def list_release_assumptions(algorithm: FederatedAlgorithm, feature_map: str) -> tuple[str, ...]:
-    """Those of a release: its algorithm's, and those of one's own map of features; or ""."""
+    """Return a release's assumptions: the algorithm's, and a user-defined feature map's; "" if
+    none.
+    """
     return get_assumption(algorithm), OWN_FEATURE_MAP if is_own_code(feature_map) else ""
 
 
 def describe_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
-    """The algorithm as plain JSON values."""
+    """Return the algorithm as plain JSON values."""
     kind = algorithm.kind
     to_task = describe_own_task if is_own_code(kind) else ALGORITHMS[kind].to_task
     return {"kind": kind, **to_task(algorithm)}
@@ -281,17 +283,17 @@ def decode_task(
     own_models: Mapping[str, str] = MappingProxyType({}),
     own_algorithms: Mapping[str, str] = MappingProxyType({}),
 ) -> FederatedAlgorithm:
-    """The algorithm that `describe_task` described. Raises DecodingError.
+    """Build the algorithm that `describe_task` described. Raises DecodingError.
 
     Args:
-        own_models: models of the party's own code that it allows: their names → where they are.
+        own_models: user-defined models that the party allows: their names → their paths.
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
         raise DecodingError(
             f"Expected a task with a kind, got {format_received(value)} without one."
         )
     kind = value["kind"]
-    if kind not in ALGORITHMS and kind not in own_algorithms:  # naming one would import it
+    if kind not in ALGORITHMS and kind not in own_algorithms:  # its name would import it
         known = ", ".join([*ALGORITHMS, *own_algorithms])
         raise DecodingError(f"Expected a task of {known}, got {format_received(kind)}.")
     row = get_algorithm_spec(own_algorithms.get(kind, kind))

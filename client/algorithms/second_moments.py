@@ -1,13 +1,13 @@
-"""Second moments of a party's records, Σ x xᵀ: what private principal components are made of.
+"""Second moments of a party's records, Σ x xᵀ, for private principal components.
 
-One release ahead of the first round (Dwork, Talwar, Thakurta & Zhang 2014, "Analyze Gauss"): the
-noisy sum over all records, whose leading eigenvectors are post-processing.
+It is one release before the first round (Dwork, Talwar, Thakurta & Zhang 2014, "Analyze Gauss"):
+the noisy sum over all records. Its leading eigenvectors are post-processing.
 
-v_j is the upper triangle, off-diagonal entries times 45/32, a little below √2: its L2 norm is at
-most the matrix's Frobenius norm, which is ‖x‖² of one record. Rows are cut to a grid of 2^-b
-towards zero, which makes no norm longer; what is longer than 1 then adds nothing. All sums are of
-whole numbers. Two records' products are never opposed: ⟨xxᵀ, yyᵀ⟩ = (x·y)², and a weighted triangle
-has besides only x_i²y_i² ≥ 0.
+v_j is the upper triangle, off-diagonal entries times 45/32, a little below √2. Its L2 norm is at
+most the matrix's Frobenius norm, which is ‖x‖² for one record. Rows are cut to a grid of 2^-b
+towards zero, which makes no norm longer. A row that is then longer than 1 adds nothing. All sums
+are of whole numbers. Two records' products are never opposed: ⟨xxᵀ, yyᵀ⟩ = (x·y)², and a weighted
+triangle only adds x_i²y_i² ≥ 0.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from parley.privacy.sensitivity.bounded_sets import OFF_DIAGONAL, ON_DIAGONAL, S
 from parley.privacy.sensitivity.exact_rows import keep_within, sum_outer
 
 MAX_COMPONENT = 1000.0
-"""Largest |entry| of components: they have no need of more, and rows stay finite."""
+"""Maximum |entry| of components: they need no more, and rows stay finite."""
 
 _MAX_BITS = 12
-"""b at most."""
+"""Maximum b."""
 
 _ROW_BITS, _CHUNK_ROWS = 20, 8192
-"""Of rows that are projected, so many at a time."""
+"""Grid bits of projected rows, and how many rows are projected at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,19 +57,21 @@ class UpperTriangle:
 
     @property
     def dimension(self) -> int:
-        """p(p + 1)/2."""
+        """Entries of the triangle, p(p + 1)/2."""
         return self.features * (self.features + 1) // 2
 
     def check_labels(self, labels: NDArray[np.generic]) -> None:
-        """Any will do: labels have no part in it."""
+        """Accept any labels: they play no part."""
 
     def extract_triangle(self, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
-        """`[p, p]` symmetric → `[p(p+1)/2]` the triangle, times 32 and, off the diagonal, 45."""
+        """Return `[p(p+1)/2]`, the triangle of symmetric `[p, p]`, times 32 and, off the diagonal,
+        45.
+        """
         places, weights = _compute_triangle_index(self.features)
         return np.asarray(matrix.ravel()[places] * weights)
 
     def rebuild_matrix(self, triangle: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of a triangle weighted by 1 and 45/32."""
+        """Rebuild the matrix from a triangle weighted by 1 and 45/32."""
         places, weights = _compute_triangle_index(self.features)
         matrix = np.zeros((self.features, self.features))
         matrix.ravel()[places] = triangle * ON_DIAGONAL / weights
@@ -78,7 +80,7 @@ class UpperTriangle:
 
 @functools.lru_cache(maxsize=1)
 def _compute_triangle_index(features: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Where the triangle is in the matrix laid out flat, and its weights; once a run."""
+    """Return the triangle's positions in the flattened matrix, and its weights; once per run."""
     rows, columns = np.triu_indices(features)
     return rows * features + columns, np.where(rows == columns, ON_DIAGONAL, OFF_DIAGONAL)
 
@@ -98,17 +100,17 @@ class SecondMoments(SumOfRecords):
 
     @property
     def dimension(self) -> int:
-        """The triangle's."""
+        """Dimension of the triangle."""
         return self.model.dimension
 
     def init(self) -> State:
-        """Nothing to start from."""
+        """Return an empty state."""
         return {"theta": np.zeros(0)}
 
     def sum_records(
         self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """`[d]` the triangle of Σ x xᵀ."""
+        """Return `[d]` the triangle of Σ x xᵀ."""
         del labels
         one = 1 << self.row_bits
         with np.errstate(over="ignore"):
@@ -120,16 +122,16 @@ class SecondMoments(SumOfRecords):
 
     @property
     def row_bits(self) -> int:
-        """b: so many that a sum up to the bound leaves 3 of 53 bits free, and 13 of a ring's."""
+        """b, so that a sum up to the bound leaves 3 of 53 bits free, and 13 of a ring's."""
         return min(_MAX_BITS, (45 - int(self.bound).bit_length()) // 2)
 
     @property
     def grid_bits(self) -> int:
-        """Of the weighted sums."""
+        """Grid bits of the weighted sums."""
         return 2 * self.row_bits + ON_DIAGONAL.bit_length() - 1
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
-        """A triangle no longer than 1, whatever the parties hold."""
+        """Claim a triangle no longer than 1, for any records."""
         del facts
         unit_ball = Set.ball(self.dimension, squared=4**self.grid_bits)
         return self.build_claim(
@@ -138,12 +140,12 @@ class SecondMoments(SumOfRecords):
 
 
 def to_task(algorithm: SecondMoments) -> dict[str, Any]:
-    """The features, relation and bound (see `registry`)."""
+    """Return the features, relation and bound (see `registry`)."""
     return {"features": algorithm.model.features, "settings": get_settings(algorithm, "model")}
 
 
 def from_task(task: Mapping[str, Any], party: PartyResources) -> SecondMoments:
-    """The inverse of `to_task`. Raises DecodingError."""
+    """Build the algorithm from the result of `to_task`. Raises DecodingError."""
     del party
     check_keys(task, "features", "settings")
     features = decode_value(int, task["features"], "features")
@@ -155,7 +157,7 @@ def from_task(task: Mapping[str, Any], party: PartyResources) -> SecondMoments:
 
 
 def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
-    """The model that they are for, and the triangle's entries."""
+    """Return the kind of model, and the number of the triangle's entries."""
     features = task.get("features")
     if type(features) is not int or not 0 < features < 2**40:
         raise DecodingError(
@@ -167,12 +169,13 @@ def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
 def project_rows(
     rows: NDArray[np.floating], components: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """`[N, p]` → `[N, k]` rows on the components, each a function of that row alone.
+    """Project rows `[N, p]` on the components to `[N, k]`, each only a function of its row.
 
-    A server chooses components and θ: where a row cancels to its last digits, they decide what a
-    network makes of it. So a product has none that are rounded: rows are whole numbers of 2⁻²⁰,
-    components of as many bits as keep |x·c| ≤ ‖x‖·‖c‖, of any part of the sum too, below 2⁵³. A row
-    that is not finite, or longer than 32, is zeros; so are all, where components are not finite.
+    A server chooses components and θ. If a row cancels to its last digits, they determine what a
+    network computes from it. Therefore no product is rounded. Rows are whole numbers of 2⁻²⁰.
+    Components have as many bits as keep |x·c| ≤ ‖x‖·‖c‖, also for any part of the sum, below 2⁵³. A
+    row
+    that is not finite, or longer than 32, becomes zeros. If components are not finite, all rows do.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         longest = float(np.linalg.norm(components, axis=0).max())
@@ -189,7 +192,7 @@ def project_rows(
 
 
 def check_components(components: NDArray[np.generic]) -> None:
-    """Refuses what cannot be components of any rows."""
+    """Check that an array can be the components of some rows."""
     if components.ndim != 2 or components.dtype != np.float64:
         raise ValueError(
             f"Expected components [p, k] of float64, got {components.dtype} of shape "
@@ -198,5 +201,5 @@ def check_components(components: NDArray[np.generic]) -> None:
     features, count = components.shape
     if not 1 <= count <= features:
         raise ValueError(f"Expected 1 to {features} components of {features} features.")
-    if not (np.abs(components) <= MAX_COMPONENT).all():  # NaN is not
+    if not (np.abs(components) <= MAX_COMPONENT).all():  # False for NaN
         raise ValueError(f"Expected finite components of at most {MAX_COMPONENT:g}.")
