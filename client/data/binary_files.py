@@ -1,4 +1,4 @@
-"""Parquet and .npz: in batches of rows, and as arrays that are measured before they are loaded."""
+"""Readers of Parquet and .npz files: Parquet in batches of rows, arrays measured before loading."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from parley.client.data.schema import FileFormat
 from parley.safe_io.os_errors import describe_cause
 
 BATCH_ROWS = 65536
-"""Rows of a batch of Parquet, .npz or memory."""
+"""Rows per batch of a Parquet file, an .npz file or a table in memory."""
 
 
 @contextmanager
 def _open_parquet(path: str | Path) -> Iterator[Any]:
-    """Polars, to read a file that is there."""
+    """Yield polars for reading a file that exists, and convert its errors to DataError."""
     if not Path(path).is_file():
         got = "Is a directory" if Path(path).is_dir() else "nothing there"
         raise DataError("a file", got, path=path)
     try:
         yield pl
-    # What polars raises on damaged input; PanicException is no Exception.
+    # Polars raises these on damaged input. PanicException is not an Exception.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         got = (describe_cause(error).splitlines() or ["damaged data"])[0]
         raise DataError("a Parquet file", got, path=path) from error
 
 
 def read_parquet_names(path: str | Path) -> list[str]:
-    """The names of its columns."""
+    """Return the names of the file's columns."""
     with _open_parquet(path) as polars:
         return list(polars.read_parquet_schema(path))
 
@@ -53,8 +53,7 @@ def read_parquet_tables(
     memory_limit: MemoryLimit,
     on_row_count: Callable[[int], None] | None = None,
 ) -> Iterator[RawTable]:
-    """Yield batches of the columns that are wanted, if the pages of each batch fit in
-    `memory_limit`.
+    """Yield batches of the wanted columns, if each batch's pages fit in `memory_limit`.
 
     Args:
         on_row_count: called with the footer's number of rows before any row is read.
@@ -114,10 +113,10 @@ def _compute_page_bytes(groups: list[RowGroupSize], first: int, last: int) -> in
 def _split_by_text_size(
     frame: pl.DataFrame, path: str | Path
 ) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Yield a batch in parts whose text, written out, is `_BATCH_TEXT_BYTES` bytes at most; each
-    part's place.
+    """Yield each part's first row and the part, with at most `_BATCH_TEXT_BYTES` of text each.
 
-    A file holds a repeated text once, and so does a batch. What is made of its cells does not.
+    A file stores a repeated text once, and so does a batch. The objects made of its cells do not
+    share it.
     """
     sizes = np.zeros(frame.height, np.int64)
     for name in frame.columns:
@@ -139,26 +138,28 @@ def _split_by_text_size(
         yield (
             int(first),
             frame.slice(int(first), int(last - first)).with_columns(
-                texts.cast(pl.String)  # so that it takes, and is counted as, what it stands for
+                texts.cast(pl.String)  # so that each cell takes, and counts as, its whole text
             ),
         )
 
 
 _BATCH_TEXT_BYTES = 2**24
-"""Bytes of a batch's texts."""
+"""Maximum bytes of a batch's texts."""
 _MAX_CELL_BYTES = 2**19
-"""Bytes of a cell: what a CSV's 131,072 characters may take."""
+"""Maximum bytes of a cell: the most that 131,072 characters of a CSV can take."""
 _TEXT_OBJECT_BYTES = 64
-"""Bytes of a short text as a Python object, and of its place in a list."""
+"""Bytes of a short text as a Python object, including its slot in a list."""
 
 _HEADER_LOCK = threading.Lock()
-"""numpy parses headers by `ast`: before Python 3.11.8 threads disturb each other (gh-106905)."""
+"""Lock for numpy's header parser, which uses `ast`. Before Python 3.11.8 threads disturb each other
+there (gh-106905).
+"""
 
 
 def read_arrays(
     path: str | Path, choose: Callable[[list[str]], list[str]], memory_limit: MemoryLimit
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of a .npz file that `choose` picks from their names, where there is room."""
+    """Return the arrays of an .npz file that `choose` picks from their names, if they fit."""
     if not Path(path).is_file():
         raise DataError("a file", "nothing there", path=path)
     try:
@@ -167,16 +168,16 @@ def read_arrays(
             if len(set(members)) < len(members):
                 raise ValueError("two arrays of one name")
             wanted = choose([name.removesuffix(".npy") for name in members])
-            # By the headers, before anything is loaded: few bytes can say many.
+            # Sizes come from the headers, before anything is loaded: few bytes can expand to many.
             size = sum(_read_array_size(archive, f"{name}.npy") for name in wanted)
             memory_limit.check_bytes(size, path=path)
-            # The members that were measured: numpy would open another one by an array's name.
+            # Read the members that were measured. By an array's name, numpy could open another one.
             return {name: _read_array(archive, f"{name}.npy") for name in wanted}
     except DataError:
         raise
     except Exception as error:
-        # numpy parses a header as Python text, zipfile and zlib parse the rest: what they raise on
-        # damaged input is no list that one could write down, and each of it means the same.
+        # numpy parses a header as Python text; zipfile and zlib parse the rest. Their errors on
+        # damaged input cannot be listed, and all mean the same.
         got = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError("a .npz file of plain arrays", got, path=path) from error
 
@@ -187,7 +188,7 @@ def _read_array(archive: zipfile.ZipFile, member: str) -> NDArray[Any]:
 
 
 def _read_array_size(archive: zipfile.ZipFile, member: str) -> int:
-    """Return the bytes that the array takes while it is read, as its header states them."""
+    """Return the bytes that the array takes while it is read, according to its header."""
     with archive.open(member) as stream:
         version = np.lib.format.read_magic(stream)
         read = {

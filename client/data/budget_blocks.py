@@ -1,8 +1,8 @@
-"""Which records a job reads: those of the blocks that it names, by a public column.
+"""Selection of the records that a job reads, by blocks of a public column.
 
-A record's own cell says its block, and nothing else: so a release on some blocks is a function of
-their records alone (docs/privacy.md, section 15). The column is of kind ignore: nothing is learned
-from it, and a row is known again by its other cells, whatever block it is said to be in.
+Only a record's own cell decides its block. A release on some blocks is therefore a function of only
+their records (docs/privacy.md, section 15). The column is of kind ignore, so nothing is learned
+from it. A row is recognised by its other cells, whatever its block.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from parley.privacy.ledger.block_composition import Blocks, compute_block_number
 
 
 class NoRecords(DataError):
-    """None in the blocks that are read."""
+    """Error if there is no record in the blocks that are read."""
 
     def __init__(self, blocks: Blocks, *, path: str | Path) -> None:
         super().__init__(f"at least one record in blocks {', '.join(blocks)}", "none", path=path)
 
 
 def check_ignored(schema: Schema, column: str, *, key: str, why: str) -> None:
-    """Refuses a column that a key names and that is not there, or of another kind than ignore."""
+    """Raise SchemaError unless the column named by `key` exists and is of kind ignore."""
     known = schema.columns.get(column)
     if not isinstance(known, IgnoreColumn):
         got = f"none {column!r}" if known is None else f"{column!r}, of kind {known.kind}"
@@ -40,24 +40,26 @@ def check_ignored(schema: Schema, column: str, *, key: str, why: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """A column that divides records into blocks, and those that are read; none named: all."""
+    """A column that divides records into blocks, and the blocks that are read; none named: all."""
 
     column: str
     read: Blocks = ()
 
     def check(self, schema: Schema) -> None:
-        """Refuses a column that is not there, or that something is learned from."""
+        """Raise SchemaError unless the block column exists and nothing is learned from it."""
         why = "a block is public, and a row is known again by its other cells"
         check_ignored(schema, self.column, key="block-column", why=why)
 
     def find_blocks(self, table: RawTable) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """`[N]` what a ledger knows each row's block by, and the places of those that are read."""
+        """Return `[N]` ledger numbers of the rows' blocks, and the positions of rows to read."""
         texts = read_plain_texts(table, self.column)
         if (empty := (texts == "").to_numpy()).any():
             raise table.build_fault(
                 "a record's block", "an empty value", row=int(empty.argmax()), column=self.column
             )
-        names = texts.unique().to_list()  # no array of texts, which are as long as one record's
+        names = (
+            texts.unique().to_list()
+        )  # a list, because an array of texts makes every text as long as the longest
         block_numbers = [compute_block_number(name) for name in names]
         numbers = texts.replace_strict(names, block_numbers, return_dtype=pl.UInt64).to_numpy()
         is_read = texts.is_in(self.read).to_numpy() if self.read else np.ones(len(texts), bool)
@@ -67,9 +69,7 @@ class Division:
 def select_blocks(
     table: RawTable, division: Division | None
 ) -> tuple[NDArray[np.uint64] | None, NDArray[np.int64] | slice, RawTable]:
-    """What `Division.find_blocks` says of each row, the places of those that are read, and those
-    rows.
-    """
+    """Return each row's block number, the positions of the rows to read, and those rows."""
     if division is None:
         return None, slice(None), table
     numbers, positions = division.find_blocks(table)

@@ -1,7 +1,7 @@
-"""Cells to numbers: one column of a table as the schema says, or the first cell that isn't.
+"""Cell parsing: convert a table's column as the schema defines it, or report its first bad cell.
 
-Each function checks a whole column at once and raises a `DataError` that names the first cell at
-fault; none of them looks at more than one value to decide what another becomes.
+Each function checks a whole column at once and raises a `DataError` that names the first bad cell.
+No function looks at one value to decide what another becomes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from parley.client.data.schema import FeatureColumn, Schema
 def read_feature_cells(
     table: RawTable, name: str, column: FeatureColumn
 ) -> tuple[NDArray[Any], int]:
-    """A column's numbers or codes, and how many lay outside its range."""
+    """Return a column's numbers or codes, and how many were outside its range."""
     if isinstance(column, CategoricalColumn):
         return _encode_categories(table, name, column), 0
     return read_ranged_numbers(
@@ -45,7 +45,7 @@ def read_ranged_numbers(
     outside: str,
     missing: float | None = None,
 ) -> tuple[NDArray[Any], int]:
-    """`[N, …]` finite numbers, and how many lie outside the range, if it doesn't refuse them."""
+    """Return `[N, …]` finite numbers, and how many are outside a range that permits it."""
     values, (low, high) = _read_numbers(table, name, missing), interval
     beyond = (values < low) | (values > high)
     if outside == "refuse" and beyond.any():
@@ -59,14 +59,14 @@ def read_ranged_numbers(
 
 
 def _read_numbers(table: RawTable, name: str, missing: float | None) -> NDArray[Any]:
-    """`[N, …]` finite numbers."""
+    """Return `[N, …]` finite numbers."""
     if name in table.arrays:
         values = table.arrays[name]
         if values.dtype.kind not in "biuf":
             got = f"dtype {values.dtype}"
             raise DataError("an array of numbers", got, path=table.path, column=name)
         if values.dtype.kind == "f":
-            # A copy only where it is written to: arrays can be most of the memory.
+            # Copy only if the array is written to: arrays can be most of the memory.
             values = values.astype(np.float64, copy=missing is not None)
             if missing is not None:
                 values[np.isnan(values)] = missing
@@ -93,7 +93,7 @@ def _read_numbers(table: RawTable, name: str, missing: float | None) -> NDArray[
 
 
 def normalize_decimal_points(texts: pl.Series, decimal: str) -> pl.Series:
-    """Texts of numbers, written with a decimal point; beside a comma a point makes it none."""
+    """Rewrite texts of numbers with a decimal point. With a decimal comma, a point is an error."""
     if decimal == ".":
         return texts
     points = texts.str.contains(".", literal=True).fill_null(False)
@@ -101,7 +101,7 @@ def normalize_decimal_points(texts: pl.Series, decimal: str) -> pl.Series:
 
 
 def _parse_numbers(table: RawTable, name: str) -> pl.Series:
-    """`[N]` the numbers that a column of text writes, null where a cell is empty."""
+    """Return `[N]` the numbers of a text column, null for an empty cell."""
     texts = _remove_missing(table.get_column(name).str.strip_chars(), {"", *table.null_values}, ())
     series = normalize_decimal_points(texts, table.decimal).cast(pl.Float64, strict=False)
     if (bad := series.is_null() & texts.is_not_null()).any():
@@ -130,14 +130,16 @@ def _quote(value: object) -> str:
 
 
 def _read_texts(table: RawTable, name: str, *, listed: Sequence[str] = ()) -> pl.Series:
-    """`[N]` canonical texts, null where a value is empty: null, NaN, "" or one of the null values.
+    """Return `[N]` canonical texts; null for null, NaN, "" or one of the null values.
 
-    A text in `listed` is a value, whatever the null values say.
+    A text in `listed` is a value, even if it is also a null value.
     """
     series = table.get_column(name)
     dtype = series.dtype
     if dtype.is_float():
-        series = series.fill_nan(None) + 0.0  # one zero: a cell's text depends on no other's
+        series = (
+            series.fill_nan(None) + 0.0
+        )  # −0 becomes 0: a cell's text must not depend on other cells
     elif dtype == pl.Boolean:
         series = series.replace_strict({True: "true", False: "false"}, return_dtype=pl.String)
     known = dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)
@@ -151,36 +153,40 @@ def _read_texts(table: RawTable, name: str, *, listed: Sequence[str] = ()) -> pl
 
 
 def has_codes(whole: pl.Series) -> bool:
-    """Return whether one of the whole numbers has 16 digits or more."""
+    """Return whether a whole number of the column has 16 digits or more."""
     low, high = whole.min(), whole.max()
     return low is not None and max(int(high), -int(low)) > LONGEST_NUMBER  # type: ignore[arg-type]
 
 
 def canonicalize_texts(texts: pl.Series) -> pl.Series:
-    """Return what `canonicalize_text` makes of each text, null where one is missing."""
+    """Return the result of `canonicalize_text` for each text, null for a missing one."""
     return texts.str.strip_chars().str.replace(WHOLE_NUMBER, "$1").replace(TRUTH_VALUES)
 
 
 def _remove_missing(texts: pl.Series, missing: Iterable[str], listed: Sequence[str]) -> pl.Series:
-    """`texts`, null where they are among the missing ones and none that the schema lists."""
+    """Return `texts` with null for those in `missing`, unless the schema lists them."""
     empty = texts.is_in(sorted(text for text in missing if canonicalize_text(text) not in listed))
     return texts.set(empty, None) if empty.any() else texts
 
 
 def read_label_texts(table: RawTable, schema: Schema) -> pl.Series:
-    """`[N]` canonical texts of the label, null where it is missing."""
+    """Return `[N]` canonical texts of the label, null if it is missing."""
     listed = schema.label.texts
     texts = _read_texts(table, schema.label_column, listed=listed)
     return _remove_missing(texts, MISSING_TEXTS, listed)
 
 
 def find_missing_labels(table: RawTable, schema: Schema) -> NDArray[np.int64]:
-    """`[≥ 0]` rows (from 0) of the records without a label."""
+    """Return `[≥ 0]` rows (from 0) of the records without a label."""
     return np.flatnonzero(read_label_texts(table, schema).is_null().to_numpy())
 
 
 def select_labelled(table: RawTable, schema: Schema) -> RawTable:
-    """The table of the records that have a label; refused where the schema drops none without."""
+    """Return the records that have a label.
+
+    Raises:
+        DataError: records have no label, and the schema does not drop them.
+    """
     rows = find_missing_labels(table, schema)
     if not len(rows):
         return table
@@ -195,7 +201,7 @@ def select_labelled(table: RawTable, schema: Schema) -> RawTable:
 
 
 def read_group_texts(table: RawTable, name: str) -> NDArray[np.str_]:
-    """`[N]` texts of the column that says which party holds a record."""
+    """Return `[N]` texts of the column that assigns records to parties."""
     texts = _read_texts(table, name)
     if texts.null_count():
         row = int(texts.is_null().arg_max() or 0)
@@ -204,12 +210,12 @@ def read_group_texts(table: RawTable, name: str) -> NDArray[np.str_]:
 
 
 def read_plain_texts(table: RawTable, name: str) -> pl.Series:
-    """`[N]` canonical texts of a column, "" for an empty value."""
+    """Return `[N]` canonical texts of a column, "" for an empty value."""
     return _read_texts(table, name).fill_null("")
 
 
 def look_up(texts: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
-    """`[N]` positions in `known`, −1 for a text that isn't there (or null)."""
+    """Return `[N]` positions in `known`, −1 for an unknown text or null."""
     codes = texts.replace_strict(
         list(known), list(range(len(known))), default=-1, return_dtype=pl.Int64
     )
@@ -219,7 +225,7 @@ def look_up(texts: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
 def _encode_known(
     table: RawTable, name: str, texts: pl.Series, known: Sequence[str], kind: str
 ) -> NDArray[np.int64]:
-    """`[N]` positions in `known`, or the first text that isn't there."""
+    """Return `[N]` positions in `known`; raise DataError at the first unknown text."""
     codes = look_up(texts, known)
     if (codes < 0).any():
         expected = f"one of the {kind} {_list_some(known)}"
@@ -228,7 +234,7 @@ def _encode_known(
 
 
 def _encode_categories(table: RawTable, name: str, column: CategoricalColumn) -> NDArray[np.int64]:
-    """`[N]` positions of the categories, the other bucket's last."""
+    """Return `[N]` positions of the categories; the bucket for others is last."""
     texts = read_category_texts(table, name, column)
     if not column.other:
         return _encode_known(table, name, texts, column.texts, "categories")
@@ -238,7 +244,7 @@ def _encode_categories(table: RawTable, name: str, column: CategoricalColumn) ->
 
 
 def read_category_texts(table: RawTable, name: str, column: CategoricalColumn) -> pl.Series:
-    """`[N]` canonical texts, null where a value is empty and nothing stands in for it."""
+    """Return `[N]` canonical texts, null for an empty value without a replacement."""
     texts = _read_texts(table, name, listed=column.texts)
     return texts if column.missing is None else texts.fill_null(canonicalize_text(column.missing))
 
@@ -256,7 +262,7 @@ def _build_unexpected_error(
 
 
 def _encode_binary_labels(table: RawTable, schema: Schema) -> NDArray[np.float64]:
-    """`[N]` −1/+1."""
+    """Return `[N]` labels −1/+1."""
     name, label = schema.label_column, schema.label
     texts = read_label_texts(table, schema)
     signs = np.zeros(len(texts))
@@ -276,7 +282,7 @@ def _encode_binary_labels(table: RawTable, schema: Schema) -> NDArray[np.float64
 
 
 def _encode_class_labels(table: RawTable, schema: Schema) -> NDArray[np.int64]:
-    """`[N]` classes 0..K−1."""
+    """Return `[N]` classes 0..K−1."""
     known = [canonicalize_text(value) for value in schema.label.classes or ()]
     return _encode_known(
         table, schema.label_column, read_label_texts(table, schema), known, "classes"
@@ -284,7 +290,7 @@ def _encode_class_labels(table: RawTable, schema: Schema) -> NDArray[np.int64]:
 
 
 def _encode_targets(table: RawTable, schema: Schema) -> NDArray[np.float64]:
-    """`[N]` targets, the label's range mapped into [−1, 1]."""
+    """Return `[N]` targets, with the label's range mapped into [−1, 1]."""
     interval, outside = schema.label.range or (-1.0, 1.0), schema.label.outside
     targets, _ = read_ranged_numbers(table, schema.label_column, interval, outside=outside)
     return schema.label.scale.encode(targets)
@@ -295,4 +301,4 @@ LABEL_READERS = {
     "softmax": _encode_class_labels,
     "ridge": _encode_targets,
 }
-"""How each kind of model reads the label."""
+"""The label reader of each kind of model."""

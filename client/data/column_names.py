@@ -1,7 +1,7 @@
-"""Which columns a source has, and whether they are those of the schema.
+"""Column names of a source, and their comparison with the schema's.
 
-A column that is taken for another is another public reading of every record, of which each keeps
-its own cells: no ε rests on names.
+If one column is taken for another, every record is read by another public function. Each record
+still contributes only its own cells, so no ε rests on names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from parley.client.data.sql_source import read_sql_names
 
 
 class MissingColumns(DataError):
-    """Columns that a model reads and that are not there: `missing`."""
+    """Error for columns that a model reads and that do not exist, listed in `missing`."""
 
     def __init__(self, missing: Sequence[str], *, path: str | Path) -> None:
         super().__init__("the columns that the model reads", f"no column {missing}", path=path)
@@ -43,7 +43,7 @@ _SUFFIXES: dict[str, Literal["csv", "parquet", "npz"]] = {
 
 
 def get_file_format(path: str | Path, file: FileFormat) -> str:
-    """What the schema says, else the suffix."""
+    """Return the schema's file format, or the one that the suffix names."""
     name = Path(path).name
     suffixed = [kind for suffix, kind in _SUFFIXES.items() if name.lower().endswith(suffix)]
     if file.format is None and not suffixed:
@@ -56,7 +56,7 @@ def get_file_format(path: str | Path, file: FileFormat) -> str:
 
 
 def read_column_names(source: Source, file: FileFormat) -> list[str]:
-    """The names of all columns that are there, maybe one twice."""
+    """Return the names of all columns. A name may occur twice."""
     if isinstance(source, MemoryTable):
         return list(source.columns)
     if isinstance(source, SqlQuery):
@@ -85,7 +85,7 @@ def check_column_names(
     keep: Collection[str],
     all_used: bool,
 ) -> list[str]:
-    """The names of all columns that are there: of a CSV without a header by the schema's order."""
+    """Return the names of all columns that exist; without a CSV header, in the schema's order."""
     names = read_column_names(source, schema.file)
     where, file = get_source_name(source), isinstance(source, str | Path)
     if not isinstance(source, str | Path):
@@ -99,7 +99,7 @@ def check_column_names(
             label = [name for name in schema.labels if name not in wanted]
             if width == len(names) - 1 and label:
                 names.remove(label[0])
-        # Uncut, and not by intent: of all that does not fit, this is what there is to say.
+        # One wide column usually means a wrong separator. Report that instead of missing columns.
         fits = len(names) == width and set(wanted) <= set(names)
         if width == 1 and not fits and (fault := find_separator_fault(source, schema.file)):
             raise fault

@@ -1,7 +1,7 @@
-"""The kinds of column a schema knows, each with the public map from a raw value to features.
+"""The column kinds of a schema. Each has a public map from a raw value to features.
 
-Every map here is a function of the schema and of one value alone: nothing is estimated from the
-data, so preprocessing spends no budget. A number in its public range is mapped into [−1, 1]
+Every map is a function of only the schema and one value. Nothing is estimated from the data, so
+preprocessing spends no budget. A number in its public range is mapped into [−1, 1]
 (`parley.client.data.range_scaling`), and a category becomes a one-hot row of norm 1.
 
     >>> import numpy as np
@@ -32,30 +32,32 @@ READINGS = {
 """Kind of linear model → the key of the label column that it reads."""
 
 Value = str | bool | int | float
-"""One value as TOML writes it."""
+"""One TOML value."""
 
 
 WHOLE_NUMBER = r"^(-?\d+)\.0+$"
-"""A whole number written with decimals, as tables that pass through floats have it: 1.0 is 1."""
+"""Pattern of a whole number written with decimals, as tables that pass through floats have it: 1.0
+is 1.
+"""
 
 LONG_CODE = r"^[+-]?\d{16,}$"
-"""A whole number of 16 digits or more is a code: a double does not hold all of its digits."""
+"""Pattern of a code: a whole number of 16 digits or more. A double cannot hold all its digits."""
 
 LONGEST_NUMBER = 10**15 - 1
-"""Largest whole number that is no code."""
+"""Largest whole number that is not a code."""
 
 OTHER = "(other)"
-"""The bucket for values that a schema does not list."""
+"""Name of the bucket for values that a schema does not list."""
 
 TRUTH_VALUES = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
-"""How tables write the truth values that TOML writes true and false."""
+"""Spellings of truth values in tables → TOML's true and false."""
 
 
 MISSING_TEXTS = frozenset(
     {"", "?", "#N/A", "#NA", "<NA>", "N/A", "n/a", "NA", "NaN", "nan", "-nan", "-NaN", "NaT"}
     | {"NULL", "null", "None"}
 )
-"""How tables write that a value is missing: as pandas' `read_csv` has it, and UCI's "?"."""
+"""Texts that mean a missing value in tables: those of pandas' `read_csv`, and UCI's "?"."""
 
 
 class SchemaPart(BaseModel):
@@ -70,7 +72,7 @@ class SchemaPart(BaseModel):
 
 
 def canonicalize_text(value: Value) -> str:
-    """The text by which values are compared, whatever type a file gave them.
+    """Return the text by which values are compared, whatever type a file gave them.
 
     >>> (canonicalize_text(1), canonicalize_text("1.0"), canonicalize_text(True),
     ... canonicalize_text(" True "))
@@ -94,9 +96,9 @@ def _require_distinct(name: str, values: Sequence[Value]) -> None:
 
 
 _MAX_END = 1e300
-"""Of a range's ends: their sums and differences stay finite."""
+"""Maximum magnitude of a range's ends, so that their sums and differences stay finite."""
 _MIN_WIDTH = 1e-200
-"""Of a range: what is divided by it stays finite, whatever the record."""
+"""Minimum width of a range, so that quotients by it stay finite for every record."""
 
 
 def _require_range(interval: tuple[float, float]) -> None:
@@ -120,20 +122,20 @@ _MAX_STEPS = 2**53
 
 
 class _Feature(SchemaPart):
-    """A column that becomes features: one, if it doesn't say otherwise."""
+    """A column that becomes features: one, unless the kind overrides `width`."""
 
     @property
     def width(self) -> int:
-        """How many features."""
+        """Number of features."""
         return 1
 
     @property
     def squared_norm(self) -> float:
-        """The largest squared L2 norm of them together."""
+        """Upper bound on the squared L2 norm of its features together."""
         return 1.0
 
     def list_feature_names(self, column: str) -> list[str]:
-        """`[width]` names."""
+        """Return `[width]` feature names."""
         return [column]
 
 
@@ -165,31 +167,31 @@ class _Scaled(_Feature):
         _require_range(self.range)
         _require_within("centre", self.centre, self.range)
         _require_within("missing", self.missing, self.range)
-        _ = self.scale  # refuses a transform that the range does not allow
+        _ = self.scale  # raises if the range does not allow the transform
         return self
 
     @property
     def scale(self) -> RangeScale:
-        """How a value becomes a number in [−1, 1]."""
+        """The map of a value into [−1, 1]."""
         low, high = self.range
         return RangeScale(low=low, high=high, centre=self.centre, transform=self.transform)
 
     def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Values of any shape, clamped to the range, mapped into [−1, 1]."""
+        """Clamp values of any shape to the range and map them into [−1, 1]."""
         return self.scale.encode(values)
 
     def decode(self, scaled: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The inverse of `encode`: values in the column's unit, within its range."""
+        """Return values in the column's unit, within its range; the inverse of `encode`."""
         return self.scale.decode(scaled)
 
 
 class NumericColumn(_Scaled):
-    """One number a record.
+    """One number per record.
 
-    `centre` is the raw value that becomes 0 (default: the middle of the transformed range);
-    `missing` stands in for an empty value, which is an error where it isn't given. Where records
-    are counted in tables (`parley.client.data.record_codes`), the range is cut into `bins` parts
-    (16); with a `step`, values are whole numbers of steps from its low end.
+    `centre` is the raw value that becomes 0 (default: the middle of the transformed range).
+    `missing` replaces an empty value, which is an error without it. If records are counted in
+    tables (`parley.client.data.record_codes`), the range is cut into `bins` parts (16). With a
+    `step`, values are whole numbers of steps from its low end.
     """
 
     kind: Literal["numeric"]
@@ -219,7 +221,7 @@ class NumericColumn(_Scaled):
 
 
 class ArrayColumn(_Scaled):
-    """An array of numbers a record, all with one range (an image): .npz only."""
+    """An array of numbers per record, all with one range, such as an image; .npz only."""
 
     kind: Literal["array"]
     shape: tuple[Annotated[int, Field(strict=True, ge=1)], ...] = Field(
@@ -228,24 +230,24 @@ class ArrayColumn(_Scaled):
 
     @property
     def width(self) -> int:
-        """p of an array."""
+        """p, the number of entries."""
         return math.prod(self.shape)
 
     @property
     def squared_norm(self) -> float:
-        """See `_Feature`: p."""
+        """p, the bound of `_Feature` for an array."""
         return float(self.width)
 
     def list_feature_names(self, column: str) -> list[str]:
-        """`[width]` names, in C order of the array."""
+        """Return `[width]` names, in C order of the array."""
         return [f"{column}[{','.join(map(str, at))}]" for at in np.ndindex(*self.shape)]
 
 
 class CategoricalColumn(_Feature):
     """One of the listed categories, one-hot.
 
-    With `other`, a category not listed (and an empty value, if `missing` names none) falls into
-    its own bucket; without it, that is an error.
+    With `other`, a category that is not listed goes to its own bucket. So does an empty value if
+    `missing` names no category. Without `other`, both are errors.
     """
 
     kind: Literal["categorical"]
@@ -271,39 +273,39 @@ class CategoricalColumn(_Feature):
 
     @property
     def texts(self) -> list[str]:
-        """The categories as compared."""
+        """The categories in canonical form."""
         return [canonicalize_text(value) for value in self.categories]
 
     @property
     def width(self) -> int:
-        """One a cell."""
+        """Number of features: one per cell."""
         return len(self.categories) + self.other
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """`[width]` the categories as compared, and the bucket for all others last."""
+        """`[width]` the categories in canonical form; the bucket for others, if any, is last."""
         return (*self.texts, *[OTHER][: self.other])
 
     def list_feature_names(self, column: str) -> list[str]:
-        """`[width]` names."""
+        """Return `[width]` feature names."""
         return [f"{column}={cell}" for cell in self.cells]
 
 
 class IgnoreColumn(SchemaPart):
-    """A column that is there and isn't used (it may still say which party holds a record)."""
+    """A column that is not used. It may still assign records to parties."""
 
     kind: Literal["ignore"]
 
 
 class LabelColumn(SchemaPart):
-    """What is learned: at least one of the three readings, by the models to be used.
+    """The label, with at least one of three readings, as the models need.
 
     Attributes:
-        positive, negative: of two labels; lists of values, one of them may be "rest".
+        positive, negative: lists of values for two labels; one of them may be "rest".
         classes: for softmax; class k is the k-th value listed.
         range, centre, outside: for ridge; [low, high] is mapped into [−1, 1], the centre to 0.
-        missing: "refuse" refuses a file with a record without a label, "drop" leaves the record out
-            before anything is counted, drawn or split. A label is missing where it is empty, NaN,
+        missing: "refuse" refuses a file that has a record without a label. "drop" leaves the record
+            out before anything is counted, drawn or split. A label is missing if it is empty, NaN,
             or one of `MISSING_TEXTS` and `file.null-values` that the schema does not list.
     """
 
@@ -380,21 +382,21 @@ class LabelColumn(SchemaPart):
 
     @property
     def scale(self) -> RangeScale:
-        """How a target becomes a number in [−1, 1]."""
+        """The map of a target into [−1, 1]."""
         low, high = self.range or (-1.0, 1.0)
         return RangeScale(low=low, high=high, centre=self.centre)
 
     @property
     def texts(self) -> list[str]:
-        """Every value that is listed, as compared."""
+        """All listed values in canonical form."""
         lists = (self.positive, self.negative, self.classes)
         listed = [value for one in lists if isinstance(one, tuple) for value in one]
         return list(dict.fromkeys(canonicalize_text(value) for value in listed))
 
     def list_values(self, reading: str) -> tuple[Value, ...]:
-        """Return the labels with the type that the schema gives them, in the order of `names`.
+        """Return the labels with the type that the schema gives them, in the order of `list_names`.
 
-        Names stand for labels of several types, and for "not X".
+        If the labels have several types, or one is "not X", return their names instead.
         """
         names, key = self.list_names(reading), READINGS.get(reading, "classes")
         if key == "classes" and self.classes is not None:
@@ -406,10 +408,10 @@ class LabelColumn(SchemaPart):
         return tuple(found) if same and len(found) == len(names) else names
 
     def list_names(self, reading: str) -> tuple[str, ...]:
-        """Names of the labels, as a model of that kind (or a network) counts them; none for ridge.
+        """Return the labels' names in the order of a model of that kind, or of a network.
 
-        Of two labels the negative one is first. Where several values mean one label the first
-        stands for them; "not X" stands for every value but X.
+        Ridge has none. Of two labels the negative one is first. If several values mean one label,
+        its name is the first of them. "not X" means every value but X.
         """
         key = READINGS.get(reading, "classes")
         if key == "range":

@@ -1,16 +1,16 @@
-"""What a table holds, however it is saved: a digest of its rows as a multiset.
+"""A digest of a table's rows as a multiset, independent of how the table is saved.
 
-A ledger knows data by the digest of their bytes, and beside it by this one, which is the same for
-the same records in another order, in another format (CSV, Parquet), with other line ends, column
-order or spelling of numbers (1, 1.0, 1e0). It covers the columns that are learned from, by name and
-kind, and each row's cells as they were parsed; ranges, categories and scaling of the schema don't
-enter, so that another schema of the same columns is no new data set.
+A ledger recognises data by the digest of their bytes and by this one. It is the same for the same
+records in another order or format (CSV, Parquet), with other line ends, column order or spelling of
+numbers (1, 1.0, 1e0). It covers the columns that are learned from, by name and kind, and each row's
+parsed cells. The schema's ranges, categories and scaling are left out. Another schema of the same
+columns is therefore not a new data set.
 
     H(row) = BLAKE2b-256 of its cells in the order of the columns' names,   T = Σ H(row) mod 2²⁵⁶
 
-The sum forgets the order, and sums of several files add up. It is no commitment: whoever looks for
-two tables of one digest can find them, and gains one budget for both. What two tables share is told
-by the beginnings of H, row by row, which a ledger keeps under a key
+The sum is independent of the order, and sums of several files add up. It is not a commitment: two
+tables with one digest can be found by searching for them. They get one budget together. The first
+bytes of H, row by row, show which rows two tables share. A ledger stores them under a key
 (`parley.privacy.ledger.get_row_digests`).
 
     >>> import numpy as np
@@ -37,7 +37,7 @@ from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import Schema
 
 _CHUNK = 4096
-"""Rows put side by side at a time."""
+"""Rows per chunk that is concatenated and hashed."""
 
 _MODULUS = 1 << 256
 
@@ -47,9 +47,9 @@ class ContentDigest:
     """The multiset of N rows: a digest of the columns' names and kinds, and T.
 
     Attributes:
-        digests: `[N, 3]` the first 16 bytes of every H(row), and its block, where a column says one
-            (`parley.privacy.ledger.block_composition.compute_block_number`), else 0. Keep them
-            private: a list of candidate rows can be tested against them.
+        digests: `[N, 3]` the first 16 bytes of every H(row), and the number of its block
+            (`parley.privacy.ledger.block_composition.compute_block_number`), or 0 without a block
+            column. Keep them private: a list of candidate rows can be tested against them.
     """
 
     columns: str
@@ -58,13 +58,13 @@ class ContentDigest:
     digests: NDArray[np.uint64] = field(compare=False, repr=False)
 
     def __str__(self) -> str:
-        """How a ledger writes it: a digest, which says nothing about the number of rows."""
+        """Return the ledger's form: a digest that does not show the number of rows."""
         text = f"{self.columns} {self.rows} {self.total:064x}"
         return "rows:" + sha256(text.encode("ascii")).hexdigest()
 
 
 def sum_contents(parts: Sequence[ContentDigest]) -> ContentDigest | None:
-    """The rows of several tables of the same columns together; None of none."""
+    """Return the rows of several tables of the same columns together; None for no table."""
     if not parts:
         return None
     if len({part.columns for part in parts}) > 1:
@@ -78,14 +78,18 @@ def sum_contents(parts: Sequence[ContentDigest]) -> ContentDigest | None:
 
 
 def get_row_digests(contents: ContentDigest | None) -> NDArray[np.uint64]:
-    """`[K, 3]` its rows' digests; none where nothing is known."""
+    """Return `[K, 3]` the rows' digests; empty if the contents are unknown."""
     return np.empty((0, 3), np.uint64) if contents is None else contents.digests
 
 
 def digest_table(
     table: RawTable, schema: Schema, blocks: NDArray[np.uint64] | None = None
 ) -> ContentDigest:
-    """The contents of a table, in the columns that the schema learns from; `[N]` rows' blocks."""
+    """Return the contents of the columns that the schema learns from.
+
+    Args:
+        blocks: `[N]` block numbers of the rows.
+    """
     used = sorted(schema.used)
     kinds = [(name, schema.columns[name].kind) for name in used]
     columns = [
@@ -96,7 +100,7 @@ def digest_table(
 
 
 def digest_rows(rows: NDArray[Any], labels: NDArray[Any]) -> ContentDigest:
-    """The contents of `[N, p]` prepared rows and their `[N]` labels."""
+    """Return the contents of `[N, p]` prepared rows and their `[N]` labels."""
     return _digest_columns(
         [_to_bits(rows), _to_bits(labels)], len(labels), description=f"prepared {rows.shape[1:]}"
     )
@@ -122,7 +126,7 @@ def _digest_columns(
         row_prefixes.append(b"".join(row_hash[:16] for row_hash in hashed))
     digest = sha256(description.encode())
     digests = np.zeros((rows, 3), np.uint64)
-    # Other columns, other rows.
+    # Mix in the columns' digest: rows of other columns are other rows.
     digests[:, :2] = np.frombuffer(b"".join(row_prefixes), "<u8").reshape(-1, 2)
     digests[:, :2] ^= np.frombuffer(digest.digest()[:16], "<u8")
     if blocks is not None:
@@ -136,7 +140,7 @@ def _digest_columns(
 
 
 def _to_bits(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """`[N, …]` numbers as the bits of their doubles, with one zero and one NaN."""
+    """Return `[N, …]` numbers as the bits of their doubles, with one zero and one NaN."""
     if values.dtype.kind not in "biuf":
         return _hash_texts([str(value) for value in values.ravel()]).reshape(values.shape)
     numbers = np.ascontiguousarray(values, dtype=np.float64) + 0.0
@@ -147,11 +151,11 @@ def _to_bits(values: NDArray[Any]) -> NDArray[np.uint64]:
 def compute_row_order(
     digests: Sequence[NDArray[np.uint64]], ties: Sequence[NDArray[np.uint64]] = ()
 ) -> NDArray[np.int64]:
-    """`[N]` the rows in an order that is theirs, in whatever order they came.
+    """Return `[N]` an order of the rows that does not depend on the order in which they came.
 
     Args:
-        digests: `[n, 3]` of one batch after another.
-        ties: `[n]` of each batch: what else tells its rows apart.
+        digests: `[n, 3]` per batch.
+        ties: `[n]` per batch: further values that distinguish its rows.
     """
     all_digests = np.concatenate(digests) if digests else np.empty((0, 3), np.uint64)
     keys = [np.concatenate(ties)] if ties else []
@@ -159,9 +163,9 @@ def compute_row_order(
 
 
 def encode_cells(table: RawTable, name: str) -> NDArray[np.uint64]:
-    """`[N]` cells: what reads as a number by its value, anything else by its text.
+    """Return `[N]` cells: a number as its value, any other cell as its text.
 
-    A whole number of 16 digits or more goes by its text: as doubles, two codes may be one.
+    A whole number of 16 digits or more counts as a text: as doubles, two codes may be equal.
     """
     series: pl.Series = table.get_column(name)
     if series.dtype.is_numeric() and not (series.dtype.is_integer() and has_codes(series)):
@@ -181,6 +185,6 @@ def _hash_texts(texts: list[str]) -> NDArray[np.uint64]:
         text: int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
         for text in set(texts)
     }
-    # An empty cell is the same whether a file of text or one of numbers has it.
+    # An empty cell has the same digest in a file of text and in one of numbers.
     known[""] = int(np.float64(np.nan).view(np.uint64))
     return np.array([known[text] for text in texts], dtype=np.uint64)

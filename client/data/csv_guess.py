@@ -1,7 +1,7 @@
-"""How a CSV is written, found out from the file: encoding and separator.
+"""Detection of a CSV file's encoding and separator.
 
-For a schema that is proposed, and for the error of a file that is written otherwise: a file is read
-as its schema says, and no ε rests on a guess.
+A proposed schema uses it, and the error for a file with another format. A file is always read as
+its schema defines. No ε rests on a guess.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PIECE_BYTES = 2**22
 
 
 def guess_encoding(path: str | Path) -> str:
-    """The encoding of a file, as `file.encoding` names it; the whole file is read."""
+    """Return the encoding of a file, as a value of `file.encoding`. The whole file is read."""
     fitting = {name: codecs.getincrementaldecoder(name)() for name in ("utf-8", "windows-1252")}
     with open_decompressed(path) as stream:
         piece = stream.read(_PIECE_BYTES)
@@ -45,7 +45,7 @@ def guess_encoding(path: str | Path) -> str:
 
 
 def guess_separator(path: str | Path, encoding: str) -> str:
-    """The separator of a file; a comma where nothing speaks for another."""
+    """Return the separator of a file; a comma unless another one fits better."""
     text = next(read_text_pieces(path, encoding), "")
     if not text.strip():
         raise DataError("at least one record", "an empty file", path=path)
@@ -53,9 +53,9 @@ def guess_separator(path: str | Path, encoding: str) -> str:
 
 
 def find_separator_fault(path: str | Path, file: FileFormat) -> DataError | None:
-    """The fault of a CSV that looks written with another separator than `file` says; else None.
+    """Return the error of a CSV that looks written with another separator than `file`'s; else None.
 
-    It is the one thing to say of a file whose columns are not those of its schema.
+    If the columns of a file are not those of its schema, this is the only error worth reporting.
     """
     found = guess_separator(path, file.encoding)
     if found == file.separator:
@@ -66,7 +66,7 @@ def find_separator_fault(path: str | Path, file: FileFormat) -> DataError | None
 
 
 def choose_separator(text: str) -> str:
-    """The separator of the records that `text` begins with."""
+    """Return the separator of the records at the beginning of `text`."""
     best, found = (0, 0), ","
     for separator in SEPARATORS:
         width, records = _count_fields(text, separator)[1:]
@@ -76,7 +76,7 @@ def choose_separator(text: str) -> str:
 
 
 def check_first_line(path: str | Path, encoding: str, separator: str, *, header: bool) -> None:
-    """Raise DataError if the first line has not a name for each column: say what stands there."""
+    """Raise DataError unless the first line has one name per column; describe that line."""
     text = next(read_text_pieces(path, encoding), "")
     first, width, records = _count_fields(text, separator)
     if first == width or records < 2 or not width:
@@ -110,14 +110,14 @@ def _is_number(cells: list[str]) -> bool:
 
 
 def _count_fields(text: str, separator: str) -> tuple[int, int, int]:
-    """Fields of the first record, how many most of the others have, and how many have so many."""
+    """Return the first record's number of fields, the commonest number, and its frequency."""
     widths = [len(fields) for fields in _read_records(text, separator)]
     width, records = max(Counter(widths).items(), key=lambda entry: entry[1], default=(1, 0))
     return (widths[0] if widths else 1), width, records
 
 
 def _read_records(text: str, separator: str) -> list[list[str]]:
-    """Return the fields of the first records; none if it is no CSV."""
+    """Return the fields of the first records; empty if the text is not CSV."""
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
         return [fields for _, fields in zip(range(_MAX_RECORDS), lines, strict=False)]

@@ -1,8 +1,8 @@
-"""CSV as text: a file of any size in batches of whole records, decoded and decompressed on the way.
+"""A reader of CSV text of any size, in batches of whole records, decompressed on the way.
 
-A batch ends where a record ends: at a line's end that no quoted field reaches over. Where a batch
-has no quotation mark that is its last line's end; otherwise Python's `csv` says where records end.
-Every batch knows the line it begins on, so that an error can name a cell's line.
+A batch ends at the end of a record: at a line end outside quotation marks. Without a quotation mark
+in the batch, that is its last line end. Otherwise Python's `csv` finds the ends of records. Every
+batch stores the number of its first line, so that an error can name a cell's line.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ _PIECE_BYTES = 2**22
 """Bytes read at a time."""
 
 _MAX_RECORD_CHARS = 2**24
-"""Characters of the longest record (or gap) that is read."""
+"""Maximum number of characters of a record (or gap)."""
 
 _MAX_COLUMNS = 2**16
 _MAX_SEPARATORS = 2**18
-"""Separators of a record, those within quoted text included: of more fields no table is made."""
+"""Maximum number of separators of a record, including those within quoted text. No table has more
+fields.
+"""
 
 
 @contextlib.contextmanager
 def open_decompressed(path: str | Path) -> Iterator[BinaryIO]:
-    """The file's content as a stream, decompressed where it is gzip."""
+    """Open the file's content as a stream, decompressed if it is gzip."""
     try:
         with Path(path).open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
@@ -52,7 +54,7 @@ def open_decompressed(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def read_text_pieces(path: str | Path, encoding: str) -> Iterator[str]:
-    """The file's text, a few MiB at a time, without a byte-order mark."""
+    """Yield the file's text, a few MiB at a time, without a byte-order mark."""
     decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)()
     line = 1
     with open_decompressed(path) as stream:
@@ -96,14 +98,18 @@ class _BoundedLines:
             yield line
 
     def end_record(self) -> int:
-        """Begin to count anew and return how many characters have been read."""
+        """Reset the record's count and return the number of characters read so far."""
         self._separators = 0
         return self._passed
 
 
 @dataclass(frozen=True, kw_only=True)
 class CsvBatch:
-    """Some whole records: their lines without the last end, and the line (from 1) of the first."""
+    """Some whole records: their lines without the last end.
+
+    Attributes:
+        line: number (from 1) of the first line in the file.
+    """
 
     path: str
     text: str
@@ -111,9 +117,9 @@ class CsvBatch:
     separator: str
 
     def parse_records(self) -> Iterator[tuple[int, list[str]]]:
-        """Each record's first line and its fields, as Python's `csv` reads them."""
-        # Lines end at \n alone: \r\n leaves its \r to the csv module, which takes it off. Strict,
-        # because a mark that is never closed would make one cell of all records after it.
+        """Yield each record's first line and its fields, as Python's `csv` reads them."""
+        # Lines end only at \n. The csv module removes the \r of \r\n. Strict, because a quotation
+        # mark that is never closed would merge all following records into one cell.
         lines = _BoundedLines(self.text, self.separator, path=self.path, line=self.line)
         reader = csv.reader(lines, delimiter=self.separator, strict=True)
         begin = self.line
@@ -126,13 +132,17 @@ class CsvBatch:
             raise _build_csv_error(error, path=self.path, line=begin) from error
 
     def find_line(self, record: int) -> int:
-        """The line on which record `record` (from 0) begins."""
+        """Return the line on which record `record` (from 0) begins."""
         if '"' not in self.text:
             return self.line + record
         return next(line for k, (line, _) in enumerate(self.parse_records()) if k == record)
 
     def parse_rows(self, width: int) -> list[list[str]]:
-        """The fields of all records, `width` of each."""
+        """Return the fields of all records, `width` in each.
+
+        Raises:
+            DataError: a record has another number of fields.
+        """
         rows: list[list[str]] = []
         for line, fields in self.parse_records():
             if len(fields) != width:
@@ -143,7 +153,7 @@ class CsvBatch:
 
 
 def read_csv_batches(path: str | Path, *, separator: str, encoding: str) -> Iterator[CsvBatch]:
-    """The records of a CSV, header included, in batches; without line ends at the file's end."""
+    """Yield the records of a CSV, header included, in batches, without trailing line ends."""
     rest, line = "", 1
     pieces = read_text_pieces(path, encoding)
     while True:
@@ -153,7 +163,7 @@ def read_csv_batches(path: str | Path, *, separator: str, encoding: str) -> Iter
         body = rest[:cut].rstrip("\r\n")
         if body:
             yield CsvBatch(path=str(path), text=body, line=line, separator=separator)
-            # Empty lines may be the file's end: they wait for what follows them.
+            # Empty lines may be the file's end, so they are kept until more text follows.
             line += body.count("\n") + 1
             rest = rest[len(body) :].partition("\n")[2]
         if piece is None:
@@ -165,14 +175,14 @@ def read_csv_batches(path: str | Path, *, separator: str, encoding: str) -> Iter
 
 
 def _find_records_end(text: str, separator: str, path: str | Path, line: int) -> int:
-    """Where the last record ends that surely ends within `text`, of which more is to come."""
+    """Return the end of the last record that surely ends within `text`, given that more follows."""
     if '"' not in text:
         return text.rfind("\n") + 1
     before = end = 0
     lines = _BoundedLines(text, separator, path=path, line=line)
     try:
         for _ in csv.reader(lines, delimiter=separator):
-            # The last record may go on in the text to come.
+            # The last record may continue in the text to come.
             before, end = end, lines.end_record()
     except csv.Error as error:
         at = line + text[:end].count("\n")
@@ -202,7 +212,7 @@ def _build_csv_error(error: csv.Error, *, path: str | Path, line: int) -> DataEr
 
 
 def read_csv_names(path: str | Path, file: FileFormat) -> list[str]:
-    """The columns' names; without a header column_1, column_2, …, as the first record has them."""
+    """Return the columns' names; without a header column_1, column_2, …, one per field."""
     batch = next(read_csv_batches(path, separator=file.separator, encoding=file.encoding), None)
     if batch is None:
         raise DataError("at least one record", "an empty file", path=path)
@@ -217,13 +227,13 @@ def read_csv_names(path: str | Path, file: FileFormat) -> list[str]:
 def read_csv_tables(
     path: str | Path, file: FileFormat, names: list[str], wanted: list[str]
 ) -> Iterator[RawTable]:
-    """The cells of a CSV as text, in batches: of its columns `names` those that are wanted."""
+    """Yield the wanted cells of a CSV with columns `names`, as text, in batches."""
     header = file.header
     for batch in read_csv_batches(path, separator=file.separator, encoding=file.encoding):
         content, header = (_drop_header(batch) if header else batch), False
         if not content.text:
             continue
-        # Without quotation marks every line is a record, and its text isn't needed to count.
+        # Without quotation marks every line is a record, so counting does not need the text.
         lines = content if '"' in content.text else replace(content, text="")
         yield RawTable(
             path=str(path),
@@ -245,15 +255,16 @@ def _drop_header(batch: CsvBatch) -> CsvBatch:
 
 
 def _parse_cells(batch: CsvBatch, names: list[str]) -> pl.DataFrame:
-    """The batch as a frame of text: a record's cells, whatever other records hold."""
+    """Return the batch as a frame of text. A record's cells do not depend on other records."""
     text, types = batch.text, dict.fromkeys(names, pl.String)
     quoted = '"' in text
     lines = text.count("\n") + 1
-    # Of a record of millions of fields polars makes as many columns before it refuses it.
+    # For a record of millions of fields, polars creates millions of columns before it refuses it.
     narrow = text.count(batch.separator) - lines * (len(names) - 1) <= _MAX_SEPARATORS
-    # Polars alone takes a byte-order mark off, and \r within a line for a part of its cell.
+    # Only polars removes a byte-order mark, and takes \r within a line as part of its cell.
     if narrow and not text.startswith("\ufeff") and text.count("\r") == text.count("\r\n"):
-        # What raises, a record too wide or a quotation mark within a field, is read more slowly.
+        # If polars raises (a record too wide, a quotation mark within a field), the slower parser
+        # below reads the batch.
         with contextlib.suppress(pl.exceptions.PolarsError):
             frame = pl.read_csv(
                 text.encode(),
@@ -263,8 +274,8 @@ def _parse_cells(batch: CsvBatch, names: list[str]) -> pl.DataFrame:
                 quote_char='"' if quoted else None,
                 truncate_ragged_lines=False,
             )
-            # A record with too few fields reads as null at its end, and so does an empty last
-            # field; a quotation mark within a field can make one record of two.
+            # A record with too few fields ends in null, and so does one with an empty last field. A
+            # quotation mark within a field can merge two records.
             if not (quoted or frame[names[-1]].null_count()):
                 return frame
             if len(batch.parse_rows(len(names))) == frame.height:

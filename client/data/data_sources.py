@@ -1,11 +1,11 @@
-"""What a table is read from: a file, a database's query, or data that are in memory.
+"""The sources of a table: a file, a database query, or data in memory.
 
-Data in memory (docs/data.md) are taken as the columns of one file would be; pairs (X, y)
-are X's columns and y.
+Data in memory (docs/data.md) are treated as the columns of one file. A pair (X, y) is treated as
+X's columns and y.
 
-From here on such columns go the way of a file (`parley.client.data.table_readers.read_tables`):
-checked against the schema, counted and distinguished by what they hold. Neither torch nor pandas is
-imported.
+Such columns take the same path as a file's (`parley.client.data.table_readers.read_tables`): they
+are checked against the schema, counted, and identified by their contents. This module imports
+neither torch nor pandas.
 
     >>> import numpy as np
     >>> build_memory_table((np.array([[1.0, 2.0], [3.0, 4.0]]),
@@ -35,7 +35,7 @@ from parley.privacy.ledger.database_url import check_source
 
 _IN_MEMORY = "in memory"
 _MISSING_OBJECTS = frozenset({"None", "nan", "NaN", "<NA>", "NaT"})
-"""What objects that stand for a missing value are called, whichever library they are of."""
+"""Texts of objects that mean a missing value, in any library."""
 
 _SIGNED_64, _SIGNED_128 = 2**63, 2**127
 
@@ -44,12 +44,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MemoryTable:
-    """Columns in memory, `[N]` or `[N, …]`; a missing value is NaN, or "" among texts.
+    """Columns in memory, `[N]` or `[N, …]`. A missing value is NaN, or "" among texts.
 
     Attributes:
         columns: arrays by name. Whole numbers of 16 digits and more may be Python objects, with
             None for a missing one (`to_series` reads them).
-        label: name of the label's column, if the data themselves say which it is: y of (X, y).
+        label: name of the label's column, if the data name it: y of (X, y).
     """
 
     columns: Mapping[str, Array]
@@ -59,15 +59,15 @@ class MemoryTable:
 
 @dataclass(frozen=True, kw_only=True)
 class SqlQuery:
-    """The rows that a query of a database gives (`parley.client.data.sql_source` reads them).
+    """The rows of a database query (`parley.client.data.sql_source` reads them).
 
     Attributes:
-        database: its URL, without a password; or `env:NAME`, a variable that holds one.
-        folder: where a relative SQLite file lies.
-        timeout_s: seconds that the query may take in all.
+        database: its URL, without a password; or `env:NAME`, a variable that contains one.
+        folder: folder of a relative SQLite file.
+        timeout_s: seconds that the query may take in total.
 
     Raises:
-        ValueError: no such database, a password in its URL, or no query.
+        ValueError: the URL is not one of a known database or has a password, or there is no query.
     """
 
     database: str
@@ -82,7 +82,7 @@ class SqlQuery:
 
     @property
     def name(self) -> str:
-        """What errors call it: the URL without its options."""
+        """The name in errors: the URL without its options."""
         return self.database.partition("?")[0]
 
 
@@ -91,17 +91,17 @@ Source = str | Path | MemoryTable | SqlQuery
 
 
 def get_source_name(source: Source) -> str | Path:
-    """What errors call it."""
+    """Return the source's name in errors."""
     return source if isinstance(source, str | Path) else source.name
 
 
 def build_memory_table(
     data: Any, *, schema: Schema | None = None, name: str = _IN_MEMORY
 ) -> MemoryTable:
-    """What is given, as columns (the module's table), called `name` in errors.
+    """Return the data as columns, named `name` in errors.
 
-    The schema names the columns of arrays, in its order; without one they are x1, x2, … (x where a
-    record has an array) and y.
+    The schema names the columns of arrays, in its order. Without a schema they are x1, x2, … (x if
+    a record has an array) and y.
     """
     if isinstance(data, MemoryTable):
         return data
@@ -118,7 +118,7 @@ def build_memory_table(
 
 
 def has_names(data: Any) -> bool:
-    """Return whether the columns of what `build_memory_table` takes have names."""
+    """Return whether the columns of an input of `build_memory_table` have names."""
     if isinstance(data, tuple) and len(data) == 2:
         data = data[0]
     return isinstance(data, Mapping | MemoryTable) or hasattr(data, "columns")
@@ -127,10 +127,10 @@ def has_names(data: Any) -> bool:
 def to_columns(
     frame: Any, schema: Schema | None = None, where: str | Path = _IN_MEMORY
 ) -> dict[str, Array]:
-    """The columns of a polars or pandas frame, or of a mapping, as arrays.
+    """Return the columns of a polars or pandas frame, or of a mapping, as arrays.
 
-    Texts stay texts, "" where there is none; numbers beside missing ones are floats with NaN. A
-    column of shape [N, 1] is `[N]`, unless the schema has it as an array.
+    Texts stay texts, with "" for a missing one. Numbers with missing ones among them become floats
+    with NaN. A column of shape [N, 1] becomes `[N]`, unless the schema declares an array.
     """
     names = list(frame.keys()) if isinstance(frame, Mapping) else list(frame.columns)
     check_unique_names(names, path=where, where="in the frame")
@@ -164,11 +164,11 @@ def check_unique_names(
     """Raise DataError if two columns have one name. Names are compared as text: 5 is "5".
 
     Args:
-        where: Where a name can be changed.
+        where: where a name can be changed.
     """
     seen: dict[Any, list[Any]] = {}
     for name in names:
-        # A frame also takes 1 and 1.0 for one name.
+        # A frame also treats 1 and 1.0 as one name.
         key = str(int(name)) if isinstance(name, float) and name.is_integer() else str(name)
         seen.setdefault(key, []).append(name)
     twice = sorted(key for key, found in seen.items() if len(found) > 1)
@@ -186,11 +186,11 @@ def _to_array(values: Any) -> Array:
     if isinstance(values, pl.Series) and (
         values.dtype.is_decimal() or (values.dtype.is_integer() and values.null_count())
     ):
-        # As an array, polars makes floats of these.
+        # As an array, polars converts these to floats.
         values = np.array(values.to_list(), object)
     cells = np.asarray(values)
     if cells.dtype.kind == "f" and "int" in str(getattr(values, "dtype", "")).lower():
-        # So does pandas of its nullable whole numbers.
+        # Pandas also converts its nullable integers to floats.
         cells = np.asarray(values.astype(object))
     if cells.dtype.kind in "biufU" or cells.dtype.kind not in "OT":
         return cells
@@ -199,7 +199,7 @@ def _to_array(values: Any) -> Array:
     if not present:
         return np.full(cells.shape, np.nan)
     if len(present) == len(flat) and len(set(map(type, flat))) == 1:
-        # Objects of one type: truth values and whole numbers stay what they are.
+        # Objects of one type: truth values and whole numbers keep their type.
         typed = np.array(flat)
         if typed.dtype.kind in "bi":
             return typed.reshape(cells.shape)
@@ -222,7 +222,7 @@ def _needs_digits(value: Any) -> bool:
 
 
 def to_series(name: str, values: Array) -> pl.Series:
-    """Return a column of a frame, `[N]`, as a series; whole numbers keep all of their digits."""
+    """Return a column of a frame, `[N]`, as a series. Whole numbers keep all their digits."""
     if values.dtype.kind != "O":
         return pl.Series(name, values)
     cells = values.tolist()
@@ -239,14 +239,14 @@ def to_series(name: str, values: Array) -> pl.Series:
 
 
 def _is_missing(value: Any) -> bool:
-    """A missing value's object, and not a text that is spelt like one."""
+    """Return whether an object means a missing value. A text never does, whatever its spelling."""
     return not isinstance(value, str) and str(value) in _MISSING_OBJECTS
 
 
 def _build_table_from_pair(
     features: Any, labels: Any, schema: Schema | None, where: str
 ) -> MemoryTable:
-    """Return X's columns and y, which is the label."""
+    """Return X's columns and y as the label."""
     named = _get_label_name(labels) if schema is None else schema.label_column
     label = named or "y"
     if isinstance(features, Mapping) or hasattr(features, "columns"):
@@ -261,19 +261,19 @@ def _build_table_from_pair(
 
 
 def _get_label_name(labels: Any) -> str:
-    """Return the name of a series, or of a frame's one column; empty if there is none."""
+    """Return the name of a series, or of a frame's only column; empty if there is none."""
     names = _list_column_names(labels)
     named = names[0] if len(names) == 1 else getattr(labels, "name", None)
     return named if isinstance(named, str) else ""
 
 
 def _list_column_names(labels: Any) -> list[Any]:
-    """Return the names of a frame's or a mapping's columns; none for anything else."""
+    """Return the names of a frame's or a mapping's columns; empty for any other object."""
     return list(labels.keys() if isinstance(labels, Mapping) else getattr(labels, "columns", ()))
 
 
 def _read_label_column(labels: Any, rows: int, where: str) -> Array:
-    """`[N]` the labels of N rows, from y of shape [N] or [N, 1]."""
+    """Return `[N]` the labels of N rows, from y of shape [N] or [N, 1]."""
     expected = f"y of shape [{rows}] or [{rows}, 1], a label for each row of X"
     if len(names := _list_column_names(labels)) > 1:
         raise DataError(expected, f"{len(names)} columns (give one of them)", path=where)
@@ -296,7 +296,7 @@ def _read_label_column(labels: Any, rows: int, where: str) -> Array:
 
 
 def split_array_columns(features: Array, schema: Schema | None, where: str) -> dict[str, Array]:
-    """X's columns by the names of the schema's features, in its order; x1, x2, … without one."""
+    """Return X's columns, named like the schema's features in its order; x1, x2, … without one."""
     if features.ndim < 2:
         got = f"shape {features.shape} (Reshape your data: one row is [1, p])"
         raise DataError("X of shape [N, p] or [N, …]", got, path=where)
@@ -307,10 +307,10 @@ def split_array_columns(features: Array, schema: Schema | None, where: str) -> d
     known = schema.features
     arrays = [name for name, column in known.items() if isinstance(column, ArrayColumn)]
     if len(known) == len(arrays) == 1:
-        return {arrays[0]: features}  # its shape is checked where the table is made
+        return {arrays[0]: features}  # `build_table` checks its shape
     every = [name for name in schema.columns if name not in schema.labels]
     if features.shape[1:] == (len(every),) != (len(known),) and not arrays:
-        # As wide as what the schema was made from: ignored columns have their place.
+        # X is as wide as the table that the schema describes, including its ignored columns.
         return {name: _to_array(features[:, at]) for at, name in enumerate(every) if name in known}
     if arrays or features.shape[1:] != (len(known),):
         columns = f"{len(known)} columns" + (f", of which {arrays} are arrays" if arrays else "")
@@ -320,7 +320,7 @@ def split_array_columns(features: Array, schema: Schema | None, where: str) -> d
 
 
 def _stack_pairs(dataset: Any, where: str) -> tuple[Array, Array]:
-    """`[N, …]` and `[N]` of a map-style data set of pairs."""
+    """Return `[N, …]` and `[N]` of a map-style data set of pairs."""
     pairs = [dataset[at] for at in range(len(dataset))]
     if not pairs or any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs):
         got = "none" if not pairs else "something else"

@@ -1,8 +1,7 @@
-"""Dates and times that are written as whole numbers: 20240131, 202401, seconds since 1970.
+"""Detection of dates and times written as whole numbers: 20240131, 202401, seconds since 1970.
 
-As numbers they would be learned from as if December 31 and January 1 lay 8,870 apart. A draft of a
-schema ignores such a column and names the form, so that a person can make an age or a number of
-days of it.
+Taken as numbers, December 31 and January 1 would be 8,870 apart. A draft of a schema ignores such a
+column and names the format, so that a person can derive an age or a number of days from it.
 
     >>> import polars as pl
     >>> find_date_form(pl.Series([20240131, 20231224, 20240229]))
@@ -18,24 +17,25 @@ import polars as pl
 _FIRST_YEAR, _LAST_YEAR = 1900, 2100
 _MIN_DATE = 10_000
 _MAX_MARKS = 3
-"""Different values that may stand for no date: 0, 99999999."""
+"""Maximum number of different values that may mean no date, such as 0 or 99999999."""
 
 _EPOCHS = {"seconds": 1, "milliseconds": 10**3}
 _EPOCH_RANGE = (946_684_800, 2_051_222_400)
-"""2000-01-01 to 2035-01-01, in seconds since 1970: earlier times are taken as numbers. Finer units
-have 16 digits and more, as codes do."""
+"""2000-01-01 to 2035-01-01, in seconds since 1970. Earlier times are taken as numbers. Finer units
+have 16 digits or more, as codes do.
+"""
 
 _MIN_DISTINCT = {"YYMMDD": 20, "seconds": 10}
-"""Different values that a form needs. Other numbers have it by chance, too."""
+"""Minimum number of different values per format. Other numbers can have the format by chance."""
 
 
 def find_date_form(numbers: pl.Series) -> str:
-    """Return the form in which all numbers are dates or times; empty if they are not.
+    """Return the format in which all numbers are dates or times; empty if there is none.
 
-    Up to three other values are allowed if they stand in fewer than half of the cells.
+    Up to three other values are allowed if they fill fewer than half of the cells.
 
     Args:
-        numbers: whole numbers, null where one is missing.
+        numbers: whole numbers, null for a missing one.
     """
     if not numbers.null_count() < len(numbers) or int(numbers.max()) < _MIN_DATE:  # type: ignore[arg-type]
         return ""
@@ -52,7 +52,7 @@ def find_date_form(numbers: pl.Series) -> str:
 
 
 def _match_forms(values: pl.Series) -> dict[str, pl.Series]:
-    """Form → `[K]` whether each value is a date in it, the likeliest form first."""
+    """Return format → `[K]` whether each value is a date in it, the likeliest format first."""
     tail, middle = values % 100, values // 100 % 100
     year, date = values % 10_000, values // 1_000_000
     clock = _is_clock(values % 1_000_000)
@@ -74,7 +74,7 @@ def _match_forms(values: pl.Series) -> dict[str, pl.Series]:
 
 
 def _is_date(year: pl.Series, month: pl.Series, day: pl.Series) -> pl.Series:
-    """`[K]` whether there is such a day."""
+    """Return `[K]` whether such a day exists."""
     longest = pl.Series([0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
     plausible = (
         year.is_between(_FIRST_YEAR, _LAST_YEAR) & month.is_between(1, 12) & day.is_between(1, 31)
@@ -84,6 +84,6 @@ def _is_date(year: pl.Series, month: pl.Series, day: pl.Series) -> pl.Series:
 
 
 def _is_clock(hhmmss: pl.Series) -> pl.Series:
-    """`[K]` whether hours, minutes and seconds are a time of day."""
+    """Return `[K]` whether hours, minutes and seconds are a time of day."""
     hours, minutes, seconds = hhmmss // 10_000, hhmmss // 100 % 100, hhmmss % 100
     return hours.is_between(0, 23) & minutes.is_between(0, 59) & seconds.is_between(0, 59)

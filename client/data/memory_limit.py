@@ -1,15 +1,15 @@
-"""How much memory a file's records may take: stated beforehand, checked while they are read.
+"""The memory limit for a file's records: set beforehand, checked while they are read.
 
-A small file can hold much more than its size (compressed text, a column of one value), and a
-process that runs out of memory ends without a word. So a reader asks how many records of p features
-fit before it reads and while it reads:
+A small file can expand to much more than its size (compressed text, a column of one value). A
+process that runs out of memory ends without a message. A reader therefore checks, before and while
+it reads, how many records of p features fit:
 
     room = min(file.max-gib of the schema, ¾ of what this process may still take)
     records ≤ room / (16·(p + 2))      (two copies of p features and a label, 8 bytes each)
 
-What a process may still take is the least of its limits (`ulimit -v`, `ulimit -d`), its
-control group's and the machine's free memory; each is read from the kernel and left out where the
-kernel doesn't tell.
+What a process may still take is the minimum of its limits (`ulimit -v`, `ulimit -d`), its
+control group's and the machine's free memory. Each is read from the kernel, and skipped if the
+kernel does not report it.
 
     >>> MemoryLimit(bytes=16_000, source="a test").compute_max_records(features=8)
     100
@@ -26,48 +26,48 @@ from parley.client.data.raw_table import DataError
 
 GIB = 2**30
 _USABLE_SHARE = 0.75
-"""Of what is left: the rest is for the libraries' own use while they read."""
+"""Usable fraction of the free memory. Libraries need the rest while they read."""
 
 _MAX_GIB = 2.0**20
 
 _RESERVED_BYTES = 2**28
-"""Bytes that have to be left for the next batch: a library that gets none ends the process."""
+"""Bytes that must be left for the next batch. A library that gets none ends the process."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryLimit:
-    """Memory for the records of one file, and what says so, for the error."""
+    """Memory for the records of one file, and the limit's source, for the error."""
 
     bytes: int
     source: str
 
     def compute_max_records(self, *, features: int) -> int:
-        """How many records of so many features fit."""
+        """Return how many records with this number of features fit."""
         return self.bytes // (16 * (features + 2))
 
     def check_records(self, count: int, *, features: int, path: str | Path) -> None:
-        """Raises DataError where so many records of so many features don't fit."""
+        """Raise DataError if `count` records with this number of features do not fit."""
         max_records = self.compute_max_records(features=features)
         if count > max_records:
             expected = f"at most {max_records:,} records of {features} features ({self.source})"
             raise DataError(expected, f"{count:,} or more", path=path)
 
     def check_free_memory(self, path: str | Path) -> None:
-        """Raises DataError where this process may hardly take more memory."""
+        """Raise DataError if this process has almost no memory left."""
         free = min(_list_free_bytes(), default=_RESERVED_BYTES)
         if free < _RESERVED_BYTES:
             expected = f"{_RESERVED_BYTES // 2**20} MiB of memory left to go on reading"
             raise DataError(expected, f"{max(free, 0) // 2**20} MiB", path=path)
 
     def check_bytes(self, size: int, *, path: str | Path) -> None:
-        """Raises DataError where values of so many bytes don't fit."""
+        """Raise DataError if values of `size` bytes do not fit."""
         if size > self.bytes:
             expected = f"at most {self.bytes / GIB:.2f} GiB of values ({self.source})"
             raise DataError(expected, f"{size / GIB:.2f} GiB or more", path=path)
 
 
 def compute_memory_limit(max_gib: float) -> MemoryLimit:
-    """The room that `file.max-gib` gives, less where this process may not take as much."""
+    """Return the limit of `file.max-gib`, or less if this process may not take as much."""
     stated = int(min(max_gib, _MAX_GIB) * GIB)
     free = int(min(_list_free_bytes(), default=stated) * _USABLE_SHARE)
     if free < stated:
@@ -94,7 +94,7 @@ def _list_free_bytes() -> Iterator[int]:
 
 
 def _list_free_in_groups() -> Iterator[int]:
-    """What each control group (version 2) above this process leaves it."""
+    """Yield the memory that each control group (version 2) above this process leaves it."""
     group_file = Path("/proc/self/cgroup")
     root = Path("/sys/fs/cgroup")
     entries = group_file.read_text().splitlines() if group_file.is_file() else []
@@ -118,7 +118,7 @@ def _list_free_in_groups() -> Iterator[int]:
 
 
 def _read_reclaimable(stat: Path) -> int:
-    """The group's file cache, which the kernel gives back when memory is asked for."""
+    """Return the group's file cache, which the kernel frees when memory is requested."""
     for line in stat.read_text().splitlines() if stat.is_file() else []:
         if line.startswith("inactive_file "):
             return int(line.split()[1])

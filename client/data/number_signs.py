@@ -1,7 +1,7 @@
-"""Signs that keep texts from being read as numbers: thousands marks, units, currency, percent.
+"""Detection of signs that keep texts from being read as numbers: thousands marks, units, currency.
 
-A draft of a schema names them, and so does the error of a run, so that a person knows what to take
-out of the cells. No function here changes a cell: only its author knows what `1.234` means.
+A draft of a schema names them, and so does the error of a run. A person then knows what to remove
+from the cells. No function here changes a cell: only its author knows what `1.234` means.
 
     >>> import polars as pl
     >>> find_signs(pl.Series(["1,234", "999", "56,001"]))
@@ -39,7 +39,7 @@ _PLAINLY = "written plainly they can be learned from"
 
 
 def find_signs(texts: pl.Series) -> tuple[str, ...]:
-    """Return the names of the signs in texts of which most are numbers; none if few are.
+    """Return the names of the signs in texts that are mostly numbers; none if few are.
 
     Args:
         texts: cells without white space at their ends, none of them missing.
@@ -63,7 +63,7 @@ def find_signs(texts: pl.Series) -> tuple[str, ...]:
 
 
 def _find_units(numbers: pl.Series) -> set[str]:
-    """Return the different words behind the numbers."""
+    """Return the different words after the numbers."""
     others = numbers.filter(~numbers.str.contains(rf"^[-+]?{_PLAIN}$"))
     words = others.str.extract(rf"(?:\d|[.,])\s?({_UNIT})\)?$").drop_nulls()
     return {
@@ -72,7 +72,7 @@ def _find_units(numbers: pl.Series) -> set[str]:
 
 
 def describe_signs(signs: tuple[str, ...]) -> str:
-    """Return what a draft says of a column of numbers with such signs.
+    """Return a draft's remark on a column of numbers with such signs.
 
     >>> describe_signs(("thousands marks", "currency signs"))
     'numbers with thousands marks and currency signs: written plainly they can be learned from'
@@ -83,9 +83,9 @@ def describe_signs(signs: tuple[str, ...]) -> str:
 
 
 def has_thousands_pattern(texts: pl.Series, mark: str) -> bool:
-    """Return whether every mark stands before exactly three digits, as thousands marks do.
+    """Return whether every mark precedes exactly three digits, as thousands marks do.
 
-    A number that begins with a zero, 0.125, is none with thousands.
+    A number that begins with a zero, such as 0.125, has no thousands.
 
     >>> [has_thousands_pattern(pl.Series(cells), ".") for cells in (["1.234", "999"], ["0.125"])]
     [True, False]

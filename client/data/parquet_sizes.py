@@ -1,10 +1,10 @@
 """Sizes of a Parquet file's pages, read from their headers before a page is decompressed.
 
-A page of a few kilobytes can decompress to 2 GiB, and a reader keeps the pages of a row group. A
-library that gets no memory ends its process. So the reader of Parquet files adds up what the page
-headers state, per row group, and refuses a file that does not fit. The footer also states sizes;
-they are not used, because no decompressor follows them. Decompressors stop at a page header's
-size: data beyond it are an error.
+A page of a few kilobytes can decompress to 2 GiB, and a reader keeps all pages of a row group. A
+library that gets no memory ends its process. The Parquet reader therefore adds up the sizes in the
+page headers, per row group, and refuses a file that does not fit. The footer's sizes are not used,
+because no decompressor follows them. Decompressors stop at a page header's size: data beyond it are
+an error.
 
 The format is Thrift's compact protocol (https://github.com/apache/parquet-format, parquet.thrift).
 Field numbers below are those of that file.
@@ -21,27 +21,27 @@ from typing import Any
 
 _MAX_FOOTER_BYTES = 2**25
 _MAX_DEPTH = 12
-"""Structures within each other: a footer has 6."""
+"""Maximum nesting of structures. A footer has 6."""
 _MAX_ALLOCATION = 2**31
 
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
 _ENCODINGS = {0, 2, 3, 4, 5, 6, 8, 9}
 """Encodings that write each byte of a text, or refer to a page that does.
 
-DELTA_BYTE_ARRAY (7) does not: its texts share beginnings, and stand for more than their page has.
+DELTA_BYTE_ARRAY (7) does not. Its texts share beginnings, so they are longer than their page.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowGroupSize:
-    """A row group's rows, and the bytes of the pages of the columns that are read."""
+    """A row group's number of rows, and the bytes of the pages of the columns that are read."""
 
     rows: int
     bytes: int
 
 
 class _ThriftReader:
-    """Values of Thrift's compact protocol, read one after another."""
+    """A sequential reader of values of Thrift's compact protocol."""
 
     def __init__(self, data: Any, position: int, end: int) -> None:
         self._data, self.position, self._end = data, position, end
@@ -73,7 +73,7 @@ class _ThriftReader:
         return self.position - count
 
     def read_struct(self, depth: int = 0) -> dict[int, Any]:
-        """Return the fields by number; a number that comes twice is refused."""
+        """Return the fields by number; raise ValueError if a number occurs twice."""
         if depth > _MAX_DEPTH:
             raise ValueError("structures that are too deep")
         fields: dict[int, Any] = {}
@@ -110,10 +110,11 @@ class _ThriftReader:
 
 
 def measure_row_groups(path: str | Path, columns: Collection[str]) -> list[RowGroupSize]:
-    """Return the size of each row group, of the columns that are read.
+    """Return the size of each row group for the columns that are read.
 
     Raises:
-        ValueError: the file is damaged, or its columns cannot be measured; says what was found.
+        ValueError: the file is damaged, or its columns cannot be measured. The message names the
+            cause.
         OSError: the file cannot be read.
     """
     with Path(path).open("rb") as file:
@@ -151,9 +152,9 @@ def _measure(data: mmap.mmap, columns: Collection[str]) -> list[RowGroupSize]:
 
 
 def _list_leaf_names(elements: list[dict[int, Any]]) -> list[str]:
-    """Return, for each column that has pages, the name of the top-level column around it."""
+    """Return, for each column that has pages, the name of its top-level column."""
     names: list[str] = []
-    open_children = [elements[0].get(5, 0)]  # children to come, of each structure that is open
+    open_children = [elements[0].get(5, 0)]  # number of remaining children, per open structure
     top = ""
     for element in elements[1:]:
         while open_children and not open_children[-1]:
@@ -171,7 +172,7 @@ def _list_leaf_names(elements: list[dict[int, Any]]) -> list[str]:
 
 
 def _measure_chunk(data: mmap.mmap, chunk: dict[int, Any], name: str, rows: int) -> int:
-    """Return the bytes of a column's pages in a row group, compressed or not, as more."""
+    """Return the bytes of a column's pages in a row group: per page, the larger of both sizes."""
     stated = chunk[3]
     if 1 in chunk or stated[3][0].decode("utf-8", "replace") != name or stated[5] != rows:
         raise ValueError("a column of another file, name or length")

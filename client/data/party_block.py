@@ -1,7 +1,7 @@
-"""The block: the records of B parties, served at once.
+"""`PartyBlock`: the records of B parties, processed together.
 
-Records lie party after party in one array; `offsets` says where each party begins. A real party
-is a block with B = 1, the fast engine's block holds all parties.
+Records are stored party after party in one array. `offsets` gives each party's beginning. A real
+party is a block with B = 1; the fast engine's block contains all parties.
 
     >>> import numpy as np
     >>> block = PartyBlock(
@@ -24,18 +24,18 @@ from numpy.typing import NDArray
 from parley.privacy.sensitivity.exact_rows import compute_squares
 
 ROW_BITS: Final = 16
-"""Entries of prepared rows are whole numbers of 2^-16."""
+"""Entries of prepared rows are integer multiples of 2^-16."""
 
 _CHUNK_ROWS: Final = 2048
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PartyRecords:
-    """Of B parties, whose records lie party after party.
+    """Records of B parties, stored party after party.
 
     Attributes:
-        offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
-        positions: `[B]` of the parties among all parties; left out: 0 to B − 1.
+        offsets: `[B + 1]` int64; party j has rows `offsets[j]:offsets[j + 1]`.
+        positions: `[B]` positions of the parties among all parties; default: 0 to B − 1.
     """
 
     offsets: NDArray[np.int64]
@@ -51,17 +51,17 @@ class PartyRecords:
             )
 
     def get_positions(self) -> NDArray[np.int64]:
-        """`[B]` the parties' places among all parties."""
+        """Return `[B]` the parties' positions among all parties."""
         return np.arange(self.parties) if self.positions is None else self.positions
 
     @property
     def parties(self) -> int:
-        """B."""
+        """B, the number of parties."""
         return len(self.offsets) - 1
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """`[B]` records of each party; not to be written to."""
+        """`[B]` number of records per party, read-only."""
         sizes = np.diff(self.offsets)
         sizes.flags.writeable = False
         return sizes
@@ -93,14 +93,14 @@ class PartyBlock(PartyRecords):
 
     @property
     def record_bytes(self) -> int:
-        """Of a record's features."""
+        """Bytes of a record's features."""
         return int(self.features.itemsize * self.features.shape[1])
 
     @property
     def row_squares(self) -> NDArray[np.float64]:
-        """`[N]` exact ‖x‖² in units of 2^-32; ∞ of a row that is not on the grid, or longer than 1.
+        """`[N]` exact ‖x‖² in units of 2^-32; ∞ for a row that is off the grid or longer than 1.
 
-        Once for all rounds, also of a span.
+        It is computed once for all rounds, and a slice of the block reuses it.
         """
         where = self._begin, self._begin + len(self.features)
         if where not in self._squares:
@@ -117,12 +117,15 @@ class PartyBlock(PartyRecords):
 
     @cached_property
     def uniform_size(self) -> int | None:
-        """n where every party holds n records (then `features` reshapes to `[B, n, p]` free)."""
+        """n if every party has n records, else None.
+
+        With n, `features` reshapes to `[B, n, p]` without a copy.
+        """
         sizes = self.sizes
         return int(sizes[0]) if (sizes == sizes[0]).all() else None
 
     def slice_parties(self, first: int, last: int) -> PartyBlock:
-        """The block of parties `first` to `last − 1`: a view, of which nothing is copied."""
+        """Return the block of parties `first` to `last − 1` as a view, without copying."""
         if (first, last) == (0, self.parties):
             return self
         begin, end = int(self.offsets[first]), int(self.offsets[last])
@@ -138,7 +141,7 @@ class PartyBlock(PartyRecords):
         )
 
     def take(self, parties: Sequence[int] | NDArray[np.int64]) -> PartyBlock:
-        """The block of the chosen parties, in the order given."""
+        """Return the block of the chosen parties, in the order given."""
         chosen = np.array(parties, dtype=np.int64)
         begins = self.offsets[chosen]
         sizes = self.offsets[chosen + 1] - begins

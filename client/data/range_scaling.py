@@ -1,11 +1,11 @@
-"""A number in a public range, on [−1, 1]: a function of that number and of the schema alone.
+"""The map of a number in a public range into [−1, 1]: a function of only the number and the schema.
 
 With t = the transform, a number v of [low, high] becomes
 
     (t(v) − t(centre)) / max(t(high) − t(centre), t(centre) − t(low))   ∈ [−1, 1].
 
-`"log1p"` is t(v) = log(1 + v); `"log"`, for a long tail, log(1 + (v − low)/(centre − low)), which
-is the same of grams and of kilograms.
+`"log1p"` is t(v) = log(1 + v). `"log"`, for a long tail, is log(1 + (v − low)/(centre − low)). It
+gives the same result in grams and in kilograms.
 
     >>> costs = RangeScale(low=0, high=1000, centre=10, transform="log")
     >>> costs.encode(np.array([0.0, 10.0, 150.0, 1000.0])).round(2).tolist()
@@ -48,19 +48,19 @@ class RangeScale:
             raise ValueError(f"{expected}, got [{low:.17g}, {high:.17g}].")
 
     def encode(self, values: Values) -> Values:
-        """Values of any shape, clamped to the range, mapped into [−1, 1]."""
+        """Clamp values of any shape to the range and map them into [−1, 1]."""
         middle, half = self._middle_and_half
         return np.asarray(
             (self.apply_transform(np.clip(values, self.low, self.high)) - middle) / half
         )
 
     def decode(self, scaled: Values) -> Values:
-        """The inverse of `encode`: values in the column's unit, within its range."""
+        """Return values in the column's unit, within its range; the inverse of `encode`."""
         middle, half = self._middle_and_half
         return self.invert_transform(np.asarray(scaled * half + middle))
 
     def apply_transform(self, values: Values) -> Values:
-        """t of values in the range."""
+        """Return t of values in the range."""
         if self.transform == "log1p":
             return np.log1p(values)
         if self.transform == "log":
@@ -68,7 +68,7 @@ class RangeScale:
         return values
 
     def invert_transform(self, transformed: Values) -> Values:
-        """The values, within the range, whose t these are."""
+        """Return the values, within the range, of which `transformed` are the transforms."""
         values = transformed
         if self.transform == "log1p":
             values = np.expm1(transformed)
@@ -78,17 +78,17 @@ class RangeScale:
 
     @property
     def half(self) -> float:
-        """What ±1 is of t, from the centre."""
+        """Distance in t from the centre to ±1."""
         return self._middle_and_half[1]
 
     @property
     def _unit(self) -> float:
-        """Of a logarithm: from the low end to the centre."""
+        """Unit of the logarithm: the distance from the low end to the centre."""
         return (self.low if self.centre is None else self.centre) - self.low
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        with np.errstate(over="ignore"):  # refused at once
+        with np.errstate(over="ignore"):  # `__post_init__` refuses it
             low, high = self.apply_transform(np.array([self.low, self.high], np.float64)).tolist()
         return low, high
 

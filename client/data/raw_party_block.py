@@ -1,12 +1,13 @@
-"""The records of B parties as a query sees them: raw columns, checked against the schema.
+"""`RawPartyBlock`: the records of B parties as queries read them, in raw columns checked by schema.
 
-Numbers lie in their public range, categories are codes; no label is needed. What is public about a
-column is its *field*: the texts of its cells, or its range.
+Numbers are within their public range, categories are codes, and no label is needed. The public
+facts about a column are its *field*: the texts of its cells, or its range.
 
-A category that is empty is the schema's `missing`; without one it is in the cell `(other)`, if the
-column has such a bucket, else in the cell `(missing)`. A label's cells are its values in the order
-of the schema, `(other)` beside "rest", and `(missing)`. A number that is empty is the schema's
-`missing`, without one an error; outside its range it is clamped or refused, as the schema says.
+An empty category becomes the schema's `missing`. Without one it goes to the cell `(other)`, if the
+column has such a bucket, else to the cell `(missing)`. A label's cells are its values in the order
+of the schema, `(other)` if a side is "rest", and `(missing)`. An empty number becomes the schema's
+`missing`; without one it is an error. A number outside its range is clamped or refused, as the
+schema defines.
 
 >>> schema = Schema.from_toml('''
 ... [columns]
@@ -67,7 +68,10 @@ _MAX_KEY_BYTES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class PersonIds:
-    """Whose a record is, by a column of kind ignore, and which k of one count, by a secret key."""
+    """The column (of kind ignore) that identifies a record's person, and k, the limit per person.
+
+    A secret key decides which k records of a person count.
+    """
 
     column: str
     max_records: int
@@ -81,7 +85,7 @@ class PersonIds:
 
 
 def compute_owners(table: RawTable, persons: PersonIds) -> NDArray[np.bytes_]:
-    """`[n]` whose each row is: 16 bytes under the key, for the text that stands for a person."""
+    """Return `[n]` each row's person: 16 bytes under the key, computed from the identifier."""
     texts = read_plain_texts(table, persons.column).to_list()
     owners_by_text = {text: hash_person(persons, text) for text in set(texts)}
     empty = {*MISSING_TEXTS, *table.null_values} & owners_by_text.keys()
@@ -94,18 +98,18 @@ def compute_owners(table: RawTable, persons: PersonIds) -> NDArray[np.bytes_]:
 
 
 def hash_person(persons: PersonIds, text: str) -> bytes:
-    """A person by the text that stands for them; two are the same with probability 2⁻¹²⁸."""
+    """Return a person's hash, from their identifier. Two collide with probability 2⁻¹²⁸."""
     return blake2b(text.encode(), key=persons.key, digest_size=16, person=b"parley/owner").digest()
 
 
 def choose_kept(persons: PersonIds, owners: NDArray[np.bytes_]) -> NDArray[np.bool_]:
-    """`[n]` which records of one party count, of each owner at most k."""
+    """Return `[n]` which records of one party count: at most k of each person."""
     _, person, count = np.unique(owners, return_inverse=True, return_counts=True)
     keep = np.ones(len(owners), dtype=np.bool_)
     many = np.flatnonzero(count[person] > persons.max_records)
     if not len(many):
         return keep
-    many = many[np.argsort(person[many], kind="stable")]  # person by person, in the file's order
+    many = many[np.argsort(person[many], kind="stable")]  # person by person, in file order
     ranks = _rank_within(person[many])
     priorities = np.array(
         [
@@ -120,7 +124,7 @@ def choose_kept(persons: PersonIds, owners: NDArray[np.bytes_]) -> NDArray[np.bo
 
 
 def _rank_within(sorted_codes: NDArray[np.intp]) -> NDArray[np.intp]:
-    """`[n]` of each among those of the same code, from 0."""
+    """Return `[n]` each element's rank among those of the same code, from 0."""
     begins = np.concatenate([[True], sorted_codes[1:] != sorted_codes[:-1]])
     index = np.arange(len(sorted_codes))
     ranks: NDArray[np.intp] = index - np.maximum.accumulate(np.where(begins, index, 0))
@@ -156,13 +160,17 @@ Field = CategoryField | RangeField
 
 
 def list_fields(schema: Schema) -> dict[str, Field]:
-    """Every column that a query may name."""
+    """Return every column that a query may name, with its field."""
     found = {name: _build_field(column) for name, column in schema.columns.items()}
     return {name: field for name, field in found.items() if field is not None}
 
 
 def get_field(schema: Schema, name: str) -> Field:
-    """What is public about one column that can be asked about."""
+    """Return the public facts about a column that queries may name.
+
+    Raises:
+        SchemaError: there is no such column, or its kind does not permit queries.
+    """
     column = schema.columns.get(name)
     if column is None:
         near = difflib.get_close_matches(str(name), list(schema.columns), n=1, cutoff=0.5)
@@ -200,8 +208,8 @@ class RawPartyBlock(PartyRecords):
 
     Attributes:
         columns: `[N]` each: codes (intp) of categories, numbers (float64) within their range.
-        contents: of all that was read, as a ledger knows it; None where nothing says.
-        owners: `[N]` whose each record is, where persons count.
+        contents: digest of all that was read, for the ledger; None if unknown.
+        owners: `[N]` each record's person, if persons are counted.
     """
 
     schema: Schema
@@ -217,12 +225,12 @@ class RawPartyBlock(PartyRecords):
 
     @property
     def records(self) -> int:
-        """N."""
+        """N, the number of records."""
         return int(self.offsets[-1])
 
     @property
     def row_digests(self) -> NDArray[np.uint64]:
-        """`[K, 3]` what a ledger knows its records, and its persons, again by."""
+        """`[K, 3]` digests by which a ledger recognises its records and its persons."""
         rows = get_row_digests(self.contents)
         if self.owners is None:
             return rows
@@ -231,27 +239,27 @@ class RawPartyBlock(PartyRecords):
 
     @property
     def labels(self) -> NDArray[Any]:
-        """None: queries read columns."""
+        """An empty array: queries read columns."""
         return np.empty(0)
 
     def get_rows(self, party: int) -> slice:
-        """Where a party's records lie."""
+        """Return the slice of a party's records."""
         return slice(int(self.offsets[party]), int(self.offsets[party + 1]))
 
     @property
     def record_bytes(self) -> int:
-        """About what a record takes."""
+        """Approximate bytes per record."""
         return 8 * len(self.columns)
 
     def slice_parties(self, first: int, last: int) -> RawPartyBlock:
-        """Parties `first` to `last` − 1."""
+        """Return the block of parties `first` to `last` − 1."""
         rows = slice(int(self.offsets[first]), int(self.offsets[last]))
         return self._select_rows(
             rows, self.offsets[first : last + 1] - rows.start, slice(first, last)
         )
 
     def take(self, parties: NDArray[np.int64]) -> RawPartyBlock:
-        """The chosen parties, in the order given."""
+        """Return the block of the chosen parties, in the order given."""
         rows = np.concatenate([np.arange(self.records)[self.get_rows(party)] for party in parties])
         return self._select_rows(rows, np.cumsum([0, *self.sizes[parties]]), parties)
 
@@ -273,11 +281,11 @@ def read_raw_party_block(
     persons: PersonIds | None = None,
     division: Division | None = None,
 ) -> RawPartyBlock:
-    """The records of B files (or frames in memory), one a party.
+    """Read the records of B files (or frames in memory), one per party.
 
     Args:
-        persons: whose the records are; `limit_person_records` leaves out what is too many of one.
-        division: into blocks, and which are read.
+        persons: the persons of the records; `limit_person_records` drops a person's excess records.
+        division: the division into blocks, and the blocks that are read.
     """
     keep = []
     if persons is not None:
@@ -306,7 +314,7 @@ def read_raw_party_block(
     row_owners = np.concatenate(owners) if owners else None
     columns = {name: np.concatenate(pieces) for name, pieces in parts.items()}
     if len(parties) == 1 and isinstance(parties[0], SqlQuery):
-        # Of a person's records some are chosen: whose a row is says where it stands, too.
+        # Some of a person's records are chosen by position, so the person is part of the row order.
         order = compute_row_order(
             digests, [] if row_owners is None else [row_owners.view("<u8")[::2]]
         )
@@ -322,7 +330,7 @@ def read_raw_party_block(
 
 
 def limit_person_records(block: RawPartyBlock, persons: PersonIds) -> RawPartyBlock:
-    """The same with at most k records of each person in each party."""
+    """Return the block with at most k records of each person in each party."""
     if block.owners is None:
         raise ValueError("Expected a block with owners, got one without.")
     parts = [
@@ -339,7 +347,7 @@ def limit_person_records(block: RawPartyBlock, persons: PersonIds) -> RawPartyBl
 
 
 def _read_values(table: RawTable, name: str, field: Field, schema: Schema) -> NDArray[Any]:
-    """`[n]` one column's codes, or its numbers within the range."""
+    """Return `[n]` one column's codes, or its numbers within the range."""
     column: Any = schema.columns[name]
     if isinstance(field, RangeField):
         missing = column.missing if isinstance(column, NumericColumn) else None

@@ -1,4 +1,4 @@
-"""A table as it was read, and the error that names a cell of it."""
+"""`RawTable`: a table as it was read; and `DataError`, which names one of its cells."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 _MAX_SHOWN = 10
-"""Rows that an error names."""
+"""Maximum number of rows that an error names."""
 
 _MAX_FAULTS = 20
-"""Columns that an error lists, a fault each."""
+"""Maximum number of columns that an error lists, with one fault each."""
 
 
 class DataError(ValueError):
-    """Data that isn't what the schema says.
+    """Error for data that do not fit the schema.
 
     The message may quote a cell: it is for the person who holds the file, at their terminal.
-    `log_message` names the place and what was expected, no value: for the party's own log. `row` is
-    a CSV's line or the number of the row, counted from 1.
+    `log_message` names the place and what was expected, but no value. It is for the party's own
+    log. `row` is a CSV's line or the number of the row, counted from 1.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class DataError(ValueError):
 
     @classmethod
     def combine(cls, faults: Sequence[DataError]) -> DataError:
-        """One error that lists several, each on a line; one alone is itself."""
+        """Return one error that lists several, one per line. A single error stays unchanged."""
         first, more = faults[0], len(faults) - _MAX_FAULTS
         if len(faults) == 1:
             return first
@@ -67,7 +67,7 @@ class DataError(ValueError):
 
 
 def format_positions(unit: str, first: Sequence[int], count: int) -> str:
-    """Of `count` places the first ones.
+    """Format the first of `count` positions.
 
     >>> format_positions("line", [3, 8], 4)
     'lines 3, 8 and 2 more'
@@ -82,10 +82,10 @@ class RawTable:
 
     Attributes:
         arrays: `[N, …]` the columns of kind "array".
-        typed: False where every cell was text (CSV), and numbers have to be read from it.
-        null_values: the texts, besides "", that mean an empty cell.
-        row_unit: what `row_number` counts, "line" or "row".
-        row_number: the line or row (from 1) of row k of this table (from 0).
+        typed: False if every cell was text (CSV) and numbers must be parsed from it.
+        null_values: the texts, in addition to "", that mean an empty cell.
+        row_unit: the unit of `row_number`, "line" or "row".
+        row_number: function from row k of this table (from 0) to its line or row (from 1).
     """
 
     path: str
@@ -99,17 +99,20 @@ class RawTable:
 
     @property
     def rows(self) -> int:
-        """N."""
+        """N, the number of rows."""
         return len(next(iter(self.arrays.values()))) if self.arrays else self.frame.height
 
     @property
     def size(self) -> int:
-        """Bytes of its cells, about: 16 a cell (a text's place and length), the texts, arrays."""
+        """Approximate bytes of its cells, texts and arrays.
+
+        A cell counts 16 bytes, for a text's position and length.
+        """
         cells = 16 * self.frame.height * self.frame.width + int(self.frame.estimated_size())
         return cells + sum(array.nbytes for array in self.arrays.values())
 
     def get_column(self, name: str) -> pl.Series:
-        """The cells of a column, without its name: polars takes ^…$ and * for patterns of names."""
+        """Return a column's cells without its name. Polars takes ^…$ and * as patterns of names."""
         return self.frame[name].alias("")
 
     def select_columns(self, names: Sequence[str]) -> RawTable:
@@ -118,7 +121,7 @@ class RawTable:
         return replace(self, frame=self.frame[[n for n in names if n not in arrays]], arrays=arrays)
 
     def slice_rows(self, first: int, rows: int) -> RawTable:
-        """So many rows from `first` on; errors name rows of the file."""
+        """Return `rows` rows from `first` on. Errors still name the file's rows."""
         original = self.row_number
         return replace(
             self,
@@ -128,7 +131,7 @@ class RawTable:
         )
 
     def take(self, rows: NDArray[np.int64]) -> RawTable:
-        """The table of the chosen rows; errors go on naming them by their place in the file."""
+        """Return the table of the chosen rows. Errors still name their rows in the file."""
         original = self.row_number
         return replace(
             self,
@@ -139,7 +142,7 @@ class RawTable:
 
     @classmethod
     def concatenate(cls, parts: Sequence[RawTable]) -> RawTable:
-        """One after another, at least one; without arrays."""
+        """Concatenate at least one table without arrays."""
         begins = list(accumulate((part.rows for part in parts), initial=0))
         numbers = [part.row_number for part in parts]
 
@@ -147,19 +150,19 @@ class RawTable:
             at = bisect_right(begins, row) - 1
             return numbers[at](row - begins[at])
 
-        # Batches of a query may differ in type: one without values, whole numbers beside others.
+        # Batches of a query may differ in type: some have no values, or only whole numbers.
         whole = pl.concat([part.frame for part in parts], how="vertical_relaxed", rechunk=True)
         return replace(parts[0], frame=whole, row_number=number)
 
     def describe_rows(self, rows: NDArray[np.int64], max_shown: int) -> str:
-        """Where rows (from 0) of this table are in the file, the first of them by number."""
+        """Return the positions in the file of this table's rows (from 0), the first by number."""
         first = [self.row_number(int(row)) for row in rows[:max_shown]]
         return format_positions(self.row_unit, first, len(rows))
 
     def build_missing_error(
         self, expected: str, rows: NDArray[np.int64], *, column: str, remedy: str
     ) -> DataError:
-        """The error of `rows` `[≥ 1]` (from 0) of this table, which have no value in `column`."""
+        """Build the error of `rows` `[≥ 1]` (from 0) of this table without a value in `column`."""
         share = f"{len(rows)} of {self.rows} records"
         last = f"{self.row_unit} {self.row_number(self.rows - 1)}"
         return self.build_fault(
@@ -170,6 +173,6 @@ class RawTable:
         )
 
     def build_fault(self, expected: str, got: str, *, row: int, column: str) -> DataError:
-        """The error of the cell in row `row` (from 0) of this table."""
+        """Build the error of the cell in row `row` (from 0) of this table."""
         number, unit = self.row_number(row), self.row_unit
         return DataError(expected, got, path=self.path, row=number, column=column, unit=unit)

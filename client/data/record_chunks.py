@@ -1,9 +1,9 @@
-"""Work through many records in pieces that stay in cache, on every core at hand.
+"""Processing of many records in chunks that fit the cache, on all available cores.
 
-A linear model reads its data twice a round (margins, then the weighted sum of rows). In chunks of
-about `CHUNK_BYTES` the second reading comes from cache, and numpy releases the interpreter lock
-inside its loops, so plain threads share the chunks. BLAS is held to one thread meanwhile: the
-cores are taken already, and a result must not depend on how many there are.
+A linear model reads its data twice per round (margins, then the weighted sum of rows). In chunks of
+about `CHUNK_BYTES` the second reading comes from cache. Numpy releases the interpreter lock inside
+its loops, so plain threads share the chunks. BLAS is limited to one thread meanwhile: the cores are
+in use already, and a result must not depend on their number.
 
     >>> import numpy as np
     >>> compute_chunk_ranges(np.array([0, 2, 4, 9, 10]), 4)
@@ -31,22 +31,22 @@ _T = TypeVar("_T")
 
 CHUNK_BYTES = 2 << 20
 PIECE_BYTES = 128 * CHUNK_BYTES
-"""Of parties whose results are kept at once: enough chunks for every core."""
+"""Bytes of parties whose results are held at once: enough chunks for every core."""
 
 _ROWS_BYTES = CHUNK_BYTES // 2
 
-_MAX_WORKERS = 8  # the work is bound by memory, more cores than this only wait for it
+_MAX_WORKERS = 8  # the work is limited by memory: more cores would only wait for it
 
 
 def compute_chunk_ranges(
     offsets: NDArray[np.int64], rows: int, uniform_size: int | None = None
 ) -> list[tuple[int, int]]:
-    """Parties `(first, last + 1)` in ranges of about `rows` records, at least one party each.
+    """Return ranges `(first, last + 1)` of parties with about `rows` records, at least one party.
 
     Args:
-        offsets: `[B + 1]` where each party's records (or bytes) begin.
-        rows: most records (or bytes) of a chunk; a single larger party is its own chunk.
-        uniform_size: records of each party, where all have as many.
+        offsets: `[B + 1]` beginnings of the parties' records (or bytes).
+        rows: maximum number of records (or bytes) of a chunk. A larger party is its own chunk.
+        uniform_size: records per party, if all have the same number.
     """
     parties = len(offsets) - 1
     if uniform_size:
@@ -63,22 +63,23 @@ def compute_chunk_ranges(
 
 
 def compute_block_ranges(block: PartyBlock, dimension: int) -> list[tuple[int, int]]:
-    """Parties of a block whose records and `dimension` numbers each take about `PIECE_BYTES`."""
+    """Return ranges of parties that take about `PIECE_BYTES`, each with `dimension` numbers."""
     contribution = 16 * dimension  # as doubles, and encoded
     ends = block.offsets * block.record_bytes + np.arange(block.parties + 1) * contribution
     return compute_chunk_ranges(ends, PIECE_BYTES)
 
 
 def compute_core_ranges(rows: int, *, min_rows: int, max_rows: int) -> list[tuple[int, int]]:
-    """Rows in a range a core, of `min_rows` rows at the least; in more, where one has above
-    `max_rows`.
+    """Return row ranges, one per core, of at least `min_rows` rows.
+
+    There are more ranges if one would have more than `max_rows` rows.
     """
     pieces = max(min(_count_cores(), rows // min_rows), -(-rows // max_rows), 1)
     return [(rows * piece // pieces, rows * (piece + 1) // pieces) for piece in range(pieces)]
 
 
 def compute_row_ranges(values: NDArray[np.floating]) -> list[tuple[int, int]]:
-    """Rows of an array that stay in a core's own cache while they are worked through."""
+    """Return row ranges of an array that fit in a core's own cache."""
     rows = max(_ROWS_BYTES * len(values) // max(values.nbytes, 1), 1)
     return [(at, min(at + rows, len(values))) for at in range(0, len(values), rows)]
 
@@ -86,8 +87,8 @@ def compute_row_ranges(values: NDArray[np.floating]) -> list[tuple[int, int]]:
 def map_chunks(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, int]]) -> list[_T]:
     """Call `work(first, last)` for every range and return the results in the ranges' order.
 
-    Each worker, the caller among them, takes the next range until none is left. After an error, or
-    Ctrl-C in the caller, no further range is begun. `work` must not call this function itself.
+    Each worker, including the caller, takes the next range until none is left. After an error, or
+    Ctrl-C in the caller, no further range is begun. `work` must not call this function.
     """
     if len(ranges) == 1:
         with limit_blas_threads():
@@ -104,14 +105,14 @@ def map_chunks(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, int]]
             raise
 
     with limit_blas_threads():
-        # Each in the caller's context: what floating point is not to warn of is a part of it.
+        # Each runs in the caller's context, which contains numpy's floating-point warning settings.
         others = [
             _get_pool().submit(copy_context().run, share)
             for _ in range(1, min(_count_cores(), len(ranges)))
         ]
         try:
             share()
-            # One that has not begun is not needed any more.
+            # A worker that has not started is no longer needed.
             others = [other for other in others if not other.cancel()]
             wait(others)
         except BaseException:
@@ -134,8 +135,8 @@ def _pop_items(remaining: deque[_T]) -> Iterator[_T]:
 
 @contextmanager
 def limit_blas_threads() -> Iterator[None]:
-    """Hold the BLAS libraries to one thread inside the `with` block."""
-    # Each is asked by itself: `limit` first asks all of them for all they have to say.
+    """Limit the BLAS libraries to one thread inside the `with` block."""
+    # Set each library directly: threadpoolctl's `limit` first queries all facts of all libraries.
     thread_counts = [(library, library.num_threads) for library in _find_blas()]
     limited = [(library, threads) for library, threads in thread_counts if threads != 1]
     for library, _ in limited:
@@ -158,7 +159,7 @@ if hasattr(os, "register_at_fork"):
 
 @cache
 def _find_blas() -> tuple[LibController, ...]:
-    # Looks through every loaded library: once is enough.
+    # This scans every loaded library, so the result is cached.
     return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 

@@ -1,9 +1,9 @@
-"""Records as codes: every column a number from 0 to s − 1, by the public schema, and back to text.
+"""Records as codes: every column as a number from 0 to s − 1, by the public schema, and back.
 
-A category is its place in the schema's list (`other` comes last), a number the part of its public
-range that it lies in. Parts are equal in the column's transformed scale; with a `step` their ends
-are whole steps, and parts that hold none are merged. A label is its class. Back from codes, a
-number is uniform within its part.
+A category is its position in the schema's list (`other` is last). A number is the part of its
+public range that contains it. Parts are equal in the column's transformed scale. With a `step`
+their ends are whole steps, and parts that contain none are merged. A label is its class. When codes
+are decoded, a number is uniform within its part.
 
     >>> schema = Schema.from_toml('''
     ... [columns]
@@ -34,10 +34,10 @@ from parley.client.data.column_types import (
 from parley.client.data.schema import Schema, SchemaError
 
 MAX_VALUES = 65_536
-"""Of one column."""
+"""Maximum number of values of one column."""
 
 REST = "(rest)"
-"""A label of the side that the schema calls "rest"."""
+"""Name of a label on the side that the schema calls "rest"."""
 
 _BINS = 16
 
@@ -47,9 +47,9 @@ class CodedColumn:
     """One column as numbers 0 to `size` − 1.
 
     Attributes:
-        texts: what each stands for; none of a number's parts.
-        edges, step: of a number: where a new part of its range begins, and the steps that its
-            values are whole numbers of (None: any value).
+        texts: meaning of each code; empty for a number's parts.
+        edges, step: for a number: the beginnings of its range's parts from the second on, and the
+            step that its values are multiples of (None: any value).
     """
 
     name: str
@@ -60,12 +60,12 @@ class CodedColumn:
 
     @property
     def size(self) -> int:
-        """s."""
+        """s, the number of codes."""
         return len(self.texts) or len(self.edges) + 1
 
     @property
     def names(self) -> tuple[str, ...]:
-        """`[s]` what each code is called."""
+        """`[s]` the name of each code."""
         low, high = self.range
         ends = (low, *self.edges, high)
         parts = pairwise(ends)
@@ -74,7 +74,7 @@ class CodedColumn:
     def sample_values(
         self, codes: NDArray[np.int64], rng: np.random.Generator
     ) -> NDArray[np.generic]:
-        """`[n]` texts, or numbers that are uniform within their parts."""
+        """Return `[n]` texts, or numbers that are uniform within their parts."""
         if self.texts:
             return np.array(self.texts, dtype=np.str_)[codes]
         low, high = self.range
@@ -93,7 +93,11 @@ class CodedColumn:
 
 
 def compute_edges(column: NumericColumn) -> tuple[float, ...]:
-    """Where a new part of a number's range begins, from the second on, if there are two or more."""
+    """Return the beginnings of a number's parts from the second on.
+
+    Raises:
+        SchemaError: the range has fewer than two parts.
+    """
     low, high = column.range
     begin, end = column.scale.apply_transform(np.array(column.range, np.float64))
     edges = column.scale.invert_transform(np.linspace(begin, end, (column.bins or _BINS) + 1)[1:-1])
@@ -109,7 +113,11 @@ def compute_edges(column: NumericColumn) -> tuple[float, ...]:
 
 
 def build_coded_columns(schema: Schema) -> tuple[CodedColumn, ...]:
-    """The columns that become features, in order, and the label last; no array, nor many values."""
+    """Return the feature columns in order, then the label.
+
+    Raises:
+        SchemaError: a column is an array or has more than `MAX_VALUES` values.
+    """
     columns = [_build_coded_column(name, column) for name, column in schema.features.items()]
     columns.append(CodedColumn(name=schema.label_column, texts=list_class_names(schema)))
     for column in columns:
@@ -122,16 +130,16 @@ def build_coded_columns(schema: Schema) -> tuple[CodedColumn, ...]:
 
 
 def find_array_column(schema: Schema) -> tuple[str, ArrayColumn] | None:
-    """The name and the column of records that are one array with a label; None: a table's."""
+    """Return the name and column of records that are one labelled array; None for a table."""
     (name, column), *others = schema.features.items()
     return (name, column) if isinstance(column, ArrayColumn) and not others else None
 
 
 def list_class_names(schema: Schema) -> tuple[str, ...]:
-    """`[K]` what the label's classes are called, by number: of two sides, the negative one first.
+    """Return `[K]` names of the label's classes, by number; of two sides, the negative one first.
 
     Raises:
-        SchemaError: a label without classes.
+        SchemaError: the label has no classes.
     """
     label = schema.label
     if label.classes is not None:
@@ -146,7 +154,7 @@ def list_class_names(schema: Schema) -> tuple[str, ...]:
 
 
 def encode_classes(labels: NDArray[np.generic], classes: int) -> NDArray[np.int64]:
-    """`[n]` numbers 0 to `classes` − 1, whatever stands in the labels.
+    """Return `[n]` numbers 0 to `classes` − 1, whatever the labels are.
 
     >>> encode_classes(np.array([2.0, -3.0, np.nan, np.inf]), 3).tolist()
     [2, 0, 0, 2]

@@ -1,7 +1,7 @@
-"""Records: what a party learns from, made of its file and the public schema alone.
+"""`Records`: a party's training records, a function of only its file and the public schema.
 
-Features are float64 rows with ‖x‖₂ ≤ 1; labels are −1/+1 (logistic), classes 0..K−1
-(softmax) or targets in [−1, 1] (ridge). Nothing is estimated from the data.
+Features are float64 rows with ‖x‖₂ ≤ 1. Labels are −1/+1 (logistic), classes 0..K−1 (softmax) or
+targets in [−1, 1] (ridge). Nothing is estimated from the data.
 
     >>> import numpy as np
     >>> schema = Schema.from_toml('''
@@ -58,12 +58,13 @@ class Records:
     Attributes:
         features: `[N, p]` float64, ‖row‖₂ ≤ 1.
         labels: `[N]` float64 (−1/+1, or targets in [−1, 1]) or int64 (classes 0..K−1).
-        groups: `[N]` text of the column that says which party a record belongs to.
-        clamped: how many values of a column lay outside its range and were clamped. It is read off
-            the data: for the person who holds them, never to be sent.
-        contents: of all files read, whatever was drawn from them; None where none was read.
-        buffer: `[N, p + 1]` the memory that `features` are the first columns of, where whoever has
-            the records may use it for rows that are made of them.
+        groups: `[N]` texts of the column that assigns records to parties.
+        clamped: number of a column's values that were outside its range and were clamped. It is
+            read from the data. It is for the person who holds them, and must never be sent.
+        contents: digest of all files read, even if only some records were drawn; None if none was
+            read.
+        buffer: `[N, p + 1]` memory whose first columns are `features`, if the caller may reuse it
+            for rows derived from them.
     """
 
     features: NDArray[np.float64]
@@ -86,7 +87,7 @@ class Records:
         return int(self.features.shape[0])
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Records:
-        """The records of the chosen rows, in the order given (`clamped` is of the whole)."""
+        """Return the records of the chosen rows, in the order given. `clamped` covers all rows."""
         groups = None if self.groups is None else self.groups[rows]
         return replace(
             self, features=self.features[rows], labels=self.labels[rows], groups=groups, buffer=None
@@ -103,16 +104,18 @@ def read_records(
     rng: np.random.Generator | None = None,
     division: Division | None = None,
 ) -> Records:
-    """The records of one file, or of several one after another.
+    """Read the records of one file, or of several files one after another.
 
     Args:
-        group_column: a column of the schema (of any kind) kept as text in `groups`.
-        sample: draw that many rows without replacement, in the order of the files, by `rng`. The
-            rows of a query have the order of their contents, however the database sends them.
-        division: into blocks, and which are read.
+        group_column: a column of the schema (of any kind) that is returned as text in `groups`.
+        sample: number of rows to draw without replacement, in the order of the files, by `rng`. The
+            rows of a query are ordered by their contents, in whatever order the database sends
+            them.
+        division: the division into blocks, and the blocks that are read.
 
     Raises:
-        DataError: the data aren't what the schema says: file, line or row, column, expected, got.
+        DataError: the data do not fit the schema. It names file, line or row, column, what was
+            expected and what came.
         SchemaError: the schema's label has no reading for `model_kind`.
     """
     check_label(schema, model_kind)
@@ -162,7 +165,7 @@ def read_records(
 def _read_labelled_tables(
     path: Source, schema: Schema, keep: Collection[str], *, sampled: bool
 ) -> Iterator[RawTable]:
-    """The file's batches, without the records that the schema's rule on labels leaves out."""
+    """Yield the file's batches without the records that the schema's rule on labels leaves out."""
     found = False
     for table in read_tables(path, schema, keep=keep, sampled=sampled):
         kept = select_labelled(table, schema)
@@ -174,7 +177,7 @@ def _read_labelled_tables(
 
 
 def find_party_files(pattern: str) -> list[Path]:
-    """The files that a glob (** descends) names, at least one; party-2 before party-10."""
+    """Return the files that match a glob (** descends), at least one; party-2 before party-10."""
     found = [Path(name) for name in glob.glob(pattern, recursive=True)]
     files = sorted((path for path in found if path.is_file()), key=_get_sort_key)
     if not files:
@@ -189,7 +192,7 @@ def build_records(
     *,
     source: str = "in memory",
 ) -> Records:
-    """The records of columns in memory, `[N]` each (`[N, …]` for kind "array")."""
+    """Build the records of columns in memory, `[N]` each (`[N, …]` for kind "array")."""
     check_label(schema, model_kind)
     used = list(schema.used)
     if absent := [name for name in used if name not in columns]:
@@ -212,14 +215,16 @@ def _draw(
     rng: np.random.Generator | None,
     order: NDArray[np.int64] | None,
 ) -> tuple[NDArray[np.int64] | None, list[RawTable]]:
-    """The rows drawn, as they came, and their order, where the rows have one."""
+    """Return the order of the drawn rows, if the rows have one, and the rows as they came."""
     if rng is None:
         raise ValueError("Expected rng beside sample, got None.")
     ends = np.cumsum([0] + [table.rows for table in tables])
     if not 1 <= sample <= ends[-1]:
         raise ValueError(f"Expected a sample of 1 to {ends[-1]} records, got {sample}.")
     chosen = np.sort(rng.choice(ends[-1], sample, replace=False))
-    if order is not None:  # of the rows in their order, not of those that came first
+    if (
+        order is not None
+    ):  # the sample is of the ordered rows, so that it does not depend on the database's order
         sampled_rows = order[chosen]
         chosen, order = np.sort(sampled_rows), np.argsort(np.argsort(sampled_rows))
     sampled_tables = [
@@ -230,10 +235,10 @@ def _draw(
 
 
 def _join(parts: list[Records], order: NDArray[np.int64] | None = None) -> Records:
-    """The records of all parts, which are emptied one by one so as not to be held twice.
+    """Join the records of all parts. Each part is freed once copied, to save memory.
 
     Args:
-        order: `[N]` which of them stands where; None: as they came.
+        order: `[N]` index of the record at each position; None: as they came.
     """
     if len(parts) == 1 and order is None:
         return parts[0]
@@ -262,7 +267,7 @@ def _join(parts: list[Records], order: NDArray[np.int64] | None = None) -> Recor
 
 
 def find_column_faults(table: RawTable, schema: Schema, names: Sequence[str]) -> list[DataError]:
-    """The first fault of each of these columns that has one."""
+    """Return the first fault of each of these columns that has one."""
     faults, features = [], schema.features
     for name in names:
         try:
@@ -273,9 +278,12 @@ def find_column_faults(table: RawTable, schema: Schema, names: Sequence[str]) ->
 
 
 def encode_features(table: RawTable, schema: Schema) -> tuple[NDArray[np.float64], dict[str, int]]:
-    """`[N, p]` the features of a table's rows, and how many values of a column were clamped.
+    """Return `[N, p]` the features of a table's rows, and the number of clamped values per column.
 
-    Needs no label. What is wrong is the first cell of each column that isn't what the schema says.
+    No label is needed.
+
+    Raises:
+        DataError: the first cell of each column that does not fit the schema.
     """
     clamped: dict[str, int] = {}
     values: list[tuple[int, FeatureColumn, NDArray[Any]]] = []
@@ -320,7 +328,7 @@ def _encode(table: RawTable, schema: Schema, model_kind: str, group_column: str 
 
 
 def to_classes(labels: NDArray[Any], classes: int) -> tuple[NDArray[np.int64], int]:
-    """`[N]` labels as a network takes them, 0..K−1, and K: −1/+1 (`classes` = 0) become 0 and 1."""
+    """Return `[N]` labels 0..K−1 for a network, and K; −1/+1 (`classes` = 0) become 0 and 1."""
     if not classes:
         return (np.asarray(labels, dtype=np.float64) > 0).astype(np.int64), 2
     whole = np.asarray(labels).astype(np.int64)

@@ -1,9 +1,9 @@
-"""The schema: what is public about a table, and so all that preprocessing may use.
+"""`Schema`: the public facts about a table. Preprocessing may use nothing else.
 
-A schema file (TOML) says for each column what it is and which range or categories it has, for the
-label what its values mean, and how rows are scaled to ‖x‖₂ ≤ 1. None of it may be read off the
-private data: ranges come from domain knowledge, standards or a public data set
-(docs/schema.md has every key, and the scalings).
+A schema file (TOML) defines each column's kind and its range or categories, the meaning of the
+label's values, and the scaling of rows to ‖x‖₂ ≤ 1. None of it may be read from the private data.
+Ranges come from domain knowledge, standards or a public data set. docs/schema.md describes every
+key and the scalings.
 
     >>> schema = Schema.from_toml('''
     ... [columns]
@@ -50,16 +50,16 @@ Scaling = Literal["record", "schema", "unit"]
 FeatureColumn = NumericColumn | ArrayColumn | CategoricalColumn
 
 _SHRINK = 1 - 1e-12
-"""Keeps ‖x‖₂ ≤ 1 after the rounding of the division, for up to ~4000 features."""
+"""Factor that keeps ‖x‖₂ ≤ 1 despite the division's rounding, for up to ~4000 features."""
 
 _SHORTEST = 1e-150
-"""Norm from which on `unit` divides a row by it."""
+"""Minimum norm of a row that `unit` divides by its norm."""
 
 _UNSCALED: str = "none"
-"""Not to be had from a file: no row that is learned from is longer than 1."""
+"""Scaling that no file can choose: no row that is learned from is longer than 1."""
 
 _OPTIONAL_KEYS = {"numeric": ("bins", "step"), "label": ("centre",)}
-"""Keys that count for the digest where they are given: older digests stay what they were."""
+"""Keys that enter the digest only if they are given, so that older digests stay the same."""
 
 COLUMN_KINDS: dict[str, type[BaseModel]] = {
     "numeric": NumericColumn,
@@ -68,23 +68,23 @@ COLUMN_KINDS: dict[str, type[BaseModel]] = {
     "ignore": IgnoreColumn,
     "label": LabelColumn,
 }
-"""Each kind of column with the keys it has (docs/schema.md describes every one)."""
+"""Each kind of column with its keys (docs/schema.md describes every one)."""
 
 
 class SchemaError(ValueError):
-    """A schema that can't be read, contradicts itself or doesn't fit the model."""
+    """Error for a schema that cannot be read, contradicts itself or does not fit the model."""
 
 
 class FileFormat(SchemaPart):
-    """How the file is written.
+    """The format of the file.
 
     Attributes:
-        header: CSV's first line names the columns; otherwise they come in the schema's order.
-        decimal: what stands before a CSV's decimals; with "," a point within a number is an error.
-        null_values: texts that mean an empty value, as no text at all does. A text that a column
-            lists as a category or label is a value there all the same.
-        max_gib: the most memory (GiB, 2³⁰ bytes) that the file's records may take: two copies of
-            their features and label as 8-byte numbers. A process that may take less reads less.
+        header: whether CSV's first line names the columns. Otherwise they have the schema's order.
+        decimal: decimal mark of a CSV. With ",", a point within a number is an error.
+        null_values: texts that mean an empty value, in addition to an empty cell. A text that a
+            column lists as a category or label is still a value there.
+        max_gib: maximum memory (GiB, 2³⁰ bytes) of the file's records: two copies of their features
+            and label as 8-byte numbers. If the process may take less, the limit is lower.
     """
 
     format: Literal["csv", "parquet", "npz"] | None = Field(
@@ -133,13 +133,15 @@ class FileFormat(SchemaPart):
 class Schema(SchemaPart):
     """Columns in the order of the file, which is the order of the features.
 
-    At most one is of kind "label". A model needs one, statistics do not.
+    At most one is of kind "label". A model needs one; statistics do not.
 
     Attributes:
-        drafted: whether the schema was read off records and has not been reviewed. No budget covers
-            what it says about them: every ε then rests on an assumption, and a real party refuses
-            the schema. It does not decide how a record is read, so it is not in the digest.
-        drafted_from: name of what it was read from; a note once the schema has been reviewed.
+        drafted: whether the schema was read from records and has not been reviewed. No budget
+            covers what it discloses about them. Every ε then rests on an assumption, and a real
+            party refuses the schema. It does not decide how a record is read, so it is not in the
+            digest.
+        drafted_from: name of the input it was read from. It is only a note once the schema has been
+            reviewed.
     """
 
     scaling: Scaling = Field(
@@ -171,7 +173,11 @@ class Schema(SchemaPart):
 
     @classmethod
     def from_toml(cls, text: str, *, source: str = "schema") -> Schema:
-        """The schema in `text`, or a SchemaError that names every key at fault."""
+        """Parse the schema in `text`.
+
+        Raises:
+            SchemaError: the text is no valid schema. It names every faulty key.
+        """
         try:
             return cls.model_validate(parse_toml(text))
         except tomllib.TOMLDecodeError as error:
@@ -183,7 +189,7 @@ class Schema(SchemaPart):
 
     @property
     def labels(self) -> dict[str, LabelColumn]:
-        """The column of kind "label", by its name; none if only statistics are asked for."""
+        """The column of kind "label", by its name; empty for a schema of statistics only."""
         return {n: c for n, c in self.columns.items() if isinstance(c, LabelColumn)}
 
     @property
@@ -198,12 +204,12 @@ class Schema(SchemaPart):
 
     @property
     def label(self) -> LabelColumn:
-        """What the label means. Raises SchemaError if there is none."""
+        """The label's column. Raises SchemaError if there is none."""
         return self.labels[self.label_column]
 
     @property
     def used(self) -> dict[str, Column]:
-        """The columns that are read: all but those of kind "ignore"."""
+        """The columns that are read: all except those of kind "ignore"."""
         return {n: c for n, c in self.columns.items() if not isinstance(c, IgnoreColumn)}
 
     @property
@@ -214,7 +220,7 @@ class Schema(SchemaPart):
 
     @property
     def number_count(self) -> int:
-        """How many features are a number of their record; 0 where one is an array."""
+        """Number of numeric features; 0 if a column is an array."""
         found = self.features.values()
         if any(isinstance(column, ArrayColumn) for column in found):
             return 0
@@ -227,19 +233,19 @@ class Schema(SchemaPart):
 
     @property
     def dimension(self) -> int:
-        """p, features a record (without the intercept, which the model appends)."""
+        """p, features per record (without the intercept, which the model appends)."""
         return sum(column.width for column in self.features.values())
 
     @property
     def classes(self) -> int:
-        """K of a softmax model; 0 where the label lists no classes."""
+        """K of a softmax model; 0 if the label lists no classes."""
         return sum(len(label.classes or ()) for label in self.labels.values())
 
     @property
     def digest(self) -> str:
-        """SHA-256, in hex, of what decides the reading of a record: scaling, features, label.
+        """Hex SHA-256 of all that decides how a record is read: scaling, features, label.
 
-        How the file is written, and columns that are ignored, are each party's own affair.
+        Each party chooses its file format and its ignored columns, so they are not included.
         """
         parts = {**self.features, **self.labels}
         content = [
@@ -258,22 +264,22 @@ class Schema(SchemaPart):
 
     @property
     def unscaled(self) -> Schema:
-        """The same columns, whose cells stay in [−1, 1]: for a map that scales its own rows."""
+        """The same columns with cells in [−1, 1], for a feature map that scales its own rows."""
         return self.model_copy(update={"scaling": _UNSCALED})
 
     @property
     def row_scale(self) -> float:
-        """1/√S: with it ‖x‖₂ ≤ 1 whatever the record (1/√columns where no column is an array)."""
+        """1/√S, with which ‖x‖₂ ≤ 1 for every record (1/√columns if no column is an array)."""
         return 1 / math.sqrt(sum(column.squared_norm for column in self.features.values()))
 
     def scale_rows(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """`rows` `[N, p]`, scaled in place to L2 norm at most 1 each; returns them."""
+        """Scale `rows` `[N, p]` in place to L2 norm at most 1 each, and return them."""
         if self.scaling == _UNSCALED:
             return rows
         if self.scaling == "schema":
             rows *= self.row_scale * _SHRINK
             return rows
-        # Not einsum: of more than 8192 columns it adds up one row alone in another order.
+        # Not einsum: for more than 8192 columns it sums a single row in another order.
         # Squares of shorter rows lose digits (subnormal numbers), and with them the bound of 1.
         min_norm = 1.0 if self.scaling == "record" else _SHORTEST
         for begin, end in compute_row_ranges(rows):
@@ -284,7 +290,7 @@ class Schema(SchemaPart):
         return rows
 
     def to_toml(self) -> str:
-        """The schema as a file: `Schema.from_toml` reads the same schema back."""
+        """Return the schema as a file's text. `Schema.from_toml` is the inverse."""
         given = self.model_dump(by_alias=True, exclude_defaults=True, exclude_none=True)
         lines = [f"scaling = {format_toml_value(self.scaling)}"]
         for key in ("drafted", "drafted-from"):
@@ -302,7 +308,11 @@ class Schema(SchemaPart):
 
 
 def load_schema(path: str | Path) -> Schema:
-    """The schema in the file at `path`."""
+    """Load the schema in the file at `path`.
+
+    Raises:
+        SchemaError: the file cannot be read, or is no valid schema.
+    """
     try:
         text = read_text(Path(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -313,9 +323,10 @@ def load_schema(path: str | Path) -> Schema:
 
 
 def load_public_schema(path: str | Path) -> Schema:
-    """Return the schema in the file at `path`, for a real party.
+    """Load the schema in the file at `path`, for a real party.
 
-    Raises SchemaError if it cannot be read, or is a draft that has not been reviewed.
+    Raises:
+        SchemaError: the file cannot be read, or is a draft that has not been reviewed.
     """
     schema = load_schema(path)
     if schema.drafted:
@@ -328,7 +339,7 @@ def load_public_schema(path: str | Path) -> Schema:
 
 
 def check_label(schema: Schema, model_kind: str) -> None:
-    """Raises SchemaError where the schema's label has no reading for `model_kind`."""
+    """Raise SchemaError if the schema's label has no reading for `model_kind`."""
     if model_kind not in READINGS:
         raise ValueError(f"Expected a model of {', '.join(READINGS)}, got {model_kind!r}.")
     key = READINGS[model_kind]

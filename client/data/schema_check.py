@@ -1,8 +1,8 @@
-"""A file held against a schema: everything in which they disagree, at once.
+"""A check of a file against a schema that reports all differences at once.
 
-A run stops at the first cell that the schema doesn't allow. Here the very same readers go over each
-column again and again, every time without the values that were found, so that what is listed here
-is what a run would refuse, and nothing else.
+A run stops at the first cell that the schema does not allow. This check applies the same readers to
+each column again and again, each time without the values already found. It therefore reports
+exactly what a run would refuse.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from parley.client.data.table_readers import read_tables
 from parley.safe_io.plurals import format_noun
 
 _MAX_VALUES = 20
-"""Different values that are listed of one column."""
+"""Maximum number of different values that are listed per column."""
 
 _MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedFile:
-    """Why a run would refuse the file, and what it does to the records without being asked."""
+    """Why a run would refuse the file, and what it silently does to the records."""
 
     records: int
     problems: tuple[str, ...]
@@ -44,7 +44,7 @@ class CheckedFile:
 
 @dataclass(kw_only=True)
 class _Fault:
-    """One value that a column doesn't allow: how often, and the first lines."""
+    """One value that a column does not allow: its count and its first lines."""
 
     count: int = 0
     row_numbers: list[int] = field(default_factory=list)
@@ -58,7 +58,7 @@ class _Fault:
 
 
 def check_file(path: str | Path | SqlQuery, schema: Schema) -> CheckedFile:
-    """Everything in which a file, or a query's rows, and a schema disagree."""
+    """Return all differences between a file, or a query's rows, and a schema."""
     names, csv, needed = read_column_names(path, schema.file), None, schema.columns
     if isinstance(path, SqlQuery):
         needed = schema.used
@@ -103,11 +103,11 @@ def check_file(path: str | Path | SqlQuery, schema: Schema) -> CheckedFile:
 
 
 class _FileChecker:
-    """Goes over a file's batches and gathers what its columns don't allow."""
+    """A checker that goes over a file's batches and collects what its columns do not allow."""
 
     def __init__(self, schema: Schema, names: list[str]) -> None:
         self._schema, self._names = schema, names
-        # Both are made anew at every call: once here, not once a column.
+        # Both are rebuilt at every call, so they are stored once here.
         self._features, self._label = schema.features, next(iter(schema.labels), "")
         self.records = 0
         self._faults: dict[str, dict[str, _Fault]] = {name: {} for name in names}
@@ -115,7 +115,7 @@ class _FileChecker:
         self._dropped = 0
 
     def take(self, table: RawTable) -> None:
-        """The next batch."""
+        """Check the next batch."""
         self.records += table.rows
         labels = table
         if self._schema.labels and self._label in self._names:
@@ -144,14 +144,14 @@ class _FileChecker:
             yield partial(read_feature_cells, name=name, column=self._features[name])
 
     def _check(self, table: RawTable, name: str, read: Callable[[RawTable], object]) -> None:
-        """Notes every value of a column that the reader refuses."""
+        """Record every value of a column that the reader refuses."""
         faults = self._faults[name]
         if not table.rows:
             return
         if name in table.arrays:
             places, first = np.arange(table.rows), np.arange(table.rows)
         else:
-            # A cell is read by itself: of equal ones one tells for all.
+            # A cell is read by itself, so one of several equal cells is enough.
             ranks = table.get_column(name).rank("dense").fill_null(0).to_numpy()
             _, first, places = np.unique(ranks, return_index=True, return_inverse=True)
         open_ = np.arange(len(first))
@@ -174,7 +174,7 @@ class _FileChecker:
                 return
 
     def list_problems(self) -> list[str]:
-        """A line for every value that a column doesn't allow."""
+        """Return a line for every value that a column does not allow."""
         lines = []
         for name, faults in self._faults.items():
             listed = list(faults.items())
@@ -188,7 +188,7 @@ class _FileChecker:
         return lines
 
     def list_remarks(self) -> tuple[str, ...]:
-        """What a run would do to the records without being asked."""
+        """Return what a run would silently do to the records."""
         lines = [
             f"Column {name!r}: {count:,} of {self.records:,} values lie outside the range; they "
             "are clamped to it."
@@ -202,7 +202,7 @@ class _FileChecker:
 
 
 def _find_ragged_records(path: str | Path, file: FileFormat, width: int) -> str | None:
-    """The records of a CSV with too few or too many fields; None where it is something else."""
+    """Return the fault of CSV records with too few or too many fields; None if there are none."""
     lines = []
     try:
         for batch in read_csv_batches(path, separator=file.separator, encoding=file.encoding):

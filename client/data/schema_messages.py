@@ -1,4 +1,4 @@
-"""What is said of a schema: its faults, and its values as TOML."""
+"""Texts about a schema: its faults, and its values as TOML."""
 
 from __future__ import annotations
 
@@ -19,8 +19,14 @@ def format_fault(
     file: type[BaseModel],
     columns: Mapping[str, type[BaseModel]],
 ) -> str:
-    """Where, what was expected, what came; of a schema, its part for the file, its columns."""
-    # A column's place reads (columns, NAME, KIND, key, …): the kind is pydantic's, not the file's.
+    """Format a fault as place, what was expected, what came.
+
+    Args:
+        schema, file, columns: the models of a schema, of its part `file`, and of each kind of
+            column.
+    """
+    # A column's place is (columns, NAME, KIND, key, …). Pydantic adds the kind; the file has no
+    # such level.
     key_path = list(fault["loc"])
     model = schema
     if key_path[:1] == ["file"]:
@@ -53,9 +59,9 @@ def format_fault(
 
 
 def format_toml_value(value: object) -> str:
-    """Return a value of a schema as TOML; a float that is whole as a whole number.
+    """Return a value of a schema as TOML, with a whole float as an integer.
 
-    The values of a label keep their type: a model predicts them as they are.
+    The values of a label keep their type, because a model predicts them unchanged.
     """
     return toml_writing.format_toml_value(_convert_whole_floats(value))
 

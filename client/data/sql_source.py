@@ -1,13 +1,13 @@
-"""The rows of a database's query, in batches, from one snapshot that nothing is written in.
+"""The rows of a database query, in batches, from one read-only snapshot.
 
-PostgreSQL reads in a transaction that is REPEATABLE READ and READ ONLY, through a cursor of the
-server, so that a batch is all that is held here; SQLite opens its file for reading alone, in one
-transaction, and an authoriser lets nothing but a SELECT through. Both take one statement. Cells
-become what a CSV's would be read as, so that a ledger knows the same rows again;
-docs/deployment-services.md (*Records in a database*) lists how each type is read or refused.
+PostgreSQL reads in a transaction that is REPEATABLE READ and READ ONLY, through a server cursor, so
+that only one batch is held here. SQLite opens its file read-only, in one transaction, and an
+authoriser permits only SELECT. Both take one statement. Cells are read as a CSV's would be, so that
+a ledger recognises the same rows. docs/deployment-services.md (*Records in a database*) lists how
+each type is read or refused.
 
-In what order a database sends rows is no property of the records: whoever reads them puts them
-into the order of their contents (`parley.client.data.content_digest.compute_row_order`).
+The order in which a database sends rows is no property of the records. Callers sort them by their
+contents (`parley.client.data.content_digest.compute_row_order`).
 """
 
 from __future__ import annotations
@@ -39,24 +39,26 @@ from parley.privacy.ledger.database_url import (
 )
 
 _BATCH_ROWS = 16384
-"""Of a batch: a few MiB of Python's objects, before they are columns."""
+"""Rows per batch: a few MiB as Python objects, before they become columns."""
 
 _BATCH_BYTES = 2**26
 _FETCHED_ROWS = 512
 """Rows that PostgreSQL sends at a time."""
 _LONGEST_ROW = 2**26
-"""Bytes of the texts of one row."""
+"""Maximum bytes of the texts of one row."""
 _MAX_CELL_BYTES = 2**19
-"""Bytes of a cell of SQLite, and of a row within it: what a CSV's 131,072 characters may take."""
+"""Maximum bytes of a cell of SQLite, and of a row within it: the most that 131,072 characters of a
+CSV can take.
+"""
 _SHORTEST_LIMIT = 2**16
-"""Least that a cell of SQLite is limited to, however many columns there are."""
+"""Minimum limit of a cell of SQLite, for any number of columns."""
 _RESULT_ROW, _COLUMNS_OF = "ResultRow", 3
-"""An instruction of SQLite's program, and the place of its number of columns."""
+"""An instruction of SQLite's program, and the position of its number of columns."""
 _CLOCK_STEPS = 10_000
-"""Instructions of SQLite between two looks at the clock, some 100 microseconds."""
+"""SQLite instructions between two checks of the clock, some 100 microseconds."""
 
 _WAIT_S = 10
-"""For a server to answer, or a SQLite file to be free."""
+"""Timeout for a server's response, or for a SQLite file to be free."""
 
 _NUMBERS = frozenset({int, float, Decimal})
 _KNOWN_TYPES = _NUMBERS | {bool, str, UUID, date, datetime, time}
@@ -89,14 +91,14 @@ _CONNECTION_FAULTS = {
     "SSL": ("TLS as sslmode asks for it", "a server that does otherwise"),
     "certificate": ("a certificate as sslmode asks for it", "another"),
 }  # fmt: skip
-"""What libpq says of a connection that it does not get → what was expected, and what came.
+"""Part of libpq's message on a failed connection → what was expected, and what came.
 
-Its own words are not shown: they repeat parts of the URL.
+The message itself is not shown, because it repeats parts of the URL.
 """
 
 
 class DatabaseError(DataError):
-    """A database that gives no rows; nothing in its message is a cell's."""
+    """Error of a database that returns no rows. Its message never contains a cell."""
 
     def __init__(self, expected: str, got: str | None, *, path: str) -> None:
         super().__init__(expected, got, path=path)
@@ -104,7 +106,7 @@ class DatabaseError(DataError):
 
 
 def read_sql_names(source: SqlQuery) -> list[str]:
-    """The names of the columns that the query gives, maybe one twice."""
+    """Return the names of the query's columns. A name may occur twice."""
     with _open_cursor(source) as cursor:
         return _list_names(cursor)
 
@@ -112,10 +114,11 @@ def read_sql_names(source: SqlQuery) -> list[str]:
 def read_sql_tables(
     source: SqlQuery, file: FileFormat, names: list[str], wanted: list[str]
 ) -> Iterator[RawTable]:
-    """The rows in batches: of the columns `names` those that are wanted.
+    """Yield the rows in batches, with the wanted ones of the columns `names`.
 
     Raises:
-        DatabaseError: the query gives no rows: what was expected, and what the database said.
+        DatabaseError: the query returns no rows. It names what was expected, and the database's
+            answer.
         DataError: values that no column of a table can have.
     """
     with _open_cursor(source) as cursor:
@@ -133,7 +136,7 @@ def read_sql_tables(
                 path=source.name,
                 frame=pl.DataFrame(columns),
                 arrays={},
-                typed=False,  # a text may write a number, as in a CSV
+                typed=False,  # a text may contain a number, as in a CSV
                 null_values=file.null_values,
                 row_number=partial(add, begin + 1),
             )
@@ -171,7 +174,7 @@ def _list_names(cursor: Any) -> list[str]:
 
 @contextmanager
 def _open_cursor(source: SqlQuery) -> Iterator[Any]:
-    """The driver's cursor of the query's rows, within its snapshot."""
+    """Yield the driver's cursor of the query's rows, within its snapshot."""
     text = source.database
     if text.startswith("env:"):
         text = os.environ.get(text.removeprefix("env:"), "")
@@ -181,32 +184,33 @@ def _open_cursor(source: SqlQuery) -> Iterator[Any]:
     driver, connect = (_prepare_sqlite if sqlite else _prepare_postgresql)(source, text)
     planned = False
     try:
-        # A cursor of psycopg with a name is one of the server, which keeps the rows.
+        # A named cursor of psycopg is a server cursor: the server keeps the rows.
         cursor_name = () if sqlite else ("rows",)
         with closing(connect()) as connection, closing(connection.cursor(*cursor_name)) as cursor:
             if sqlite:
-                # Prepared alone first: what it says of the query then is of no cell.
+                # Prepare the query first without running it. An error of that step cannot contain a
+                # cell.
                 _limit_cells(connection, source.query)
                 planned = True
-            cursor.execute(source.query)  # PostgreSQL plans it here, and reads no row yet
+            cursor.execute(source.query)  # PostgreSQL plans it here but reads no row yet
             planned = True
             if cursor.description is None:
                 raise DatabaseError(_READS, "one that gives no rows", path=source.name)
             yield cursor
     except (driver.Error, driver.Warning) as error:
-        # Without its cause: drivers put what they connect with into it.
+        # Omit the cause: drivers put connection settings into it.
         convert_error = _convert_sqlite_error if sqlite else _convert_postgresql_error
         raise convert_error(error, source, planned=planned) from None
 
 
 def _rows_to_fetch(connection: Any, source: SqlQuery) -> int:
-    """Return how many rows PostgreSQL may send at a time; the server measures the longest first.
+    """Return how many rows PostgreSQL may send at a time, from the longest row as it measures it.
 
     Raises:
         DatabaseError: one row is longer than may be held here.
     """
     query = source.query.rstrip().rstrip(";")
-    # The query ends on a separate line: it may end with a comment.
+    # The bracket is on a separate line, because the query may end with a comment.
     measure = f"SELECT max(octet_length(q::text)) FROM (\n{query}\n) AS q"  # noqa: S608 - it is the query
     ((longest,),) = connection.execute(measure).fetchall()
     if (longest or 0) > _LONGEST_ROW:
@@ -230,7 +234,7 @@ def _build_timeout_error(source: SqlQuery) -> DatabaseError:
 
 
 def _prepare_postgresql(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
-    """The driver, and what begins a snapshot."""
+    """Return the driver, and a function that begins a snapshot."""
     try:
         import psycopg  # noqa: PLC0415 - an extra
 
@@ -256,7 +260,7 @@ def _prepare_postgresql(source: SqlQuery, text: str) -> tuple[Any, Callable[[], 
 
 
 def _prepare_sqlite(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]]:
-    """The driver, and what begins a snapshot."""
+    """Return the driver, and a function that begins a snapshot."""
     path = source.folder / parse_sqlite_path(text)
     if not path.is_file():
         raise DatabaseError(f"a SQLite file at {path}", "none", path=source.name)
@@ -280,7 +284,7 @@ def _prepare_sqlite(source: SqlQuery, text: str) -> tuple[Any, Callable[[], Any]
 
 
 def _build_series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
-    """`[n]` cells as a column of one type; without values its type is open."""
+    """Return `[n]` cells as a column of one type. Without values its type is open."""
     kinds = set(map(type, cells)) - {type(None)}
     if odd := kinds - _KNOWN_TYPES:
         called = sorted(_TYPE_NAMES.get(kind, f"type {kind.__name__}") for kind in odd)
@@ -310,7 +314,7 @@ def _build_series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
 
 
 def _format_cell(cell: Any) -> str | None:
-    """A cell's text where it is not that of its double, whatever stands beside it."""
+    """Return a cell's text if it differs from its double's. It does not depend on other cells."""
     if type(cell) not in _NUMBERS:
         return None if cell is None else str(cell)
     if type(cell) is float or not math.isfinite(cell) or abs(cell) <= LONGEST_NUMBER:
@@ -321,8 +325,9 @@ def _format_cell(cell: Any) -> str | None:
 def _convert_postgresql_error(cause: Exception, source: SqlQuery, *, planned: bool) -> DataError:
     """Return the error of a query that gave no rows.
 
-    Once rows are read, the server's text can hold a cell, whatever its class: of it only the
-    condition's name is taken. Before that it can hold words of the query, which the log never has.
+    Once rows are read, the server's text can contain a cell, in any class of error. Then only the
+    condition's name is used. Before that the text can contain words of the query, which are never
+    logged.
     """
     # https://www.postgresql.org/docs/current/errcodes-appendix.html
     where, state, message = source.name, getattr(cause, "sqlstate", None), str(cause)
@@ -373,7 +378,7 @@ def _convert_sqlite_error(cause: Exception, source: SqlQuery, *, planned: bool) 
     if code == sqlite3.SQLITE_INTERRUPT:
         return _build_timeout_error(source)
     expected = "a query that SQLite can run"
-    if code is None and "Could not decode" in message:  # and quotes the cell
+    if code is None and "Could not decode" in message:  # this message quotes the cell
         return _build_refusal(
             cause, "text in UTF-8", "text in another encoding", where, planned=True
         )

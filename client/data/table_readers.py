@@ -1,12 +1,11 @@
-"""Tables as they lie on disk or in memory, read as a schema says, in batches.
+"""Readers of tables on disk or in memory, in batches, in the format that a schema defines.
 
-A file is CSV (also .gz), Parquet or .npz; a database's query is read alike. A reader checks what
-belongs to the file (there, whole, the columns of the schema and no others, no more than there is
-room for) and hands the cells on unchanged; what they may contain is checked in
-`parley.client.data.records`. Every fault is a `DataError` that names file, line or row, column,
-what was expected and what came. No file is held whole: a batch of a CSV is some MiB of text, a
-batch of a Parquet file or a query some ten thousand rows, and a .npz's arrays are measured before
-they are loaded.
+A file is CSV (also .gz), Parquet or .npz. A database query is read alike. A reader checks the
+file's properties: it exists, is complete, has exactly the schema's columns, and fits into memory.
+It passes the cells on unchanged; `parley.client.data.records` checks their contents. Every fault is
+a `DataError` that names file, line or row, column, what was expected and what came. No file is held
+whole. A batch of a CSV is some MiB of text, and a batch of a Parquet file or a query is some ten
+thousand rows. An .npz file's arrays are measured before they are loaded.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ def read_tables(
     sampled: bool = False,
     only: Sequence[str] | None = None,
 ) -> Iterator[RawTable]:
-    """The columns of a file that the schema uses, and those to `keep`, in batches.
+    """Yield the columns of a file that the schema uses, and those to `keep`, in batches.
 
-    What is in memory, or a query gives, is read alike; columns to ignore need not be there. There
-    must be room for the features of all records or, if they are to be `sampled`, for the cells that
-    the sample is drawn from. With `only`, these columns must be there, whatever else is, and
-    batches come one by one, in any number.
+    Data in memory and query results are read alike, but columns to ignore may be missing there. The
+    features of all records must fit into memory. If they are to be `sampled`, the cells that the
+    sample is drawn from must fit. With `only`, these columns must exist, and other columns may.
+    Then only each single batch must fit.
     """
     used = schema.used
     wanted = [name for name in schema.columns if name in used or name in keep]
@@ -101,7 +100,7 @@ def _open_tables(
 def _read_csv_tables(
     source: str | Path, file: FileFormat, names: list[str], wanted: list[str]
 ) -> Iterator[RawTable]:
-    """Batches of a CSV. A record of another width may be the header's fault."""
+    """Yield the batches of a CSV. If a record has another width, check the header, too."""
     try:
         yield from read_csv_tables(source, file, names, wanted)
     except DataError as error:
@@ -113,7 +112,7 @@ def _read_csv_tables(
 def read_query_tables(
     source: SqlQuery, file: FileFormat, names: list[str], wanted: list[str]
 ) -> Iterator[RawTable]:
-    """Batches of a query's rows (`parley.client.data.sql_source.read_sql_tables`)."""
+    """Yield batches of a query's rows (`parley.client.data.sql_source.read_sql_tables`)."""
     return read_sql_tables(source, file, names, wanted)
 
 
@@ -128,7 +127,7 @@ def _slice_columns(
 def build_table(
     columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str | Path
 ) -> RawTable:
-    """The table of columns in memory, `[N]` each (`[N, …]` for kind "array")."""
+    """Build the table of columns in memory, `[N]` each (`[N, …]` for kind "array")."""
     rows = max((values.shape[0] for values in columns.values() if values.ndim), default=0)
     flat: dict[str, pl.Series] = {}
     arrays: dict[str, NDArray[Any]] = {}

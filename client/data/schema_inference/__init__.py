@@ -1,1 +1,1 @@
-"""Propose a schema from files: column types, texts and labels."""
+"""Schema proposals from files: column types, texts and labels."""

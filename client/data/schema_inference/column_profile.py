@@ -1,9 +1,10 @@
-"""What a column of unknown meaning holds: numbers, texts, missing values, cells that don't fit.
+"""`ColumnProfile`: a column of unknown meaning as numbers, texts, missing values and odd cells.
 
-Rules, for a person to check: a column of text is read as numbers where at most 1 % of the cells
-that aren't missing are no numbers; those are counted and shown by their lines, never left out. What
-is taken as missing is `MISSING_TEXTS`, and in a column of numbers also the marks of `_MARKS`, or
-up to three words without a digit, in any language, that are all there is beside many numbers.
+A person checks the result of these rules. A column of text is read as numbers if at most 1 % of the
+cells that are not missing are not numbers. Those cells are counted and shown by line, never left
+out. `MISSING_TEXTS` mean a missing value. In a column of numbers, so do the marks of `_MARKS`, and
+up to three words without a digit, in any language, if all other cells are numbers and these are
+many.
 
     >>> import polars as pl
     >>> cells = read_column_profile(pl.Series(["5", "NA", "7.5", None]), decimal=".", texts=True)
@@ -32,7 +33,7 @@ _MARKS = frozenset({"-", "--", ".", "*", "na", "n.a.", "N.A.", "none", "missing"
 _SHEET_ERRORS = frozenset(
     {"#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!", "#SPILL!", "#CALC!"}
 )
-"""What a spreadsheet shows if a formula has no value."""
+"""Texts that a spreadsheet shows if a formula has no value."""
 
 _MISSING = MISSING_TEXTS | _SHEET_ERRORS
 
@@ -45,13 +46,13 @@ _DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnProfile:
-    """A column, read.
+    """A column's values, with its missing and odd cells.
 
     Attributes:
-        values: `[N]` integers, floats, texts or truth values; null where missing or odd.
-        missing: how often each text that means a missing value is there; "" is an empty cell.
-        odd: `[≥ 0]` places (from 0) of the cells that are no numbers in a column of numbers.
-        near: `[≥ 0]` the same, where there are too many of them to take the column as numbers.
+        values: `[N]` integers, floats, texts or truth values; null for a missing or odd cell.
+        missing: count of each text that means a missing value; "" is an empty cell.
+        odd: `[≥ 0]` positions (from 0) of the cells in a column of numbers that are not numbers.
+        near: `[≥ 0]` the same, if they are too many to read the column as numbers.
     """
 
     values: pl.Series
@@ -61,14 +62,18 @@ class ColumnProfile:
 
     @property
     def missing_count(self) -> int:
-        """How many values are missing."""
+        """Number of missing values."""
         return sum(self.missing.values())
 
 
 def read_column_profile(series: pl.Series, *, decimal: str, texts: bool) -> ColumnProfile:
-    """The column as numbers if it is one of numbers (`texts`: written as text), else as texts.
+    """Read a column as numbers if it is one of numbers, else as texts.
 
-    Whole numbers of 16 digits and more are codes, as numbers with leading zeros are: texts.
+    Whole numbers of 16 digits and more are codes, and so are numbers with leading zeros. They are
+    read as texts.
+
+    Args:
+        texts: whether numbers are written as text.
     """
     if series.dtype in (pl.Categorical, pl.Enum):
         series = series.cast(pl.String)
@@ -100,7 +105,7 @@ def _convert_numbers(series: pl.Series) -> pl.Series:
     """Return typed values: whole numbers as 64-bit integers, codes as texts."""
     if series.dtype.is_float():
         series = series.fill_nan(None)
-        # Beside missing values, libraries make floats of whole numbers.
+        # If values are missing, libraries convert whole numbers to floats.
         return _to_integers(series.cast(pl.Float64)) if series.null_count() else series
     if series.dtype.is_decimal():
         floats = series.cast(pl.Float64)
@@ -113,7 +118,10 @@ def _convert_numbers(series: pl.Series) -> pl.Series:
 
 
 def find_missing_mark(values: pl.Series) -> float | None:
-    """A number like -99 or 9999 that lies farther from all others than they from each other."""
+    """Return a number like -99 or 9999 far from all others; None if there is none.
+
+    It is farther from all others than those are from each other.
+    """
     if not values.dtype.is_numeric():
         return None
     numbers = values.drop_nulls().cast(pl.Float64).to_numpy()
@@ -127,7 +135,7 @@ def find_missing_mark(values: pl.Series) -> float | None:
 
 
 def _find_missing_words(numbers: pl.Series, cells: pl.Series) -> frozenset[str]:
-    """Words that stand where most cells are numbers; none where more than few do, or few are."""
+    """Return words in a column that is mostly numbers; empty if they are many, or numbers few."""
     odd = cells.filter(numbers.is_null() & cells.is_not_null())
     there = len(cells) - cells.null_count()
     if not _ODD_SHARE * there < len(odd) < there / 2 or odd.str.contains(r"\d").any():
@@ -138,9 +146,9 @@ def _find_missing_words(numbers: pl.Series, cells: pl.Series) -> frozenset[str]:
 
 
 def _remove_missing(stripped: pl.Series, marks: frozenset[str]) -> tuple[pl.Series, dict[str, int]]:
-    """Texts with the missing ones taken out, and counted."""
+    """Return texts with null for the missing ones, and the counts of those."""
     found = stripped.is_in(sorted(marks))
-    # Counted here: polars names the column of its counts, as the file's own may be named.
+    # Not counted by polars: its column of counts could have the name of the file's column.
     counts = Counter(stripped.filter(found & (stripped != "")).to_list())
     missing = _count_missing(stripped.is_null() | (stripped == ""), counts)
     return stripped.set(found.fill_null(False), None), missing
@@ -154,13 +162,13 @@ def _count_missing(empty: pl.Series, texts: Mapping[str, int]) -> dict[str, int]
 
 
 def _to_integers(numbers: pl.Series) -> pl.Series:
-    """As integers where all are whole."""
+    """Return the numbers as integers if all are whole, else unchanged."""
     exact = (numbers == numbers.floor()) & (numbers.abs() < 2**53)
     return numbers.cast(pl.Int64) if bool(exact.all()) else numbers
 
 
 def find_decimal_mark(columns: Sequence[pl.Series]) -> str:
-    """ "," where a column's cells all read as numbers with a decimal comma, else "."."""
+    """Return "," if all cells of a column are numbers with a decimal comma, else "."."""
     for series in columns:
         there = series.str.strip_chars()
         there = there.filter(~there.is_in(sorted(MISSING_TEXTS | _MARKS)))

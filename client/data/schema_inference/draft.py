@@ -1,16 +1,16 @@
-"""A first schema, read off a file: a draft for a person to review, not a private computation.
+"""Draft of a schema, read from a file. It is for a person to review and not a private computation.
 
-Ranges and categories say something about the records they were read from, and no privacy budget
-covers that. The text says so at its head and beside every such column; whoever publishes the
-schema replaces them by what is known anyway. What names a cell or a line is in `remarks`, for the
-person at the terminal, and never in the text, which is made to be shared.
+Ranges and categories disclose facts about the records they were read from, and no privacy budget
+covers that. The draft warns of it at its head and next to every such column. Before publishing the
+schema, a person must replace them by public knowledge. Texts that name a cell or a line are in
+`remarks`, for the person at the terminal. They are never in the draft, which is meant to be shared.
 
-A category or label of fewer than ten records is not named, but for a label's usual words for yes
-and no. Ranges are rounded outwards to one digit of their width; medians, which become the centres,
-to two digits, as a label's mean. Where the tails, 1 % each, are more than half of a range, it
-leaves them out and a run clamps them; where the centre lies in its lowest fifth, the logarithm is
-taken. Text of more than `max_categories` values, dates, constants and columns that look like
-identifiers are set to "ignore", each with its reason.
+A category or label of fewer than ten records is not named, except a label's usual words for yes and
+no. Ranges are rounded outwards to one digit of their width. Medians, which become the centres, are
+rounded to two digits, and so is a label's mean. If the tails, 1 % each, are more than half of a
+range, the range leaves them out and a run clamps them. If the centre is in the lowest fifth of the
+range, the logarithm is taken. Text of more than `max_categories` values, dates, constants and
+columns that look like identifiers are set to "ignore", each with its reason.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ _IDENTIFIERS = {"id", "uuid", "ssn"}
 _NUMBERED = _IDENTIFIERS | {"key", "index", "row", "name"}
 _LEAST_IDENTIFIERS, _MANY_IDENTIFIERS = 10, 100
 _DENSITY_FACTOR = 10
-"""N² by the width of N numbers' range. Above, N numbers that are drawn at random are not all
-different: the probability is below exp(−N² ⁄ 2R) = exp(−5)."""
+"""Ratio of N² to the width of N numbers' range. Above it, N numbers drawn at random are not all
+different: the probability is below exp(−N² ⁄ 2R) = exp(−5).
+"""
 _MAX_CODES = 10
 _NUMBER = r"[-+]?\d*[.,]?\d+(e[-+]?\d+)?"
 _WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
@@ -100,8 +101,9 @@ class ColumnReading:
     """How one column was read.
 
     Attributes:
-        why: the reason; stands beside it in the schema, so it quotes no cell and names no line.
-        remarks: what its owner should look at, with lines and cells.
+        why: the reason. The schema shows it next to the column, so it quotes no cell and names no
+            line.
+        remarks: points for the owner to check, with lines and cells.
     """
 
     name: str
@@ -111,13 +113,13 @@ class ColumnReading:
 
     @property
     def is_ignored(self) -> bool:
-        """Whether nothing reads the column."""
+        """Whether the column is never read."""
         return bool(self.entry["kind"] == "ignore")
 
 
 @dataclass(frozen=True, kw_only=True)
 class InferredSchema:
-    """A first schema (TOML), how the file is written, and how it came about, column by column."""
+    """A first schema (TOML), the file's format, and the reading of each column."""
 
     text: str
     records: int
@@ -137,16 +139,17 @@ def infer_schema(
     max_gib: float = 8.0,
     keep_numbers: bool = False,
 ) -> InferredSchema:
-    """A schema that reads all of the files, and how each of their columns was read.
+    """Infer a schema that reads all of the files, and report how each column was read.
 
     Args:
-        sources: files of the same columns, written alike, or one table in memory.
+        sources: files of the same columns and format, or one table in memory.
         label: the label's column; without it y of a pair (X, y), else the last column.
         header: whether a CSV's first line names the columns.
-        separator, encoding: of a CSV, as `file` names them; found out where not given.
-        max_categories: text with more distinct values than that is ignored.
-        max_gib: the most memory that the file's cells may take.
-        keep_numbers: whether each column of numbers becomes a feature, also a constant one: an
+        separator, encoding: of a CSV, as keys of `file`; detected if not given.
+        max_categories: maximum number of distinct values of a text column; one with more is
+            ignored.
+        max_gib: maximum memory of the file's cells.
+        keep_numbers: whether each column of numbers becomes a feature, even a constant one: an
             array in front of a network keeps its width.
     """
     source_name = get_source_name(sources[0])
@@ -208,7 +211,7 @@ def infer_schema(
 
 
 def _get_display_name(source: Source) -> str:
-    """Return what the draft calls the file, the database or the table in memory."""
+    """Return the draft's name for the file, the database or the table in memory."""
     return (
         "records in memory"
         if isinstance(source, MemoryTable)
@@ -225,14 +228,14 @@ def _check_header_once(table: RawTable, parts: Sequence[RawTable]) -> None:
             again &= (part.get_column(name).str.strip_chars() == name).fill_null(False).to_numpy()
             if not again.any():
                 break
-        # Without a header a first record may well come again; names stand above other cells.
+        # Without a header, the first record may repeat. Names differ from the cells below them.
         if again.any() and any(_is_above_numbers(name, part.get_column(name)) for name in names):
             got = f"the same names again in {part.describe_rows(np.flatnonzero(again), _MAX_SHOWN)}"
             raise DataError("the names of the columns once", f"{got} (delete them)", path=part.path)
 
 
 def _is_above_numbers(name: str, cells: pl.Series) -> bool:
-    """Return whether a name is no number, and most cells below it are."""
+    """Return whether a name is not a number while most cells below it are."""
     numbers = cells.str.strip_chars().cast(pl.Float64, strict=False).count()
     return re.fullmatch(_NUMBER, name) is None and 2 * numbers > len(cells)
 
@@ -266,12 +269,12 @@ def _is_name_a_cell(column: ColumnReading, table: RawTable) -> bool:
         return re.fullmatch(_NUMBER, column.name.strip()) is not None
     if entry["kind"] == "ignore":
         return True
-    # A draft names common categories only, so the name is looked up among all of the cells.
+    # A draft names only common categories, so look the name up among all cells.
     return column.name in table.get_column(column.name).cast(pl.String).to_list()
 
 
 class _ColumnReader:
-    """Reads one column after another and gathers the texts that mean a missing value."""
+    """A reader of one column after another that collects the texts that mean a missing value."""
 
     def __init__(
         self,
@@ -289,7 +292,7 @@ class _ColumnReader:
         self.null_values: set[str] = set()
 
     def read_column(self, name: str, *, is_label: bool) -> ColumnReading:
-        """The reading of one column."""
+        """Return the reading of one column."""
         if name in self._table.arrays:
             entry, why = _build_array_entry(self._table.arrays[name], self._rows)
             return ColumnReading(name=name, entry=entry, why=why)
@@ -351,7 +354,7 @@ class _ColumnReader:
         yield from self._find_doubtful_numbers(series, cells.values, entry)
 
     def _find_unlike_parts(self, series: pl.Series, entry: Entry) -> Iterator[str]:
-        """Which files have numbers in a column that is not one of numbers in all of them."""
+        """Yield the files that have numbers in a column which other files have as text."""
         if len(self._parts) == 1 or series.dtype != pl.String or "range" in entry:
             return
         numbers, texts, begin = [], [], 0
@@ -380,7 +383,7 @@ class _ColumnReader:
     def _find_doubtful_numbers(
         self, series: pl.Series, values: pl.Series, entry: Entry
     ) -> Iterator[str]:
-        """What numbers may mean instead."""
+        """Yield other possible meanings of a column's numbers."""
         present = values.drop_nulls()
         texts = entry["kind"] == "categorical" and present.dtype == pl.String
         if texts and not has_only_codes(present) and (signs := find_signs(present)):
@@ -390,7 +393,7 @@ class _ColumnReader:
         if series.dtype == pl.String:
             cells = series.str.strip_chars().filter(values.is_not_null())
             mark = self._decimal
-            # Beside a comma that separates cells, three decimals in every cell are a measure's.
+            # If a comma separates cells, three decimals in every cell are a measurement's.
             plain = not bool(cells.str.contains(mark, literal=True).all())
             if has_thousands_pattern(cells, mark) and (plain or not self._comma):
                 name = "point" if mark == "." else "comma"
@@ -415,7 +418,7 @@ class _ColumnReader:
             )
 
     def _format_positions(self, rows: NDArray[np.int64]) -> str:
-        """Where rows (from 0) of all files are, the first of each file."""
+        """Return the positions of rows (from 0) in all files, with the first ones of each file."""
         if len(self._parts) == 1:
             return self._table.describe_rows(rows, _MAX_SHOWN)
         begin, positions = 0, []
@@ -449,7 +452,7 @@ def _build_array_entry(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
 
 
 def _build_kept_entry(series: pl.Series) -> tuple[Entry, str] | None:
-    """Return the entry of a column that keeps its place in a row; None if it is no number's."""
+    """Return the entry of a column that keeps its position in a row; None if it has no numbers."""
     if series.dtype == pl.Boolean:
         series = series.cast(pl.UInt8)
     if not series.dtype.is_numeric():
@@ -516,7 +519,7 @@ def _build_numeric_entry(series: pl.Series) -> tuple[Entry, str]:
 
 
 def _explain_constant(series: pl.Series) -> str:
-    """Return what one value is good for."""
+    """Return why a column of one value is ignored."""
     why = "one value only: nothing to learn from"
     if series.dtype.is_float() and abs(float(series.drop_nulls()[0])) >= 2**53:
         why += " (doubles have lost the last digits of codes: store those as text)"
@@ -524,7 +527,7 @@ def _explain_constant(series: pl.Series) -> str:
 
 
 def _to_whole_numbers(present: pl.Series) -> pl.Series | None:
-    """Return whole numbers, however they are stored, as integers; None if they are not."""
+    """Return whole numbers, however they are stored, as integers; None if they are not whole."""
     if present.dtype.is_integer():
         return present
     if present.dtype.is_float():
@@ -536,11 +539,11 @@ def _to_whole_numbers(present: pl.Series) -> pl.Series | None:
 
 
 def _explain_identifier(name: str, series: pl.Series, distinct: int, sizes: Sequence[int]) -> str:
-    """Return why whole numbers name a record, or whose record it is; empty if they do not.
+    """Return why whole numbers identify a record or its person; empty if they do not.
 
     Args:
-        series: whole numbers, or codes as texts; null where one is missing.
-        sizes: records of each file: a serial number may begin anew in every one.
+        series: whole numbers, or codes as texts; null for a missing one.
+        sizes: number of records per file. A serial number may restart in each.
     """
     if distinct < _LEAST_IDENTIFIERS:
         return ""
@@ -556,7 +559,7 @@ def _explain_identifier(name: str, series: pl.Series, distinct: int, sizes: Sequ
 
 
 def _is_serial(parts: Sequence[pl.Series]) -> bool:
-    """Return whether whole numbers, none twice in a file, are serial numbers, not a measure."""
+    """Return whether whole numbers, distinct in each file, are serial numbers, not a measure."""
     longest = max(parts, key=len)
     if len(longest) >= _MANY_IDENTIFIERS:
         return True
@@ -593,7 +596,7 @@ def _build_label_entry(series: pl.Series, path: str | Path, name: str) -> tuple[
 def _two_labels(
     series: pl.Series, positive: list[Any], negative: list[Any], *, path: str | Path, name: str
 ) -> tuple[Entry, str]:
-    """Return the entry of two labels; the one of few records is called "rest", not by its name."""
+    """Return the entry of two labels. The one of few records is named "rest"."""
     sides = {"positive": positive, "negative": negative}
     usual = are_usual_words([*positive, *negative])  # these are public
     common = [side for side, own in sides.items() if usual or _is_common(series, own)]
@@ -647,7 +650,7 @@ def _sort_values(series: pl.Series) -> list[Any]:
 
 
 def _compute_range(values: NDArray[np.float64]) -> tuple[float, float, str]:
-    """The range, without tails where they are more than half of it, and what is said of that."""
+    """Return the range, without tails if they are more than half of it, and a note on that."""
     low, high = _round_outwards(float(values.min()), float(values.max()))
     first, last = _round_outwards(*map(float, np.quantile(values, [_TAIL_SHARE, 1 - _TAIL_SHARE])))
     if high - low <= 2 * (last - first) or not first < last:
@@ -656,7 +659,7 @@ def _compute_range(values: NDArray[np.float64]) -> tuple[float, float, str]:
 
 
 def _round_value(value: float) -> float:
-    """To two significant digits.
+    """Round to two significant digits.
 
     >>> _round_value(0.0616), _round_value(1234), _round_value(0)
     (0.062, 1200.0, 0.0)
@@ -665,7 +668,7 @@ def _round_value(value: float) -> float:
 
 
 def _round_outwards(low: float, high: float) -> tuple[float, float]:
-    """The range widened to one digit of its width.
+    """Return the range widened to one digit of its width.
 
     >>> (_round_outwards(17, 88), _round_outwards(0.013, 0.96), _round_outwards(-3.2, 250),
     ... _round_outwards(1983, 2021))

@@ -1,7 +1,7 @@
-"""Files of which nothing is known: how they are written, and the cells of all of them as one table.
+"""Reading of files with unknown format: detection of the format, and all cells as one table.
 
-Encoding and separator of a CSV are found out where they are not given. Several files are one table
-where they are written alike and have the same columns.
+Encoding and separator of a CSV are detected if they are not given. Several files become one table
+if they have the same format and columns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ Entry = dict[str, Any]
 def detect_common_format(
     sources: Sequence[Source], header: bool, separator: str | None, encoding: str | None
 ) -> Entry:
-    """How all files are written. Raises DataError where one is written otherwise than the first."""
+    """Return the format of all files.
+
+    Raises:
+        DataError: the format of one file differs from the first one's.
+    """
     formats = [
         _detect_format(source, header, separator, encoding)
         if isinstance(source, str | Path)
@@ -64,7 +68,7 @@ def detect_common_format(
 
 
 def join_tables(parts: Sequence[RawTable]) -> RawTable:
-    """Files of the same columns, or parties' frames, as one table; the first says their order."""
+    """Join files of the same columns, or parties' frames, in the column order of the first."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -91,13 +95,13 @@ def join_tables(parts: Sequence[RawTable]) -> RawTable:
 
 
 def _normalize_types(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame as types that others join without rounding; no values have no type."""
+    """Return the frame in types that join without rounding. A column without values has no type."""
     found = []
     for column in frame.get_columns():
         if column.null_count() == len(column) or _is_empty(column):
             found.append(pl.Series(column.name, [None] * len(column), dtype=pl.Null))
         else:
-            # Beside signed integers, polars makes floats of these.
+            # Joined with signed integers, polars converts these to floats.
             found.append(column.cast(pl.Int128) if column.dtype == pl.UInt64 else column)
     return pl.DataFrame(found)
 
@@ -126,7 +130,7 @@ def _check_alike(parts: Sequence[RawTable]) -> None:
 def _detect_format(
     path: str | Path, header: bool, separator: str | None, encoding: str | None
 ) -> Entry:
-    """How a file is written: as given, or found out."""
+    """Return a file's format: as given, or detected."""
     kind = get_file_format(path, FileFormat())
     if kind != "csv":
         return {"format": kind}
@@ -144,7 +148,7 @@ def _detect_format(
 def read_whole(
     source: Source, file: FileFormat, label: str | None, memory_limit: MemoryLimit
 ) -> RawTable:
-    """All of the cells; text where the file is a CSV."""
+    """Return all cells; those of a CSV as text."""
     if isinstance(source, MemoryTable):
         return _build_array_table(dict(source.columns), label, source.name)
     if file.format == "npz" and not isinstance(source, SqlQuery):
@@ -173,10 +177,10 @@ def read_whole(
 def _build_array_table(
     columns: dict[str, NDArray[Any]], label: str | None, path: str | Path
 ) -> RawTable:
-    """The flat columns that are as long as the label, which comes last, and all other arrays."""
+    """Return a table of flat columns as long as the label, which is last, and all other arrays."""
     flat = {name: a for name, a in columns.items() if a.ndim == 1 and a.dtype.kind in "biufUO"}
     if label is None and flat:
-        # Without a word on it, the label is the longest flat array that goes with another array.
+        # If no label is given, it is the longest flat array with the length of another array.
         lengths = [len(array) for array in columns.values() if array.ndim > 1]
         fitting = [name for name in flat if len(flat[name]) in lengths]
         label = max(fitting, key=lambda name: len(flat[name]), default=list(flat)[-1])
@@ -191,7 +195,7 @@ def _build_array_table(
 
 
 def validate_format(file_entry: Entry) -> FileFormat:
-    """Raises SchemaError for a separator or an encoding that a schema can't name."""
+    """Raise SchemaError for a separator or an encoding that a schema cannot name."""
     lines = [
         "[file]",
         *(f"{key} = {format_toml_value(value)}" for key, value in file_entry.items()),

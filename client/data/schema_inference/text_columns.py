@@ -1,4 +1,4 @@
-"""How a draft of a schema takes a column of texts: as categories, as a label, or not at all.
+"""Treatment of a column of texts by a schema's draft: as categories, as a label, or ignored.
 
 >>> import polars as pl
 >>> build_text_entry(pl.Series(["north", "south"] * 10 + [None]), missing_count=1,
@@ -28,7 +28,7 @@ _LEADING_ZEROS = r"^0\d\d+$"
 _MIN_DIFFERENT = 10
 _FREQUENT, _COVERED = 0.01, 0.5
 MIN_RECORDS = 10
-"""Records that a text needs to be named in a draft as a category."""
+"""Minimum number of records of a text that a draft names as a category."""
 _READ = "categories read from the data"
 AS_TEXT = "numbers that are stored as text: stored as numbers they can be learned from"
 DATES = (
@@ -37,7 +37,7 @@ DATES = (
 
 
 def has_only_codes(texts: pl.Series) -> bool:
-    """Return whether texts are digits that are no numbers: postcodes, 01069, or 16 digits."""
+    """Return whether texts are digits but not numbers: postcodes, 01069, or 16 digits."""
     for code, digits in ((_LEADING_ZEROS, r"^\d+$"), (LONG_CODE, r"^[+-]?\d+$")):
         if bool(texts.str.contains(code).any()) and bool(texts.str.contains(digits).all()):
             return True
@@ -53,12 +53,12 @@ def _is_mostly_numbers(texts: pl.Series) -> bool:
 
 
 def _is_positive(value: Any) -> bool:
-    """Whether a label's name says that it is the positive one."""
+    """Return whether a label's name marks the positive side."""
     return canonicalize_text(value).lower() in _POSITIVE
 
 
 def are_usual_words(values: Sequence[Any]) -> bool:
-    """Return whether all labels are words that anybody would write for yes and no.
+    """Return whether all labels are common words for yes and no.
 
     >>> are_usual_words(["yes", "No"]), are_usual_words([0, 1]), are_usual_words(["yes", "X"])
     (True, True, False)
@@ -68,7 +68,7 @@ def are_usual_words(values: Sequence[Any]) -> bool:
 
 
 def split_label_sides(texts: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
-    """Spellings of two labels: the positive one's and the other's; None where they are more."""
+    """Return the spellings of the positive and the negative label; None unless there are two."""
     spelt: dict[str, list[Any]] = {}
     for text in sorted(texts):
         word = canonicalize_text(text).lower()
@@ -80,7 +80,7 @@ def split_label_sides(texts: Sequence[Any]) -> tuple[list[Any], list[Any]] | Non
 
 
 def _explain_no_categories(present: pl.Series, max_categories: int) -> str:
-    """Return what texts are instead of categories; empty if they may be."""
+    """Return why texts are not categories; empty if they may be."""
     distinct = present.n_unique()
     if bool(present.str.contains(_DATE).all()):
         return DATES
@@ -98,12 +98,12 @@ def _explain_no_categories(present: pl.Series, max_categories: int) -> str:
 def build_text_entry(
     series: pl.Series, missing_count: int, max_categories: int
 ) -> tuple[dict[str, Any], str]:
-    """The entry of a column of at least two texts, and why.
+    """Return the entry of a column of at least two texts, and the reason.
 
     Args:
-        series: texts or truth values, null where there is none.
-        missing_count: how many are missing.
-        max_categories: distinct texts up to which all are listed.
+        series: texts or truth values, null for a missing one.
+        missing_count: number of missing values.
+        max_categories: maximum number of distinct texts for which all are listed.
     """
     present = series.drop_nulls()
     distinct = present.n_unique()
