@@ -1,1 +1,1 @@
-"""Events, how they compose, and the epsilon they come to."""
+"""Privacy events, their composition, and the ε that they cost in total."""

@@ -1,8 +1,8 @@
-"""Certificates: the one fixed test by which an account admits releases under full adaptivity.
+"""Certificates: the fixed test by which an account admits releases under full adaptivity.
 
-The analyst may choose the kind, the size and the number of the next releases, and when to stop,
-from all earlier answers. A bound that holds then is a *filter*: one number per release, added up,
-and compared with a limit that was fixed when the account was opened.
+The analyst may choose the kind, size and number of the next releases, and when to stop, from all
+earlier answers. A bound that still holds then is a *filter*: one number per release, added up and
+compared with a limit that was fixed when the account was opened.
 
 | certificate | adds up | admits while | theorem |
 |---|---|---|---|
@@ -11,13 +11,13 @@ and compared with a limit that was fixed when the account was opened.
 | zcdp | ρ | Σρ converts to ε at δ − δₐ | Feldman & Zrnic 2021; Whitehouse et al. 2023 |
 | plan | events | the plan costs ε | any accountant: one run, fixed beforehand |
 
-Next to the middle two, releases that are all pure are admitted while Σε ≤ ε. Such transcripts have
-a likelihood ratio of at most e^ε; all others stay within the filter, so that they are outcomes of
-the interaction that stops before it leaves the filter. Both parts of an event add up to
-e^ε·Q + δ. A third bound would cost its own δ.
+In addition to the middle two tests, releases that are all pure are admitted while Σε ≤ ε. Such
+transcripts have a likelihood ratio of at most e^ε. All other transcripts stay within the filter, so
+they are outcomes of the interaction that stops before it leaves the filter. Both parts of an event
+add up to e^ε·Q + δ. A third bound would cost its own δ.
 
-δₐ is for approximations, which add up by themselves: δ′ of planned DP-SGD steps, and
-(1 + e^ε)·γ of samplers within distance γ of their laws.
+δₐ is reserved for approximations, which add up separately: δ′ of planned DP-SGD steps, and (1 +
+e^ε)·γ of samplers within distance γ of their laws.
 
     >>> from parley.privacy.accounting.privacy_events import GaussianEvent, Pure
     >>> round(compute_mu(Pure(epsilon=1.0)), 6), round(float(compute_rho(Pure(epsilon=1.0))), 6)
@@ -55,11 +55,12 @@ from parley.privacy.special_functions import ndtri
 BUDGET_TOLERANCE = 1e-9
 """Relative part of ε by which a total may exceed its limit.
 
-Conversions solve an equation in double precision, and ε/T added T times may end an ulp above ε.
-A total is compared, so that a budget is never overrun by more."""
+Conversions solve an equation in double precision, and ε/T added T times may end an ulp above ε. The
+total is what is compared, so a budget is never exceeded by more than this.
+"""
 
 _MIN_DISTANCE = 2.0**-70
-"""Distance γ of samplers that an account keeps room for, however large its ε is."""
+"""Distance γ of samplers for which an account keeps room, however large its ε is."""
 
 
 class AccountCertificate(StrEnum):
@@ -70,11 +71,11 @@ class AccountCertificate(StrEnum):
     ZCDP = "zcdp"
     PLAN = "plan"
     LOWEST_BOUND = "lowest-bound"
-    """Of accounts opened before there were certificates: the lowest of all accountants' bounds."""
+    """The lowest of all accountants' bounds, for accounts opened before certificates existed."""
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether its bound holds if releases are chosen by earlier answers."""
+        """Whether the bound holds if releases are chosen by earlier answers."""
         return self in (
             AccountCertificate.PURE,
             AccountCertificate.GAUSSIAN,
@@ -83,12 +84,12 @@ class AccountCertificate(StrEnum):
 
     @property
     def calibration(self) -> str:
-        """Calibration of Gaussian noise for which the account charges what is asked for."""
+        """Calibration of Gaussian noise for which the account charges the requested ε."""
         return "cks20" if self is AccountCertificate.ZCDP else "exact"
 
     @property
     def validity(self) -> str:
-        """For which analysts its ε holds, in words."""
+        """The analysts for whom its ε holds, in words."""
         return {
             AccountCertificate.PLAN: "for one run that was planned beforehand",
             AccountCertificate.LOWEST_BOUND: "if kinds and sizes were not chosen by answers",
@@ -96,7 +97,7 @@ class AccountCertificate(StrEnum):
 
     @property
     def description(self) -> str:
-        """For which analysts its ε holds, and its name."""
+        """The analysts for whom its ε holds, and its name."""
         return f"{self.validity} (certificate {self})"
 
 
@@ -104,8 +105,8 @@ def compute_mu(event: PrivacyEvent) -> float:
     """Return μ with which the event is μ-GDP, rounded up; ∞ if no μ is proved for it.
 
     ε-DP has μ = 2Φ⁻¹(e^ε/(1 + e^ε)): its trade-off function has its corner at 1/(1 + e^ε), and the
-    convex curve G_μ through the corner lies below both chords. A bounded range of ε has the same
-    at ε/2. A sampled step has that of the step without sampling.
+    convex curve G_μ through the corner is below both chords. A bounded range of ε has the same μ at
+    ε/2. A sampled step has the μ of the step without sampling.
     """
     if isinstance(event, GaussianEvent):
         return event.mu
@@ -123,14 +124,14 @@ def _compute_pure_mu(epsilon: float) -> float:
         return 0.0
     if epsilon > 690:  # e^ε is near the largest float
         return math.inf
-    # The probability, and its quantile, are off by a few ulp: of 1/2 where ε is small.
+    # The probability and its quantile are off by a few ulp; if ε is small, by a few ulp of 1/2.
     return -2 * float(ndtri(1 / (1 + math.exp(epsilon)))) * (1 + 1e-13) + 2e-15
 
 
 def compute_rho(event: PrivacyEvent) -> Fraction:
     """Return ρ with which the event is ρ-zCDP, rounded up.
 
-    ε-DP has ρ = ε·tanh(ε/2), the divergence of randomised response, and none has more. Planned
+    ε-DP has ρ = ε·tanh(ε/2), the divergence of randomised response, which is the largest. Planned
     steps have μ²/2, as every μ-GDP release (Dong, Roth & Su 2022, Corollary B.6).
     """
     if isinstance(event, PlannedSteps):
@@ -149,21 +150,21 @@ def epsilon_of_mu(certificate: AccountCertificate, mu: float, delta: float) -> f
 
 
 def get_planned_delta(event: PrivacyEvent) -> float:
-    """Return δ′, the distance of the event from one that has its μ or ρ; of planned steps only."""
+    """Return δ′, the event's distance from one that has its μ or ρ; 0 except for planned steps."""
     return event.delta if isinstance(event, PlannedSteps) else 0.0
 
 
 def compute_reserved_delta(delta: float, *, sampled: bool = False) -> float:
-    """Return the δₐ of an account that names none; more if a job with sampled steps opens it."""
+    """Return the default δₐ of an account; more if a job with sampled steps opens it."""
     return delta / (10 if sampled else 100)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AccountLimits:
-    """What an account may spend, and by which test.
+    """The budget of an account and the test that it applies.
 
     Attributes:
-        reserved: δₐ, the part of δ that is kept for approximations.
+        reserved: δₐ, the part of δ that is reserved for approximations.
     """
 
     certificate: AccountCertificate
@@ -172,19 +173,19 @@ class AccountLimits:
     reserved: float
 
     def can_admit(self, spent: Composition) -> bool:
-        """Return whether an account may hold `spent`."""
+        """Return whether the account's budget covers `spent`."""
         return self.compute_epsilon(spent) <= self.epsilon * (1 + BUDGET_TOLERANCE)
 
     def compute_epsilon(self, spent: Composition) -> float:
-        """Return the ε that a budget of these δ would need for `spent`; ∞ if none would do.
+        """Return the ε that a budget with this δ would need for `spent`; ∞ if no ε is enough.
 
-        It grows with the one number that the certificate adds up, so that comparing it with ε is
-        comparing that number with its limit.
+        It grows with the one number that the certificate adds up. Comparing it with ε is therefore
+        the same as comparing that number with its limit.
         """
         return _compute_epsilon(self, spent)
 
     def compute_used_delta(self, spent: Composition) -> float:
-        """Return what is used of δₐ."""
+        """Return the used part of δₐ."""
         planned = math.fsum(get_planned_delta(event) * n for event, n in spent.counts.items())
         paid_at = min(self.epsilon, self._largest_epsilon)
         return planned * (1 + 1e-15) + spent.compute_sampler_delta(paid_at)
@@ -195,9 +196,10 @@ class AccountLimits:
         return math.log(max(self.reserved / _MIN_DISTANCE - 1, 1.0))
 
     def compute_next_delta(self, spent: Composition) -> float:
-        """Return the δ′ of the next planned job: of δₐ the first has 1/2, the k-th 1/(k·(k + 1)).
+        """Return the δ′ of the next planned job.
 
-        These add up to δₐ, so that there is room for every number of jobs.
+        The first job gets 1/2 of δₐ, the k-th gets 1/(k·(k + 1)). These add up to δₐ, so there is
+        room for any number of jobs.
         """
         left = self.reserved - self.compute_used_delta(spent)
         return left * (left / (left + self.reserved)) if left > 0 else 0.0
@@ -210,7 +212,7 @@ def _compute_epsilon(limits: AccountLimits, spent: Composition) -> float:
         return spent.compute_lowest_epsilon(limits.delta)[1]
     only_pure = all(isinstance(event, Pure) for event in counts)
     if certificate is AccountCertificate.PURE:
-        # Each release pays for its sampler at its own ε: Σδ is a filter next to Σε.
+        # Each release pays for its sampler at its own ε, so Σδ is a filter next to Σε.
         largest = max((e.epsilon for e in counts if isinstance(e, Pure)), default=0.0)
         fits = only_pure and spent.compute_sampler_delta(largest) <= limits.delta
         return _sum_pure_epsilon(counts) if fits else math.inf

@@ -1,4 +1,4 @@
-"""Accountants: from counted events to ε at a δ, each for the events it is proved for.
+"""Accountants: compute ε at a δ from counted events, each for the events it is proved for.
 
 | accountant | proved for | ε |
 |---|---|---|
@@ -10,8 +10,10 @@
 | rdp | DP-SGD steps (behind coins too) and anything | RDP of the steps plus αρ of the rest, δ > 0 |
 | pld | the same steps, Gaussians, pure | privacy loss distributions convolved, δ > 0 |
 
-ρ adds (Bun & Steinke 2016, Lemma 1.7), μ² adds (Dong, Roth & Su 2022, Corollary 3.3), adaptively,
-of events that were fixed before; docs/privacy.md, section 7, has what holds where answers choose.
+ρ adds up (Bun & Steinke 2016, Lemma 1.7) and μ² adds up (Dong, Roth & Su 2022, Corollary 3.3),
+adaptively, for events that were fixed beforehand. docs/privacy.md, section 7, covers events that
+are chosen by earlier answers.
+
 An accountant is one function and one row of `ACCOUNTANTS`.
 """
 
@@ -35,22 +37,22 @@ from parley.privacy.accounting.privacy_events import GaussianEvent, PrivacyEvent
 from parley.privacy.accounting.rounding import round_root_up, round_up, sum_up, to_fraction
 
 Counts = Mapping[PrivacyEvent, int]
-"""Events with their own curve → how many there were."""
+"""Events with their own curve → their number."""
 
 Curve = Callable[[float], float]
-"""δ → ε; ∞ where there is none."""
+"""δ → ε; ∞ if there is none."""
 
 _ZERO = Fraction(0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accountant:
-    """One way from counted events to ε.
+    """A method to compute ε from counted events.
 
     Attributes:
-        supports: whether it is proved for these events.
-        curve: events that it supports → ε at a δ, an upper end; ∞ where there is none.
-        sampled: at what ε the samplers' distance is paid for, of ε in all
+        supports: whether the method is proved for these events.
+        curve: supported events → an upper bound on ε at a δ; ∞ if there is none.
+        sampled: the ε at which the samplers' distance is paid, given the total ε
             (`compute_sampler_epsilon`).
     """
 
@@ -60,7 +62,7 @@ class Accountant:
 
 
 def compute_total_mu(counts: Counts) -> float:
-    """√Σμ² of the Gaussians among the events, rounded up."""
+    """Return √Σμ² of the Gaussians among the events, rounded up."""
     squares = (e.exact_rho * (2 * n) for e, n in counts.items() if isinstance(e, GaussianEvent))
     return round_root_up(sum(squares, _ZERO))
 
@@ -72,11 +74,11 @@ def _sum_pure_epsilon(counts: Counts) -> float:
 
 
 def compute_total_rho(counts: Counts, *excluded: type[PrivacyEvent]) -> float:
-    """Σρ of the events that are none of `excluded`, rounded up."""
+    """Return Σρ of the events that are not of an `excluded` kind, rounded up."""
     return _sum_rho(frozenset((e, n) for e, n in counts.items() if not isinstance(e, excluded)))
 
 
-@lru_cache(maxsize=64)  # several accountants ask for the same sum
+@lru_cache(maxsize=64)  # several accountants need the same sum
 def _sum_rho(counts: frozenset[tuple[PrivacyEvent, int]]) -> float:
     return round_up(sum((event.exact_rho * n for event, n in counts), _ZERO))
 
@@ -111,12 +113,13 @@ def _build_mixed_curve(counts: Counts) -> Curve:
 
 
 def compute_sampler_epsilon(counts: Counts, epsilon: float) -> float:
-    """The ε at which a distance γ of any of these events from its law costs (1 + e^ε)·γ at most.
+    """Return the ε at which any event's distance γ from its law costs at most (1 + e^ε)·γ.
 
-    Basic composition adds up the parts' δ, each paid at its own ε, and not at the sum's: a pure
-    event's at its own, all others' at what is left of the whole. In any order: the parts are
-    interactive mechanisms that run at once (Vadhan & Zhang 2023, arXiv:2207.08335, for (ε, δ)).
-    Which part a distance belongs to is not kept, so the largest is taken.
+    Basic composition adds up the parts' δ. Each part's δ is paid at that part's ε, not at the sum:
+    a pure event's at its own ε, all others' at the rest of the total. The order does not matter,
+    because the parts are interactive mechanisms that run concurrently (Vadhan & Zhang 2023,
+    arXiv:2207.08335, for (ε, δ)). The composition does not record which part a distance belongs to,
+    so the largest ε is returned.
     """
     single = max((e.epsilon for e in counts if isinstance(e, Pure)), default=0.0)
     rest = 0.0
@@ -168,4 +171,4 @@ ACCOUNTANTS: dict[str, Accountant] = {
         curve=_build_pld_curve,
     ),
 }
-"""The accountants by name; a tie goes to the first."""
+"""Name → accountant. In a tie the first is used."""

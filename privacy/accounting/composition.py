@@ -1,8 +1,8 @@
-"""Composition: how many releases of each kind there were, and what they cost together.
+"""Composition: the number of releases of each kind, and their total cost.
 
-A composition counts events and adds nothing else, so it is exact and its order does not matter.
-What it comes to at a δ is said by the accountants (`parley.privacy.accounting.accountants`), each
-for the events it is proved for; the lowest is charged.
+A composition only counts events, so it is exact and does not depend on their order. The accountants
+(`parley.privacy.accounting.accountants`) compute its ε at a δ, each for the events it is proved
+for. The lowest ε is charged.
 
     >>> from parley.privacy.accounting.privacy_events import GaussianEvent, Pure
     >>> day = Composition.create_empty().add(GaussianEvent(mu=0.05), count=100)
@@ -31,7 +31,7 @@ _ZERO = Fraction(0)
 
 
 def find_lowest(epsilons: Mapping[str, float]) -> tuple[str, float]:
-    """The name and value of the lowest of `Composition.epsilons`; ("none", ∞) of none."""
+    """Return the lowest of `Composition.compute_epsilons` with its name; ("none", ∞) if empty."""
     return min(epsilons.items(), key=lambda item: item[1]) if epsilons else ("none", math.inf)
 
 
@@ -40,8 +40,9 @@ class Composition:
     """All releases so far; start from `create_empty()`.
 
     Attributes:
-        counts: events with their own curve → how many there were.
-        releases: how many were added; one may hold many of `counts`, a planned job is several.
+        counts: events with their own curve → their number.
+        releases: number of releases added. One release may add many of `counts`, and a planned job
+            counts as several releases.
     """
 
     counts: Mapping[PrivacyEvent, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -60,7 +61,7 @@ class Composition:
 
     @property
     def mu(self) -> float | None:
-        """√Σμ², where all are Gaussians, whose curve this is (`gaussian_curve`); else None."""
+        """√Σμ² if all events are Gaussian, with this curve (`gaussian_curve`); else None."""
         return compute_total_mu(self.counts) if ACCOUNTANTS["exact"].supports(self.counts) else None
 
     def __hash__(self) -> int:
@@ -68,16 +69,16 @@ class Composition:
 
     @classmethod
     def create_empty(cls) -> Composition:
-        """Nothing released yet."""
+        """Return the composition without releases."""
         return cls()
 
     @classmethod
     def from_events(cls, events: Iterable[PrivacyEvent]) -> Composition:
-        """All of `events`, in any order."""
+        """Return the composition of all `events`, in any order."""
         return functools.reduce(cls.add, events, cls.create_empty())
 
     def add(self, event: PrivacyEvent, count: int = 1) -> Composition:
-        """The composition after `count` more releases of `event` (0 changes nothing)."""
+        """Return the composition after `count` more releases of `event` (0 changes nothing)."""
         if check_whole("count", count, 0) == 0:
             return self
         counts = dict(self.counts)
@@ -91,7 +92,11 @@ class Composition:
         )
 
     def remove(self, event: PrivacyEvent) -> Composition:
-        """The composition without one of its releases; ValueError if there can't have been one."""
+        """Return the composition without one release of `event`.
+
+        Raises:
+            ValueError: the composition cannot contain such a release.
+        """
         counts = dict(self.counts)
         for leaf, times in event.iterate_leaves():
             counts[leaf] = counts.get(leaf, 0) - times
@@ -105,17 +110,15 @@ class Composition:
 
     @property
     def rho(self) -> float:
-        """Σ ρ, rounded up. Where `sampler_distance` > 0 it is ρ of the ideal laws (approximate
-        zCDP).
-        """
+        """Σρ, rounded up; ρ of the ideal laws (approximate zCDP) if `sampler_distance` > 0."""
         return compute_total_rho(self.counts)
 
     def compute_epsilons(self, delta: float) -> dict[str, float]:
-        """ε at `delta` by every accountant that is proved for what was composed, where finite.
+        """Return ε at `delta` by each accountant that is proved for these events, if it is finite.
 
-        Every value is an upper end. The samplers' statistical distance γ (`sampler_distance`) is
-        paid for: an (ε, δ′) law sampled within γ is (ε, δ′ + (1 + e^ε)·γ)-DP, so that δ′ = δ − (1 +
-        e^ε)·γ.
+        Every value is an upper bound. The samplers' statistical distance γ (`sampler_distance`) is
+        included: an (ε, δ′) law sampled within γ is (ε, δ′ + (1 + e^ε)·γ)-DP, so δ′ = δ − (1 +
+        e^ε)·γ is used.
         """
         check_delta(delta)
         if delta not in self._epsilons_by_delta:
@@ -131,24 +134,24 @@ class Composition:
 
     @cached_property
     def _epsilons_by_delta(self) -> dict[float, dict[str, float]]:
-        """`epsilons` at each δ that was asked for: a ledger and its reader ask for the same."""
+        """Cached `compute_epsilons` by δ: a ledger and its reader request the same values."""
         return {}
 
     def compute_lowest_epsilon(self, delta: float) -> tuple[str, float]:
-        """The name and value of the lowest of `epsilons`; ("none", ∞) where none is finite."""
+        """Return the accountant's name and value of the lowest ε; ("none", ∞) if none is finite."""
         return find_lowest(self.compute_epsilons(delta))
 
     def compute_epsilon_by(self, accountant: str, delta: float) -> float:
-        """One of `epsilons`, by the accountant's name; ∞ where it finds none."""
+        """Return ε by the named accountant; ∞ if it finds none."""
         check_delta(delta)
         if not ACCOUNTANTS[accountant].supports(self.counts):
             raise ValueError(f"Expected an accountant of these events, got {accountant!r}.")
         return self._add_sampler_delta(accountant, delta)
 
     def compute_sampler_delta(self, epsilon: float) -> float:
-        """The part of δ that the samplers take at ε: (1 + e^ε)·γ, rounded up; ∞ on overflow.
+        """Return the part of δ that the samplers use at ε: (1 + e^ε)·γ, rounded up; ∞ on overflow.
 
-        Where pure events are composed one by one, ε is that of one of them or of the rest.
+        If pure events are composed one by one, ε is that of one of them or of the rest.
         """
         if not self.sampler_distance:
             return 0.0
@@ -161,7 +164,7 @@ class Composition:
         return round_up(self.sampler_distance)
 
     def _add_sampler_delta(self, name: str, delta: float) -> float:
-        """The least ε found with curve(δ − slack_delta(ε)) ≤ ε; ∞ where there is none."""
+        """Return the least ε found with curve(δ − compute_sampler_delta(ε)) ≤ ε; ∞ if none."""
         accountant = ACCOUNTANTS[name]
         curve = accountant.curve(self.counts)
         guess = curve(delta)
@@ -172,7 +175,7 @@ class Composition:
             left = delta - self.compute_sampler_delta(accountant.sampled(self.counts, guess))
             if left < 0:
                 return math.inf
-            if left == before:  # what is needed there is known, and less than the guess
+            if left == before:  # the ε needed at this δ is known and below the guess
                 return guess
             before = left
             needed = curve(math.nextafter(left, 0.0))
@@ -182,7 +185,7 @@ class Composition:
         return math.inf
 
     def to_json(self) -> dict[str, Any]:
-        """Events with their counts, in a canonical order, and the slack as a fraction."""
+        """Return events with their counts in a canonical order, and the slack as a fraction."""
         ordered = [
             {"event": event.to_json(), "count": count}
             for event, count in sorted(self.counts.items(), key=lambda item: repr(item[0]))
@@ -191,7 +194,7 @@ class Composition:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Composition:
-        """The composition that `to_json` wrote. Raises ValueError on anything else."""
+        """Parse the composition that `to_json` wrote; raise ValueError for anything else."""
         if not isinstance(values, Mapping) or set(values) != {"events", "slack", "releases"}:
             came: object = sorted(values) if isinstance(values, Mapping) else type(values).__name__
             raise ValueError(f"Expected events, slack and releases of a composition, got {came}.")

@@ -1,15 +1,16 @@
-"""What is taken from dp-accounting: the losses and divergences of sampled Gaussian steps.
+"""Adapter to dp-accounting: privacy losses and divergences of sampled Gaussian steps.
 
-Two traps of the library are met here once, for everyone. Under REPLACE_ONE its PLD places the
-neighbours at ±1 itself: it is given σ, never σ/2; its RDP knows no Poisson sampling under
-REPLACE_ONE (`parley.privacy.accounting.subsampled_gaussian` integrates it). Its plain Gaussian has
-the first trap too, so a Gaussian of μ = Δ/σ goes in as ADD_OR_REMOVE_ONE of sensitivity 1.
+This module handles two traps of the library in one place. First, under REPLACE_ONE its PLD places
+the neighbours at ±1 itself, so it must be given σ, never σ/2. Its plain Gaussian has the same trap,
+so a Gaussian of μ = Δ/σ is passed as ADD_OR_REMOVE_ONE with sensitivity 1. Second, its RDP does not
+support Poisson sampling under REPLACE_ONE; `parley.privacy.accounting.subsampled_gaussian`
+integrates that divergence.
 
-A run asks for the ε of every round: what the library computes value by value is done on whole
-arrays here (`_Tail`), and what it computes anew for every number of steps once
-(`_compose_repeated`). Both are its own formulas, in its order, and a test holds them against it.
+A run needs the ε of every round. So `_Tail` computes on whole arrays what the library computes
+value by value, and `_compose_repeated` computes once what the library recomputes for each number of
+steps. Both use the library's formulas in the library's order, and a test compares them with it.
 
-The library takes a second to load: import this module where it is needed.
+The library takes a second to load: import this module only where it is needed.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ Orders = tuple[float, ...]
 
 
 def convert_rdp_to_epsilon(orders: Orders, divergences: NDArray[np.float64], delta: float) -> float:
-    """ε at δ of Rényi divergences `[orders]`.
+    """Return ε at δ from Rényi divergences `[orders]`.
 
     Conversion of Canonne, Kamath & Steinke 2020 (arXiv:2004.00010, Proposition 12).
     """
     alpha = np.asarray(orders)
     found = divergences + np.log1p(-1 / alpha) - np.log(delta * alpha) / (alpha - 1)
-    # δ ≤ √(1 − e^−KL) (Bretagnolle & Huber 1979): at ε = 0 already.
+    # δ ≤ √(1 − e^−KL) (Bretagnolle & Huber 1979) holds at ε = 0.
     found[delta**2 + np.expm1(-divergences) > 0] = 0
     return max(0.0, float(np.fmin.reduce(found, initial=math.inf)))
 
 
 def compute_add_remove_rdp(rate: float, sigma: float, orders: Orders) -> NDArray[np.float64]:
-    """`[orders]` Rényi divergences of one step, add-or-remove-one."""
-    # The library warns of each order whose series does not converge, and leaves it out.
+    """Return `[orders]` Rényi divergences of one step, add-or-remove-one."""
+    # The library warns about each order with a series that does not converge, and skips it.
     logging.getLogger("absl").setLevel(logging.ERROR)
     accountant = RdpAccountant(orders, NeighboringRelation.ADD_OR_REMOVE_ONE)
     accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(sigma)))
@@ -63,9 +64,10 @@ def compute_add_remove_rdp(rate: float, sigma: float, orders: Orders) -> NDArray
 
 @dataclass(frozen=True, kw_only=True)
 class _Tail:
-    """One direction's privacy loss from the largest down, as `pld_pmf._get_epsilon_for_delta`.
+    """One direction's privacy loss from the largest down to 0.
 
-    Down to 0: an ε that is no loss above 0 is 0, whatever the losses below are.
+    It is used as in `pld_pmf._get_epsilon_for_delta`. It ends at 0: if no loss above 0 gives ε,
+    then ε is 0, for any losses below.
 
     Attributes:
         losses: `[n]` descending, none below 0.
@@ -80,7 +82,7 @@ class _Tail:
     def from_pmf(cls, pmf: Any) -> _Tail:
         dense = pmf.to_dense_pmf()
         highest = dense._lower_loss + len(dense._probs) - 1
-        # Added up one after the other, as the library does.
+        # Added one after the other, in the library's order.
         steps = np.full(min(max(highest + 2, 0), len(dense._probs)), -dense._discretization)
         steps[:1] = highest * dense._discretization
         losses = np.cumsum(steps, out=steps)
@@ -92,7 +94,7 @@ class _Tail:
         return cls(losses=losses, upper=np.cumsum(upper), lower=np.cumsum(lower))
 
     def compute_epsilon(self, delta: float) -> float:
-        """The least ε whose divergence is at most δ."""
+        """Return the least ε whose divergence is at most δ."""
         upper, lower = self.upper, self.lower
         if upper[0] > delta:
             return math.inf
@@ -117,24 +119,25 @@ class _Tail:
 
 @dataclass(frozen=True, kw_only=True)
 class ComposedLoss:
-    """A composed privacy loss, ready to be asked for its ε: the tails of its directions.
+    """A composed privacy loss, stored as the tails of its directions, from which ε is computed.
 
     Attributes:
-        lost: more than the rounding of transforms took from the mass of any set of losses.
+        lost: upper bound on the mass of any set of losses that rounding in the transforms removed.
     """
 
     directions: tuple[_Tail, ...]
     lost: float
 
     def compute_epsilon(self, delta: float) -> float:
-        """The least ε for which it is (ε, δ)-DP; ∞ where there is none."""
+        """Return the least ε for which the loss is (ε, δ)-DP; ∞ if there is none."""
         left = delta - self.lost
         return max(each.compute_epsilon(left) for each in self.directions) if left > 0 else math.inf
 
     def iterate_curves(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Yield `[n]` ε from the largest loss down to 0, and `[n]` δ at each, per direction.
 
-        Between two of them δ is at most that of the lower ε, beyond the first at most the first.
+        Between two of them δ is at most that of the lower ε. Beyond the first it is at most that of
+        the first.
         """
         for tail in self.directions:
             epsilons = np.append(tail.losses, 0.0)
@@ -143,7 +146,7 @@ class ComposedLoss:
 
 
 _Loss: TypeAlias = tuple[Any, float]
-"""A privacy loss, and what is `lost` of it."""
+"""A privacy loss and a bound on its mass that rounding removed (`ComposedLoss.lost`)."""
 
 
 def _list_directions(loss: Any) -> tuple[Any, ...]:
@@ -151,16 +154,19 @@ def _list_directions(loss: Any) -> tuple[Any, ...]:
 
 
 def _bound_rounding(length: int) -> float:
-    """How far a transform's rounding moves each number, of numbers with |·| of 1 together.
+    """Bound how far a transform's rounding moves each number, for an input of L2 norm 1.
 
-    A number passes log₂ n stages, in which it is multiplied and added to others: 8·2⁻⁵³ each is
-    more than these lose (Higham 2002, §24.1), and 16 more than a complex power does.
+    A number passes log₂ n stages, each with a multiplication and an addition. These lose less than
+    8·2⁻⁵³ per stage (Higham 2002, §24.1), and a complex power loses less than 16·2⁻⁵³.
     """
     return (8 * math.log2(length) + 16) * 2.0**-53
 
 
 def _compose_losses(one: _Loss | None, other: _Loss) -> _Loss:
-    """Both, one after the other; a sum of |errors| is at most the transform's in L2."""
+    """Return the composition of both losses.
+
+    A sum of |errors| is at most the transform's error in L2.
+    """
     if one is None:
         return other
     (first, lost), (second, more) = one, other
@@ -172,11 +178,11 @@ def _compose_losses(one: _Loss | None, other: _Loss) -> _Loss:
     return first.compose(second), (lost + more) * (1 + lost) + 3 * _bound_rounding(length) * norms
 
 
-@functools.lru_cache(maxsize=2)  # up to 4 MiB each, and a run asks for the present one
+@functools.lru_cache(maxsize=2)  # up to 4 MiB each; a run needs the current one
 def compose_step_losses(
     steps: tuple[tuple[Step, int], ...], mu: float, pure: float, interval: float
 ) -> ComposedLoss:
-    """The privacy loss of so many steps of each kind, a Gaussian of μ, and a release of pure ε."""
+    """Return the privacy loss of counted steps, a Gaussian of μ and a release of pure ε."""
     parts = [_compose_repeated(kind, interval, count) for kind, count in steps]
     if mu > 0:
         loss = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval)
@@ -194,27 +200,29 @@ def compose_step_losses(
 
 
 _SOLVED_AT_ONCE = 1024
-"""Losses that are tried at once, from the first that can be ε down."""
+"""Number of losses that are tried at once, downwards from the first that can be ε."""
 
 _ORDERS = np.concatenate([np.arange(-20, 0), np.arange(1, 21)])
 
 _TRUNCATED_MASS = 1e-15
-"""Mass that a composition may move to an infinite loss: the library's own default."""
+"""Mass that a composition may move to an infinite loss; the library's default."""
 
 _NEGLIGIBLE = 1e-26
-"""A frequency's part in a composed loss that counts as none. All of them together move no mass by
-more."""
+"""Size below which a frequency of a composed loss counts as 0.
+
+All these frequencies together move no mass by more than this.
+"""
 
 
 def _compose_repeated(kind: Step, interval: float, count: int) -> _Loss:
-    """`PrivacyLossDistribution.self_compose`, by moments that are kept."""
+    """Compute `PrivacyLossDistribution.self_compose`, with cached moments."""
     (loss, lost), moments = _compute_step_loss(kind, interval), _compute_log_moments(kind, interval)
     both = [
         _compute_convolution(*each, count)
         for each in zip(_list_directions(loss), moments, strict=True)
     ]
     composed, more = zip(*both, strict=True)
-    # An error of masses is added up with each step, over masses that it may have made larger.
+    # Each step adds an error of masses, relative to masses that earlier errors may have enlarged.
     before = math.expm1(count * math.log1p(lost))
     return pld.PrivacyLossDistribution(*composed), before + max(more) * (1 + before)
 
@@ -222,11 +230,11 @@ def _compose_repeated(kind: Step, interval: float, count: int) -> _Loss:
 def _compute_convolution(
     pmf: Any, moments: NDArray[np.float64], count: int
 ) -> tuple[DensePLDPmf, float]:
-    """`count` times one direction's loss: `common.self_convolve`, equation by equation."""
+    """Compose one direction's loss `count` times: `common.self_convolve`, equation by equation."""
     masses = pmf._probs
     bounds = (count * moments + math.log(2 / _TRUNCATED_MASS)) / (
         _ORDERS / len(masses)
-    )  # Chernoff's
+    )  # Chernoff bounds
     finite = np.isfinite(bounds)
     high = math.ceil(bounds[finite & (_ORDERS > 0)].min(initial=(len(masses) - 1) * count))
     low = math.floor(bounds[finite & (_ORDERS < 0)].max(initial=0))
@@ -246,14 +254,15 @@ def _compute_convolution(
 
 
 def _compute_power(pmf: Any, length: int, count: int) -> tuple[NDArray[np.complex128], float]:
-    """`[length]` the transform of one direction's loss, to the power of `count`; what is lost.
+    """Return `[length]` one direction's transform to the power of `count`, and the lost mass.
 
-    An error e of a frequency X is count·|X|^(count − 1)·e of its power. Of the masses that come
-    back all errors' |·| add up to no more than the L2 norm of those of frequencies (Parseval).
+    An error e of a frequency X becomes an error of count·|X|^(count − 1)·e of its power. After the
+    inverse transform the masses' |errors| sum to at most the L2 norm of the frequencies' errors
+    (Parseval).
     """
     half, magnitudes = _transform(pmf, length)
     power = np.zeros(length, dtype=np.complex128)
-    # A complex power takes longer than the transform, and of many steps few frequencies are left.
+    # A complex power takes longer than the transform, and after many steps few frequencies remain.
     kept = np.flatnonzero(magnitudes > _NEGLIGIBLE ** (1 / count))
     power[kept] = half[kept] ** count
     twice = kept[(kept > 0) & (2 * kept < length)]
@@ -264,16 +273,16 @@ def _compute_power(pmf: Any, length: int, count: int) -> tuple[NDArray[np.comple
     return power, _bound_rounding(length) * (count * errors + back)
 
 
-@functools.lru_cache(maxsize=4)  # two directions, of two kinds; up to some MiB each
+@functools.lru_cache(maxsize=4)  # two directions of two kinds; up to a few MiB each
 def _transform(pmf: Any, length: int) -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
-    """The first half of one direction's transform, and its magnitudes."""
+    """Return the first half of one direction's transform, and its magnitudes."""
     half = fft.fft(pmf._probs, length)[: length // 2 + 1].copy()
     return half, np.abs(half)
 
 
 @functools.lru_cache(maxsize=64)
 def _compute_log_moments(kind: Step, interval: float) -> tuple[NDArray[np.float64], ...]:
-    """`[40]` log moments of one step's loss, of each direction."""
+    """Return `[40]` log moments of one step's loss, for each direction."""
     return tuple(
         _compute_pmf_moments(each._probs)
         for each in _list_directions(_compute_step_loss(kind, interval)[0])
@@ -281,13 +290,13 @@ def _compute_log_moments(kind: Step, interval: float) -> tuple[NDArray[np.float6
 
 
 def _compute_pmf_moments(masses: NDArray[np.float64]) -> NDArray[np.float64]:
-    """ln Σ_i masses[i]·e^(i·order/n) at every order.
+    """Return ln Σ_i masses[i]·e^(i·order/n) at every order.
 
-    The largest term is taken out, not the largest power: at the end of a loss there may be places
-    without mass, beside which all that has any would be too small for a float.
+    The largest term is factored out, not the largest power. The end of a loss may contain positions
+    without mass. If their power were factored out, all positions with mass would underflow.
     """
     places, logs = np.arange(len(masses)), np.full(len(masses), -math.inf)
-    np.log(masses, out=logs, where=masses != 0)  # NaN below 0: no order then bounds anything
+    np.log(masses, out=logs, where=masses != 0)  # NaN below 0: then no order gives a bound
     found = []
     for order in _ORDERS / len(masses):
         terms = places * order + logs
@@ -301,23 +310,23 @@ def _compute_step_loss(kind: Step, interval: float) -> _Loss:
     return of(kind, interval)
 
 
-@functools.lru_cache(maxsize=4)  # up to some MiB each
+@functools.lru_cache(maxsize=4)  # up to a few MiB each
 def _compute_coin_loss(kind: BernoulliSteps, interval: float) -> _Loss:
-    """The loss of steps that a coin lets in: 0 with 1 − p, where they are not."""
+    """Return the loss of steps behind a coin; it is 0 with probability 1 − p (no steps)."""
     inner, lost = _compose_repeated(kind.event, interval, kind.count)
     parts = (_mix_with_zero_loss(each, kind.probability) for each in _list_directions(inner))
     return pld.PrivacyLossDistribution(*parts), lost * math.nextafter(kind.probability, 1.0)
 
 
 def _mix_with_zero_loss(pmf: Any, probability: float) -> DensePLDPmf:
-    """p·`pmf` and an atom of 1 − p at loss 0, both rounded up: more mass is never a lower ε."""
+    """Return p·`pmf` and an atom of 1 − p at loss 0, both rounded up: more mass never lowers ε."""
     dense = pmf.to_dense_pmf()
     above = math.nextafter(probability, 1.0)
     low = min(dense._lower_loss, 0)
     high = max(dense._lower_loss + len(dense._probs), 1)
     masses = np.zeros(high - low)
     at = dense._lower_loss - low
-    # What a transform leaves below 0 is rounding.
+    # Values below 0 after a transform are rounding errors.
     masses[at : at + len(dense._probs)] = above * np.maximum(dense._probs, 0.0)
     masses[-low] += math.nextafter(1 - probability, 1.0)
     return DensePLDPmf(

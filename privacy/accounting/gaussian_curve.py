@@ -1,16 +1,17 @@
-"""The exact privacy curve of Gaussian noise: δ of an ε, and ε of a δ.
+"""The exact privacy curve of Gaussian noise: δ at an ε, and ε at a δ.
 
-δ(ε) = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ) with μ = Δ/σ; adaptive releases add up to one of
-μ = √Σμ² (Balle & Wang 2018, Theorem 8; Dong, Roth & Su 2022, Corollaries 2.13 and 3.3). Neighbours
-are those of Δ: replace-one throughout this project.
+δ(ε) = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ) with μ = Δ/σ. Adaptive releases add up to one release of μ =
+√Σμ² (Balle & Wang 2018, Theorem 8; Dong, Roth & Su 2022, Corollaries 2.13 and 3.3). Neighbours are
+those of Δ: replace-one throughout this project.
 
-e^ε·φ(−μ/2 − ε/μ) = φ(μ/2 − ε/μ), so everything is a density times Mills ratios (1 − Φ)/φ, which
-never overflow, and δ is kept as its logarithm.
+e^ε·φ(−μ/2 − ε/μ) = φ(μ/2 − ε/μ), so every term is a density times Mills ratios (1 − Φ)/φ, which
+never overflow. δ is kept as its logarithm.
 
     >>> round(compute_gaussian_epsilon(1.0, 1e-5), 5)
     4.37718
 
-Also here: from ρ to ε: the two conversions of zCDP. Values out of range raise ValueError.
+The module also defines the two conversions of zCDP from ρ to ε. Values out of range raise
+ValueError.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _HUGE_MU = 1e150  # μ² overflows soon after
 
 
 def compute_gaussian_delta(mu: float, epsilon: float) -> float:
-    """δ(ε) of a Gaussian release with μ = Δ/σ (several: √Σμ²).
+    """Return δ(ε) of a Gaussian release with μ = Δ/σ (several releases: √Σμ²).
 
     >>> [round(compute_gaussian_delta(1.0, e), 6) for e in (0, 1, 2)]
     [0.382925, 0.126937, 0.020924]
@@ -47,10 +48,10 @@ def compute_gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def compute_gaussian_epsilon(mu: float, delta: float) -> float:
-    """The least ε ≥ 0 with δ(ε) ≤ `delta`, rounded up. ∞ where δ = 0 < μ, or μ² overflows.
+    """Return the least ε ≥ 0 with δ(ε) ≤ `delta`, rounded up; ∞ if δ = 0 < μ or μ² overflows.
 
-    ln δ(ε) is decreasing and concave (it convolves the log-concave (1 − e^u)⁺ with a Gaussian),
-    so Newton's steps from the right of the root stay there and close in quadratically.
+    ln δ(ε) is decreasing and concave (it convolves the log-concave (1 − e^u)⁺ with a Gaussian), so
+    Newton steps from the right of the root stay there and converge quadratically.
     """
     check_non_negative("mu", mu)
     check_delta(delta)
@@ -58,12 +59,12 @@ def compute_gaussian_epsilon(mu: float, delta: float) -> float:
         return 0.0
     if delta == 0 or mu > _HUGE_MU:
         return math.inf
-    # Ask for a little less: where δ is flat in ε, its own rounding is what counts.
+    # Aim slightly below δ: if δ is flat in ε, its rounding errors dominate.
     log_delta = math.log(delta)
     log_delta -= 1e-15 * (1 - log_delta)
     if _compute_log_delta(mu, 0.0)[0] <= log_delta:
         return 0.0
-    # δ(ε) ≤ 1 − Φ(ε/μ − μ/2): this ε is at the right of the root.
+    # δ(ε) ≤ 1 − Φ(ε/μ − μ/2), so this ε is to the right of the root.
     epsilon = max(0.0, mu * (mu / 2 - float(ndtri(delta))))
     for _ in range(50):
         value, slope = _compute_log_delta(mu, epsilon)
@@ -71,7 +72,7 @@ def compute_gaussian_epsilon(mu: float, delta: float) -> float:
         epsilon = max(0.0, epsilon + step)
         if abs(step) <= 1e-15 * epsilon:
             break
-    # A few ulp of the terms ε/μ, μ/2 and of the curve, with room to spare.
+    # More than a few ulp of the terms ε/μ and μ/2 and of the curve.
     margin = 1e-13 * epsilon + min(1e-15, 1e-12 * mu)
     while _compute_log_delta(mu, epsilon + margin)[0] > log_delta:
         margin *= 2
@@ -79,7 +80,7 @@ def compute_gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def _compute_log_delta(mu: float, epsilon: float) -> tuple[float, float]:
-    """ln δ(ε) and its derivative in ε, for 0 < μ ≤ 1e150.
+    """Return ln δ(ε) and its derivative in ε, for 0 < μ ≤ 1e150.
 
     With t = ε/μ − μ/2 and s = ε/μ + μ/2: δ = (1 − Φ(t)) − φ(t)·mills(s), dδ/dε = −φ(t)·mills(s).
     """
@@ -100,19 +101,19 @@ def _compute_log_delta(mu: float, epsilon: float) -> tuple[float, float]:
 
 
 def _compute_mills_ratio(x: float) -> float:
-    """(1 − Φ(x))/φ(x) for x ≥ −1, any size."""
+    """Return (1 − Φ(x))/φ(x) for any x ≥ −1."""
     return _SQRT_HALF_PI * float(erfcx(x * _SQRT_HALF))
 
 
 def _compute_small_difference(t: float, s: float, mu: float) -> float:
-    """mills(t) − mills(s) for s = t + μ: the integral of 1 − x·mills(x), by Simpson's rule."""
+    """Return mills(t) − mills(s), s = t + μ: the integral of 1 − x·mills(x), by Simpson's rule."""
     middle = (t + s) / 2
     ends = 2 - t * _compute_mills_ratio(t) - s * _compute_mills_ratio(s)
     return mu / 6 * (ends + 4 * (1 - middle * _compute_mills_ratio(middle)))
 
 
 def compute_zcdp_epsilon(rho: float, delta: float) -> float:
-    """ε = ρ + 2√(ρL), rounded up. Bun & Steinke 2016, Proposition 1.3. ∞ at δ = 0 < ρ."""
+    """Return ε = ρ + 2√(ρL), rounded up; ∞ at δ = 0 < ρ (Bun & Steinke 2016, Proposition 1.3)."""
     check_non_negative("rho", rho)
     check_delta(delta)
     if rho == 0:
@@ -123,10 +124,10 @@ def compute_zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def compute_cks20_epsilon(rho: float, delta: float) -> float:
-    """ε by Canonne, Kamath & Steinke 2020, Proposition 12, rounded up; never above zcdp's.
+    """Return ε by Canonne, Kamath & Steinke 2020, Proposition 12, rounded up; never above zcdp's.
 
-    The minimum over α is where ρ(α−1)² + ln α = L. Any α > 1 gives a valid ε, so a rough root
-    costs accuracy and never truth.
+    The minimum over α is at ρ(α−1)² + ln α = L. Every α > 1 gives a valid ε, so an approximate root
+    makes ε larger but never wrong.
     """
     ceiling = compute_zcdp_epsilon(rho, delta)
     if rho == 0 or not math.isfinite(ceiling):

@@ -1,6 +1,6 @@
-"""The largest number of releases, rounds or jobs that a budget admits.
+"""Find the largest number of releases, rounds or jobs that a budget admits.
 
-The ledger, a plan and a simulation's parties all count with this search.
+The ledger, a plan and a simulation's parties all use this search.
 
     >>> find_largest_count(lambda count: count * 0.3 <= 1, maximum=10)
     3

@@ -1,6 +1,6 @@
-"""Events: what one release costs, by the curves that are proved for it.
+"""Privacy events: the cost of one release, as the curves that are proved for it.
 
-An event is a frozen fact without data. Six kinds have their own curve, two wrap another
+An event is a frozen fact without data. Six kinds have their own curve. The others wrap another
 event, as in `dp_accounting.dp_event`:
 
 | event | what is proved |
@@ -15,8 +15,8 @@ event, as in `dp_accounting.dp_event`:
 | Approximate(event, delta) | a release within statistical distance `delta` of `event` |
 | PlannedSteps(event, count, mu, delta) | a job of `count` such steps, as one release |
 
-Neighbours are those of the mechanism that made the event. What an event means never changes: a
-ledger that holds it is read for ever.
+Neighbours are those of the mechanism that made the event. The meaning of an event never changes,
+because ledgers that contain it must stay readable.
 
     >>> event = Approximate(event=GaussianEvent(mu=0.05), delta=2.0**-60)
     >>> parse_event(event.to_json()) == event
@@ -47,36 +47,36 @@ def _check_number(name: str, value: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyEvent:
-    """What one release costs one unit; a value out of its range raises ValueError."""
+    """The cost of one release for one unit; a value out of range raises ValueError."""
 
     kind: ClassVar[str]
 
     @property
     def exact_rho(self) -> Fraction:
-        """ρ of zCDP that every event has, exact; of the ideal law where it is approximate."""
+        """Exact ρ of zCDP, which every event has; that of the ideal law if it is approximate."""
         return sum((leaf.exact_rho * count for leaf, count in self.iterate_leaves()), Fraction(0))
 
     @property
     def sampler_distance(self) -> Fraction:
-        """Statistical distance of the release from one that has the curves; exact."""
+        """Exact statistical distance of the release from one that has the curves."""
         return Fraction(0)
 
     @property
     def releases(self) -> int:
-        """How many releases it is; a planned job is several."""
+        """Number of releases that it represents; a planned job represents several."""
         return 1
 
     @property
     def ideal(self) -> PrivacyEvent:
-        """The event of the law that it is near; itself, where it is that law's."""
+        """The event of the ideal law; the event itself if its law is exact."""
         return self
 
     def iterate_leaves(self) -> Iterator[tuple[PrivacyEvent, int]]:
-        """The events with their own curve that it consists of, and how many of each."""
+        """Yield the events with their own curve that it consists of, and the number of each."""
         yield self, 1
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, which `parse_event` reads back unchanged."""
+        """Return plain values, which `parse_event` reads back unchanged."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         plain = {k: v.to_json() if isinstance(v, PrivacyEvent) else v for k, v in values.items()}
         return {"kind": self.kind, **plain}
@@ -84,7 +84,7 @@ class PrivacyEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianEvent(PrivacyEvent):
-    """μ-GDP: a Gaussian of μ = Δ/σ, its exact curve."""
+    """μ-GDP: the exact curve of a Gaussian with μ = Δ/σ."""
 
     kind: ClassVar[str] = "gaussian"
 
@@ -101,7 +101,7 @@ class GaussianEvent(PrivacyEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class Zcdp(PrivacyEvent):
-    """ρ-zCDP and nothing better."""
+    """ρ-zCDP, without a tighter curve."""
 
     kind: ClassVar[str] = "zcdp"
 
@@ -112,13 +112,13 @@ class Zcdp(PrivacyEvent):
 
     @property
     def exact_rho(self) -> Fraction:
-        """As given."""
+        """The given ρ."""
         return to_fraction(self.rho)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pure(PrivacyEvent):
-    """ε-DP; `rho` where a ρ below ε²/2 is proved, too."""
+    """ε-DP, with `rho` if a ρ below ε²/2 is also proved."""
 
     kind: ClassVar[str] = "pure"
 
@@ -139,7 +139,7 @@ class Pure(PrivacyEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedRange(Pure):
-    """A release whose log-likelihood ratio has a range of ε: the exponential mechanism.
+    """A release with a log-likelihood ratio of range ε: the exponential mechanism.
 
     Durfee & Rogers 2019, Definition 3.1; ρ = ε²/8 (Cesar & Rogers 2021, Lemma 3.2).
     """
@@ -149,7 +149,7 @@ class BoundedRange(Pure):
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class PoissonSampledGaussian(PrivacyEvent):
-    """One step of DP-SGD: a Poisson batch, N(0, (σC)²I) on its clipped sum.
+    """One step of DP-SGD: a Poisson batch, with noise N(0, (σC)²I) on its clipped sum.
 
     Attributes:
         sampling_rate: q in (0, 1].
@@ -170,22 +170,22 @@ class PoissonSampledGaussian(PrivacyEvent):
 
     @property
     def sensitivity(self) -> int:
-        """Of the clipped sum, in units of C: 2 under replace-one, 1 under add-or-remove-one."""
+        """Sensitivity of the clipped sum in units of C: 2 (replace-one), 1 (add-or-remove-one)."""
         return Neighbouring(self.neighbouring).radii
 
     @property
     def exact_rho(self) -> Fraction:
-        """ρ of one step, sampling ignored: sampling never raises a divergence."""
+        """ρ of one step, ignoring sampling: sampling never raises a divergence."""
         return (Fraction(self.sensitivity) / to_fraction(self.noise_multiplier)) ** 2 / 2
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class BernoulliSteps(PrivacyEvent):
-    """`count` steps of `event`, adaptively, with probability p, by one coin; else nothing.
+    """`count` adaptive steps of `event` with probability p, by one coin; else no step.
 
-    The coin is fresh, tossed by itself, and may be seen: p is the same for both neighbours, and
-    with (P, Q) the dominating pair of the steps that of the release is (1−p)·⊥ + p·P and
-    (1−p)·⊥ + p·Q. All of the steps are in or none is: that is one mixture, not `count` of them.
+    The coin is fresh, tossed independently, and may be seen: p is the same for both neighbours. If
+    (P, Q) is the dominating pair of the steps, that of the release is (1−p)·⊥ + p·P and (1−p)·⊥ +
+    p·Q. Either all of the steps are included or none. That is one mixture, not `count` of them.
     """
 
     kind: ClassVar[str] = "behind-coin"
@@ -204,22 +204,22 @@ class BernoulliSteps(PrivacyEvent):
 
     @property
     def neighbouring(self) -> str:
-        """The steps' relation."""
+        """Neighbouring relation of the steps."""
         return self.event.neighbouring
 
     @property
     def exact_rho(self) -> Fraction:
-        """ρ of the steps: (1−p) + p·e^((α−1)D) ≤ e^((α−1)D), as D ≥ 0: a coin raises no D_α."""
+        """ρ of the steps. (1−p) + p·e^((α−1)D) ≤ e^((α−1)D) as D ≥ 0, so a coin raises no D_α."""
         return self.event.exact_rho * self.count
 
 
 Step = PoissonSampledGaussian | BernoulliSteps
-"""What is accounted by the privacy loss of steps of DP-SGD (`subsampled_gaussian`)."""
+"""An event that is accounted by the privacy loss of DP-SGD steps (`subsampled_gaussian`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repeated(PrivacyEvent):
-    """`count` releases of `event`, adaptively."""
+    """`count` adaptive releases of `event`."""
 
     kind: ClassVar[str] = "repeated"
 
@@ -231,20 +231,20 @@ class Repeated(PrivacyEvent):
 
     @property
     def sampler_distance(self) -> Fraction:
-        """The distances add up."""
+        """Sum of the releases' distances."""
         return self.event.sampler_distance * self.count
 
     def iterate_leaves(self) -> Iterator[tuple[PrivacyEvent, int]]:
-        """The event's, `count` times."""
+        """Yield the event's leaves, each with `count` times its number."""
         for leaf, count in self.event.iterate_leaves():
             yield leaf, count * self.count
 
 
 @dataclass(frozen=True, kw_only=True)
 class Approximate(PrivacyEvent):
-    """A release whose law is within statistical distance `delta` of one that has `event`'s curves.
+    """A release with a law within statistical distance `delta` of one that has `event`'s curves.
 
-    That is how a sampler that is not exact is charged: `Composition.compute_sampler_delta`.
+    A sampler that is not exact is charged by this event: `Composition.compute_sampler_delta`.
     """
 
     kind: ClassVar[str] = "approximate"
@@ -257,21 +257,22 @@ class Approximate(PrivacyEvent):
         if self.delta >= 1:
             raise ValueError(f"Expected 0 ≤ delta < 1, got {self.delta}.")
         if any(isinstance(leaf, Pure) and count > 1 for leaf, count in self.event.iterate_leaves()):
-            # Its distance would be one of several at once (`accountants.compute_sampler_epsilon`).
+            # Its distance would cover several events at once
+            # (`accountants.compute_sampler_epsilon`).
             raise ValueError("Expected one pure event within a distance, got it repeated.")
 
     @cached_property
     def sampler_distance(self) -> Fraction:
-        """Its own distance and the event's."""
+        """Sum of `delta` and the event's distance."""
         return to_fraction(self.delta) + self.event.sampler_distance
 
     @property
     def ideal(self) -> PrivacyEvent:
-        """The event whose curves it has."""
+        """The event that has the curves."""
         return self.event
 
     def iterate_leaves(self) -> Iterator[tuple[PrivacyEvent, int]]:
-        """The event's."""
+        """Return the event's leaves."""
         return self.event.iterate_leaves()
 
 
@@ -279,11 +280,11 @@ class Approximate(PrivacyEvent):
 class PlannedSteps(PrivacyEvent):
     """All `count` releases of `event` that one job planned beforehand, charged as one release.
 
-    The whole of them has a dominating pair (P, Q). In both directions its hockey-stick curve is
-    nowhere above that of a μ-GDP pair by more than `delta`
+    The releases together have a dominating pair (P, Q). In both directions its hockey-stick curve
+    is nowhere above that of a μ-GDP pair by more than `delta`
     (`subsampled_gaussian.build_planned_steps`). So P is within distance `delta` of a P′ for which
     (P′, Q) is μ-GDP: clip the likelihood ratio at both ends. A job that ends early is
-    post-processing of the whole.
+    post-processing of the complete job.
 
     Attributes:
         delta: δ′; those of several jobs add up.
@@ -305,7 +306,7 @@ class PlannedSteps(PrivacyEvent):
 
     @property
     def releases(self) -> int:
-        """The job's."""
+        """Number of releases of the job."""
         return self.count
 
     @property
@@ -333,16 +334,17 @@ EVENTS: dict[str, type[PrivacyEvent]] = {
         PlannedSteps,
     )
 }
-"""The kinds of event, by the name that a ledger holds."""
+"""Kinds of event, by their name in a ledger."""
 
 _MAX_DEPTH = 8
 
 
 def parse_event(values: object, *, depth: int = 0) -> PrivacyEvent:
-    """The event that `to_json` wrote.
+    """Parse the event that `to_json` wrote.
 
     Raises:
-        ValueError: not such an event: an unknown kind, a missing or unknown key, a bad value.
+        ValueError: the values are no such event: an unknown kind, a missing or unknown key, a bad
+            value.
     """
     if not isinstance(values, Mapping) or depth > _MAX_DEPTH:
         raise ValueError(f"Expected an event as an object, got {type(values).__name__}.")
@@ -358,7 +360,7 @@ def parse_event(values: object, *, depth: int = 0) -> PrivacyEvent:
 
 
 def parse_planned(values: object) -> PlannedSteps:
-    """Return the planned job that `to_json` wrote; ValueError for anything else."""
+    """Parse the planned job that `to_json` wrote; raise ValueError for anything else."""
     event = parse_event(values)
     if not isinstance(event, PlannedSteps):
         raise ValueError(f"Expected a planned job, got {event.kind}.")

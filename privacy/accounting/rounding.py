@@ -1,8 +1,9 @@
-"""Numbers with a safe side: exact rationals, floats and roots rounded outwards.
+"""Rounding to the safe side: exact rationals, and floats and roots rounded outwards.
 
-Privacy costs are rounded up and noise is rounded up; nothing here ever rounds towards the claim.
-A float stands for the decimal number that it prints as, so that what a person wrote is what adds
-up: `to_fraction(0.1)` is 1/10.
+Privacy costs and noise are rounded up, never in favour of the claim.
+
+A float stands for the decimal number that it prints as, so the numbers that a person wrote add up
+exactly: `to_fraction(0.1)` is 1/10.
 
     >>> to_fraction(0.1) * 10 == 1
     True
@@ -22,14 +23,14 @@ _DUST = Decimal("1e-12")
 _SMALL = Decimal("1e-4")
 
 
-@functools.lru_cache(maxsize=4096)  # a run asks for those of its noise in every round
+@functools.lru_cache(maxsize=4096)  # a run converts the same noise parameters in every round
 def to_fraction(value: float) -> Fraction:
-    """The decimal number that the finite float `value` prints as."""
+    """Return the decimal number that the finite float `value` prints as."""
     return Fraction(Decimal(repr(float(value))))
 
 
 def round_up(value: Fraction) -> float:
-    """The least float that prints as at least `value` ≥ 0; ∞ beyond the largest float."""
+    """Return the least float that prints as at least `value` ≥ 0; ∞ beyond the largest float."""
     try:
         near = float(value)
     except OverflowError:
@@ -43,10 +44,11 @@ def round_up(value: Fraction) -> float:
 
 
 def format_rounded_up(value: float, digits: int = 6) -> str:
-    """A number ≥ 0 in at most `digits` significant digits, never less than it is.
+    """Format a number ≥ 0 in at most `digits` significant digits, never below its value.
 
-    How every cost is written that a person reads: ε and ρ of what is charged, and δ. A double's own
-    dust doesn't show: what exceeds a shorter number by less than 1e-12 of itself is that number.
+    All costs shown to people use it: charged ε and ρ, and δ. It hides the rounding error of a
+    double: if the value exceeds a shorter number by less than 1e-12 of itself, it prints that
+    number.
 
     >>> (format_rounded_up(4.144251, 4), format_rounded_up(0.5), format_rounded_up(1e-5),
     ... format_rounded_up(0.1 + 0.2), format_rounded_up(12345.6))
@@ -56,7 +58,7 @@ def format_rounded_up(value: float, digits: int = 6) -> str:
 
 
 def format_rounded_down(value: float, digits: int = 6) -> str:
-    """The same for what is left of a budget: never more than it is.
+    """Format a remaining budget in at most `digits` significant digits, never above its value.
 
     >>> format_rounded_down(0.89996, 4), format_rounded_down(0.3 - 0.1), format_rounded_down(0.0)
     ('0.8999', '0.2', '0')
@@ -65,12 +67,12 @@ def format_rounded_down(value: float, digits: int = 6) -> str:
 
 
 def format_exact(value: float) -> str:
-    """A number that a person chose, such as a budget's ε or δ, with all its digits.
+    """Format a number that a person chose, such as a budget's ε or δ, with all its digits.
 
     >>> format_exact(0.12345678), format_exact(1.0), format_exact(1e-05)
     ('0.12345678', '1', '1e-05')
     """
-    return _format_rounded(value, 17, ROUND_CEILING)  # a double prints as 17 digits at most
+    return _format_rounded(value, 17, ROUND_CEILING)  # a double prints as at most 17 digits
 
 
 def _format_rounded(value: float, digits: int, side: str) -> str:
@@ -87,7 +89,7 @@ def _format_rounded(value: float, digits: int, side: str) -> str:
 
 
 def round_root_up(square: Fraction) -> float:
-    """A float at or a few ulp above √square, also where the square under- or overflows.
+    """Return a float at or a few ulp above √square, even if the square under- or overflows.
 
     >>> round_root_up(Fraction(1, 25)), round_root_up(Fraction(2)) ** 2 >= 2
     (0.2, True)
@@ -95,17 +97,17 @@ def round_root_up(square: Fraction) -> float:
     own = Fraction(math.isqrt(square.numerator), math.isqrt(square.denominator))
     if own**2 == square:
         return round_up(own)
-    # √(p/q): the integer root of p·q·4^k, over q·2^k, rounded up, is exact to 2^-k.
+    # √(p/q) is the integer root of p·q·4^k over q·2^k; rounded up it is exact to 2^-k.
     shift = max(0, 64 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2)
     root = math.isqrt((square.numerator << (2 * shift)) // square.denominator)
     return round_up(Fraction(root + 1, 1 << shift))
 
 
 def round_quotient_up(numerator: float, denominator: float) -> float:
-    """The least float that is, and prints as, at least numerator/denominator.
+    """Return the least float that is, and prints as, at least numerator/denominator.
 
-    Both readings hold, the decimal of the account and the binary of the sampler; of the
-    denominator the lesser counts.
+    This holds for the decimal reading (accountant) and the binary reading (sampler) of both
+    numbers. The smaller reading of the denominator is used.
     """
     divisor = min(to_fraction(denominator), Fraction(denominator))
     near = round_up(to_fraction(numerator) / divisor)
@@ -115,10 +117,11 @@ def round_quotient_up(numerator: float, denominator: float) -> float:
 
 
 def round_up_to_bits(value: float, bits: int) -> float:
-    """Return the least float of so many significant bits that is at least `value` > 0.
+    """Return the least float with at most `bits` significant bits that is at least `value` > 0.
 
-    The exp and log of two processors or C libraries differ in their last digits, and so does what a
-    search with them finds. On a grid that is much coarser than these digits, both find the same.
+    The exp and log of two processors or C libraries differ in their last digits, and so do the
+    results of a search that uses them. On a grid much coarser than these digits, both find the same
+    result.
 
     >>> round_up_to_bits(1.0, 16), round_up_to_bits(1.0 + 1e-13, 16) == 1 + 2.0**-15
     (1.0, True)
@@ -128,13 +131,13 @@ def round_up_to_bits(value: float, bits: int) -> float:
 
 
 def sum_up(first: float, second: float) -> float:
-    """A float at or an ulp above the sum of two numbers ≥ 0."""
+    """Return a float at or an ulp above the sum of two numbers ≥ 0."""
     return math.nextafter(first + second, math.inf) if first and second else first + second
 
 
 def parse_fraction(name: str, text: object) -> Fraction:
-    """The rational that "numerator/denominator" says. Raises ValueError on anything else."""
-    # Digits only: "1e999999999" would be read as a number too, and fill the memory.
+    """Parse a rational written as "numerator/denominator"; raise ValueError for anything else."""
+    # Digits only: Fraction would also accept "1e999999999", which fills the memory.
     if not isinstance(text, str) or not re.fullmatch(r"\d{1,4000}(/[1-9]\d{0,3999})?", text, re.A):
         raise ValueError(f'Expected {name} as "numerator/denominator", got {text!r}.')
     return Fraction(text)
@@ -153,7 +156,7 @@ def check_positive(name: str, value: float) -> None:
 
 
 def check_whole(name: str, value: object, minimum: int = 1) -> int:
-    """The value; raises ValueError unless it is an integer ≥ `minimum`."""
+    """Return the value; raise ValueError unless it is an integer ≥ `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise ValueError(f"Expected an integer {name} ≥ {minimum}, got {value!r}.")
     return value

@@ -1,4 +1,4 @@
-"""The Poisson-subsampled Gaussian of DP-SGD: its accounts by RDP and PLD.
+"""RDP and PLD accounting of DP-SGD's Poisson-subsampled Gaussian.
 
 One step (Abadi et al. 2016, arXiv:1607.00133, Algorithm 1): every record is in the batch with
 probability q, independently; its gradient is clipped to L2 norm C; N(0, (σC)²I) is added to the
@@ -9,20 +9,20 @@ probability q, independently; its gradient is clipped to L2 norm C; N(0, (σC)²
 | add-or-remove-one | (1−q)·N(0, σ²) + q·N(1, σ²) | N(0, σ²), and in the other order |
 | replace-one | (1−q)·N(0, σ²) + q·N(1, σ²) | (1−q)·N(0, σ²) + q·N(−1, σ²) |
 
-Replace-one: both records' gradients are at most 1 long, and among all such pairs the opposite one
+Replace-one: both records' gradients have length at most 1. Among all such pairs the opposite one
 has the largest hockey-stick divergence at every ε. The overlap of q·N(g) − (e^ε−1)(1−q)·N(0), where
-that is positive, with e^ε·q·N(g′) falls as g′ turns away from g, and as either grows. Dominating
+it is positive, with e^ε·q·N(g′) falls as g′ turns away from g, and as either grows. Dominating
 pairs compose (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 10).
 
-K steps that one coin of probability p puts into a release, or leaves out, have the pair
-(1−p)·⊥ + p·P^K and (1−p)·⊥ + p·Q^K where the coin is seen, and are no worse where it is not
-(post-processing). Its loss is 0 with 1−p, else that of K steps; a hockey-stick divergence at
-ε ≥ 0 is p times theirs, and D_α = ln((1−p) + p·e^((α−1)·K·D_α))/(α−1). T releases, each by a coin
-tossed anew, compose as any: that a coin falls the same in both worlds makes T of them
-Σ_j Bin(T, p)(j)·δ_j, δ_j of j·K steps.
+If one coin of probability p includes or omits K steps, the release has the pair (1−p)·⊥ + p·P^K and
+(1−p)·⊥ + p·Q^K when the coin is seen. It is no worse when the coin is not seen (post-processing).
+The loss is 0 with probability 1−p, else that of K steps. A hockey-stick divergence at ε ≥ 0 is p
+times theirs, and D_α = ln((1−p) + p·e^((α−1)·K·D_α))/(α−1). T releases, each by a fresh coin,
+compose like any others. A coin falls the same way in both worlds, so the T releases have Σ_j Bin(T,
+p)(j)·δ_j, where δ_j is that of j·K steps.
 
-PLD, and RDP under add-or-remove-one, are dp-accounting's
-(`parley.privacy.accounting.dp_accounting_adapter`); the Rényi divergence of the replace-one pair is
+dp-accounting computes PLD, and RDP under add-or-remove-one
+(`parley.privacy.accounting.dp_accounting_adapter`). The Rényi divergence of the replace-one pair is
 integrated here.
 
     >>> from parley.privacy.accounting.privacy_events import PoissonSampledGaussian
@@ -35,8 +35,8 @@ integrated here.
     >>> {name: round(value, 3) for name, value in compute_epsilons({rare: 100}, delta=1e-5).items()}
     {'rdp': 0.256, 'pld': 0.219}
 
-Also here: a noisy count of clipped gradients, released beside DP-SGD's noisy sums from the same
-budget.
+The module also defines the noise of a count of clipped gradients, which is released next to
+DP-SGD's noisy sums from the same budget.
 """
 
 from __future__ import annotations
@@ -69,27 +69,27 @@ ORDERS: tuple[float, ...] = (
     *(float(k) for k in range(11, 64)),
     *(64.0, 80.0, 96.0, 128.0, 192.0, 256.0, 512.0, 1024.0),
 )
-"""Rényi orders of the RDP account."""
+"""Rényi orders of the RDP accountant."""
 
 PLD_INTERVAL = 1e-4
-"""Finest grid of the privacy loss; the estimate is pessimistic, a coarser grid only costs ε."""
+"""Finest grid of the privacy loss. The estimate is pessimistic: a coarser grid only costs ε."""
 
 _LARGEST_PLD_STEPS = 10_000_000
 _MAX_LOSSES = 2**17
-"""About the most losses of one step on its grid: each is computed by itself."""
+"""Approximate maximum number of losses of one step on its grid; each is computed separately."""
 
 
 CountedSteps = tuple[tuple[Step, int], ...]
-"""Kinds of steps, and how many there were of each, in a fixed order."""
+"""Kinds of steps with the number of each, in a fixed order."""
 
 
 def sort_steps(steps: Mapping[Step, int]) -> CountedSteps:
-    """Steps in an order that does not depend on when there were which."""
+    """Return the counted steps in an order that does not depend on when they were added."""
     return tuple(sorted(steps.items(), key=lambda item: (item[0].kind, item)))
 
 
 def compute_epsilons(steps: Mapping[Step, int], *, delta: float) -> dict[str, float]:
-    """ε at `delta` of steps composed, by RDP and by PLD; both are upper bounds."""
+    """Return ε at `delta` of composed steps, by RDP and by PLD; both are upper bounds."""
     items = sort_steps(steps)
     return {
         "rdp": compute_rdp_epsilon(items, delta=delta),
@@ -98,10 +98,10 @@ def compute_epsilons(steps: Mapping[Step, int], *, delta: float) -> dict[str, fl
 
 
 def compute_rdp_epsilon(steps: CountedSteps, *, delta: float, rho: float = 0.0) -> float:
-    """ε by RDP of the steps and of anything else that is ρ-zCDP (its RDP is at most αρ)."""
+    """Return ε by RDP of the steps plus anything else that is ρ-zCDP (its RDP is at most αρ)."""
     if delta <= 0:
         return math.inf
-    from parley.privacy.accounting.dp_accounting_adapter import convert_rdp_to_epsilon  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
+    from parley.privacy.accounting.dp_accounting_adapter import convert_rdp_to_epsilon  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes 0.7 s)
 
     total = rho * np.asarray(ORDERS)
     for kind, count in steps:
@@ -117,16 +117,16 @@ def compute_pld_epsilon(
     pure: float = 0.0,
     interval: float | None = None,
 ) -> float:
-    """ε by PLD of the steps, a Gaussian of μ = `mu`, and a release of pure ε = `pure`.
+    """Return ε by PLD of the steps, a Gaussian of μ = `mu`, and a release of pure ε = `pure`.
 
     Any ε-DP release is dominated by randomized response of that ε (Kairouz, Oh & Viswanath 2015).
-    ∞ where the composition is beyond what the library computes.
+    The result is ∞ if the composition is beyond what the library computes.
     """
     if delta <= 0 or _is_beyond(steps, mu):
         return math.inf
     if interval is None:
         interval = _choose_interval(steps)
-    from parley.privacy.accounting.dp_accounting_adapter import compose_step_losses  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
+    from parley.privacy.accounting.dp_accounting_adapter import compose_step_losses  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes 0.7 s)
 
     return compose_step_losses(steps, mu, pure, interval).compute_epsilon(delta)
 
@@ -135,9 +135,9 @@ def compute_pld_epsilon(
 def build_planned_steps(event: PrivacyEvent, count: int, delta: float) -> PlannedSteps:
     """Return `count` releases of `event`, all of them steps, as one release with δ′ ≤ `delta`.
 
-    Its μ is the least found with δ(e) ≤ g_μ(e) + δ′ for all e ≥ 0 in both directions, δ being the
-    hockey-stick curve of the whole and g_μ a Gaussian's; or that of the steps without sampling, if
-    that is lower: it needs no δ′.
+    Its μ is the least found with δ(e) ≤ g_μ(e) + δ′ for all e ≥ 0 in both directions. Here δ is the
+    hockey-stick curve of all releases together and g_μ that of a Gaussian. If the μ of the steps
+    without sampling is lower, that μ is used; it needs no δ′.
     """
     unsampled = round_root_up(2 * event.exact_rho * count)
     steps = sort_steps({leaf: times * count for leaf, times in event.iterate_leaves()})  # type: ignore[misc]
@@ -147,11 +147,11 @@ def build_planned_steps(event: PrivacyEvent, count: int, delta: float) -> Planne
 
 
 _MU_TOLERANCE = 1e-6
-"""Relative part of μ by which it may be lower than found here: processors round differently."""
+"""Relative amount by which a given μ may be below the computed one: processors' rounding varies."""
 
 
 def check_planned(job: PlannedSteps) -> None:
-    """Raise ValueError for a μ that does not hold with the job's δ′."""
+    """Raise ValueError if the job's μ does not hold with its δ′."""
     least = build_planned_steps(job.event, job.count, job.delta).mu
     if job.mu < least * (1 - _MU_TOLERANCE):
         raise ValueError(
@@ -164,20 +164,21 @@ _CURVE_POINTS = 20_000
 
 
 def _compute_gdp_mu(steps: CountedSteps, delta: float, limit: float) -> float:
-    """μ of `build_planned_steps`; `limit` if the composition is beyond what the library
-    computes.
+    """Return μ of `build_planned_steps`.
+
+    It is `limit` if the composition is beyond what the library computes.
     """
     if _is_beyond(steps):
         return limit
-    from parley.privacy.accounting.dp_accounting_adapter import compose_step_losses  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
+    from parley.privacy.accounting.dp_accounting_adapter import compose_step_losses  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes 0.7 s)
 
     loss = compose_step_losses(steps, 0.0, 0.0, _choose_interval(steps))
     curves = []
     for epsilons, deltas in loss.iterate_curves():
         above = deltas > delta * (1 - 1e-9)
-        if above[0]:  # at an infinite loss already
+        if above[0]:  # already at an infinite loss
             return limit
-        # δ falls with e, g too: on [e₁, e₂] it is enough that δ(e₁) ≤ g(e₂) + δ′.
+        # δ and g both fall with e, so on [e₁, e₂] it is enough that δ(e₁) ≤ g(e₂) + δ′.
         kept = np.flatnonzero(above)
         if kept.size:
             places = np.linspace(kept[0] - 1, kept[-1], _CURVE_POINTS).astype(int)
@@ -196,7 +197,7 @@ def _compute_gdp_mu(steps: CountedSteps, delta: float, limit: float) -> float:
 
 
 def _compute_gaussian_deltas(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`[n]` δ of a μ-GDP release at each ε, rounded down (`gaussian_curve`)."""
+    """Return `[n]` δ of a μ-GDP release at each ε, rounded down (`gaussian_curve`)."""
     to_left = mu / 2 - epsilons / mu
     mass = ndtr(to_left)
     rest = np.exp(-(to_left**2) / 2) / 2 * erfcx((mu / 2 + epsilons / mu) / math.sqrt(2))
@@ -218,7 +219,7 @@ def _choose_interval(steps: CountedSteps) -> float:
 
 
 def _bound_admitted_steps(kind: Step, count: int) -> float:
-    """About the most of `count` releases that coins let in: eight deviations above the mean."""
+    """Return about the most of `count` releases that coins include: mean plus 8 deviations."""
     if not isinstance(kind, BernoulliSteps):
         return count
     mean = kind.probability * count
@@ -226,13 +227,16 @@ def _bound_admitted_steps(kind: Step, count: int) -> float:
 
 
 def _choose_step_interval(kind: Step) -> float:
-    """A 25th of one step's own loss, on a ladder of powers of two so that steps share grids."""
+    """Return a 25th of one step's loss, rounded to PLD_INTERVAL times a power of two.
+
+    Rounding to powers of two lets steps share grids.
+    """
     if isinstance(kind, BernoulliSteps):
         return _choose_step_interval(kind.event)
     own = kind.sampling_rate * kind.sensitivity / kind.noise_multiplier / 25
     doublings = max(0, min(6, math.floor(math.log2(own / PLD_INTERVAL))))
-    # A batch that is hardly ever drawn with little noise has rare and large losses: a bounded
-    # number of them is computed. A coarser grid rounds a loss up.
+    # A small sampling rate with little noise has rare, large losses. The grid is made coarser so
+    # that their number stays bounded. A coarser grid rounds a loss up.
     largest = (kind.sensitivity / kind.noise_multiplier) ** 2 / 2
     largest += 10 * kind.sensitivity / kind.noise_multiplier
     places = largest / PLD_INTERVAL / _MAX_LOSSES
@@ -241,25 +245,26 @@ def _choose_step_interval(kind: Step) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _compute_step_rdp(kind: Step) -> NDArray[np.float64]:
-    """`[orders]` Rényi divergences of the dominating pair of one step, or of one coin's."""
+    """Return `[orders]` Rényi divergences of the dominating pair of one step or one coin."""
     if isinstance(kind, BernoulliSteps):
         rest = np.asarray(ORDERS) - 1
         inner = math.log(kind.probability) + rest * kind.count * _compute_step_rdp(kind.event)
-        # Rounded up by what a logarithm and a sum of this size may lose.
+        # Rounded up by the possible error of a logarithm and a sum of this size.
         mixed = np.logaddexp(math.log1p(-kind.probability), inner)
         return np.asarray(np.maximum(mixed + 1e-15 * (1 + np.abs(inner)), 0.0) / rest)
     if kind.neighbouring == Neighbouring.REPLACE_ONE:
         return _compute_replace_one_rdp(kind.sampling_rate, kind.noise_multiplier)
-    from parley.privacy.accounting.dp_accounting_adapter import compute_add_remove_rdp  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
+    from parley.privacy.accounting.dp_accounting_adapter import compute_add_remove_rdp  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes 0.7 s)
 
     return compute_add_remove_rdp(kind.sampling_rate, kind.noise_multiplier, ORDERS)
 
 
 def _compute_replace_one_rdp(rate: float, sigma: float) -> NDArray[np.float64]:
-    """D_α(P‖Q) of the replace-one pair, by the trapezoidal rule on the logarithms.
+    """Return D_α(P‖Q) of the replace-one pair, by the trapezoidal rule on the logarithms.
 
-    The integrand is analytic and falls like a Gaussian, so the rule converges faster than any
-    power of the step (Trefethen & Weideman 2014); σ/24 leaves nothing of it in double precision.
+    The integrand is analytic and falls like a Gaussian, so the rule converges faster than any power
+    of the step (Trefethen & Weideman 2014). With a step of σ/24 the remaining error is below double
+    precision.
     """
     orders = np.asarray(ORDERS)
     result = np.empty_like(orders)
@@ -282,7 +287,7 @@ def _compute_replace_one_rdp(rate: float, sigma: float) -> NDArray[np.float64]:
         total = peak + math.log(
             np.exp(terms - peak).sum() * step / (sigma * math.sqrt(2 * math.pi))
         )
-        # Rounded up by what summing logarithms of this size may lose.
+        # Rounded up by the possible error of summing logarithms of this size.
         result[at] = max(0.0, total + 1e-13 * (1 + abs(peak))) / (alpha - 1)
     return result
 
@@ -294,7 +299,7 @@ def check_share(share: float) -> None:
 
 
 def compute_gradient_multiplier(noise_multiplier: float, share: float) -> float:
-    """σ_g, of the noise on the clipped sums; σ itself where no count is released."""
+    """Return σ_g of the noise on the clipped sums; σ itself if no count is released."""
     check_share(share)
     if not share:
         return noise_multiplier
@@ -304,7 +309,7 @@ def compute_gradient_multiplier(noise_multiplier: float, share: float) -> float:
 
 
 def compute_count_deviation(noise_multiplier: float, share: float, steps: int) -> float:
-    """√T·2σ_b: standard deviation of the noise on Σ (2b_i − 1) over T steps; needs s > 0."""
+    """Return √T·2σ_b, the deviation of the noise on Σ (2b_i − 1) over T steps; needs s > 0."""
     check_share(share)
     check_positive("a clipped fraction's share", share)
     return _round_root_above(
@@ -315,7 +320,10 @@ def compute_count_deviation(noise_multiplier: float, share: float, steps: int) -
 
 
 def _to_larger_fraction(value: float) -> Fraction:
-    """The account reads a float as its decimal, the sampler as its binary: the larger counts."""
+    """Return the larger of the value's decimal and binary readings.
+
+    The accountant uses the former, the sampler the latter.
+    """
     return max(to_fraction(value), Fraction(value))
 
 

@@ -1,12 +1,13 @@
-"""What an ε stands for: its unit, its neighbouring relation, against whom it holds.
+"""The meaning of an ε: its unit, its neighbouring relation, and the adversary it holds against.
 
-An ε without these words says nothing, so every event, plan, ledger entry and report carries
-them (Dwork & Roth 2014, Definition 2.4 and section 2.3).
+An ε is meaningless without these, so every event, plan, ledger entry and report carries them (Dwork
+& Roth 2014, Definition 2.4 and section 2.3).
 
     >>> f"ε = 1 for one {Unit.RECORD}, {Neighbouring.REPLACE_ONE} neighbours"
     'ε = 1 for one record, replace-one neighbours'
 
-Also here: where noise is added: one row a noise point, which states what everybody else asks of it.
+The module also defines the noise points: one row for each place where noise can be added, with the
+facts that other modules need about it.
 """
 
 from __future__ import annotations
@@ -17,88 +18,91 @@ from typing import Self
 
 
 class Unit(StrEnum):
-    """Whose presence the guarantee hides."""
+    """The unit that the guarantee hides."""
 
     RECORD = "record"
     """One record of one party."""
 
     PARTY = "party"
-    """Everything that one party holds."""
+    """All data that one party holds."""
 
     PERSON = "person"
-    """All records of one person that one party holds, of which so many count."""
+    """All records of one person at one party, up to a limited number of records."""
 
     @property
     def words(self) -> str:
-        """What is protected."""
+        """The protected unit, in words."""
         return "everything that one party holds" if self is Unit.PARTY else f"one {self}"
 
     @property
     def plural(self) -> str:
-        """In the plural."""
+        """The plural of the unit's name."""
         return "parties" if self is Unit.PARTY else f"{self}s"
 
 
 class Neighbouring(StrEnum):
-    """Which two data sets the guarantee cannot tell apart."""
+    """The relation between two data sets that the guarantee makes hard to distinguish."""
 
     REPLACE_ONE = "replace-one"
-    """One unit has other contents; the public counts stay as they are. The default."""
+    """One unit has other contents; the public counts stay the same. The default."""
 
     ADD_OR_REMOVE_ONE = "add-or-remove-one"
-    """One unit is present or absent. A replacement is two such steps."""
+    """One unit is present or absent. A replacement counts as two such steps."""
 
     @property
     def words(self) -> str:
-        """What is done to one unit."""
+        """The change to one unit, in words."""
         return "replacing" if self is Neighbouring.REPLACE_ONE else "adding or removing"
 
     @property
     def radii(self) -> int:
-        """How far one unit moves a sum of vectors of a ball, in the ball's radius."""
+        """How far one unit moves a sum of vectors from a ball, in units of its radius."""
         return 2 if self is Neighbouring.REPLACE_ONE else 1
 
 
 class _WordedEnum(StrEnum):
-    """A name with its words after "against"; the `short` ones stand where there is little room."""
+    """A name with its text after "against"; the `short` text is for places with little room."""
 
     short: str
     words: str
 
     def __new__(cls, name: str, short: str = "", words: str = "") -> Self:
-        """A member: `words` are those of `short` where none are given."""
+        """Create a member; `words` default to `short`."""
         member = str.__new__(cls, name)
         member._value_, member.short, member.words = name, short, words or short
         return member
 
 
 class Adversary(_WordedEnum):
-    """Whom a guarantee holds against; each is stronger than the one before."""
+    """The adversary that a guarantee holds against; each is stronger than the one before."""
 
     READERS = (
         "readers",
         "whoever sees what was released",
         "whoever sees what was released, if everyone else is honest",
     )
-    """Whoever sees what is released, everyone else honest: the server, if it adds the noise."""
+    """Readers of the releases, if everyone else is honest, such as a server that adds the noise."""
 
     COLLUDERS = (
         "server-and-colluders",
         "the server and those who collude with it",
         "the server and the parties that may collude with it",
     )
-    """The server, and as many parties as are assumed to collude with it: their shares are known."""
+    """The server and the assumed number of colluding parties: their noise shares are known."""
 
     OTHERS = "all-others", "the server and all other parties"
-    """The server and all other parties: what is left is a party's own noise."""
+    """The server and all other parties: only the party's own noise protects it."""
 
     def list_at_least_as_strong(self) -> tuple[Adversary, ...]:
-        """It and those who know all that it does: what holds against them holds against it."""
+        """Return this adversary and all stronger ones.
+
+        A guarantee against any of these holds against this adversary, too.
+        """
         return tuple(Adversary)[list(Adversary).index(self) :]
 
 
 class SampledAdversary(_WordedEnum):
-    """The charged adversary with what it knows, where a coin says which rounds a party is in."""
+    """The charged adversary and its knowledge, if a coin decides which rounds a party is in."""
 
     KNOWN = "attendance-known", "the same, who also know which rounds a party was in"
     HIDDEN = "attendance-hidden", "the same, if they don't know which rounds a party was in"
@@ -110,18 +114,20 @@ class SampledAdversary(_WordedEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NoisePoint:
-    """Where the noise is added, that is, who holds the sum without it.
+    """Where the noise is added, which decides who holds the sum without it.
 
     Attributes:
-        adversary: whom a guarantee by noise that is added there holds against.
-        in_contributions: every party draws noise and adds it before it masks, so that nobody ever
-            holds the bare sum; else whoever opens the sum adds the noise to it.
-        divided: what a party draws is a part, and the honest parties' parts are the whole noise.
-        added_by: who adds it, in words.
+        adversary: the adversary that a guarantee by noise at this point holds against.
+        in_contributions: if true, every party draws noise and adds it before masking, so no
+            participant ever holds the bare sum. Otherwise the one who opens the sum adds the noise
+            to it.
+        divided: if true, a party draws one part, and the honest parties' parts make up the whole
+            noise.
+        added_by: who adds the noise, in words.
         server_sees: what the server holds of a round, in words.
-        sentence: where it is added.
-        holds: whom the guarantee holds against, as a sentence.
-        dropouts: what parties that drop out change, as a sentence.
+        sentence: where the noise is added.
+        holds: the adversary the guarantee holds against, as a sentence.
+        dropouts: the effect of parties that drop out, as a sentence.
     """
 
     name: str
@@ -146,18 +152,22 @@ class NoisePoint:
 
     @property
     def _strongest(self) -> Adversary:
-        """Who opens a sum and adds its noise knows the sum; who gives its part away, that part."""
+        """Strongest adversary that the point's noise can hold against.
+
+        The server that opens a sum and adds its noise knows the sum. A party that colludes reveals
+        its part of the noise.
+        """
         if not self.in_contributions:
             return Adversary.READERS
         return Adversary.COLLUDERS if self.divided else Adversary.OTHERS
 
     @property
     def is_locally_private(self) -> bool:
-        """Whether what one party sends is private by itself: it has all of the noise."""
+        """Whether a single party's message is private by itself: it has all of the noise."""
         return self.in_contributions and not self.divided
 
     def split(self, *, least: int, colluders: int) -> tuple[int, int]:
-        """Of how many contributions the noise must be whole, and how many of them collude."""
+        """Return how many contributions must contain the whole noise, and how many collude."""
         return (least, colluders) if self.divided else (1, 0)
 
     def __str__(self) -> str:
@@ -204,22 +214,25 @@ NOISE_POINTS: dict[str, NoisePoint] = {
         ),
     )
 }
-"""Name → noise point. server: added to the opened sum; share: by every party a part of it; party:
-by every party all of it (local DP)."""
+"""Name → noise point.
+
+server: added to the opened sum. share: every party adds a part of it. party: every party adds all
+of it (local DP).
+"""
 
 PARTY_NOISE_POINT = NOISE_POINTS["party"]
-"""Where noise is that lies in a party's training, in its objective, or in its records' reports."""
+"""Noise point for noise inside a party's training, in its objective, or in its records' reports."""
 
 
 def get_noise_point(name: object) -> NoisePoint:
-    """The row of that name; ValueError where there is none."""
+    """Return the noise point with that name; raise ValueError if there is none."""
     if isinstance(name, str) and name in NOISE_POINTS:
         return NOISE_POINTS[name]
     raise ValueError(f"Expected a noise point of {', '.join(NOISE_POINTS)}.")
 
 
 def find_noise_point(name: str) -> NoisePoint:
-    """The row of that name; of a point that is not registered here, one that claims nothing."""
+    """Return the noise point with that name; if it is not registered, one that claims nothing."""
     seen = "what the run released"
     unknown = NoisePoint(name=name, adversary=Adversary.READERS, added_by=name, server_sees=seen)
     return NOISE_POINTS.get(name, unknown)

@@ -1,8 +1,8 @@
-"""What ε means to an attacker who tests whether a record is in the data, and for groups of records.
+"""The meaning of ε for an attacker who tests whether a record is in the data, and for groups.
 
-A test with false alarms at a rate α finds the record with probability at most
-min{1, e^ε·α + δ, 1 − e^(−ε)(1 − δ − α)} after a release that is (ε, δ)-DP (Kairouz, Oh & Viswanath
-2015). What bounds the replacement of one record bounds that of k, step by step.
+After an (ε, δ)-DP release, a test with false-alarm rate α detects the record with probability at
+most min{1, e^ε·α + δ, 1 − e^(−ε)(1 − δ − α)} (Kairouz, Oh & Viswanath 2015). A bound for replacing
+one record, applied k times, bounds the replacement of k records.
 
     >>> round(compute_power(0.05, epsilon=1.0), 6)
     0.135914
@@ -27,14 +27,14 @@ from parley.privacy.accounting.rounding import (
 from parley.privacy.special_functions import ndtr, ndtri
 
 FALSE_ALARM_RATE = 0.05
-"""The rate of false alarms at which is said what an attacker finds."""
+"""False-alarm rate at which an attacker's detection rate is reported."""
 
 GROUP_SIZES = (1, 2, 5, 10)
-"""Of how many units together it is said."""
+"""Numbers of units for which the detection rate is reported."""
 
 
 def compute_power(alpha: float, *, epsilon: float, delta: float = 0.0) -> float:
-    """The most that an attacker finds who has false alarms at a rate `alpha`, under (ε, δ)."""
+    """Return an attacker's largest detection rate at false-alarm rate `alpha` under (ε, δ)."""
     _check_rate(alpha)
     check_epsilon(epsilon)
     check_delta(delta)
@@ -46,21 +46,22 @@ def compute_power(alpha: float, *, epsilon: float, delta: float = 0.0) -> float:
 
 
 Curve = Sequence[tuple[float, float]]
-"""Pairs (ε, δ) that hold of a release, all of them."""
+"""Pairs (ε, δ) that all hold for a release."""
 
 
 def sample_curve(epsilon: Callable[[float], float]) -> Curve:
-    """A few points of a function δ → ε, ∞ where there is none."""
+    """Return a few points of a function δ → ε, without those with ε = ∞."""
     deltas = (0.0, *(10.0 ** (-step / 4) for step in range(2, 49)))
     found = ((epsilon(delta), delta) for delta in deltas)
     return tuple((e, d) for e, d in found if e < math.inf)
 
 
 def compute_curve_power(alpha: float, curve: Curve, *, members: int = 1) -> float:
-    """The same under all points of a curve: each gives a bound, and the least holds.
+    """Return the largest detection rate under all points of a curve: the least of their bounds.
 
-    Of a group of k it is that bound k times, each from the last (Dong, Roth & Su 2022, Theorem
-    2.14: whoever tells a group from another tells one of k steps between them).
+    For a group of k the bound is applied k times, each to the last result (Dong, Roth & Su 2022,
+    Theorem 2.14: a test that distinguishes one group from another distinguishes one of the k steps
+    between them).
 
     >>> (round(compute_curve_power(0.05, [(0.5, 0.0)], members=2), 6),
     ... round(compute_power(0.05, epsilon=1.0), 6))
@@ -73,11 +74,13 @@ def compute_curve_power(alpha: float, curve: Curve, *, members: int = 1) -> floa
 
 
 def compute_gaussian_power(alpha: float, *, mu: float, distance: float = 0.0) -> float:
-    """The most that is found after a release that is μ-GDP: Φ(Φ⁻¹(α) + μ) (Dong, Roth & Su 2022).
+    """Return the largest detection rate after a μ-GDP release: Φ(Φ⁻¹(α) + μ).
+
+    See Dong, Roth & Su 2022.
 
     Args:
-        distance: statistical distance of what is released from the ideal: the attacker has that
-            much more of both rates.
+        distance: statistical distance of the release from the ideal; it is added to both of the
+            attacker's rates.
 
     >>> (round(compute_gaussian_power(0.05, mu=0.5), 6),
     ... round(compute_gaussian_power(0.05, mu=2.0), 5))
@@ -92,17 +95,19 @@ def compute_gaussian_power(alpha: float, *, mu: float, distance: float = 0.0) ->
 
 
 def compute_renyi_power(alpha: float, *, rho: float, distance: float = 0.0) -> float:
-    """The most that is found after a release that is ρ-zCDP (Bun & Steinke 2016, Definition 1.1).
+    """Return the largest detection rate after a ρ-zCDP release.
 
-    A test is post-processing: it makes two coins, heads with probability α without the record and
-    p with it, whose divergence D_a is at most aρ both ways, for every order a > 1. The least
-    p beyond α that some order refuses is found by halving, and is an upper end.
+    ρ-zCDP is defined in Bun & Steinke 2016, Definition 1.1. A test is post-processing: it turns the
+    release into two coins, heads with probability α without the record and p with it. Their
+    divergence D_a is at most aρ both ways, for every order a > 1. The least p beyond α that some
+    order excludes is found by bisection and is an upper bound.
 
     Args:
-        distance: statistical distance of what is released from the ideal, as in
+        distance: statistical distance of the release from the ideal, as in
             `compute_gaussian_power`.
 
-    # of a GaussianEvent, Φ(Φ⁻¹(.05) + .5) = .1261
+    For comparison, a GaussianEvent has Φ(Φ⁻¹(0.05) + 0.5) = 0.1261.
+
     >>> round(compute_renyi_power(0.05, rho=0.125), 4)
     0.1479
     """
@@ -124,7 +129,7 @@ _ORDERS = 1 + np.geomspace(1e-3, 1e4, 200)
 
 
 def _has_larger_divergence(without: float, with_it: float, rho: float) -> bool:
-    """Whether two coins' divergence is above aρ at some order: by more than is rounded."""
+    """Return whether two coins' divergence exceeds aρ at some order by more than rounding."""
     a, heads, tails = _ORDERS, (without, with_it), (1 - without, 1 - with_it)
     log_heads, log_tails = np.log(heads), np.log(tails)
     both = (
@@ -141,14 +146,14 @@ def _has_larger_divergence(without: float, with_it: float, rho: float) -> bool:
 def compute_attack_power(
     spent: Composition, *, members: int = 1, alpha: float = FALSE_ALARM_RATE
 ) -> float:
-    """The most that an attacker finds of releases: the least of all bounds that are proved.
+    """Return the largest detection rate of an attacker on these releases: the least proved bound.
 
-    Whoever knows every other record, and takes at most α of those who are not there (or are
-    another) for the one looked for, recognises it this often. By μ where all are Gaussian: nothing
-    that is proved of them is less. Else by points of the releases' curve, and by ρ. Of a group of k
-    together: kμ, the curve k times over (`compute_curve_power`), and k²ρ (Bun & Steinke 2016,
-    Proposition 1.9). It holds for the relation and the unit of `spent`'s events, against whom these
-    hold.
+    The attacker knows every other record, and its false-alarm rate is at most α: that is how often
+    it takes an absent (or another) record for the one it looks for. If all events are Gaussian, the
+    bound uses μ: no proved bound is lower. Otherwise it uses points of the releases' curve, and ρ.
+    A group of k has kμ, the curve applied k times (`compute_curve_power`), and k²ρ (Bun & Steinke
+    2016, Proposition 1.9). The bound holds for the relation and unit of `spent`'s events, and
+    against the adversaries that these hold against.
 
     >>> from parley.privacy.accounting.privacy_events import GaussianEvent
     >>> spent = Composition.from_events([GaussianEvent(mu=0.3), GaussianEvent(mu=0.4)])
@@ -172,7 +177,7 @@ def compute_attack_power(
 
 
 def compute_group_guarantee(epsilon: float, delta: float, members: int) -> tuple[float, float]:
-    """(kε, δ·(e^(kε) − 1)/(e^ε − 1)) of k units (by the triangle inequality, step by step).
+    """Return (kε, δ·(e^(kε) − 1)/(e^ε − 1)) for k units (triangle inequality, step by step).
 
     >>> compute_group_guarantee(0.5, 0.0, 3)
     (1.5, 0.0)
@@ -185,10 +190,10 @@ def compute_group_guarantee(epsilon: float, delta: float, members: int) -> tuple
 
 
 def compute_group_epsilon(spent: Composition, delta: float, members: int) -> float:
-    """ε of k units together at δ, where `spent` bounds one: the least that is known.
+    """Return the least known ε of k units together at δ, if `spent` bounds one unit.
 
-    kμ where all is Gaussian; else what `compute_group_guarantee` makes of a few points of the
-    curve.
+    It uses kμ if all events are Gaussian. Otherwise it applies `compute_group_guarantee` to a few
+    points of the curve.
 
     >>> from parley.privacy.accounting.privacy_events import GaussianEvent, Pure
     >>> compute_group_epsilon(Composition.from_events([Pure(epsilon=0.5)]), 0.0, 3)
