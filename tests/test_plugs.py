@@ -16,7 +16,7 @@ import pytest
 from parley.client.algorithms.algorithm_spec import NETWORKS
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.data.schema import COLUMN_KINDS
-from parley.client.models.linear_losses import LOSSES
+from parley.client.models.loss_registry import LOSSES
 from parley.client.queries.registry import QUERIES
 from parley.deploy.process_engines import ENGINES
 from parley.privacy.accounting.accountants import ACCOUNTANTS
@@ -25,8 +25,7 @@ from parley.privacy.accounting.threat_model import NOISE_POINTS
 from parley.privacy.calibration.noise_calibration import GAUSSIAN_CALIBRATIONS
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS
 from parley.privacy.mechanisms.registry import MECHANISMS
-from parley.server.jobs.linear_algorithms import ALGORITHM_SECTIONS
-from parley.server.jobs.model import MODELS
+from parley.server.jobs.registry import ALGORITHM_SECTIONS, MODELS
 from parley.server.planning.query_planner import NOISE_REPLACEMENTS
 from parley.server.planning.session_terms import QUERY_LAWS
 

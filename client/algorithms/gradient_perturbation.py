@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.iterative import IterativeAlgorithm
+from parley.client.algorithms.linear_task import build_linear_spec
 from parley.client.algorithms.noise_gain import compute_noise_gain
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
@@ -285,3 +286,16 @@ class RajkumarAgarwal(GradientPerturbation):
     def claim(self, facts: PublicFacts) -> Claim:
         """Claim the same as gradient perturbation, with the noise of one round."""
         return replace(super().claim(facts), releases=1)
+
+
+_CLIPPED = ", and a record's gradient is bounded by the loss or clipped"
+
+SPEC = build_linear_spec(GradientPerturbation, title="gradient perturbation", bounded=_CLIPPED)
+
+RAJKUMAR_AGARWAL_SPEC = build_linear_spec(
+    RajkumarAgarwal,
+    title="gradient perturbation as of Rajkumar & Agarwal",
+    bounded=_CLIPPED,
+    remedy=("algorithm.kind=gradient-perturbation",),
+    advice="Every round is charged in full: {remedy} spreads its budget over all rounds",
+)

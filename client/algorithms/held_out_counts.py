@@ -14,6 +14,7 @@ of Dwork & Roth 2014, section 3.3). How many records a party holds out stays pri
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -21,12 +22,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.algorithm_spec import (
+    AlgorithmSpec,
+    PartyResources,
+    check_keys,
+    get_settings,
+)
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
 from parley.client.algorithms.noisy_sums import SCALE_BITS, ReleasedAggregate
+from parley.client.algorithms.registry import ALGORITHMS, describe_task
 from parley.client.algorithms.second_moments import project_rows
 from parley.client.contract.assumptions import OWN_NETWORK
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.linear_models import LinearModel
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
@@ -211,3 +220,51 @@ def check_edges(edges: tuple[float, ...]) -> None:
             f"Expected at most {_MAX_EDGES} rising probabilities in (0, 1) as edges, 0.5 among "
             f"them, got {list(edges)[:12]}."
         )
+
+
+def to_task(algorithm: HeldOutCounts) -> dict[str, Any]:
+    """Return the algorithm as plain JSON values."""
+    return {
+        "learner": describe_task(algorithm.learner),
+        "settings": get_settings(algorithm, "learner"),
+    }
+
+
+def from_task(task: Mapping[str, Any], party: PartyResources) -> HeldOutCounts:
+    """Build the algorithm again, the inverse of `to_task`. Raises DecodingError."""
+    learner = _get_learner_task(task)
+    check_keys(task, "learner", "settings")
+    built = ALGORITHMS[learner["kind"]].from_task(learner, party)
+    return decode_dataclass(HeldOutCounts, task["settings"], learner=built)
+
+
+def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the learner's model, and a lower bound on its parameters."""
+    learner = _get_learner_task(task)
+    return ALGORITHMS[learner["kind"]].parse_size(learner)
+
+
+def _get_learner_task(task: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the task that a model is learned by: one whose answers can be counted."""
+    learner = task.get("learner")
+    if not isinstance(learner, Mapping) or not _is_learner(learner.get("kind")):
+        raise DecodingError(
+            f"Expected a learner of {', '.join(filter(_is_learner, ALGORITHMS))}, got another."
+        )
+    return learner
+
+
+def _is_learner(kind: Any) -> bool:
+    """Return whether an algorithm of that name learns a model in rounds."""
+    row = ALGORITHMS.get(kind) if isinstance(kind, str) else None
+    return row is not None and not (row.before_rounds or row.after_rounds)
+
+
+SPEC = AlgorithmSpec(
+    title="counts of held-out records",
+    to_task=to_task,
+    from_task=from_task,
+    parse_size=parse_size,
+    after_rounds=True,
+    summed=True,
+)

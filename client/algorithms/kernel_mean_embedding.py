@@ -29,7 +29,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.algorithm_spec import PartyResources, check_keys, get_settings
+from parley.client.algorithms.algorithm_spec import (
+    AlgorithmSpec,
+    PartyResources,
+    check_keys,
+    get_settings,
+)
 from parley.client.algorithms.base import Claim, PublicFacts
 from parley.client.algorithms.noisy_sums import NoModel, SumOfRecords
 from parley.client.contract.party_protocol import Declined, Reason
@@ -260,3 +265,13 @@ def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
     if not all(type(each) is int and 1 <= each <= MAX_VALUES for each in sizes):
         raise DecodingError(f"Expected sizes from 1 to {MAX_VALUES}, got others.")
     return "table", 1
+
+
+SPEC = AlgorithmSpec(
+    title="random features",
+    to_task=to_task,
+    from_task=from_task,
+    parse_size=parse_size,
+    check=check_waves,
+    summed=True,
+)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
+from parley.client.algorithms.linear_task import build_linear_spec
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
@@ -160,3 +161,12 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         )
         tilts = [draw_rounded_l2_laplace(_UNITS, self.dimension, 1, stream) for stream in streams]
         return np.concatenate(tilts)
+
+
+SPEC = build_linear_spec(
+    ObjectivePerturbationOfParties,
+    title="objective perturbation in the parties",
+    bounded=", and every party certifies its perturbed optimum",
+    remedy=("algorithm.kind=output-perturbation", "privacy.noise-point=share"),
+    advice="Noise of every party by itself is √m times what a sum needs: {remedy} loses less",
+)

@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
+from parley.client.algorithms.linear_task import build_linear_spec
 from parley.client.algorithms.noisy_sums import ReleasedAggregate
 from parley.client.contract.assumptions import SOLVER_CONVERGENCE
 from parley.client.contract.model_state import State
@@ -163,3 +164,22 @@ class PathakAveraging(OutputPerturbation):
     def claim(self, facts: PublicFacts) -> Claim:
         """Claim the same as output perturbation, at ε/m."""
         return replace(super().claim(facts), epsilon_share=1 / facts.parties)
+
+
+_CERTIFIED = ", and every party certifies that its local optimum is one"
+
+SPEC = build_linear_spec(
+    OutputPerturbation,
+    title="output perturbation",
+    bounded=_CERTIFIED,
+    remedy=("algorithm.kind=gradient-perturbation",),
+    advice="{remedy} usually loses less at the same ε, where δ > 0 is acceptable",
+)
+
+PATHAK_SPEC = build_linear_spec(
+    PathakAveraging,
+    title="output perturbation as of Pathak et al.",
+    bounded=_CERTIFIED,
+    remedy=("algorithm.kind=output-perturbation",),
+    advice="This noise is m times what its ε needs: {remedy} has the part of it",
+)

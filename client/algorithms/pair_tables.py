@@ -14,7 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.algorithm_spec import PartyResources, check_keys, get_settings
+from parley.client.algorithms.algorithm_spec import (
+    AlgorithmSpec,
+    PartyResources,
+    check_keys,
+    get_settings,
+)
 from parley.client.algorithms.base import Claim, PublicFacts
 from parley.client.algorithms.noisy_sums import NoModel, SumOfRecords
 from parley.client.contract.strict_decoding import (
@@ -168,3 +173,12 @@ def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
             f"Expected pairs of columns, 'all' or 'label', got {format_received(pairs)}."
         )
     return "table", 1
+
+
+SPEC = AlgorithmSpec(
+    title="two-way marginals",
+    to_task=to_task,
+    from_task=from_task,
+    parse_size=parse_size,
+    summed=True,
+)

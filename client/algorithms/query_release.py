@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from parley.client.algorithms.algorithm_spec import PartyResources, check_keys
+from parley.client.algorithms.algorithm_spec import AlgorithmSpec, PartyResources, check_keys
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.noisy_sums import ReleasedAggregate
 from parley.client.contract.assumptions import list_query_assumptions
@@ -193,3 +193,14 @@ def check_grid(algorithm: QueryRelease, plan: ReleasePlan) -> None:
             f"Expected a grid of whole numbers below 2^53, got scale_bits "
             f"{plan.encoding.scale_bits} and bound {plan.encoding.bound:g}.",
         )
+
+
+SPEC = AlgorithmSpec(
+    title="queries",
+    to_task=to_task,
+    from_task=from_task,
+    parse_size=parse_size,
+    check=check_grid,
+    bind=bind_schema,
+    summed=True,
+)

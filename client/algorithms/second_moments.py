@@ -21,7 +21,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.algorithm_spec import PartyResources, check_keys, get_settings
+from parley.client.algorithms.algorithm_spec import (
+    AlgorithmSpec,
+    PartyResources,
+    check_keys,
+    get_settings,
+)
 from parley.client.algorithms.base import Claim, PublicFacts
 from parley.client.algorithms.noisy_sums import SumOfRecords
 from parley.client.contract.model_state import State
@@ -203,3 +208,12 @@ def check_components(components: NDArray[np.generic]) -> None:
         raise ValueError(f"Expected 1 to {features} components of {features} features.")
     if not (np.abs(components) <= MAX_COMPONENT).all():  # False for NaN
         raise ValueError(f"Expected finite components of at most {MAX_COMPONENT:g}.")
+
+
+SPEC = AlgorithmSpec(
+    title="second moments",
+    to_task=to_task,
+    from_task=from_task,
+    parse_size=parse_size,
+    before_rounds=True,
+)

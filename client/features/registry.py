@@ -21,18 +21,18 @@ from typing import Any
 
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.client.features.base import FeatureError, FeatureMap
-from parley.client.features.binned_columns import Bins, LinearSplines, RecordCodes
-from parley.client.features.image_scattering import ScatteringFeatures
-from parley.client.features.random_fourier import RandomFourier
 from parley.safe_io.path_names import get_public_name
+from parley.safe_io.plugin_table import PluginTable
 
-FEATURES: dict[str, type[FeatureMap]] = {
-    "scattering": ScatteringFeatures,
-    "random-fourier": RandomFourier,
-    "bins": Bins,
-    "hats": LinearSplines,
-    "codes": RecordCodes,
-}
+FEATURES = PluginTable[type[FeatureMap]](
+    {
+        "scattering": "parley.client.features.image_scattering:ScatteringFeatures",
+        "random-fourier": "parley.client.features.random_fourier:RandomFourier",
+        "bins": "parley.client.features.binned_columns:Bins",
+        "hats": "parley.client.features.binned_columns:LinearSplines",
+        "codes": "parley.client.features.binned_columns:RecordCodes",
+    }
+)
 """Name → the map; all of them depend on no data."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})

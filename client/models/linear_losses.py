@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from parley.client.models.exact_math import exp, sum_in_order
 from parley.client.models.loss_base import Array, Loss, SignLoss, TargetLoss
-from parley.client.models.own_losses import TabledResidualLoss, TabledSignLoss
 
 MIN_LABEL_SHARE = 2.0**-20
 """Smallest bound on targets, as a fraction of the radius of the ball that models are kept in."""
@@ -244,13 +243,3 @@ class SoftmaxLoss(Loss):
         fits = (labels >= 0) & (labels < self.classes) & (labels == np.floor(labels))
         if not fits.all():
             raise ValueError(f"Expected classes 0..{self.classes - 1}, got {labels[~fits][0]}.")
-
-
-LOSSES: dict[str, type[Loss]] = {
-    "logistic": LogisticLoss,
-    "softmax": SoftmaxLoss,
-    "ridge": SquaredLoss,
-    "huber-svm": HuberSVM,
-    "own-loss": TabledSignLoss,
-    "own-residual-loss": TabledResidualLoss,
-}

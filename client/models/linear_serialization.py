@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, decode_value
 from parley.client.models.class_weights import ClassWeightedLoss
-from parley.client.models.linear_losses import LOSSES
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Loss
+from parley.client.models.loss_registry import LOSSES
 
 MAX_MODEL_SIZE: Final = 10**8
 """Most features or units of a layer that a task may ask for."""
@@ -40,9 +40,8 @@ def decode_linear_model(value: Any) -> LinearModel:
 
 def _encode_loss(loss: Loss) -> dict[str, Any]:
     own = loss.loss if isinstance(loss, ClassWeightedLoss) else loss
-    (name,) = [name for name, known in LOSSES.items() if type(own) is known]
     weights = {"class_weights": list(loss.weights)} if isinstance(loss, ClassWeightedLoss) else {}
-    return {"kind": name, **asdict(own), **weights}  # type: ignore[call-overload]
+    return {"kind": LOSSES.find_name(type(own)), **asdict(own), **weights}  # type: ignore[call-overload]
 
 
 def _decode_loss(value: Any) -> Loss:

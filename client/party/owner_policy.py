@@ -32,7 +32,7 @@ from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.removed_options import ConfirmSurvivors, KeyExchange
 from parley.client.data.schema_messages import format_toml_value
 from parley.client.features.registry import FEATURES
-from parley.client.models.linear_losses import LOSSES
+from parley.client.models.loss_registry import LOSSES
 from parley.client.party.dataset_config import DatasetConfig, PolicySection, SectionName
 from parley.client.queries.registry import QUERIES
 from parley.privacy.accounting.threat_model import NOISE_POINTS

@@ -93,7 +93,7 @@ def run(
     if resume is None:
         loaded = load_job(job, overrides=overrides)
         if print_job:
-            typer.echo(render_job(loaded), nl=False)
+            typer.echo(render_job(loaded, every_form=True), nl=False)
             return
     elif job is not None or overrides or out is not None or print_job or audit is not None:
         raise JobError("Expected --resume RUN alone: the run continues with its own job.")

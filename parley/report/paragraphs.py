@@ -11,7 +11,7 @@ import math
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.privacy.accounting.threat_model import Adversary, Neighbouring, Unit, find_noise_point
-from parley.server.jobs.model import MODELS
+from parley.server.jobs.registry import MODELS
 from parley.server.records import guarantee_text
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.noise_law_text import get_law_text

@@ -54,6 +54,11 @@ class PluginTable(Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         return len(self.rows)
 
+    def find_name(self, plugin: Any) -> str:
+        """Return the name of a class or function whose row this table has."""
+        location = f"{plugin.__module__}:{plugin.__qualname__}"
+        return next(name for name, row in self.rows.items() if row == location)
+
 
 def load_attribute(location: str) -> Any:
     """Return the attribute that "module:attribute" names. Import its module if necessary."""

@@ -93,7 +93,7 @@ def _format_outcome(summary: RunSummary) -> dict[str, str]:
 
 
 def _load_flat_job(folder: Path) -> dict[str, Any]:
-    values = load_job(folder / "job.toml").to_values()
+    values = load_job(folder / "job.toml").to_values(every_form=True)
     return {f"{section}.{key}": v for section, keys in values.items() for key, v in keys.items()}
 
 

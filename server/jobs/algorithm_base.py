@@ -18,6 +18,7 @@ from parley.client.algorithms.noisy_sums import NoModel
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.server.jobs.external_references import CodeReference
 from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.registry import list_model_kinds
 from parley.server.jobs.section_base import JobError, JobSection, check_unchanged
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class AlgorithmSection(JobSection):
     """How they learn.
 
     Attributes:
-        models: keys of `parley.server.jobs.model.MODELS` that it takes.
+        learns: World of the models that it takes (`ModelSection.learns`).
+        models: Keys of `parley.server.jobs.registry.MODELS` that it takes; (): all of that world.
         noise: the law that `privacy.noise = 'default'` means.
         releases: how many there are, whatever `rounds` says; None: as many as rounds.
         plan_detail: what a plan says beside its guarantees: what other noise would be, how parties
@@ -76,7 +78,8 @@ class AlgorithmSection(JobSection):
             section's.
     """
 
-    models: ClassVar[tuple[str, ...]]
+    learns: ClassVar[str] = ""
+    models: ClassVar[tuple[str, ...]] = ()
     noise: ClassVar[str] = "gaussian"
     laws: ClassVar[tuple[str, ...]] = (*MECHANISMS, "auto")
     releases: ClassVar[int | None] = None
@@ -105,8 +108,9 @@ class AlgorithmSection(JobSection):
 
     def check(self, job: Job) -> None:
         """Refuses keys that contradict each other, or would have no effect: a ValueError."""
-        if job.model_form not in self.models:
-            names = ", ".join(f"'{name}'" for name in self.models)
+        if job.model_form not in self.models and job.model.learns != self.learns:
+            models = self.models or list_model_kinds(self.learns)
+            names = ", ".join(f"'{name}'" for name in models)
             raise ValueError(
                 f"Expected model.kind to be one of {names} with algorithm.kind = '{self.kind}', "
                 f"got {job.model.kind!r}."

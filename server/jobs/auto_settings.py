@@ -21,7 +21,7 @@ from parley.safe_io.plurals import format_noun
 from parley.server.jobs.algorithm_base import AutoChoices
 from parley.server.jobs.auto_gradient_steps import GradientStepChoices, choose_gradient_steps
 from parley.server.jobs.federation_facts import Federation
-from parley.server.jobs.model import ModelSection
+from parley.server.jobs.model_base import ModelSection
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section_base import JobSection
 

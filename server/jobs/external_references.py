@@ -4,7 +4,7 @@ A job from another machine may name neither a file nor code of the machine that 
 whoever plans a job that came from elsewhere wants to know whether it names code. Which keys could
 is no list: a key whose type is none of these fails a test over all keys.
 
-    >>> from parley.server.jobs.model import OwnLossSection
+    >>> from parley.server.jobs.own_loss_models import OwnLossSection
     >>> find_machine_references(OwnLossSection(**{"kind": "own-loss", "loss": "/tmp/mine.py:f"}))
     [MachineReference(key='loss', value='/tmp/mine.py:f', what='code')]
 """

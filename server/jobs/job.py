@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from parley.privacy.accounting.account_certificates import compute_reserved_delta
 from parley.privacy.accounting.threat_model import Unit
@@ -20,10 +20,9 @@ from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.secure_agg.protocol_parameters import choose_min_survivors, compute_assumed_corrupt
 from parley.server.jobs.evaluation import EvaluationSection
 from parley.server.jobs.federation_facts import Federation
-from parley.server.jobs.linear_algorithms import ALGORITHM_SECTIONS, GradientPerturbationSection
-from parley.server.jobs.model import MODELS, LogisticSection
 from parley.server.jobs.parties_and_data import DataSection, PartiesSection
 from parley.server.jobs.privacy import PrivacySection, UnitBudget
+from parley.server.jobs.registry import ALGORITHM_SECTIONS, MODELS
 from parley.server.jobs.running import DpSgdSection, RunSection, SecureAggregationSection
 from parley.server.jobs.section_base import JobError, JobSection, SectionForms, replace_auto
 from parley.server.jobs.unused_keys import check_unused_keys
@@ -49,7 +48,7 @@ FORMS = {
 
 if TYPE_CHECKING:
     from parley.server.jobs.algorithm_base import AlgorithmSection as AlgorithmForm
-    from parley.server.jobs.model import ModelSection as ModelForm
+    from parley.server.jobs.model_base import ModelSection as ModelForm
 else:
     ModelForm, AlgorithmForm = (FORMS[name].annotation() for name in ("model", "algorithm"))
 
@@ -59,8 +58,8 @@ class Job(JobSection):
 
     parties: PartiesSection = PartiesSection()
     data: DataSection = DataSection()
-    model: ModelForm = LogisticSection()
-    algorithm: AlgorithmForm = GradientPerturbationSection()
+    model: ModelForm = Field(default_factory=FORMS["model"].build_default)
+    algorithm: AlgorithmForm = Field(default_factory=FORMS["algorithm"].build_default)
     dp_sgd: DpSgdSection = DpSgdSection()
     privacy: PrivacySection = PrivacySection()
     evaluation: EvaluationSection = EvaluationSection()
@@ -123,7 +122,7 @@ class Job(JobSection):
 
     @property
     def model_form(self) -> str:
-        """The key of its model in `parley.server.jobs.model.MODELS`."""
+        """The key of its model in `parley.server.jobs.registry.MODELS`."""
         return str(FORMS["model"].find_kind(self.model))
 
     @property
@@ -209,11 +208,15 @@ class Job(JobSection):
         chosen = self.secure_aggregation.corrupt
         return compute_assumed_corrupt(self.parties.count) if chosen == "auto" else chosen
 
-    def to_values(self) -> dict[str, dict[str, Any]]:
-        """Every key by section, as a file names them, those of other forms at their defaults."""
+    def to_values(self, *, every_form: bool = False) -> dict[str, dict[str, Any]]:
+        """Return every key by section, as a file names them.
+
+        Args:
+            every_form: Include the keys of other forms, at their defaults. This imports all forms.
+        """
         return {
             info.alias or name: FORMS[name].to_values(getattr(self, name))
-            if name in FORMS
+            if every_form and name in FORMS
             else getattr(self, name).model_dump(by_alias=True)
             for name, info in type(self).model_fields.items()
         }

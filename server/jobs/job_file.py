@@ -15,6 +15,7 @@ its dotted name (`privacy.epsilon=2`).
 from __future__ import annotations
 
 import difflib
+import functools
 import textwrap
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -108,7 +109,7 @@ def _explain(error: ValidationError) -> str:
     alternatives: dict[str, str] = {}
     given: dict[str, Any] = {}
     for problem in error.errors():
-        place = _strip_form(problem["loc"])
+        place = problem["loc"]
         # pydantic names the member of a union after the field: keep section.key alone.
         keys = [str(part) for part in place[:2]]
         name = ".".join(keys)
@@ -165,11 +166,6 @@ def _format_nearest_key(keys: Sequence[str]) -> str:
     return f"Expected one of: {', '.join(known)}."
 
 
-def _strip_form(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Where an error is, without the form that pydantic chose for the section."""
-    return (location[0], *location[2:]) if location and location[0] in FORMS else location
-
-
 def _get_purpose(section: str) -> str:
     """What a section says, in a line."""
     if section in FORMS:
@@ -179,27 +175,31 @@ def _get_purpose(section: str) -> str:
 
 def _list_keys() -> dict[str, dict[str, FieldInfo]]:
     """Every section and key by its name in a file, those of all forms."""
-    usual = Job()
+    return _list_own_keys(Job()) | {name: forms.list_keys() for name, forms in FORMS.items()}
+
+
+def _list_own_keys(job: Job) -> dict[str, dict[str, FieldInfo]]:
+    """Return every section and key of a job by its name in a file."""
     return {
-        info.alias or name: FORMS[name].list_keys()
-        if name in FORMS
-        else {
-            key.alias or field: key
-            for field, key in type(getattr(usual, name)).model_fields.items()
+        info.alias or name: {
+            key.alias or field: key for field, key in type(getattr(job, name)).model_fields.items()
         }
         for name, info in Job.model_fields.items()
     }
 
 
-def render_job(job: Job, *, comments: bool = True) -> str:
-    """The job as TOML with every key, each under a comment that says what it is.
+def render_job(job: Job, *, comments: bool = True, every_form: bool = False) -> str:
+    """Return the job as TOML with every key, each under a comment that says what it is.
+
+    Args:
+        every_form: Include the keys of other models and algorithms, at their defaults.
 
     >>> load_job(values=parse_toml(render_job(load_job()))) == load_job()
     True
     """
     lines: list[str] = []
-    values = job.to_values()
-    for section, keys in _list_keys().items():
+    values = job.to_values(every_form=every_form)
+    for section, keys in (_list_keys() if every_form else _list_own_keys(job)).items():
         lines.append(f"[{section}]" + (f"  # {_get_purpose(section)}" if comments else ""))
         for key, field in keys.items():
             if comments:
@@ -217,12 +217,16 @@ RUN_KEYS = {
 `run-folder` names one of a deployment's runs, to go on with it.
 """
 
-_LIST_KEYS = {
-    f"{section}.{key}"
-    for section, content in Job().to_values().items()
-    for key, value in content.items()
-    if isinstance(value, list | dict)
-}
+
+@functools.cache
+def _list_list_keys() -> set[str]:
+    """Return the dotted keys whose values are lists or tables."""
+    return {
+        f"{section}.{key}"
+        for section, content in Job().to_values(every_form=True).items()
+        for key, value in content.items()
+        if isinstance(value, list | dict)
+    }
 
 
 def from_run_config(config: Mapping[str, Any]) -> Job:
@@ -234,7 +238,9 @@ def from_run_config(config: Mapping[str, Any]) -> Job:
         section, dot, key = name.partition(".")
         if not dot:
             raise JobError(f"Unknown key {name}: expected section.key or one of {[*RUN_KEYS]}.")
-        tree.setdefault(section, {})[key] = _parse_value(value) if name in _LIST_KEYS else value
+        tree.setdefault(section, {})[key] = (
+            _parse_value(value) if name in _list_list_keys() else value
+        )
     return load_job(values=tree)
 
 

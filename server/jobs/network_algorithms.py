@@ -40,7 +40,6 @@ from parley.server.jobs.algorithm_base import (
 )
 from parley.server.jobs.auto_dp_sgd import choose_dp_sgd_settings
 from parley.server.jobs.federation_facts import Federation
-from parley.server.jobs.model import list_model_kinds
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.running import DpSgdSection
 from parley.server.jobs.section_base import Auto, JobError, check_unchanged, replace_auto
@@ -57,7 +56,7 @@ more rows make no faster, and the trial of their independence slower."""
 
 
 class _NetworkSection(AlgorithmSection):
-    models: ClassVar[tuple[str, ...]] = list_model_kinds("network")
+    learns: ClassVar[str] = "network"
     laws: ClassVar[tuple[str, ...]] = ("gaussian",)
     samples: ClassVar[bool] = True
     plan_detail: ClassVar[PlanDetail] = "training"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
 from pydantic.fields import FieldInfo
 
 from parley.safe_io.path_names import is_own_code
@@ -85,9 +85,19 @@ class SectionForms:
         return self.own_key if is_own_code(kind) else None
 
     def annotation(self) -> Any:
-        """The union that pydantic chooses from."""
-        members = tuple(Annotated[form, Tag(key)] for key, form in self.forms.items())
-        return Annotated[Union[members], Discriminator(self.find_kind)]  # noqa: UP007 - of a table's rows
+        """Return the type of the section's field: the form that its kind names, loaded then."""
+        return Annotated[SerializeAsAny[JobSection], BeforeValidator(self.build_section)]
+
+    def build_section(self, section: Any) -> Any:
+        """Return a section, checked by the form of its kind."""
+        kind = self.find_kind(section)
+        if kind is None or isinstance(section, JobSection):
+            return section  # an unknown kind was refused by `drop_other_forms`
+        return self.forms[kind].model_validate(section)
+
+    def build_default(self) -> Any:
+        """Return the section of a job that has none."""
+        return self.forms[self.default]()
 
     def list_keys(self) -> dict[str, FieldInfo]:
         """Every key of every form, by its name in a file, in the table's order."""
@@ -109,8 +119,10 @@ class SectionForms:
             raise ValueError(
                 f"Expected {self.section}.kind to be one of {names}, got {section.get('kind')!r}."
             )
-        known, every = _list_aliases(self.forms[kind]), self.list_keys()
-        kept = {}
+        known = _list_aliases(self.forms[kind])
+        if known.issuperset(section):
+            return dict(section)
+        every, kept = self.list_keys(), {}
         for key, value in section.items():
             if key in known or key not in every:  # an unknown key is refused as such
                 kept[key] = value

@@ -14,8 +14,8 @@ from parley.privacy.accounting.privacy_events import GaussianEvent
 from parley.privacy.ledger.ledger import Ledger
 from parley.report.paragraphs import format_headline
 from parley.safe_io.plurals import format_noun
+from parley.server.jobs.gradient_algorithms import GradientPerturbationSection
 from parley.server.jobs.job_file import load_job
-from parley.server.jobs.linear_algorithms import GradientPerturbationSection
 from parley.server.records import guarantee_text
 
 

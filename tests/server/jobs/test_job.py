@@ -114,11 +114,15 @@ def test_a_section_that_is_none_is_refused(tmp_path):
 )
 def test_every_form_is_printed_whole_and_reads_back(overrides):
     job = load_job(overrides=overrides)
-    tree = tomllib.loads(render_job(job))
+    tree = tomllib.loads(render_job(job, every_form=True))
     assert load_job(values=tree) == job
-    assert {section: set(keys) for section, keys in tree.items()} == {
-        section: set(keys) for section, keys in tomllib.loads(render_job(load_job())).items()
+    usual = tomllib.loads(render_job(load_job(), every_form=True))
+    assert {name: set(keys) for name, keys in tree.items()} == {
+        name: set(keys) for name, keys in usual.items()
     }
+    own = tomllib.loads(render_job(job))
+    assert load_job(values=own) == job
+    assert set(own["algorithm"]) < set(tree["algorithm"])
 
 
 def test_a_job_with_steps_can_be_run_by_output_perturbation_too():

@@ -1,0 +1,47 @@
+"""Rows of the algorithms that train networks. Only what needs torch is imported late.
+
+A job's check, `predict` and a task's size need the rows, and not the 1.4 s that torch takes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parley.client.algorithms.algorithm_spec import AlgorithmSpec, parse_network_size
+from parley.safe_io.plugin_table import load_attribute
+
+_CODEC = "parley.client.algorithms.network_task"
+
+
+def _to_task(algorithm: Any) -> Any:
+    return load_attribute(f"{_CODEC}:to_task")(algorithm)
+
+
+def _from_task(*task: Any) -> Any:
+    return load_attribute(f"{_CODEC}:from_task")(*task)
+
+
+def _check(*algorithm: Any) -> None:
+    load_attribute(f"{_CODEC}:check")(*algorithm)
+
+
+def _build_network_spec(title: str, **other_fields: Any) -> AlgorithmSpec:
+    """Build the row of an algorithm that trains a network."""
+    return AlgorithmSpec(
+        title=title,
+        to_task=_to_task,
+        from_task=_from_task,
+        parse_size=parse_network_size,
+        check=_check,
+        trains_network=True,
+        **other_fields,
+    )
+
+
+FEDERATED_AVERAGING_SPEC = _build_network_spec(
+    "federated averaging",
+    remedy=("algorithm.kind=distributed-dp-sgd",),
+    advice="Every party adds noise alone: {remedy} has one for the batches of all parties together",
+)
+
+DISTRIBUTED_DP_SGD_SPEC = _build_network_spec("distributed DP-SGD", summed=True)

@@ -1,0 +1,18 @@
+"""Registry of the losses of linear models: one row of text for each."""
+
+from __future__ import annotations
+
+from parley.client.models.loss_base import Loss
+from parley.safe_io.plugin_table import PluginTable
+
+LOSSES = PluginTable[type[Loss]](
+    {
+        "logistic": "parley.client.models.linear_losses:LogisticLoss",
+        "softmax": "parley.client.models.linear_losses:SoftmaxLoss",
+        "ridge": "parley.client.models.linear_losses:SquaredLoss",
+        "huber-svm": "parley.client.models.linear_losses:HuberSVM",
+        "own-loss": "parley.client.models.own_losses:TabledSignLoss",
+        "own-residual-loss": "parley.client.models.own_losses:TabledResidualLoss",
+    }
+)
+"""Loss by its name in a task, a model file and a policy."""

@@ -1,0 +1,141 @@
+"""Forms of `[model]` that are linear models with a strongly convex objective."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from parley.client.models import linear_losses
+from parley.client.models.class_weights import apply_class_weights
+from parley.client.models.linear_models import LinearModel
+from parley.client.models.loss_base import Loss
+from parley.safe_io.path_names import get_public_name
+from parley.server.jobs.external_references import CodeReference, TextSettings
+from parley.server.jobs.model_base import LabelledModelSection, ModelSection
+from parley.server.jobs.section_base import Auto, JobError, Positive, replace_auto
+
+
+class LinearSection(ModelSection):
+    """A linear model with a strongly convex objective."""
+
+    learns: ClassVar[Literal["linear", "network", "nothing"]] = "linear"
+    label: ClassVar[str] = "logistic"
+
+    features: CodeReference = Field(
+        "auto",
+        min_length=1,
+        description="Public map of every record by itself that is learned from: none | scattering "
+        "(images) | random-fourier | bins | hats (tables), or your own frozen one, "
+        "'file.py:function' or 'module:function', where function(columns) gives a torch.nn.Module "
+        "(docs/features.md). auto: numbers as hats where ε, records and parties pay for them, by "
+        "the rule of algorithm.rounds; else none.",
+    )
+    feature_settings: TextSettings = Field(
+        {}, description="Settings of the map, by their names (docs/features.md)."
+    )
+
+    lambda_: Positive | Auto = Field(
+        "auto",
+        alias="lambda",
+        description="Regularisation (λ/2)‖θ‖²; note the ½. auto: .01, or with algorithm.rounds = "
+        "'auto' by its rule.",
+    )
+    intercept: bool | Auto = Field(
+        "auto",
+        description="Append a constant to every record, rescale to norm ≤ 1 and regularise it "
+        "too (an unregularised intercept would void the sensitivity). auto: true, but with hats: "
+        "those of a column add up to 1.",
+    )
+
+    @model_validator(mode="after")
+    def _check_features(self) -> LinearSection:
+        if self.features in {"auto", "none"} and self.feature_settings:
+            raise ValueError(
+                "Expected model.feature-settings = {} (they need model.features), got "
+                f"{self.feature_settings!r}."
+            )
+        return self
+
+    @property
+    def feature_map(self) -> dict[str, Any]:
+        """Name and settings of the map of features; {}: none."""
+        if self.is_feature_map_open:
+            raise JobError("Expected settled features, got model.features = 'auto'.")
+        if self.features == "none":
+            return {}
+        return {"name": get_public_name(self.features), "settings": dict(self.feature_settings)}
+
+    @property
+    def has_intercept(self) -> bool:
+        """Whether rows get a constant."""
+        return replace_auto(self.intercept, self.features != "hats")
+
+    def build_loss(self, classes: int) -> Loss:
+        """The loss, unweighted, of K classes; raises JobError."""
+        raise NotImplementedError
+
+    def build_linear_model(self, features: int, classes: int) -> LinearModel:
+        """The loss, weighted, over margins of the row and the intercept's constant."""
+        plain = self.build_loss(classes)
+        try:
+            loss = apply_class_weights(plain, self.label_weights)
+        except ValueError as error:
+            raise JobError(f"model.class-weights: {error}") from error
+        return LinearModel(loss=loss, features=features + self.has_intercept)
+
+
+class LogisticSection(LinearSection, LabelledModelSection):
+    """Logistic regression."""
+
+    title: ClassVar[str] = "logistic regression"
+
+    def build_loss(self, _: int) -> Loss:
+        """Of −1 and +1."""
+        return linear_losses.LogisticLoss()
+
+
+class SoftmaxSection(LinearSection, LabelledModelSection):
+    """Softmax regression."""
+
+    title: ClassVar[str] = "softmax regression"
+    label: ClassVar[str] = "softmax"
+
+    def build_loss(self, classes: int) -> Loss:
+        """Of K classes."""
+        return linear_losses.SoftmaxLoss(classes=classes)
+
+
+class RidgeSection(LinearSection):
+    """Ridge regression in a ball."""
+
+    title: ClassVar[str] = "ridge regression"
+    label: ClassVar[str] = "ridge"
+    metric: ClassVar[str] = "r2"
+    bounded_everywhere: ClassVar[bool] = False
+    residuals: ClassVar[bool] = True
+
+    radius: Positive | Auto = Field(
+        "auto",
+        description="ridge: θ is kept in the ball ‖θ‖ ≤ radius. auto: 1; with "
+        "algorithm.rounds = 'auto' 8 (docs/methods.md).",
+    )
+    label_bound: Positive = Field(1.0, description="ridge: |y| ≤ label-bound after scaling.")
+
+    def build_loss(self, _: int) -> Loss:
+        """Of targets."""
+        return linear_losses.SquaredLoss(
+            radius=replace_auto(self.radius, 1.0), label_bound=self.label_bound
+        )
+
+
+class HuberSvmSection(LinearSection, LabelledModelSection):
+    """A support vector machine with a smooth hinge."""
+
+    title: ClassVar[str] = "Huber SVM"
+
+    huber_width: Positive = Field(0.5, description="huber-svm: half-width h of the smooth part.")
+
+    def build_loss(self, _: int) -> Loss:
+        """Of −1 and +1."""
+        return linear_losses.HuberSVM(width=self.huber_width)

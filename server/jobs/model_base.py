@@ -1,0 +1,120 @@
+"""What is learned: `[model]`, a section of another form for each `kind`.
+
+A form is a model's row at the server: its keys, its title, how labels are read, and the loss that
+its keys make. What a run wants to know of a model it asks here, and nobody asks for its name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from parley.client.models.linear_models import LinearModel
+from parley.client.models.loss_registry import LOSSES
+from parley.server.jobs.external_references import CodeReference
+from parley.server.jobs.section_base import Auto, JobSection, replace_auto
+
+_KIND_DESCRIPTION = (
+    "What the label of data.schema is for, where a job says none: logistic of positive and "
+    "negative, softmax of classes, ridge of a range. "
+    f"{' | '.join(LOSSES)}; with algorithm.kind = "
+    "'fedavg': mlp | pca-mlp | cnn, or your own, 'module:function' or 'file.py:function', where "
+    "function(features, classes) gives a torch.nn.Module; table with marginals; none with an "
+    "algorithm of your own."
+)
+_WEIGHTS_DESCRIPTION = (
+    "Public weights of the labels in their order (negative, positive; or the classes'): a record "
+    "of class k counts so many times. Never from counts of records. Linear models pay for the "
+    "largest in noise; [] for none."
+)
+
+
+class ModelSection(JobSection):
+    """What they learn.
+
+    Attributes:
+        learns: in which world its simulation runs.
+        label: how a party reads its labels: as for that loss, or as a network's classes.
+        bounded_everywhere: whether a record's gradient is bounded at every θ.
+        residuals: whether a slope is what a prediction is off by.
+    """
+
+    title: ClassVar[str] = ""
+    learns: ClassVar[Literal["linear", "network", "nothing"]] = "network"
+    label: ClassVar[str] = "network"
+    metric: ClassVar[str] = "accuracy"
+    measured: ClassVar[bool] = True
+    bounded_everywhere: ClassVar[bool] = True
+    residuals: ClassVar[bool] = False
+
+    kind: CodeReference = Field("logistic", description=_KIND_DESCRIPTION)
+
+    def label_kind(self, classes: int) -> str:
+        """The linear model whose labels they are read as, K given; of a network: class numbers."""
+        if self.label != "network":
+            return self.label
+        return "softmax" if classes else "logistic"
+
+    @property
+    def has_intercept(self) -> bool:
+        """Whether rows get a constant; a network has its own biases."""
+        return False
+
+    @property
+    def regularisation(self) -> float:
+        """λ of (λ/2)‖θ‖², of the intercept too; a network has none."""
+        own: float | Auto = getattr(self, "lambda_", 0.0)
+        return replace_auto(own, 0.01)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Units of each hidden layer."""
+        return tuple(getattr(self, "hidden", ()))
+
+    @property
+    def label_weights(self) -> tuple[float, ...]:
+        """Public weights of the labels, in their order; (): every record counts once."""
+        return tuple(getattr(self, "class_weights", ()))
+
+    @property
+    def component_count(self) -> int | None:
+        """Principal components that rows are projected on; None: they are not."""
+        return getattr(self, "components", None)
+
+    @property
+    def components_share(self) -> float:
+        """Of μ² of the budget, for the components' own release; 0 where there is none."""
+        return 0.0
+
+    @property
+    def components_file(self) -> str:
+        """Where public components are; empty: nowhere."""
+        return str(getattr(self, "pca_file", ""))
+
+    @property
+    def is_feature_map_open(self) -> bool:
+        """Whether its features are left to a rule, which has not chosen yet."""
+        return getattr(self, "features", "none") == "auto"
+
+    @property
+    def feature_map(self) -> dict[str, Any]:
+        """Name and settings of the public map that records are learned from through; {}: none."""
+        return {}
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether records are learned from through a map, or may be."""
+        return self.is_feature_map_open or bool(self.feature_map)
+
+    def build_linear_model(self, features: int, classes: int) -> LinearModel:
+        """For records of so many columns, before the intercept's; raises JobError."""
+        raise NotImplementedError
+
+
+class LabelledModelSection(ModelSection):
+    """A model whose labels may have public weights."""
+
+    class_weights: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = Field(
+        [], max_length=64, description=_WEIGHTS_DESCRIPTION
+    )

@@ -1,0 +1,52 @@
+"""Form of `[algorithm]` for an algorithm of your own: its settings are the fields of its class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own
+from parley.server.jobs.algorithm_base import (
+    PARTY_BUDGET_KEYS,
+    ROUNDS_DESCRIPTION,
+    AlgorithmSection,
+    UnusedKeys,
+)
+from parley.server.jobs.external_references import TextSettings
+from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.section_base import JobError
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
+
+
+class OwnAlgorithmSection(AlgorithmSection):
+    """One's own, 'file.py:Class' or 'module:Class'."""
+
+    models: ClassVar[tuple[str, ...]] = ("none",)
+    unused_keys: ClassVar[UnusedKeys] = {
+        "dp_sgd": (),
+        "privacy": PARTY_BUDGET_KEYS,
+        "run": ("device",),
+    }
+    unused_needs: ClassVar[str] = "an algorithm of Parley's; your own has algorithm.settings"
+
+    settings: TextSettings = Field(
+        {}, description="Settings of your own algorithm, by the names that its class gives them."
+    )
+    rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS_DESCRIPTION)
+
+    def build_algorithm(
+        self, job: Job, model: Any, parties: Federation | None
+    ) -> FederatedAlgorithm:
+        """Of the class that the job names, which this runs."""
+        del job, parties
+        try:
+            algorithm: FederatedAlgorithm = build_own(
+                self.kind, self.settings, features=model.features, classes=model.classes
+            )
+        except OwnAlgorithmError as error:
+            raise JobError(str(error)) from error
+        return algorithm
