@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,16 +19,19 @@ from parley.client.contract.model_state import State
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, decode_value
+from parley.client.models.linear_models import LinearModel
 from parley.client.models.linear_serialization import decode_linear_model, encode_linear_model
-
-if TYPE_CHECKING:
-    from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-    from parley.client.algorithms.output_perturbation import OutputPerturbation
-
-    LinearAlgorithm: TypeAlias = GradientPerturbation | OutputPerturbation
 
 MAX_TOLERANCE = 1.0
 """Maximum κ. Beyond, θ = 0 is a certified optimum for many parties."""
+
+
+class LinearAlgorithm(Protocol):
+    """An algorithm that learns a linear model, a dataclass with its settings as fields."""
+
+    @property
+    def model(self) -> LinearModel:
+        """Model that is learned."""
 
 
 def build_linear_spec(algorithm: type[Any], **other_fields: Any) -> AlgorithmSpec:
