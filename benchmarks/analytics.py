@@ -1,13 +1,15 @@
-"""How far private statistics of the Adult census are off, beside three peers, in one run.
+"""Measure the error of private statistics on the Adult census, compared with three peers, in one
+run.
 
     python benchmarks/analytics.py adult.csv.gz [--seeds 40] [--only WORDS]
         [--peer PYTHON] [--opendp PYTHON] [--tumult PYTHON] [--docs docs/query-accuracy.md]
 
-30,162 records, 30 parties, ε = 0.1, 0.5 and 1; means over seeds (a multiple of the given number:
-see the last column) with the half-width of a 95 % interval of the mean. Noise is the server's. A
-PYTHON has an environment with diffprivlib and "scikit-learn<1.6", with opendp, or with
-tmlt.analytics and Java 17: see `benchmarks/analytics_peers.py`. Ours are seeded, hence repeatable.
-Truths are of the records: simulation-only. --docs writes the table into the page.
+30,162 records, 30 parties, ε = 0.1, 0.5 and 1. Figures are means over seeds with the half-width of
+a 95 % interval of the mean. The number of seeds is a multiple of the given one: see the last
+column. The server adds the noise. A PYTHON is an environment with diffprivlib and
+"scikit-learn<1.6", with opendp, or with tmlt.analytics and Java 17: see
+`benchmarks/analytics_peers.py`. Parley's noise is seeded, hence repeatable. True values are
+computed from the records (simulation-only). --docs writes the table into the page.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ MARKS = "<!-- rows: benchmarks/analytics.py --docs -->\n", "<!-- end of rows -->
 
 
 def schema_of(frame: pl.DataFrame) -> Schema:
-    """Adult's columns: ranges that its description gives, the categories that it lists."""
+    """Return the schema of Adult's columns, with the ranges and categories of its description."""
     lines = [
         "[columns]",
         'age = { kind = "numeric", range = [17, 90] }',
@@ -80,7 +82,7 @@ def schema_of(frame: pl.DataFrame) -> Schema:
 
 
 def terms_of(block: RawPartyBlock, relation: Neighbouring, delta: float) -> SessionTerms:
-    """Thirty parties, a trusted server's noise."""
+    """Return the terms of thirty parties, with a trusted server's noise."""
     return SessionTerms(
         facts=QueryFacts(
             schema=block.schema,
@@ -107,7 +109,7 @@ def asked(
     delta: float,
     law: str = "auto",
 ) -> tuple[str, list[dict]]:
-    """The law, and the answer's table of every seed."""
+    """Return the noise distribution, and the answer's table for every seed."""
     terms = terms_of(block, relation, delta)
     planned = plan_batch([query], terms, epsilon=epsilon, run_id="benchmark", number=1, law=law)
     (tuned,), (weight,) = planned.batch.queries, planned.batch.weights
@@ -133,7 +135,7 @@ def asked(
 
 
 class Counted(QuantileSearch):
-    """What `find_quantile` asks, answered by the same planner without a ledger."""
+    """A session for `find_quantile` that uses the same planner, without a ledger."""
 
     remaining, terms, plan, release = 1e9, None, None, None
 
@@ -142,7 +144,7 @@ class Counted(QuantileSearch):
         self.terms = terms_of(block, relation, 0.0)
 
     def ask(self, query: Query, *, epsilon: float, law: str) -> SimpleNamespace:
-        """One count, from a stream that is the seed's and the question's."""
+        """Answer one count, with a stream that depends on the seed and the query."""
         terms = self.terms
         planned = plan_batch([query], terms, epsilon=epsilon, run_id="b", number=1, law=law)
         (tuned,), (weight,) = planned.batch.queries, planned.batch.weights
@@ -157,7 +159,7 @@ class Counted(QuantileSearch):
 def by_counts(
     block: RawPartyBlock, relation: Neighbouring, epsilon: float, seeds: int
 ) -> list[QuantileResult]:
-    """The median of fnlwgt, found by some six counts."""
+    """Return the median of fnlwgt, found by about six counts."""
     whole = replace(block, offsets=block.offsets[[0, -1]])
     return [
         Counted(whole, relation, seed).find_quantile("fnlwgt", step=STEP, epsilon=epsilon)
@@ -166,7 +168,7 @@ def by_counts(
 
 
 def row_of(name: str, law: str, found: dict[float, list[float]]) -> str:
-    """One row: the mean (or root of the mean) over seeds at every ε."""
+    """Print and return one row: the mean (or the root of the mean) over seeds at every ε."""
     cells = []
     for epsilon in EPSILONS:
         values = np.array(found[epsilon], dtype=float)
@@ -181,14 +183,14 @@ def row_of(name: str, law: str, found: dict[float, list[float]]) -> str:
 
 
 def documented(page: Path, lines: list[str]) -> None:
-    """The lines as a part of a page of the documentation, between its two marks."""
+    """Write the lines into a documentation page, between its two marks."""
     before, rest = page.read_text().split(MARKS[0])
     after = rest.split(MARKS[1])[1]
     page.write_text(before + MARKS[0] + "\n" + "\n".join(lines) + "\n\n" + MARKS[1] + after)
 
 
 def main() -> None:
-    """Prints the table; with --docs writes it into a page, too."""
+    """Print the table; with --docs write it into a page, too."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data")
     parser.add_argument("--seeds", type=int, default=40)
@@ -205,10 +207,12 @@ def main() -> None:
     old = hours[ages > 60]
     count = len(ages)
 
-    snapped = np.floor(weights / STEP + 0.5) * STEP  # the value of the grid that a record counts at
+    snapped = np.floor(weights / STEP + 0.5) * STEP  # each record's value on the grid
 
     def rank(value: float, share: float) -> float:
-        """Records between a value and its place: none where ties hold the place."""
+        """Return the number of records between a value and its target rank; 0 if ties cover the
+        rank.
+        """
         near = value * (1 - 1e-12), value * (1 + 1e-12)
         first, last = np.searchsorted(snapped, near[0]), np.searchsorted(snapped, near[1])
         return float(max(0.0, first - share * count, share * count - last))
@@ -216,7 +220,7 @@ def main() -> None:
     tables = {names: frame.group_by(names).len() for names in itertools.combinations(CATEGORIES, 2)}
 
     def distance(table: dict) -> float:
-        """Mean total variation over the two-way marginals."""
+        """Return the mean total variation over the two-way marginals."""
         asked_for = pl.DataFrame({k: list(v) for k, v in table.items()}, strict=False)
         gaps = []
         for names, truth in tables.items():

@@ -1,9 +1,11 @@
-"""The same statistics by diffprivlib, OpenDP and Tumult Analytics, each in its own environment.
+"""Compute the same statistics with diffprivlib, OpenDP and Tumult Analytics, each in its
+environment.
 
-`errors_of` asks one of them on the records of `benchmarks/analytics.py`. diffprivlib's ε is
-replace-one for means and quantiles, add-or-remove-one for histograms; OpenDP's replace-one for the
-mean, else add-or-remove-one, as all of Tumult's. Tumult takes seconds a query and minutes for many
-records: it is asked once of a few copies of them, grouped by the copy: noise is another for each.
+`errors_of` runs one of them on the records of `benchmarks/analytics.py`. diffprivlib's ε is
+replace-one for means and quantiles, and add-or-remove-one for histograms. OpenDP's is replace-one
+for the mean, otherwise add-or-remove-one. All of Tumult's are add-or-remove-one. Tumult takes
+seconds per query and minutes for many records. So it runs once on a few copies of the records,
+grouped by copy, with independent noise for each.
 """
 
 from __future__ import annotations
@@ -142,15 +144,15 @@ PEERS = {
     "OpenDP": (OPENDP, "opendp", 5),
     "Tumult Analytics": (TUMULT, "tumult", 0.1),
 }
-"""Name → what is run, the option that names its Python, how many seeds for each that is given."""
+"""Name → script, the option for its Python, and the number of seeds per given seed."""
 
 
 def errors_of(
     name: str, python: str, given: Mapping[str, Any], seeds: int
 ) -> tuple[str, dict[str, dict[float, list[float]]]]:
-    """A peer's version, and figure → ε → the error of every seed."""
+    """Return a peer's version, and figure → ε → the error of every seed."""
     script, _, times = PEERS[name]
-    with tempfile.TemporaryDirectory() as folder:  # Spark leaves tables where it runs
+    with tempfile.TemporaryDirectory() as folder:  # Spark leaves tables in its working folder
         told = subprocess.run(
             [python, "-c", script],
             input=json.dumps({**given, "seeds": max(2, round(seeds * times))}, allow_nan=False),

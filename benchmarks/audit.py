@@ -1,12 +1,12 @@
-"""Figures of `parley audit`: tightness, trials a second, memory. Simulation only.
+"""Measure `parley audit`: tightness, trials per second, memory (simulation only).
 
     OMP_NUM_THREADS=1 python benchmarks/audit.py
-    OMP_NUM_THREADS=1 python benchmarks/audit.py --million FILE 600 [WORD...]  # the matrix at
-        # length: hours; every row goes to FILE when it is done, and a later call goes on
+    OMP_NUM_THREADS=1 python benchmarks/audit.py --million FILE 600 [WORD...]  # the full matrix:
+        # hours; each finished row is appended to FILE, and a later call continues from there
     python benchmarks/audit.py --docs FILE docs/audit.md  # those rows as its table
 
-Prints one JSON object a line, in under five minutes on one quiet core. `loop` figures ask for one
-world at a time; rates are worlds per second of CPU, both worlds counted.
+Prints one JSON object per line, in under five minutes on one quiet core. `loop` figures run one
+world at a time. Rates are worlds per second of CPU; both worlds count.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def tightness(
 
 
 def rate(name: str, job: tuple[str, ...], block: int, loop: int, **shape: int) -> None:
-    """Worlds a second in blocks and one by one, in turns, so that a busy machine slows both."""
+    """Measure worlds per second in blocks and one by one, in turns, so that other load slows
+    both.
+    """
     given = build_target(load_job(None, overrides=job), **shape)
     worlds = build_neighbours(given, "dirac")
 
@@ -124,7 +126,9 @@ def l2_laplace() -> None:
 
 
 def ideal_canaries() -> None:
-    """One run with 500 ideal canaries at ε = 8: each coin behind the claimed Gaussian alone."""
+    """Audit one run with 500 ideal canaries at ε = 8: each coin has only the claimed Gaussian
+    noise.
+    """
     from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
 
     mu, rng = compute_gaussian_mu(8.0, 1e-5), np.random.default_rng(secrets.randbits(64))
@@ -147,7 +151,7 @@ def ideal_canaries() -> None:
 
 
 def product_canaries() -> None:
-    """The same through whole runs: 500 canaries in columns that 12,000 records leave empty."""
+    """Audit whole runs with 500 canaries, in columns that are empty in 12,000 records."""
     records, columns, used = 15_000, 560, 20
     rng = np.random.default_rng(1)
     rows = np.zeros((records, columns))
@@ -166,10 +170,10 @@ def product_canaries() -> None:
             overrides=[
                 f"data.source={place}/data.npz",
                 f"data.schema={place}/schema.toml",
-                "model.kind=huber-svm",  # a full slope at the start
+                "model.kind=huber-svm",  # the full slope at the start
                 "model.intercept=false",
                 "model.lambda=0.0001",
-                "algorithm.average=false",  # the last iterate adds up all rounds
+                "algorithm.average=false",  # the last iterate is the sum of all rounds
                 "algorithm.rounds=20",
                 "privacy.epsilon=8",
                 "privacy.noise-point=server",
@@ -187,12 +191,13 @@ def product_canaries() -> None:
 
 
 def million(file: Path, words: Sequence[str], seconds: float) -> None:
-    """Each claim of the matrix by one attack, in 10⁶ worlds or as many as the seconds of CPU allow.
+    """Audit each claim of the matrix by one attack, in up to 10⁶ worlds within the given CPU
+    seconds.
 
-    A row of `file` is written when it is done; those that stand there are not asked again.
+    A row is appended to `file` when it is finished. Rows in the file are not measured again.
 
     Args:
-        words: only rows of these numbers, or with one of these words; none: all.
+        words: Only rows with these numbers or words; empty for all.
     """
     lines = file.read_text().splitlines() if file.exists() else []
     done = {json.loads(line)["row"] for line in lines}
@@ -226,9 +231,9 @@ MARKS = "<!-- rows: benchmarks/audit.py --docs -->\n", "<!-- end of rows -->\n"
 
 
 def documented(file: Path, page: Path) -> None:
-    """The rows of `file` in the table of a page of the documentation, between its two marks.
+    """Write the rows of `file` into the table of a documentation page, between its two marks.
 
-    Rows that are there and not in `file` stay.
+    Rows of the page that are not in `file` stay.
     """
     before, rest = page.read_text().split(MARKS[0])
     table, after = rest.split(MARKS[1])
@@ -249,9 +254,10 @@ def documented(file: Path, page: Path) -> None:
 
 
 def affordable(claim: AuditTarget, attack: str, seconds: float) -> int:
-    """Trials a world that take so many seconds of CPU, 10⁶ at most: by the worlds alone.
+    """Return the trials per world that take this many CPU seconds, at most 10⁶, for the worlds
+    only.
 
-    What an audit of a claim takes whatever its trials, the account of a curve, is not repeated.
+    The fixed cost of an audit, which is the accounting of a curve, is not measured.
     """
     worlds = build_neighbours(claim, attack)
     count, spent = 20, 0.0
@@ -267,7 +273,7 @@ def affordable(claim: AuditTarget, attack: str, seconds: float) -> int:
 
 
 def named(claim: AuditTarget) -> str:
-    """A row of the matrix in words."""
+    """Describe a row of the matrix in words."""
     said = [claim.release, claim.charged.mechanism.law]
     said += [str(claim.guarantee.neighbouring), str(claim.unit), str(claim.against)]
     if claim.job is not None:
@@ -287,7 +293,7 @@ def main() -> None:
     if "--docs" in sys.argv:
         documented(*map(Path, sys.argv[sys.argv.index("--docs") + 1 :]))
         return
-    # First: what the others import takes more.
+    # First, because the imports of the others need more memory.
     tightness("gaussian, 10⁶ trials", ONE, "mu", 1_000_000, 0.97)
     told(
         "memory, MiB",

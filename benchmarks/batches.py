@@ -1,9 +1,10 @@
-"""Ten workloads: the error of each answer by its own cells, and as batches are planned.
+"""Compare the errors of ten workloads as batches are planned, and with each answer's own cells.
 
-`python benchmarks/batches.py`: the errors that are expected at ε = 1, δ = 1e-6, by each noise law
-and relation, as parts of those without agreement: every query by its own cells and share of the
-budget, quantiles up to 128 values by their counts alone, beyond by a 4-ary tree (32-ary for Laplace
-noise). A ratio is the geometric mean over a batch's queries. It takes 5 s.
+`python benchmarks/batches.py` prints the expected errors at ε = 1, δ = 1e-6, by each noise
+distribution and relation, relative to those without consistency. Without consistency, every query
+has its own cells and share of the budget. Quantiles of up to 128 values use only their counts, and
+those of more a 4-ary tree (32-ary for Laplace noise). A ratio is the geometric mean over a batch's
+queries. It takes 5 s.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ WORKLOADS: dict[str, list[Query]] = {
 
 
 def terms_of(relation: Neighbouring) -> SessionTerms:
-    """30 parties of a thousand records each."""
+    """Return the terms of 30 parties with a thousand records each."""
     return SessionTerms(
         facts=QueryFacts(
             schema=SCHEMA,
@@ -87,13 +88,13 @@ def terms_of(relation: Neighbouring) -> SessionTerms:
 
 
 def errors(queries: Sequence[Query], terms: SessionTerms, law: str) -> np.ndarray:
-    """What each query expects to be off by."""
+    """Return the expected error of each query."""
     planned = plan_batch(queries, terms, epsilon=1.0, run_id="b", number=1, law=law)
     return np.array(planned.compute_errors(terms.facts))
 
 
 def by_themselves(queries: Sequence[Query], terms: SessionTerms, law: str) -> np.ndarray:
-    """The same without what is planned."""
+    """Return the expected errors without consistency."""
 
     def fixed(cells: int, power: float) -> int:
         return cells if cells <= 128 else 32 if power == 1 else 4
@@ -106,13 +107,13 @@ def by_themselves(queries: Sequence[Query], terms: SessionTerms, law: str) -> np
 
 
 def ratio(queries: Sequence[Query], terms: SessionTerms, law: str) -> tuple[float, float]:
-    """Geometric mean and the largest of the errors' ratios."""
+    """Return the geometric mean and the maximum of the errors' ratios."""
     found = errors(queries, terms, law) / by_themselves(queries, terms, law)
     return float(np.exp(np.log(found).mean())), float(found.max())
 
 
 def main() -> None:
-    """Prints the table of ten workloads."""
+    """Print the table of ten workloads."""
     cases = [(law, relation) for relation in Neighbouring for law in QUERY_LAWS]
     print("| workload | " + " | ".join(f"{law}, {relation}" for law, relation in cases) + " |")
     print("|---" * (1 + len(cases)) + "|")

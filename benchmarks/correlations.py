@@ -1,13 +1,13 @@
-"""How often intervals of correlations and regressions hold, and whether their p keep its level.
+"""Measure the coverage of correlation and regression intervals, and the level of their p-values.
 
     python benchmarks/correlations.py [--draws 400] [--heavy-tails]
 
-Fresh records each time: three numbers and an outcome, all normal (with --heavy-tails exponential,
-the outcome's errors too), and a category of three; the outcome depends on the first number and on
-the category, the third number on nothing. One release of K = 5 columns, replace-one, Gaussian noise
-at δ = 1e-6 or Laplace. Coverage: of the coefficients of the whole population's regression and of
-its correlations, over those that are told. Level: how often p < .05 for the third number's
-coefficient, and for its correlations with the others.
+Each draw has new records: three numbers and an outcome, all normal (with --heavy-tails exponential,
+the outcome's errors too), and a category of three. The outcome depends on the first number and on
+the category; the third number is independent of all. One release has K = 5 columns, replace-one,
+with Gaussian noise at δ = 1e-6 or Laplace noise. Coverage is of the whole population's regression
+coefficients and correlations, over those that are released. Level is how often p < 0.05 for the
+third number's coefficient, and for its correlations with the others.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def answered(block: RawPartyBlock, noise: CellNoise, rng: np.random.Generator | 
 
 
 def truth(heavy: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of a population: coefficients, correlations, and which of those are with the third number."""
+    """Return a population's coefficients and correlations, and which of those have the third
+    number.
+    """
     exact = CellNoise.from_law("laplace", scale=1.0)
     table, beside = answered(drawn(2 * 10**6, np.random.default_rng(2), heavy), exact, None)
     pairs = zip(table["column"], table["with"], strict=True)

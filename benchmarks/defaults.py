@@ -1,11 +1,11 @@
-"""What a newcomer gets: the defaults, beside ten rounds and beside columns as they are.
+"""Measure the defaults, compared with ten rounds and with columns without a feature map.
 
     python benchmarks/defaults.py adult.csv.gz [--splits 10]
     python benchmarks/defaults.py --networks [--splits 5]
     python benchmarks/defaults.py --kdd99 kddcup.data_10_percent.gz   (all its 494,021 records)
 
-Ten parties, δ = 1e-5, a fifth of the records held out anew in every split: means with Student's
-95 % interval over splits, of the ranking (AUC) and of the likelier label (accuracy).
+Ten parties, δ = 1e-5, and another fifth of the records held out in every split. Figures are means
+over splits with Student's 95 % interval, of the ranking (AUC) and of the likelier label (accuracy).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NETWORKS = {
 
 
 def figures(source: tuple[str, ...], way: tuple[str, ...], epsilon: float, splits: int) -> str:
-    """Both measures of one way, as a table's cells."""
+    """Return both measures of one setting, as a table's cells."""
     found: dict[str, list[float]] = {"auc": [], "accuracy": []}
     for seed in range(1, splits + 1):
         budget = (f"privacy.epsilon={epsilon}", "privacy.delta=1e-5", "parties.count=10")
@@ -50,7 +50,7 @@ def figures(source: tuple[str, ...], way: tuple[str, ...], epsilon: float, split
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("adult", nargs="?", help="the file of the Adult data set")
     parser.add_argument("--kdd99", help="the file of KDD Cup 1999, for the defaults alone")

@@ -1,14 +1,15 @@
-"""Rounds over lines with an added delay, and what a kill costs (docs/benchmarks-speed.md).
+"""Time rounds over connections with an added delay, and the cost of a kill
+(docs/benchmarks-speed.md).
 
     python -P benchmarks/delayed.py round [--delay-ms 100] [--rounds 20]
     python -P benchmarks/delayed.py steps [--steps 200]
     python -P benchmarks/delayed.py kills
 
-`round`: a robust, confirmed round of three real parties, each behind a proxy that holds every byte
-back for half of the delay in either direction. `steps`: distributed DP-SGD of a 60-1000-10 network
-among three parties, seconds a step. `kills`: a party is killed in a run and started again, then the
-server: after how many rounds the one is back in the sum, and after how many seconds from its
-restart the other makes a round.
+`round` times a robust, confirmed round of three real parties. Each is behind a proxy that delays
+every byte by half of the delay in either direction. `steps` times distributed DP-SGD of a
+60-1000-10 network among three parties, in seconds per step. `kills` kills and restarts a party in a
+run, then the server. It counts the rounds until the party is in the sum again, and the seconds from
+the server's restart to its next round.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ NAMES = ("north", "south", "east", "west")
 
 
 class Delayed:
-    """Passes bytes on after `seconds`, in their order, in either direction."""
+    """A proxy that passes bytes on after `seconds`, in order, in either direction."""
 
     def __init__(self, to: tuple[str, int], seconds: float) -> None:
         self._to, self._seconds = to, seconds
@@ -91,7 +92,7 @@ class Delayed:
 
 
 class Consortium(Supervisor):
-    """A server and its parties as processes; each party behind a line of its own."""
+    """A server and its parties as processes, with a proxy per party."""
 
     def __init__(self, root: Path, job: Job, *, parties: int, delay_s: float = 0.0) -> None:
         super().__init__()
@@ -114,12 +115,12 @@ class Consortium(Supervisor):
             self._until(partial(_says, log, "Listening" if name == "server" else ""), name)
 
     def killed(self, name: str) -> None:
-        """Kills a process, and starts it again."""
+        """Kill a process and start it again."""
         self.of[name].popen.kill()
         self.of[name] = self.restart(self.of[name])
 
     def submit(self) -> Path:
-        """The folder of the job's run, once everybody is online."""
+        """Submit the job once all parties are online, and return its run's folder."""
         self._until(self._online, "the parties")
         with OperatorClient(load_operator_home(self.home)) as operator:
             name = operator.send_request("submit", job=render_job(self.job))["run"]

@@ -1,10 +1,11 @@
-"""How often the test of two means finds a difference where there is none, under the noise.
+"""Measure how often the test of two means reports a difference where there is none, under the
+noise.
 
     python benchmarks/differences.py [--draws 1500]
 
-Four kinds of values in [−1, 1], three pairs of groups, noise of deviation 2, 10 and 40 on a count
-and √3 times that on a sum (what `variance` asks for), both laws: the share of draws with p ≤ .05,
-of those in which both groups are beyond their noise.
+It covers four kinds of values in [−1, 1], three pairs of groups, noise of deviation 2, 10 and 40 on
+a count and √3 times that on a sum (as in `variance`), and both noise distributions. It prints the
+share of draws with p ≤ 0.05, among those in which both groups exceed their noise.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LAWS = (("gaussian", 1.0), ("laplace", 0.5**0.5))
 
 
 def main() -> None:
-    """Prints a row for each."""
+    """Print a row per case."""
     options = argparse.ArgumentParser()
     options.add_argument("--draws", type=int, default=1500)
     draws, rng = options.parse_args().draws, np.random.default_rng(1)

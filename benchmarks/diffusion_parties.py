@@ -1,13 +1,14 @@
-"""Whether a diffusion model keeps its quality as parties grow: `examples/mnist-diffusion.toml`.
+"""Measure whether a diffusion model keeps its quality with more parties:
+`examples/mnist-diffusion.toml`.
 
     python benchmarks/diffusion_parties.py PATH/mnist.npz --kept benchmarks/diffusion.jsonl
         [--parties 0 1 10] [--seeds 3] [--steps 200]
 
-6,000 images, a network of 64 units a layer, the same ε, δ, sampling rate and steps, owned by one
-party or by many in equal parts. A line a run in the file of `--kept`, none measured twice: the mean
-loss of the records under the released model, and what logistic regression that was fitted to 3,000
-drawn images, of 14×14 pixels, knows of MNIST's test images. Seeds are those of a run's noise, coins
-and draws; 0 parties is the start, untrained.
+6,000 images and a network of 64 units per layer, with the same ε, δ, sampling rate and steps, owned
+by one party or by many in equal parts. Each run is a line in the file of `--kept`; existing lines
+are not measured again. A line has the mean loss of the records under the released model. It also
+has the accuracy on MNIST's test images of a logistic regression, fitted to 3,000 sampled images of
+14×14 pixels. Seeds determine a run's noise, coins and draws. 0 parties means the untrained start.
 """
 
 import argparse
@@ -33,7 +34,7 @@ ROWS, EACH, RECORDS = 3000, 20, 6000
 
 
 def job_of(folder, source, parties, seed, steps):
-    """Of the example, with its smaller network in `folder`."""
+    """Return the example's job, with its smaller network in `folder`."""
     code = EXAMPLE.read_text(encoding="utf-8").replace(" 14, 1, 256, ", " 14, 1, 64, ")
     (folder / "diffusion.py").write_text(code)
     overrides = [
@@ -49,7 +50,7 @@ def job_of(folder, source, parties, seed, steps):
 
 
 def untrained(source, seed, steps):
-    """The loss of the records under the public start, as if of no party."""
+    """Return the loss of the records under the public start."""
     with tempfile.TemporaryDirectory() as name:
         world = load_experiment(job_of(Path(name), source, 1, seed, steps))
         network, records = world.model, world.block
@@ -57,7 +58,7 @@ def untrained(source, seed, steps):
 
 
 def one(source, *, parties, seed, steps):
-    """Figures of one run."""
+    """Return the figures of one run."""
     if not parties:
         return untrained(source, seed, steps)
     began = time.process_time()
@@ -77,13 +78,13 @@ def one(source, *, parties, seed, steps):
 
 
 def small(images):
-    """`[n, 196]` images of 14×14, from 0 to 1."""
+    """Return `[n, 196]` images of 14×14, from 0 to 1."""
     blocks = images.reshape(-1, 14, 2, 14, 2).astype(np.float32)
     return blocks.mean(axis=(2, 4)).reshape(len(images), -1) / 255
 
 
 def main():
-    """A line for each that has none."""
+    """Write a line for each case without one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source")
     parser.add_argument("--kept", type=Path, required=True)

@@ -1,17 +1,18 @@
-"""Distributed DP-SGD on MNIST: accuracy by noise point, parties and ε; and what a step costs.
+"""Measure distributed DP-SGD on MNIST: accuracy by noise point, parties and ε, and the cost of a
+step.
 
     python benchmarks/distributed_dp_sgd.py accuracy mnist.npz --parties 10 100 --epsilon 2
     python benchmarks/distributed_dp_sgd.py steps mnist.npz
     python benchmarks/distributed_dp_sgd.py union
     OMP_NUM_THREADS=1 python benchmarks/distributed_dp_sgd.py speeds mnist.npz
 
-`accuracy` runs `examples/mnist-distributed.toml` in the fast engine, its noise dealt, and
-keeps one line of JSON a run in --out: noise from the operating system's entropy, --seeds of data,
-split and the network's start. A tenth of the parties may collude, another tenth may drop out, and
-none does. `steps` times whole steps, side by side in one process: one party with all records and
-the server's noise, then 10 and 100 parties whose noise is dealt, and 100 with every share drawn.
+`accuracy` runs `examples/mnist-distributed.toml` in the fast engine with central noise, and writes
+one line of JSON per run to --out. The noise comes from the operating system's entropy. --seeds are
+of data, split and the network's start. A tenth of the parties may collude, another tenth may drop
+out, and none does. `steps` times whole steps in turns in one process: one party with all records
+and the server's noise, then 10 and 100 parties with central noise, and 100 with every share drawn.
 `union` times one pass for the union of 100 parties' batches against a loop over the parties.
-`speeds` prints both, and what shares and masks of 71,010 values cost: CPU time, in five minutes.
+`speeds` prints both, and the cost of shares and masks of 71,010 values: CPU time, in five minutes.
 """
 
 from __future__ import annotations
@@ -56,11 +57,13 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "mnist-distributed.toml"
 RECORDS = 60_000
 ROUNDS = {0.5: 25, 2.0: 50, 8.0: 70}
 RATES = {0.5: 0.5, 2.0: 0.5, 8.0: 1.0}
-"""Epochs, and learning rates, by ε: half those of one party, whose momentum begins anew a round."""
+"""Epochs and learning rates by ε: half those of one party, because momentum restarts in each
+round.
+"""
 
 
 def job_of(data: str, parties: int, *overrides: str) -> Job:
-    """The example's job for so many parties."""
+    """Return the example's job for this number of parties."""
     survivors = parties - parties // 10
     return load_job(
         EXAMPLE,
@@ -77,7 +80,7 @@ def job_of(data: str, parties: int, *overrides: str) -> Job:
 
 
 def accuracy(options: argparse.Namespace) -> None:
-    """A line a run."""
+    """Write a line per run."""
     NetworkExperiment.compute_optimum = lambda self: self.algorithm.model.start()  # type: ignore[method-assign, union-attr]
     seeds = range(options.first, options.first + options.seeds)
     cases = (
@@ -96,7 +99,7 @@ def accuracy(options: argparse.Namespace) -> None:
 def one(
     data: str, *, parties: int, epsilon: float, noise_point: str, seed: int, learning_rate: float
 ) -> dict[str, Any]:
-    """Figures of one run."""
+    """Return the figures of one run."""
     job = job_of(
         data,
         parties,
@@ -119,7 +122,9 @@ def one(
 
 
 def step_of(data: str, parties: int, point: str, *, dealing: bool) -> Callable[[], None]:
-    """One whole step of a run: batches, gradients, sum, noise, the server's step."""
+    """Return a function for one whole step of a run: batches, gradients, sum, noise, the server's
+    step.
+    """
     job = job_of(
         data, parties, f"privacy.noise-point={point}", "dp-sgd.noise-multiplier=3.2",
         "model.pca=public", "privacy.dataset-epsilon=1e9",
@@ -168,14 +173,14 @@ def step_of(data: str, parties: int, point: str, *, dealing: bool) -> Callable[[
 
 
 def told(medians: dict[str, float]) -> None:
-    """Prints them, and each over the first."""
+    """Print the medians, and each relative to the first."""
     base = next(iter(medians.values()))
     each = (f"{name}: {value:.0f} ms ({value / base:.2f}×)" for name, value in medians.items())
     print(", ".join(each))
 
 
 def steps(options: argparse.Namespace) -> None:
-    """Whole steps, side by side."""
+    """Time whole steps in turns."""
     data = options.data
     contenders = {
         "one party": step_of(data, 1, "server", dealing=False),
@@ -187,7 +192,9 @@ def steps(options: argparse.Namespace) -> None:
 
 
 def union(options: argparse.Namespace) -> None:
-    """One pass for the union against a loop: 100 parties of 600 records, 60-1000-10, q = .05."""
+    """Time one pass for the union against a loop: 100 parties of 600 records, 60-1000-10, q =
+    0.05.
+    """
     network = Network.build("mlp", features=60, classes=10, hidden=(1000,))
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(RECORDS, 60)) / 8, rng.integers(0, 10, RECORDS)
@@ -219,11 +226,11 @@ def union(options: argparse.Namespace) -> None:
 
 
 DIMENSION = 71_010
-"""Of the network of 1000 units on 60 components."""
+"""Parameters of the network with 1000 units on 60 components."""
 
 
 def shares(options: argparse.Namespace) -> None:
-    """Every party's share, for 100 and for 1000 parties: by one stream, and by one each."""
+    """Time every party's share, for 100 and for 1000 parties, with one stream and with one each."""
     law = Gaussian(sensitivity=1.0, sigma=3.2 * 2.0**21, dimension=DIMENSION)
     for parties in (100, 1000):
         split = Shares.from_mechanism(
@@ -244,7 +251,7 @@ def shares(options: argparse.Namespace) -> None:
 
 
 def masked(options: argparse.Namespace) -> None:
-    """A masked sum of one step, in steady state: keys of the run were agreed on before."""
+    """Time a masked sum of one step in steady state, after the run's key agreement."""
     for parties, rounds in ((10, options.rounds), (100, 1)):
         vectors = np.random.default_rng(0).integers(
             0, 2**32, (parties, DIMENSION), dtype=np.uint64
@@ -265,7 +272,7 @@ def masked(options: argparse.Namespace) -> None:
 
 
 def speeds(options: argparse.Namespace) -> None:
-    """All of them."""
+    """Run all timings."""
     torch.set_num_threads(1)
     for part in (steps, union, shares, masked):
         part(options)

@@ -1,12 +1,12 @@
-"""DP-SGD step throughput: ours against Opacus (hooks, ghost, functorch) and non-private SGD.
+"""Compare DP-SGD's step throughput: Parley, Opacus (hooks, ghost, functorch) and non-private SGD.
 
     python benchmarks/dp_sgd.py [--rounds 15] [--threads 1] [--precision float64]
 
-All contenders run one step after another, again and again, so that a slow moment hits all of them;
-medians are compared, of CPU time in one thread, of wall time in more. Same model, batch, thread
-count and precision, but for "exact", which is in whole numbers held in float64; every private step
-adds a normal draw of torch's generator to the sum (what a run draws instead, integers from a
-cryptographic stream, is timed by itself). Batches are given: sampling is not timed.
+All contenders run one step in turn, repeatedly, so that a slow moment affects all of them. Medians
+are compared, of CPU time in one thread, or of wall time in several. Model, batch, thread count and
+precision are the same, except that "exact" uses whole numbers in float64. Every private step adds a
+normal draw of torch's generator to the sum. A real run draws integers from a cryptographic stream
+instead, which is timed separately. Batches are given; sampling is not timed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NETWORKS = ("60-1000-10, B=600", "60-1000-10, B=256", "784-1000-10, B=256", "CNN
 def interleaved(
     contenders: Mapping[str, Step], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
-    """Median milliseconds a step of each."""
+    """Return each contender's median milliseconds per step."""
     for step in contenders.values():
         step()
     times: dict[str, list[float]] = {name: [] for name in contenders}
@@ -50,7 +50,7 @@ def interleaved(
 
 
 def vmap(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
-    """As a network goes that is no chain of linear layers and convolutions."""
+    """Return a step for networks that are not a chain of linear layers and convolutions."""
     network = copy.deepcopy(model)
     flat = nn.utils.parameters_to_vector(network.parameters()).detach().clone()
     at = 0
@@ -67,7 +67,9 @@ def vmap(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
 
 
 def exact(network: Network, x: torch.Tensor, y: torch.Tensor) -> Step:
-    """In whole numbers, as a party takes it (`parley.client.dp_sgd.exact_clipping`)."""
+    """Return a step in whole numbers, as a party runs it
+    (`parley.client.dp_sgd.exact_clipping`).
+    """
     config = LocalTraining(
         steps=1, sampling_rate=1.0, clip_norm=CLIP, noise_multiplier=SIGMA, optimiser="sgd",
         learning_rate=RATE, momentum=0.0, per_example_method="exact", micro_batch=len(y),
@@ -97,7 +99,7 @@ def sgd(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
 
 
 def network_of(name: str, precision: str) -> tuple[Network, int]:
-    """Network, batch."""
+    """Return network and batch size."""
     kind, features = (
         ("cnn", 784) if name.startswith("CNN") else ("mlp", int(name.split("-", maxsplit=1)[0]))
     )

@@ -1,17 +1,18 @@
-"""A round of DP-SGD in many small parties: ours, a loop with Opacus, and Flower with Opacus.
+"""Time a round of DP-SGD in many small parties: Parley, a loop with Opacus, and Flower with Opacus.
 
     python benchmarks/dp_sgd_parties.py [--rounds 9] [--flower-python PYTHON]
 
-100 parties of 50 records, network 64-32-10, five steps of expected batch 50, clip 1, σ = 1. Ours is
-all a party does in a round: batches, gradients, exact integer noise from the system's entropy. With
-q = 1 every step takes all 50 records, as the other contenders do; with q = .5 it draws Poisson
-batches from 100. Opacus takes its noise from torch's generator and its batches as given; its engine
-is made outside the time (steps), or within (made every round, as by a party that keeps no state).
+100 parties of 50 records, network 64-32-10, five steps of expected batch 50, clip 1, σ = 1.
+Parley's time includes all of a party's work in a round: batches, gradients, and exact integer noise
+from the system's entropy. With q = 1 every step takes all 50 records, as the other contenders do;
+with q = 0.5 it draws Poisson batches from 100. Opacus takes its noise from torch's generator and
+its batches as given. Its engine is created before the timing (steps), or inside it (created in
+every round, as by a party without state).
 
-All contenders may use every core: ours trains chunks of parties in threads, torch's threads are
-set to one and to all for Opacus, and Flower's simulation (Ray) has one actor a CPU. They take turns
-in one process, each round begun by another; Flower waits in processes of its own for its turns.
-CPU times are of all threads, and of Flower's whole process group.
+All contenders may use every core. Parley trains chunks of parties in threads, torch's threads are
+set to one and to all for Opacus, and Flower's simulation (Ray) has one actor per CPU. They take
+turns in one process, and each round starts with another one; Flower waits in its own processes. CPU
+times are of all threads, and of Flower's whole process group.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def plain_model() -> nn.Module:
 
 
 def private_step(model: nn.Module, x: torch.Tensor, y: torch.Tensor, mode: str) -> Step:
-    """One step of Opacus on a given batch."""
+    """Return one step of Opacus on a given batch."""
     from opacus import PrivacyEngine
 
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(y))
@@ -121,7 +122,9 @@ def ours(precision: str, rate: float) -> Step:
 
 
 def opacus_loop(mode: str, threads: int, *, made: bool) -> Step:
-    """A loop over the parties, on torch's `threads`; `made` outside the time or within."""
+    """Return a loop over the parties with this many torch threads; `made` creates the engine
+    beforehand.
+    """
     rows, classes = data(RECORDS)
     x, y = torch.as_tensor(rows, dtype=torch.float32), torch.as_tensor(classes)
 
@@ -141,7 +144,7 @@ def opacus_loop(mode: str, threads: int, *, made: bool) -> Step:
 
 
 def flower_server() -> None:
-    """Flower's simulation: a round for every line that comes in, its seconds as a line out."""
+    """Run Flower's simulation: a round per input line, and its seconds as an output line."""
     from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
@@ -213,10 +216,10 @@ def flower_round(child: subprocess.Popen[str]) -> float:
 
 
 def cpu_of_group(group: int) -> float:
-    """CPU seconds so far of the processes of a group that are alive."""
+    """Return the CPU seconds so far of the living processes of a group."""
     ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # the process ended meanwhile
             fields = path.read_text().rpartition(")")[2].split()
             ticks += (int(fields[2]) == group) * (int(fields[11]) + int(fields[12]))
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -264,10 +267,12 @@ def main() -> None:
                     if number:
                         wall.setdefault(FLOWER, []).append(seconds)
                         cpu.setdefault(FLOWER, []).append(cpu_of_group(flower.pid) - before)
-                    time.sleep(1)  # its processes come to rest
+                    time.sleep(1)  # wait until its processes are idle
         finally:
             if flower:
-                os.killpg(flower.pid, signal.SIGKILL)  # its workers too: the group is its own
+                os.killpg(
+                    flower.pid, signal.SIGKILL
+                )  # it has its own group, so this ends its workers, too
                 flower.wait()
     base = (
         statistics.median(wall["ours, float64, q = 1"]),

@@ -1,11 +1,11 @@
-"""Accuracy after DP-SGD in whole numbers beside that in float64 arithmetic, seeded alike.
+"""Compare the accuracy of DP-SGD in whole numbers and in float64 arithmetic, with the same seeds.
 
     python benchmarks/exact_networks.py [--mnist mnist.npz] [--kind cnn] [--seeds 8] [--steps 100]
 
 One party of 10,000 images (scikit-learn's 1,797 digits without --mnist) trains an MLP, or a
-convolutional network (of images of 16 × 16 and more); each seed draws the start, the batches and
-the noise, the same for both ways. Mean accuracy on other records, the standard error of the mean,
-and the mean of the pairs' difference with its standard error.
+convolutional network (for images of 16 × 16 and more). Each seed determines the start, the batches
+and the noise, the same for both methods. It prints the mean accuracy on other records with the
+standard error of the mean, and the pairs' mean difference with its standard error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WAYS = ("exact", "vmap")
 
 
 def images(path: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Rows of norm 1, and classes."""
+    """Return rows of norm 1, and classes."""
     if path:
         with np.load(path) as held:
             x, y = held["x_train"][:14_000].reshape(14_000, -1), held["y_train"][:14_000]

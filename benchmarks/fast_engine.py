@@ -1,8 +1,9 @@
-"""Seconds a round of the fast engine, everything included, over numbers of parties.
+"""Time a round of the fast engine, everything included, for different numbers of parties.
 
-A round is from one committed log line to the next: gradients of all parties, encoding, ring sum,
-noise, decoding, step, accounting, ledger transaction (with its fsync), log line. Every m runs in a
-process of its own, so that its peak memory is its own; the data's size is printed beside it.
+A round is the time between two committed log lines. It includes the gradients of all parties,
+encoding, ring sum, noise, decoding, step, accounting, ledger transaction (with its fsync) and log
+line. Every m runs in its own process, so that its peak memory is separate. The data's size is
+printed next to it.
 
     python benchmarks/fast_engine.py [--parties 100 1000 10000] [--json]
     python benchmarks/fast_engine.py --figures   # to a million parties, rows in a mapped file
@@ -33,26 +34,26 @@ FIGURES = (
     (100_000, 10, 31, 12, True),
     (1_000_000, 10, 31, 6, True),
 )
-"""m, n, d, rounds, and whether rows lie in a mapped file."""
+"""m, n, d, rounds, and whether the rows are in a mapped file."""
 
 
 class Clock:
-    """An observer that notes when each round was committed."""
+    """An observer that records when each round was committed."""
 
     def __init__(self):
         self.times = []
 
     def started(self, *facts):
-        """The rounds begin."""
+        """Record the start of the rounds."""
         self.times.append(time.perf_counter())
 
     def round_done(self, line):
-        """A round is committed and logged."""
+        """Record that a round is committed and logged."""
         self.times.append(time.perf_counter())
 
 
 def make(parties, records, features, folder):
-    """Writes the data, in its own process: what it takes is not the engine's."""
+    """Write the data in its own process, so that its memory does not count."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -62,7 +63,7 @@ def make(parties, records, features, folder):
 
 
 def job_of(parties, features, rounds, folder, mapped):
-    """The job; with rows that are kept in a file, where they are to be mapped."""
+    """Return the job, with cached rows if they are to be mapped."""
     from parley.server.jobs.job_file import load_job
 
     (folder / "schema.toml").write_text(SCHEMA.format(features=features))
@@ -83,14 +84,14 @@ def job_of(parties, features, rounds, folder, mapped):
 
 
 def prepare(job):
-    """Prepares the rows and keeps them, in a process of its own."""
+    """Prepare the rows and cache them, in a separate process."""
     from parley.simulations.data.experiment import load_experiment
 
     load_experiment(job)
 
 
 def measure(job, parties, features):
-    """One run in this process; prints its figures as JSON."""
+    """Run once in this process and print its figures as JSON."""
     from parley.simulations.engine.fast_engine import simulate
 
     folder = Path(job.data.source).parent
@@ -113,7 +114,7 @@ def measure(job, parties, features):
 
 
 def main():
-    """Runs every size in its own process and prints a table."""
+    """Run every size in its own process and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parties", type=int, nargs="+", default=[100, 1000, 10_000])
     parser.add_argument("--records", type=int, default=50)
@@ -144,7 +145,7 @@ def main():
             for step in ("data", "prepare", "run") if mapped else ("data", "run"):
                 done = subprocess.run(
                     [
-                        # -P: benchmarks/secure_agg.py must not stand in for the package.
+                        # -P: benchmarks/secure_agg.py must not replace the package.
                         *(sys.executable, "-P", __file__, "--one", step, "--folder", folder),
                         *("--parties", str(parties), "--records", str(records)),
                         *("--features", str(features), "--rounds", str(rounds)),

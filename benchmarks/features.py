@@ -1,15 +1,15 @@
-"""Accuracy of MNIST learned on scattering coefficients, and what that takes of CPU.
+"""Measure MNIST's accuracy with scattering coefficients, and the CPU time that they take.
 
     PARLEY_FEATURE_CACHE=FOLDER python benchmarks/features.py accuracy mnist.npz --seeds 5
     python benchmarks/features.py table
     python benchmarks/features.py seconds mnist.npz
 
-`accuracy` runs examples/mnist-scattering.toml for each budget and seed and appends a line a run to
-benchmarks/features.jsonl: relation, ε, rounds, accuracy on the 10,000 test images. Noise is from
-the operating system's entropy, so that figures repeat in law and not to the bit; a seed is the
-split's. `--parties 1` is one owner of all images; `--noise-point server` trusts the server. `table`
-prints means and 95 % intervals of the lines there are. Rounds and rates were chosen on the last
-10,000 training images, with the first 20,000 or 50,000 to learn from and the same noise.
+`accuracy` runs examples/mnist-scattering.toml for each budget and seed, and appends a line per run
+to benchmarks/features.jsonl: relation, ε, rounds, accuracy on the 10,000 test images. The noise
+comes from the operating system's entropy, so figures repeat only in distribution. A seed determines
+the split. `--parties 1` is one owner of all images; `--noise-point server` trusts the server.
+`table` prints means and 95 % intervals of the existing lines. Rounds and rates were chosen on the
+last 10,000 training images, after training on the first 20,000 or 50,000 with the same noise.
 """
 
 import argparse
@@ -47,7 +47,7 @@ BUDGETS = {
 
 
 def accuracy(data, *, neighbouring, epsilon, parties, noise_point, rounds, rate, average, seed):
-    """Figures of one run."""
+    """Return the figures of one run."""
     job = load_job(
         "examples/mnist-scattering.toml",
         overrides=[
@@ -77,7 +77,7 @@ def accuracy(data, *, neighbouring, epsilon, parties, noise_point, rounds, rate,
 
 
 def table():
-    """Mean and 95 % interval (Student's t over seeds) of every setting."""
+    """Print the mean and 95 % interval (Student's t over seeds) of every setting."""
     found = defaultdict(list)
     for line in lines_of(LINES):
         setting = ("neighbouring", "epsilon", "parties", "noise_point", "rounds", "rate", "average")
@@ -92,7 +92,9 @@ def table():
 
 
 def seconds(data):
-    """CPU seconds of a thousand images' features, and of a round over 60,000 × 3,969 × 10."""
+    """Print the CPU seconds of a thousand images' features, and of a round over 60,000 × 3,969 ×
+    10.
+    """
     with np.load(data) as loaded:
         images = loaded["x_train"][:1000] / 255
     scattering = ScatteringTransform(height=28, width=28)

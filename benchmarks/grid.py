@@ -1,12 +1,13 @@
-"""Is the rule of defaults near the best of a grid? 45 settings a table, beside the rule's.
+"""Compare the defaults' rule with the best of a grid of 45 settings per table.
 
     python benchmarks/grid.py measure --data FOLDER --splits 3 --lines grid.jsonl
     python benchmarks/grid.py print --lines grid.jsonl
 
-The grid: columns as they are, hats of 4, of 8; the rule's clip norm times ½, 1, 2; the way that its
-budget buys, with that clip norm, times ¼, ½, 1, 2, 4 (rounds, rate and λ follow as in the rule). On
-tables of over 2,000 records; folder, tables, splits and measures are those of
-`benchmarks/tables.py`. A line a cell, split by split, so that a run that was stopped goes on.
+The grid has no feature map, linear splines of 4, or of 8; the rule's clip norm times ½, 1, 2; and
+the path length that its budget buys with that clip norm, times ¼, ½, 1, 2, 4. Rounds, rate and λ
+follow as in the rule. It uses tables of over 2,000 records. Folder, tables, splits and measures are
+those of `benchmarks/tables.py`. Each cell is a line, split by split, so that a stopped run can be
+continued.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ LEAST = 2_000
 
 
 def scaled(clip: float, way: float) -> Callable[..., GradientStepChoices]:
-    """The rule with other constants."""
+    """Return the rule with other constants."""
 
     def ruled(*, curvature: float, **rest: Any) -> GradientStepChoices:
         found = choose_gradient_steps(curvature=curvature, **rest)
@@ -116,12 +117,14 @@ def mean_of(values: dict[int, float], splits: set[int]) -> float:
 
 
 def best_of(cells: dict[tuple, dict[int, float]], splits: set[int]) -> tuple:
-    """The setting that is best on the mean of splits; of its own splits that flatters it."""
+    """Return the setting with the best mean over splits. On the same splits its mean is biased
+    upward.
+    """
     return max(GRID, key=lambda each: mean_of(cells[each], splits))
 
 
 def main() -> None:
-    """Measures, or prints the table."""
+    """Measure, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("do", choices=("measure", "print"))
     parser.add_argument("--lines", type=Path, default=Path("grid.jsonl"))

@@ -1,12 +1,12 @@
-"""Rounds of two checkouts of Parley in short turns, on a machine whose speed changes by the minute.
+"""Time rounds of two checkouts of Parley in short turns, on a machine with varying speed.
 
     git worktree add ../before COMMIT
     python -P benchmarks/in_turns.py ../before . [--parties 1000] [--seconds 25] [--slice-s 0.5]
 
-Each checkout simulates the job of `fast_engine.py` (rows kept in a file) in a process of its own.
-One of them is stopped while the other runs, for a slice each, in changing order; what counts is
-rounds over the seconds and CPU seconds that a process had. Whole runs after one another differ by a
-factor of two on a shared machine; ratios of this by a few hundredths.
+Each checkout simulates the job of `fast_engine.py` (rows cached in a file) in its own process. One
+of them is stopped while the other runs, for one slice each, in changing order. The result is rounds
+per second and per CPU second of a process. Whole runs in sequence differ by a factor of two on a
+shared machine; these ratios differ by a few hundredths.
 """
 
 from __future__ import annotations
@@ -30,24 +30,26 @@ _WARM = 20  # rounds
 
 
 class Counter:
-    """An observer that keeps the number of rounds, and the CPU seconds so far, in a shared file."""
+    """An observer that stores the number of rounds, and the CPU seconds so far, in a shared
+    file.
+    """
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
             self.kept, self.rounds = mmap.mmap(file.fileno(), _COUNT.size), 0
 
     def started(self, *facts: Any) -> None:
-        """The rounds begin."""
+        """Note that the rounds begin."""
 
     def round_done(self, line: Any) -> None:
-        """A round is committed and logged."""
+        """Count a round that is committed and logged."""
         self.rounds += 1
         used = resource.getrusage(resource.RUSAGE_SELF)
         _COUNT.pack_into(self.kept, 0, self.rounds, used.ru_utime + used.ru_stime)
 
 
 def run(step: str, checkout: Path, folder: Path, shape: tuple[int, int, int]) -> None:
-    """One step of a process: its data, its kept rows, or its rounds until it is killed."""
+    """Run one step of a process: its data, its cached rows, or its rounds until it is killed."""
     sys.path.append(str(checkout / "benchmarks"))
     import fast_engine
 
@@ -65,7 +67,7 @@ def run(step: str, checkout: Path, folder: Path, shape: tuple[int, int, int]) ->
 
 
 class Side:
-    """A checkout's process, stopped unless it is its turn."""
+    """A checkout's process, which is stopped outside its turns."""
 
     def __init__(self, checkout: Path, shape: tuple[int, int, int], stack: ExitStack) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -90,12 +92,12 @@ class Side:
         self.process.send_signal(signal.SIGSTOP)
 
     def counted(self) -> tuple[int, float]:
-        """Rounds and CPU seconds so far."""
+        """Return rounds and CPU seconds so far."""
         rounds, cpu = _COUNT.unpack_from(self.kept)
         return rounds, cpu
 
     def turn(self, seconds: float) -> None:
-        """Runs for so long."""
+        """Run for this many seconds."""
         rounds, cpu = self.counted()
         self.process.send_signal(signal.SIGCONT)
         began = time.perf_counter()
@@ -106,7 +108,7 @@ class Side:
         self.rounds, self.cpu = self.rounds + now[0] - rounds, self.cpu + now[1] - cpu
 
     def end(self) -> None:
-        """Ends the process."""
+        """End the process."""
         self.process.kill()
         self.process.wait()
 
@@ -115,7 +117,7 @@ SHAPE = ("parties", "records", "features")
 
 
 def main() -> None:
-    """Prints both checkouts' milliseconds a round, and their ratio."""
+    """Print both checkouts' milliseconds per round, and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)

@@ -1,9 +1,10 @@
-"""How often the test of independence finds independent columns dependent, under the noise.
+"""Measure how often the test of independence finds independent columns dependent, under the noise.
 
     python benchmarks/independence.py [--tables 2000]
 
-Five tables of margins, 300 and 3,000 records, noise of deviation 2, 10 and 40 a cell, both laws:
-the share of tables with p ≤ .05, and with p ≤ .01, of so many drawn each.
+It covers five tables of margins, 300 and 3,000 records, noise of deviation 2, 10 and 40 per cell,
+and both noise distributions. It prints the share of sampled tables with p ≤ 0.05, and with p ≤
+0.01.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MARGINS = (
 
 
 def main() -> None:
-    """Prints a row for each."""
+    """Print a row per case."""
     options = argparse.ArgumentParser()
     options.add_argument("--tables", type=int, default=2000)
     tables, rng = options.parse_args().tables, np.random.default_rng(1)

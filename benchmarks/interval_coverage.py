@@ -1,15 +1,16 @@
-"""How often noise intervals hold the value without noise, from 100 to 10 million records.
+"""Measure how often noise intervals contain the exact value, from 100 to 10 million records.
 
     python benchmarks/interval_coverage.py [--draws 10000] [--most 10000000] [--docs FILE]
 
-Five parties hold a column in [0, 10], three quarters of whose records are 9.0 and the rest even, in
-three groups of 60, 30 and 10 %. Each release is planned as a session plans it. The parties' sums
-are computed once; the noise is drawn again each time, by the release's own sampler. Held: how often
-the exact value of the records is in the 95 % interval, of the values that are told; the least and
-the most of all rows that have as many draws. A tenth of a percent of draws is 10 of 10,000.
+Five parties hold a column in [0, 10]. Three quarters of its records are 9.0 and the rest uniform,
+in three groups of 60, 30 and 10 %. Each release is planned as in a session. The parties' sums are
+computed once; the noise is drawn again each time, by the release's own sampler. Held is how often
+the records' exact value is in the 95 % interval, among the values that are released. It is given as
+the minimum and the maximum of all rows with as many draws. A tenth of a percent of draws is 10 of
+10,000.
 
-`regression` (logistic, its last step) and `correlations` have a fifth of the draws: held is the
-figure that the same sums give without noise and without rounding.
+`regression` (logistic, its last step) and `correlations` have a fifth of the draws. For them, held
+refers to the figure that the same sums give without noise and without rounding.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from parley.server.planning.query_planner import plan_batch
 
 PIECE = 10**6
 TOGETHER = 100
-"""Draws that are answered at once."""
+"""Number of draws that are answered at once."""
 COLUMNS = """
 [columns]
 x = { kind = "numeric", range = [0, 10] }
@@ -58,7 +59,9 @@ PARTIES = 5
 RECORDS = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 EPSILONS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 MOST_GAUSSIAN = 10.0
-"""Beyond it, the sampler's own δ is more than the release has: no such release is planned."""
+"""Largest ε for Gaussian noise. Above it, the sampler's own δ exceeds the release's, so none is
+planned.
+"""
 FIRST, LAST = "<!-- rows: benchmarks/interval_coverage.py --docs -->", "<!-- end of rows -->"
 
 Truth = Callable[[Query, RawPartyBlock], np.ndarray]
@@ -168,7 +171,9 @@ CASES: tuple[tuple[str, Query, Truth, int], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """How often the intervals of one query's rows held, of `told` of the draws."""
+    """How often the intervals of one query's rows held; `told` is the share of draws with a
+    value.
+    """
 
     kind: str
     law: str
@@ -211,7 +216,9 @@ def measured(
 def answers(
     query: Query, noisy: np.ndarray, weight: int, reach: CellNoise, facts: QueryFacts
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield `[draws, rows]` both ends of some draws' intervals; of moments many as more groups."""
+    """Yield `[draws, rows]` both ends of the intervals of some draws; draws of moments become
+    groups.
+    """
     if not isinstance(query, (ColumnSum, Mean, Variance)):
         for each in noisy:
             table = query.answer(each, weight, reach, facts)
@@ -252,7 +259,9 @@ def rows(draws: int, most: int, kinds: list[str]) -> Iterator[Row]:
 
 
 def table_of(found: list[Row], draws: int, command: str) -> str:
-    """Return the rows in words: for each kind and law the least and the most, with where."""
+    """Return a table with the minimum and the maximum for each kind and distribution, and their
+    cases.
+    """
     lines = [
         "| query | noise | draws | held, least | at | held, most | at | rows |",
         "|---|---|---|---|---|---|---|---|",

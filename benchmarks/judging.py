@@ -1,11 +1,11 @@
-"""How near a real run's figures come to those of the records: noisy counts of held-out records.
+"""Measure the error of a real run's noisy metrics, from noisy counts of held-out records.
 
     python benchmarks/judging.py adult.csv.gz [--draws 50]
 
-Adult among 30 parties (examples/adult.toml), 6,032 records held out. The model is learned once; the
-release after its rounds is drawn anew: its plan, its counts and its shares of the noise are the
-product's own. Errors of the area are beside that of ungrouped scores; intervals are for the same
-records in the same intervals of probability.
+Adult among 30 parties (examples/adult.toml), with 6,032 records held out. The model is trained
+once, and the release after its rounds is drawn repeatedly. Its plan, its counts and its noise
+shares are the product's own. Errors of the AUC are relative to the one of ungrouped scores.
+Intervals are for the same records in the same intervals of probability.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FIGURES = ("auc", "accuracy", "recall", "precision")
 def row(
     source: str, world: Experiment, theta: NDArray[np.float64], *, epsilon: float, draws: int
 ) -> str:
-    """One ε: intervals, error and bias of the area, half-widths, how often the intervals hold."""
+    """Return a row for one ε: intervals, error and bias of the AUC, half-widths, coverage."""
     job = _job(source, f"evaluation.epsilon={epsilon}").resolve_auto(
         world.federation, world.data.classes
     )
@@ -81,7 +81,7 @@ def _job(source: str, *more: str):
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     options = argparse.ArgumentParser()
     options.add_argument("source")
     options.add_argument("--draws", type=int, default=50)

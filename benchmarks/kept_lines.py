@@ -1,4 +1,4 @@
-"""Lines of JSON that benchmarks keep, a case each: what has its line is not measured again."""
+"""Store benchmark results as lines of JSON, one per case; a stored case is not measured again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def lines_of(name: str | Path) -> list[Line]:
-    """Of a file, by its name beside this script; none where there is none."""
+    """Return the lines of a file next to this script; none if it is missing."""
     path = HERE / name
     return (
         [json.loads(text) for text in path.read_text("utf-8").splitlines()] if path.exists() else []
@@ -20,10 +20,10 @@ def lines_of(name: str | Path) -> list[Line]:
 
 
 def measured(file: str | Path, cases: Iterable[Line], figures: Callable[..., Line]) -> list[Line]:
-    """All lines, after one was added (and printed) for every case that had none.
+    """Return all lines, after adding (and printing) one for every case without one.
 
     Args:
-        cases: a line's first keys, which `figures` takes for the others.
+        cases: A line's first keys; `figures` takes them and returns the others.
     """
     found = lines_of(file)
     for case in cases:

@@ -1,10 +1,10 @@
-"""How long a ledger takes to know the rows of a table again, and in how much memory.
+"""Measure the time and memory a ledger needs to recognise the rows of a table.
 
     python benchmarks/ledger_rows.py [--rows 10000000] [--columns 10] [--blocks 12]
 
-A table is registered, then one that has a row more under another name, then the same again; the
-ledger is verified. Rows are digested as they are when a table is read; reading itself is left out.
-About a minute for ten million rows.
+It registers a table, then one with an additional row under another name, then the same again. Then
+it verifies the ledger. Rows are digested as when a table is read; reading itself is excluded. Ten
+million rows take about a minute.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=0)
     asked = parser.parse_args()
     contents = _timed("rows digested", partial(_digested, asked.rows, asked.columns))
-    if asked.blocks:  # each row's, by chance
+    if asked.blocks:  # a random block per row
         contents.digests[:, 2] = np.random.default_rng(1).integers(1, asked.blocks + 1, asked.rows)
     with tempfile.TemporaryDirectory() as made:
         path = Path(made) / "ledger.sqlite"
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _digested(rows: int, columns: int) -> ContentDigest:
-    """Of random rows, made piece by piece."""
+    """Return the digest of random rows, generated in pieces."""
     rng, parts = np.random.default_rng(0), []
     for begin in range(0, rows, _PIECE):
         piece = rng.normal(size=(min(_PIECE, rows - begin), columns))

@@ -1,9 +1,9 @@
-"""Milliseconds for the certified optimum of every party: ours against scikit-learn and scipy.
+"""Time the certified optimum of every party: Parley against scikit-learn and scipy.
 
     python benchmarks/local_optima.py --parties 1000 --features 120
 
-Logistic loss. All three are asked for the same gradient norm; `worst norm` is what they reached,
-evaluated anew from the records. Medians of interleaved repeats.
+Logistic loss. All three must reach the same gradient norm. `worst norm` is the one they reached,
+computed again from the records. Times are medians of interleaved repeats.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from parley.client.solvers.local_optima import solve_local_optima
 
 
 def make_block(parties: int, records: int, features: int) -> PartyBlock:
-    """Random records of as many features, with labels −1 and +1."""
+    """Generate random records of this many features, with labels −1 and +1."""
     rng = np.random.default_rng(0)
     rows = prepare_rows(rng.standard_normal((parties * records, features)), intercept=False)
     labels = np.where(rows @ rng.normal(size=features) + rng.normal(size=len(rows)) > 0, 1.0, -1.0)
@@ -71,7 +71,7 @@ def scipy_loop(block: PartyBlock, lambda_: float, tolerance: float) -> np.ndarra
 
 
 def measure(features: int, options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Median milliseconds and worst gradient norm of each variant."""
+    """Return the median milliseconds and the worst gradient norm of each variant."""
     block = make_block(options.parties, options.records, features)
     model = LinearModel(loss=LogisticLoss(), features=features)
     lambda_, tolerance = options.lambda_, options.tolerance
@@ -82,7 +82,7 @@ def measure(features: int, options: argparse.Namespace) -> dict[str, dict[str, f
     }
     times: dict[str, list[float]] = {name: [] for name in found}
     norms: dict[str, float] = {}
-    for repeat in range(options.repeats + 1):  # the first call of each warms up
+    for repeat in range(options.repeats + 1):  # the first call of each is a warm-up
         for name, call in found.items():
             begin = time.perf_counter()
             with limit_blas_threads():  # threads only slow down such small products

@@ -1,14 +1,14 @@
-"""The two figures of MNIST's accuracy by ε, from the lines that other benchmarks keep beside this.
+"""Draw the two figures of MNIST's accuracy by ε, from the stored lines of other benchmarks.
 
     python benchmarks/mnist_figures.py noise-points docs/noise-points.svg
     python benchmarks/mnist_figures.py features docs/accuracy-by-epsilon.svg
 
-`noise-points` compares where noise is added, by distributed.jsonl (distributed_dp_sgd.py);
-`features` sets softmax on scattering coefficients among ten parties beside it, by features.jsonl
-(features.py: last iterates, noise in shares, add-or-remove-one). One owner is one party, whose
-noise is its server's; DP-SGD inside each of ten parties is the documented runs of
-examples/mnist-dpsgd.toml. A point is the mean of its runs, a bar from the least to the greatest.
-Colours and greys have contrast on light and on dark pages.
+`noise-points` compares noise points, from distributed.jsonl (distributed_dp_sgd.py). `features`
+adds softmax on scattering coefficients among ten parties, from features.jsonl (features.py: last
+iterates, noise in shares, add-or-remove-one). One owner is one party with its server's noise.
+DP-SGD inside each of ten parties is from the documented runs of examples/mnist-dpsgd.toml. A point
+is the mean of its runs; a bar spans the minimum and the maximum. Colours and greys have enough
+contrast on light and on dark pages.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FEATURES = {
 
 
 def by_noise_point() -> Runs:
-    """Accuracies in %, by what a run is called and its ε."""
+    """Return accuracies in %, by the name of a run and its ε."""
     runs: Runs = defaultdict(list)
     owner, trusted, *_, inside = _POINTS
     for line in lines_of("distributed.jsonl"):
@@ -56,7 +56,7 @@ def by_noise_point() -> Runs:
 
 
 def by_features() -> Runs:
-    """The same of the other figure."""
+    """Return the accuracies of the other figure."""
     runs: Runs = defaultdict(list)
     scattering, owner, together, inside = _FEATURES
     for line in lines_of("features.jsonl"):
@@ -75,7 +75,7 @@ def by_features() -> Runs:
 
 
 def drawn(runs: Runs, colours: dict[str, str], x: dict[str, Any], *, path: bool) -> alt.Chart:
-    """Points with bars; `path` joins the points of a colour."""
+    """Draw points with bars; `path` joins the points of a colour."""
     rows = [
         {
             "who": who,

@@ -1,8 +1,8 @@
-"""The engines that `peers.py` compares, one a process: seconds of every round, as JSON.
+"""Run one of the engines that `peers.py` compares, and print the seconds of every round as JSON.
 
     python -P benchmarks/peer_engines.py NAME PARTIES RECORDS FEATURES ROUNDS COHORT
 
-`peers.py` says what each of them does.
+`peers.py` describes each of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 
 def make_data(parties: int, records: int, features: int) -> tuple[np.ndarray, np.ndarray]:
-    """`[m, n, d]` rows of norm 1 and `[m, n]` labels −1/+1, the same in every process."""
+    """Return `[m, n, d]` rows of norm 1 and `[m, n]` labels −1/+1, the same in every process."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(parties, records, features))
     x /= np.linalg.norm(x, axis=2, keepdims=True)
@@ -27,12 +27,12 @@ def make_data(parties: int, records: int, features: int) -> tuple[np.ndarray, np
 
 
 def round_times(marks: list[float]) -> list[float]:
-    """Seconds of a round, without the first."""
+    """Return the seconds of each round, without the first."""
     return [later - earlier for earlier, later in pairwise(marks[1:])]
 
 
 def run_ours(parties: int, records: int, features: int, rounds: int, cohort: int) -> dict[str, Any]:
-    """The gradients of all parties, their mean and the step; no noise and no encoding either."""
+    """Run the gradients of all parties, their mean and the step, without noise and encoding."""
     from parley.client.data.party_block import PartyBlock
     from parley.client.models.integer_gradients import compute_gradients
     from parley.client.models.linear_losses import LogisticLoss
@@ -54,7 +54,7 @@ def run_ours(parties: int, records: int, features: int, rounds: int, cohort: int
     )
     marks.append(time.perf_counter())
     norm = 0.0
-    for step in range(rounds + 30):  # milliseconds each: more of them, for a steady median
+    for step in range(rounds + 30):  # each takes milliseconds, so run more for a steady median
         theta = theta - 4 * compute_gradients(model, theta, block).mean(axis=0)
         marks.append(time.perf_counter())
         norm = float(np.linalg.norm(theta)) if step == rounds else norm
@@ -65,24 +65,26 @@ _BINARY = "positive = [1], negative = [-1]"
 
 
 class Clock:
-    """An observer of the engine that notes when each round was committed."""
+    """An observer of the engine that records when each round was committed."""
 
     def __init__(self) -> None:
         self.marks: list[float] = []
 
     def started(self, *facts: Any) -> None:
-        """The rounds begin."""
+        """Record the start of the rounds."""
         self.marks.append(time.perf_counter())
 
     def round_done(self, line: Any) -> None:
-        """A round is committed and logged."""
+        """Record that a round is committed and logged."""
         self.marks.append(time.perf_counter())
 
 
 def run_engine(
     parties: int, records: int, features: int, rounds: int, cohort: int
 ) -> dict[str, Any]:
-    """The fast engine's whole round: what the peers do, and encoding, noise, ledger, log line."""
+    """Run the fast engine's whole round: the peers' work, plus encoding, noise, ledger and log
+    line.
+    """
     from parley.server.jobs.job_file import load_job
     from parley.simulations.engine.fast_engine import simulate
 
@@ -119,14 +121,14 @@ def run_engine(
 def run_flower(
     parties: int, records: int, features: int, rounds: int, cohort: int
 ) -> dict[str, Any]:
-    """Flower's Ray backend, one CPU an actor."""
+    """Run Flower's Ray backend, with one CPU per actor."""
     from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
     from flwr.simulation import run_simulation
 
     client, server, result = ClientApp(), ServerApp(), {}
-    # The app travels by pickle with every message, so it can keep nothing: a party maps its slice.
+    # Every message carries the app as a pickle, so it has no state: a party maps its slice.
     paths = [str(Path(name).resolve()) for name in ("features.npy", "labels.npy")]
     for path, part in zip(paths, make_data(parties, records, features), strict=True):
         np.save(path, part)
@@ -171,7 +173,9 @@ def run_flower(
 def run_flower_engine(
     parties: int, records: int, features: int, rounds: int, cohort: int
 ) -> dict[str, Any]:
-    """Flower's deprecated `start_simulation`: no messages between nodes; clients made as drawn."""
+    """Run Flower's deprecated `start_simulation`, without messages; clients are created when
+    sampled.
+    """
     import flwr
     from flwr.server.strategy import FedAvg
     from flwr.simulation import start_simulation
@@ -218,7 +222,7 @@ def run_flower_engine(
 
 
 def run_pfl(parties: int, records: int, features: int, rounds: int, cohort: int) -> dict[str, Any]:
-    """Apple's pfl: federated averaging of one local step, in process, evaluation off."""
+    """Run Apple's pfl: federated averaging of one local step, in process, without evaluation."""
     import torch
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams

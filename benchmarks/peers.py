@@ -1,22 +1,23 @@
-"""Seconds a round of the same federated job: ours, Flower's simulation engine, Apple pfl.
+"""Compare seconds per round of the same federated job: Parley, Flower's simulation engine, Apple
+pfl.
 
     python benchmarks/peers.py --parties 1000 --rounds 5
     python benchmarks/peers.py --parties 100000 --records 10 --features 31 --cohort 1000
 
-m parties of n records of d features learn a logistic model by full-batch gradient averaging;
-float64, no noise, no secure aggregation, no evaluation. Each peer runs in its own process, by an
-interpreter that has it; a peer without one is skipped. Flower's clients compute the closed-form
-gradient in numpy (its cost is Ray's and the messages', not the arithmetic's); pfl's need a torch
-model. A round is timed from update to update; the first, which starts the engine, is left out.
-All must arrive at the same model: ‖θ‖ after the last round is printed. `ours` is the same
-arithmetic as the peers', `engine` the fast engine's whole round, which also encodes, adds noise
-(so that its θ differs), keeps the ledger and writes the log.
+m parties of n records of d features train a logistic model by full-batch gradient averaging:
+float64, no noise, no secure aggregation, no evaluation. Each peer runs in its own process, with an
+interpreter that has it installed; a peer without one is skipped. Flower's clients compute the
+closed-form gradient in numpy (its cost is Ray and the messages, not the arithmetic). pfl's need a
+torch model. A round is timed from update to update; the first, which starts the engine, is
+excluded. All must reach the same model: ‖θ‖ after the last round is printed. `ours` is the same
+arithmetic as the peers'. `engine` is the fast engine's whole round, which also encodes, adds noise
+(so its θ differs), updates the ledger and writes the log.
 
-Flower is measured as it is meant to be used (`run_simulation`: messages over a grid of nodes), and
-by its deprecated `start_simulation` (`flower-engine`).
+Flower is measured in its recommended form (`run_simulation`: messages over a grid of nodes), and
+with its deprecated `start_simulation` (`flower-engine`).
 
-With --cohort that many parties, drawn anew, are in a round. `engine` is then DP-FedAvg of a softmax
-model of two classes, whose parties each toss a coin; accounts of the sampled rounds included.
+With --cohort, each round samples that many parties. `engine` is then DP-FedAvg of a softmax model
+of two classes, in which each party tosses a coin; the accounting of the sampled rounds is included.
 """
 
 from __future__ import annotations
@@ -41,22 +42,22 @@ OFFLINE = {
 }
 ENGINES = ("engine", "ours", "flower", "flower-engine", "pfl")
 PEERS = {"flower": "flwr[simulation]", "pfl": "pfl[pytorch]"}
-"""Name → what its interpreter needs."""
+"""Name → packages that its interpreter needs."""
 SHAPE = ("parties", "records", "features", "rounds", "cohort")
 
 
 def in_own_process(
     name: str, options: argparse.Namespace, workspace: Path, python: str | None
 ) -> dict[str, Any]:
-    """Run one engine: its result, or {"skipped": reason}."""
+    """Run one engine and return its result, or {"skipped": reason}."""
     peer = name.partition("-")[0]
     if peer in PEERS and python is None:
         return {"skipped": f"no --{peer}-python was given"}
-    # -P: benchmarks/secure_agg.py must not stand in for the package.
+    # -P: benchmarks/secure_agg.py must not replace the package.
     here = Path(__file__).resolve().parent
     command = [python or sys.executable, "-P", str(here / "peer_engines.py"), name]
     command += [str(getattr(options, key)) for key in SHAPE]
-    # Ray's workers import from the working directory: an empty one, never this source tree.
+    # Ray's workers import from the working directory, so use an empty one, never this source tree.
     scratch = workspace / f"run-{name}"
     scratch.mkdir()
     environment = {**os.environ, **OFFLINE, "FLWR_HOME": str(scratch), "RAY_TMPDIR": str(scratch)}
@@ -75,7 +76,9 @@ def in_own_process(
     try:
         output, errors = child.communicate(timeout=options.timeout_s)
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)  # its workers too: the group is the child's own
+        os.killpg(
+            child.pid, signal.SIGKILL
+        )  # the child has its own group, so this ends its workers, too
         child.communicate()
         reason = f"no result within {options.timeout_s:.0f} s"
         return {"skipped": reason, "least_s": options.timeout_s / (options.rounds + 1)}

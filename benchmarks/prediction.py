@@ -1,9 +1,9 @@
-"""How fast a linear model predicts, and how soon `parley predict` starts. About half a minute.
+"""Measure how fast a linear model predicts, and how fast `parley predict` starts, in half a minute.
 
     python benchmarks/prediction.py [--rows 1000000] [--repeats 5]
 
-Rows are a frame in memory (30 numbers each); the command reads a CSV file, which costs more than
-predicting does. Medians, with the least and the largest.
+Rows are an in-memory frame (30 numbers each). The command reads a CSV file, which costs more than
+the prediction. Figures are medians, with the minimum and the maximum.
 """
 
 from __future__ import annotations

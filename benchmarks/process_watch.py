@@ -1,4 +1,4 @@
-"""What a tree of processes uses, read from /proc: memory (VmHWM) and CPU time, by role."""
+"""Measure memory (VmHWM) and CPU time of a process tree by role, read from /proc."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Watch(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Looks until it is told that it is over."""
+        """Read /proc repeatedly until `over` is set."""
         while not self.over.wait(0.2):
             self.look()
 
     def look(self) -> None:
-        """Reads /proc once."""
+        """Read /proc once."""
         found: dict[int, tuple[int, str, list[str]]] = {}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -44,7 +44,7 @@ class Watch(threading.Thread):
                 continue
             found[int(entry.name)] = int(fields[1]), command, fields
         for pid, (parent, command, fields) in found.items():
-            # One that has ended has no command line any more, and its times still.
+            # An ended process has no command line any more, but still has its times.
             role = self.roles.get(pid) or self._role(pid, parent, command, found)
             if command and role:
                 self.roles[pid] = role
@@ -69,38 +69,38 @@ class Watch(threading.Thread):
         return next((role for word, role in _ROLES.items() if word in command), "other")
 
     def seconds(self) -> dict[str, float]:
-        """CPU seconds so far, by role."""
+        """Return the CPU seconds so far, by role."""
         self.look()
         return {role: sum(each.values()) for role, each in self.cpu.items()}
 
     def memory(self) -> dict[str, float]:
-        """The largest peak of a process, MiB, by role."""
+        """Return the largest peak of a process in MiB, by role."""
         return {role: round(max(each.values())) for role, each in sorted(self.peak.items())}
 
 
 class Marks:
-    """When what began; an observer of the run too."""
+    """Times of events; also an observer of the run."""
 
     def __init__(self, watch: Watch) -> None:
         self.began, self.at = time.perf_counter(), dict[str, float]()
         self.watch, self.cpu = watch, dict[str, dict[str, float]]()
 
     def mark(self, name: str) -> None:
-        """Now."""
+        """Record the time of an event."""
         self.at.setdefault(name, time.perf_counter() - self.began)
 
     def started(self, *facts: Any) -> None:
-        """The rounds begin."""
+        """Record the start of the rounds."""
         self.mark("rounds begin")
         self.cpu["begin"] = self.watch.seconds()
 
     def round_done(self, line: Any) -> None:
-        """A round is committed: a `RoundLine`, or its number."""
+        """Record a committed round: a `RoundLine`, or its number."""
         self.at[f"round {getattr(line, 'round', line)}"] = time.perf_counter() - self.began
         self.cpu["end"] = self.watch.seconds()
 
     def report(self, rounds: int) -> dict[str, Any]:
-        """What was marked; CPU seconds are a round's."""
+        """Return all recorded values; CPU seconds are per round."""
         first, last = self.cpu["begin"], self.cpu["end"]
         spent = {role: (last[role] - first.get(role, 0.0)) / rounds for role in sorted(last)}
         return {

@@ -1,13 +1,13 @@
-"""Seconds a round of a job as real processes.
+"""Measure seconds per round of a job as real processes.
 
     python -P benchmarks/processes.py --parties 3 10
     python -P benchmarks/processes.py --dimension 100000
     python -P benchmarks/processes.py --engine flower      # Ray: needs parley[ray]
 
-It is `parley run --engine processes`: the default job, or with --dimension a softmax model of ten
-classes with that many parameters. Seconds a round and a stage are the server's own; memory (VmHWM)
-and CPU time are read from /proc five times a second, the latter between the first round's start and
-the last one's end. What is started is stopped, whatever happens.
+It is `parley run --engine processes` with the default job or, with --dimension, a softmax model of
+ten classes with that many parameters. Seconds per round and per stage are the server's own. Memory
+(VmHWM) and CPU time are read from /proc five times per second, the latter between the first round's
+start and the last round's end. All started processes are stopped in any case.
 """
 
 # ruff: noqa: E402
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).resolve().parent
-# In this order: benchmarks/secure_agg.py must not hide the package.
+# In this order, so that benchmarks/secure_agg.py does not hide the package.
 sys.path.insert(0, str(_HERE.parent))
 sys.path.append(str(_HERE))
 
@@ -35,7 +35,7 @@ def _median(rows: list[list[float]]) -> list[float]:
 
 
 def ours(options: argparse.Namespace, parties: int, folder: Path) -> dict[str, Any]:
-    """A job of ours; what it writes is under `folder`."""
+    """Run a Parley job, whose files are under `folder`."""
     import numpy as np
 
     from parley.deploy import process_engines
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--set", nargs="+", default=[], help="further keys of the job")
     options = parser.parse_args()
-    # An end by SIGTERM unwinds like one by Ctrl-C: the processes are ended on the way.
+    # SIGTERM unwinds the stack like Ctrl-C, so that the processes are ended.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     for parties in options.parties:
         with tempfile.TemporaryDirectory(

@@ -1,10 +1,10 @@
-"""Seconds a query of real parties: processes of their own, TLS, noise in shares, ledgers on disk.
+"""Measure seconds per query of real parties: own processes, TLS, noise in shares, ledgers on disk.
 
     python -P benchmarks/query_parties.py [--parties 3] [--queries 12]
 
-A deployment is made for the run on this machine; each query (a histogram of 100 cells, then a
-median by counts) is a release of its own, with new keys, as docs/statistics.md describes. The first
-pays for what is imported and opened, and is told apart. The figure to reach is .5 s after joining.
+It creates a deployment on this machine. Each query (a histogram of 100 cells, then a median by
+counts) is a separate release with new keys, as docs/statistics.md describes. The first one includes
+imports and start-up, and is reported separately. The target is 0.5 s after joining.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DATA = (
 
 
 def furnished(home: Path, names: list[str], port: int) -> Path:
-    """A deployment's folder, with records and a policy for every party."""
+    """Create a deployment's folder, with records and a policy for every party."""
     folder = home / "made"
     make_deployment(folder, hosts=["127.0.0.1"], parties=names, port=port)
     for index, name in enumerate(names):
@@ -47,7 +47,7 @@ def furnished(home: Path, names: list[str], port: int) -> Path:
 
 
 def measured(home: Path, parties: int, queries: int) -> None:
-    """Starts the parties, opens a session, asks, and prints."""
+    """Start the parties, open a session, ask the queries, and print the times."""
     names = [f"party-{index}" for index in range(parties)]
     (port,) = find_free_ports(1)
     folder = furnished(home, names, port)
@@ -75,7 +75,7 @@ def measured(home: Path, parties: int, queries: int) -> None:
 
 
 def main() -> None:
-    """One deployment, one line."""
+    """Measure one deployment and print one line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parties", type=int, default=3)
     parser.add_argument("--queries", type=int, default=12)

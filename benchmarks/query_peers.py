@@ -1,14 +1,14 @@
-"""Seconds a query: a session of Parley beside OpenDP and Tumult, on the same records, in turns.
+"""Compare seconds per query of Parley, OpenDP and Tumult on the same records, in turns.
 
     python benchmarks/query_peers.py adult.csv.gz [--opendp PYTHON] [--tumult PYTHON] [--turns 5]
 
-One PYTHON has an environment with opendp[polars] and numpy (0.16.0 was measured), the other with
-tmlt.analytics (0.21.0), which needs Java 11 or 17. All are asked of records in memory, at ε = .5: a
-histogram of education, the mean age, the median of fnlwgt (over 1024 candidates; Tumult: its own).
-Ours has 30 parties, one secure sum, and a ledger on disk that is charged first; the others have one
-table and no ledger; OpenDP has a compositor a query, and its median once more as a bare measurement
-of a list, which composes with nothing. Everything is asked once before it is timed. Printed are
-medians and ratios, which other work on the machine moves less than the seconds.
+One PYTHON is an environment with opendp[polars] and numpy (0.16.0 was measured), the other has
+tmlt.analytics (0.21.0), which needs Java 11 or 17. All query in-memory records at ε = 0.5: a
+histogram of education, the mean age, and the median of fnlwgt (over 1024 candidates; Tumult chooses
+its own). Parley has 30 parties, one secure sum, and a ledger on disk that is charged first. The
+others have one table and no ledger. OpenDP has a compositor per query. Its median is measured once
+more as a bare measurement of a list, which does not compose. Every query runs once before it is
+timed. The output has medians and ratios; other load affects ratios less than seconds.
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ PEERS = {"OpenDP": OPENDP, "Tumult": TUMULT}
 
 
 def theirs(name: str, python: str, data: str) -> dict[str, float]:
-    """Seconds of each query of a peer, the second time it is asked."""
+    """Return the seconds of each query of a peer, for its second run."""
     own = {**os.environ, "PYSPARK_PYTHON": python}
     command = [python, "-c", PEERS[name], str(Path(data).resolve())]
-    with tempfile.TemporaryDirectory() as folder:  # Spark leaves tables where it runs
+    with tempfile.TemporaryDirectory() as folder:  # Spark leaves tables in its working folder
         told = subprocess.run(
             command, capture_output=True, text=True, check=True, env=own, cwd=folder
         ).stdout
@@ -116,7 +116,7 @@ def theirs(name: str, python: str, data: str) -> dict[str, float]:
 
 
 def ours(frame: pl.DataFrame) -> dict[str, float]:
-    """Seconds of each query, the second time it is asked."""
+    """Return the seconds of each query, for its second run."""
     taken = {}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -140,7 +140,7 @@ def ours(frame: pl.DataFrame) -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data")
     for name in PEERS:

@@ -1,11 +1,12 @@
-"""Seconds and memory of a query: many parties and cells in one process.
+"""Measure seconds and memory of a query, with many parties and cells in one process.
 
     python benchmarks/query_speed.py [--masked]
 
-1000 parties of 1000 records and a histogram of 10⁵ cells, ideal sum (with --masked the masked
-protocol too, about a minute); 30 parties and 296 cells; each the median of 7 after one to warm up.
-Then a query of each kind to 30 parties of 1000 records, least and median of 20: all of it, and
-without the ledger's transactions and the answer's line that is synced to the disk.
+First 1000 parties of 1000 records and a histogram of 10⁵ cells, with the ideal sum (with --masked
+the masked protocol too, about a minute); then 30 parties and 296 cells. Each is the median of 7
+after one warm-up. Then a query of each kind to 30 parties of 1000 records, minimum and median of
+20: in total, and without the ledger's transactions and the answer's line, which is synced to the
+disk.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def rows_of(records: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def writing(taken: list[float]) -> Iterator[None]:
-    """Adds up what the ledger's transactions and synced files take."""
+    """Add up the seconds of the ledger's transactions and synced files."""
     transaction, sync = Database.open_writer, os.fsync
 
     @contextlib.contextmanager

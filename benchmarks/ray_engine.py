@@ -1,7 +1,7 @@
-"""Seconds a round of the engine over Ray beside the fast engine's, on one machine, bits compared.
+"""Compare seconds per round of the Ray engine and the fast engine, on one machine, and their bits.
 
-Both take the same job from the same mapped rows, each in a process of its own, one after the other
-and again: a figure is the least of the medians. Rounds are as in `fast_engine.py`.
+Both run the same job from the same mapped rows, each in its own process, in turns. A figure is the
+minimum of the medians. Rounds are as in `fast_engine.py`.
 
     python benchmarks/ray_engine.py [--parties 100000] [--workers 2] [--rounds 12] [--repeat 3]
 """
@@ -20,7 +20,7 @@ RECORDS, FEATURES = 10, 31
 
 
 def job_of(folder, engine, parties, rounds, workers):
-    """The job, over an engine."""
+    """Return the job for an engine."""
     from parley.server.jobs.job_file import load_job
 
     return load_job(
@@ -35,7 +35,7 @@ def job_of(folder, engine, parties, rounds, workers):
 
 
 def measure(folder, engine, parties, rounds, workers):
-    """One run: median seconds a round after the first two, and the model's digest."""
+    """Run once; print median seconds per round after the first two, and the model's digest."""
     import hashlib
 
     from parley.run_job import SIMULATIONS
@@ -50,7 +50,7 @@ def measure(folder, engine, parties, rounds, workers):
 
 
 def main():
-    """Runs both in turn, prints seconds and their ratio."""
+    """Run both in turn, and print seconds and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parties", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=2)

@@ -1,11 +1,11 @@
-"""How often regression's 95 % intervals hold, and its p-values their level: simulated records.
+"""Measure the coverage of regression's 95 % intervals and the level of its p-values, by simulation.
 
     python benchmarks/regression.py --draws 400
 
-Records have three covariates of numbers and two of categories; the last has no effect. Each draw
-has new records and new noise, of Gaussian law under replace-one at δ = 1e-6, in the four steps that
-a session asks. Counts are overdispersed (variance μ + μ²/2). An interval holds that has the
-coefficient records were drawn with: noise and sampling together.
+Records have three numeric and two categorical covariates; the last has no effect. Each draw has new
+records and new noise, Gaussian under replace-one at δ = 1e-6, in the four steps of a session.
+Counts are overdispersed (variance μ + μ²/2). An interval holds if it contains the coefficient of
+the records' distribution, so noise and sampling count together.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Columns = dict[str, NDArray[np.generic]]
 
 @dataclass(frozen=True)
 class Case:
-    """One family with records that follow it."""
+    """One family, with records that follow it."""
 
     query: RegressionQuery
     drawn: Callable[[np.random.Generator, NDArray[np.float64]], Columns]
@@ -62,7 +62,7 @@ class Case:
 
 
 def sick(base: float) -> Callable[[np.random.Generator, NDArray[np.float64]], Columns]:
-    """Whether something happened, with this log odds without effects."""
+    """Return a generator of events with this log odds without effects."""
 
     def drawn(rng: np.random.Generator, x: NDArray[np.float64]) -> Columns:
         chance = 1 / (1 + np.exp(-(base + x @ BETA)))
@@ -72,13 +72,13 @@ def sick(base: float) -> Callable[[np.random.Generator, NDArray[np.float64]], Co
 
 
 def counted(rng: np.random.Generator, x: NDArray[np.float64]) -> Columns:
-    """How often, of mean .8 without effects."""
+    """Draw counts, with mean 0.8 without effects."""
     mean = 0.8 * np.exp(0.6 * x @ BETA) * rng.gamma(2, 0.5, len(x))
     return {"count": rng.poisson(mean).astype(np.float64)}
 
 
 def timed(rng: np.random.Generator, x: NDArray[np.float64]) -> Columns:
-    """When: exponential with hazard ½ without effects; half are censored before the end."""
+    """Draw exponential times with hazard ½ without effects; half are censored before the end."""
     times = rng.exponential(1, len(x)) / (0.5 * np.exp(x @ BETA))
     ends = np.minimum(rng.uniform(0.3, 1.5, len(x)), 1)
     happened = np.where(times <= ends, YES, NO)
@@ -103,7 +103,7 @@ CASES = (
 
 
 def block_of(case: Case, rng: np.random.Generator) -> RawPartyBlock:
-    """New records."""
+    """Generate new records."""
     x = np.clip(rng.normal(0, 0.35, (case.records, 5)), -1, 1)
     x[:, 3:] = rng.random((case.records, 2)) < 0.4
     columns: Columns = {name: x[:, at] for at, name in enumerate(OF[:3])}
@@ -113,7 +113,7 @@ def block_of(case: Case, rng: np.random.Generator) -> RawPartyBlock:
 
 
 def table_of(case: Case, rng: np.random.Generator) -> dict[str, NDArray[np.float64]]:
-    """The answer of four steps."""
+    """Return the answer of four steps."""
     block, query, steps = block_of(case, rng), case.query, list[AnsweredQuery]()
     mu = compute_gaussian_mu(case.epsilon, DELTA)
     for share in SHARES:
@@ -133,7 +133,7 @@ def table_of(case: Case, rng: np.random.Generator) -> dict[str, NDArray[np.float
 
 
 def main() -> None:
-    """Prints a row a case."""
+    """Print a row per case."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=400)
     draws = parser.parse_args().draws

@@ -1,8 +1,8 @@
-"""Time the integer noise samplers: nanoseconds a value at a million, microseconds for 128.
+"""Time the integer noise samplers: nanoseconds per value at a million, microseconds for 128.
 
-With Parley installed: `OMP_NUM_THREADS=1 python benchmarks/samplers.py [--values N]`.
-The numbers are the best of a few repetitions, one thread, words from a seeded stream. The cost
-grows above scale 2³⁴, where more values are settled by mpmath. `--opendp` adds OpenDP's samplers.
+With Parley installed: `OMP_NUM_THREADS=1 python benchmarks/samplers.py [--values N]`. The numbers
+are the best of a few repetitions, in one thread, with words from a seeded stream. The cost grows
+above scale 2³⁴, where mpmath decides more values. `--opendp` adds OpenDP's samplers.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def share_of(law: Mechanism, values: int, stream: NoiseStream) -> None:
-    """Add one of ten shares, or of one where the law asks for all of a vector."""
+    """Add one of ten shares, or one of one if the distribution needs the whole vector."""
     shares = Shares.from_mechanism(law, parties=10, least=10, colluders=0)
     shares.add(law, np.zeros((1, values), dtype=np.int64), [stream])
 

@@ -1,4 +1,4 @@
-"""Whole secure-aggregation rounds: ours beside Flower 1.41's own SecAgg+ workflow.
+"""Compare whole secure-aggregation rounds: Parley and Flower 1.41's own SecAgg+ workflow.
 
     python benchmarks/secure_agg.py rounds --cases 100,100000,20,0 100,100000,99,10
     python benchmarks/secure_agg.py masks
@@ -6,10 +6,11 @@
     python benchmarks/secure_agg.py memory
 
 A case is parties, dimension, neighbours, parties dropped before their vector. All parties and the
-server run in one process on one core; the two take turns; seconds are process CPU time. Ours is
-robust mode with the active-server checks, every party doing all its own work (`shared=False`), in
-steady state (keys of the run agreed on), encoding from floats included, as Flower's quantisation
-is. Flower's messages stay objects in memory; ours are encoded and decoded as bytes.
+server run in one process on one core, and the two systems take turns; seconds are process CPU time.
+Parley runs in robust mode with the active-server checks. Every party does all its own work
+(`shared=False`), in steady state (after the run's key agreement). Encoding from floats is included,
+as Flower's quantisation is. Flower's messages stay objects in memory; Parley's are encoded and
+decoded as bytes.
 """
 
 # ruff: noqa: E402
@@ -46,7 +47,7 @@ from flwr.server.workflow.constant import Key as WorkflowKey
 from flwr.server.workflow.secure_aggregation.secaggplus_workflow import SecAggPlusWorkflow
 from flwr.supercore.task_identity import TaskIdentity
 
-# The folder of this script would come first, and its own name hide the package.
+# Otherwise this script's folder would come first, and its name would hide the package.
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 sys.path.append(str(Path(__file__).resolve().parent))
 
@@ -78,7 +79,7 @@ class Proxy:
 
 
 class Everyone:
-    """The least of a strategy and client manager that the workflow asks for."""
+    """The minimal strategy and client manager that the workflow requires."""
 
     def __init__(self, node_ids: Iterable[int], dimension: int) -> None:
         self.proxies = [Proxy(i) for i in node_ids]
@@ -86,21 +87,21 @@ class Everyone:
         self.empty = ndarrays_to_parameters([np.zeros(1, dtype=np.float32)])
 
     def configure_fit(self, current_round: int, parameters, manager) -> list:
-        """Every party takes part."""
+        """Select every party."""
         return [(proxy, FitIns(self.empty, {})) for proxy in self.proxies]
 
     def aggregate_fit(self, current_round: int, results, failures) -> tuple:
-        """Keep the results."""
+        """Store the results."""
         self.results = results
         return None, {}
 
     def num_available(self) -> int:
-        """Parties."""
+        """Return the number of parties."""
         return len(self.proxies)
 
 
 class InProcessGrid:
-    """Hands every message to Flower's own client mod, with that party's context."""
+    """Passes every message to Flower's own client mod, with that party's context."""
 
     def __init__(self, vectors: np.ndarray, dropped: set[int], count_bytes: bool = False) -> None:
         self.vectors, self.dropped = vectors, dropped
@@ -108,7 +109,7 @@ class InProcessGrid:
         self.bytes = defaultdict(int) if count_bytes else None
 
     def send_and_receive(self, messages: Iterable[Message], timeout: float | None = None) -> list:
-        """Replies of all parties."""
+        """Return the replies of all parties."""
         return [self._answer(message) for message in messages]
 
     def _answer(self, message: Message) -> Message:
@@ -126,7 +127,7 @@ class InProcessGrid:
             )
             return Message(compat.fitres_to_recorddict(result, False), reply_to=msg)
 
-        # The set-up message of all parties is one object, and the mod takes entries out of it.
+        # All parties share one set-up message object, and the mod removes entries from it.
         message.content = RecordDict(dict(message.content))
         message.content.config_records[RECORD_KEY_CONFIGS] = ConfigRecord(dict(configs))
         answer = secaggplus_mod(message, self.contexts[node_id], train)
@@ -160,13 +161,15 @@ def flower_round(vectors: np.ndarray, degree: int, threshold: int, grid: InProce
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GivenGraph(RunParameters):
-    """A degree to compare at; parties derive theirs, and would accept no other."""
+    """Parameters with a given degree, for a comparison. Real parties derive theirs and accept no
+    other.
+    """
 
     given: int
 
     @cached_property
     def derived(self) -> DerivedParameters:
-        """What is derived, but for the graph."""
+        """The derived parameters, except for the graph."""
         chosen = derive_parameters(self.parties, corrupt=self.corrupt, dropped=self.dropped)
         return dataclasses.replace(chosen, degree=self.given, threshold=self.given // 2 + 1)
 
@@ -241,11 +244,12 @@ def rounds(cases: list[tuple[int, int, int, int]], repeats: int, with_flower: bo
 
 
 def masks() -> None:
-    """Mask addition, ns per parameter and neighbour, against the keystream alone.
+    """Time mask addition, in ns per parameter and neighbour, against only the keystream.
 
-    The keystream: what the library gives of AES-256-CTR at best, by GCM over zeros or by counter
-    mode, into one buffer that stays in cache and in pieces as long as a mask's. Once of keys that
-    are set up (nothing but cipher), once of as many new keys as a mask has, each set up as theirs.
+    The keystream is the library's best AES-256-CTR, by GCM over zeros or by counter mode. It fills
+    one buffer that stays in the cache, in pieces as long as a mask's. It is timed once with keys
+    that are set up (only the cipher), and once with as many new keys as a mask has, each set up in
+    the same way.
     """
     zeros, target = memoryview(bytes(PIECE_BYTES)), allocate_aligned(PIECE_BYTES + 16).data
     for dimension, degree in ((10**6, 20), (10**5, 20), (10**4, 20), (10**6, 99)):
@@ -270,7 +274,7 @@ def masks() -> None:
             "keyed": [lambda c=c, s=stream, k=keys: s([c(key) for key in k]) for c in calls],
         }
         best = dict.fromkeys(work, math.inf)
-        for _ in range(25):  # in turn, so that what else the machine does meets all of them
+        for _ in range(25):  # in turn, so that other load affects all of them
             for name, ways in work.items():
                 for way in ways:
                     spent = cpu(lambda w=way, r=repeats: [w() for _ in range(r)])
@@ -284,7 +288,7 @@ def masks() -> None:
 
 
 def message_bytes(parties: int = 100, dimension: int = 100_000, degree: int = 20) -> None:
-    """Bytes per party and stage, ours and Flower's, without a dropout."""
+    """Print the bytes per party and stage, for Parley and Flower, without a dropout."""
     vectors = np.zeros((parties, dimension), dtype=np.float32)
     masked = our_sum(parties, degree)
     masked.sum(vectors.astype(np.uint32), round_number=1, dropped={})
@@ -300,7 +304,7 @@ def message_bytes(parties: int = 100, dimension: int = 100_000, degree: int = 20
 
 
 def memory(dimension: int = 10**7) -> None:
-    """Peak of traced memory in one round of three parties and the server, in vectors."""
+    """Print the peak of traced memory in one round of three parties and the server, in vectors."""
     vectors = np.zeros((3, dimension), dtype=np.uint32)
     masked = our_sum(3, 2, shared_bytes=0)
     masked.sum(vectors[:, :1].copy(), round_number=1, dropped={})

@@ -1,9 +1,11 @@
-"""Seconds and memory of reading records from a database, beside a CSV of the same rows.
+"""Measure seconds and memory of reading records from a database, compared with a CSV of the same
+rows.
 
     python benchmarks/sql_source.py --records 1000000
     .ci/postgres.sh python benchmarks/sql_source.py --records 1000000
 
-Each reading is a process; a line of JSON each. Without PARLEY_TEST_POSTGRES_URL SQLite alone.
+Each reading is a process and a line of JSON. Without PARLEY_TEST_POSTGRES_URL only SQLite is
+measured.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def rows(records: int):
 
 
 def read(source: str, folder: Path) -> None:
-    """One reading, as a party's."""
+    """Read the records once, as a party does."""
     from parley.client.data.data_sources import SqlQuery
     from parley.client.data.records import read_records
     from parley.client.data.schema import Schema

@@ -1,13 +1,14 @@
-"""How far a study's figures are from the pooled rows' own, by ε of the whole.
+"""Measure how far a study's figures are from the pooled rows' figures, by ε of the whole study.
 
     PYTHONPATH=examples python benchmarks/study_errors.py flchain.csv [--draws 20]
 
-`examples/study.toml` in one process, with noise in shares of five parties, its prices multiplied by
-one factor. Mean over draws, with its standard error, of: the error of a percentage of table one, in
-points, in each group; the largest error of each group's curve; the factor by which each hazard
-ratio is off (e to the mean of |log|, of those that are told). Told: ratios that have a value.
-Inside: figures whose interval holds the pooled value (of ratios: of the sample, though theirs are
-for the population; Cox' with exact times).
+`examples/study.toml` runs in one process, with noise in shares of five parties and its prices
+multiplied by one factor. Figures are means over draws, with their standard error. They are the
+error of a percentage of table one, in points, in each group; the largest error of each group's
+curve; and the factor by which each hazard ratio is off (e to the mean of |log|, of the ratios with
+a value). Told is the share of ratios that have a value. Inside is the share of figures whose
+interval contains the pooled value. For ratios this is the sample's value, by Cox with exact times,
+although their intervals are for the population.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0)
 
 
 def priced(factor: float) -> QueryFile:
-    """The study at other prices."""
+    """Return the study with other prices."""
     file = load_queries(study.STUDY)
     batches = tuple(
         tuple(each if each.epsilon is None else replace(each, epsilon=factor * each.epsilon)
@@ -40,7 +41,7 @@ def priced(factor: float) -> QueryFile:
 
 
 def errors(rows, answers):
-    """What is measured → its errors; and every figure's: whether it is inside."""
+    """Return figure → its errors, and for every figure whether its interval holds."""
     found, inside, curves = defaultdict(list), defaultdict(list), defaultdict(float)
     for each in pooled(rows, answers):
         error = abs(each.value - each.true)

@@ -1,11 +1,12 @@
-"""How far off a survival curve is, how often its bands hold, and the level of its log-rank test.
+"""Measure a survival curve's error, the coverage of its bands, and the level of its log-rank test.
 
     python benchmarks/survival.py [--draws 2000]
 
-Fresh records each time: exponential times, censored evenly between 2 and 14 units and at 10, in 20
-intervals, and Laplace noise of scale 2/ε (replace-one). Error: the largest at any interval's end,
-from Kaplan–Meier's curve of the same records with times as they are, one group, mean of 50. Bands,
-level and power (a hazard ratio of 1.3): two groups of equal size, over all draws and intervals.
+Each draw has new records: exponential times, censored uniformly between 2 and 14 units and at 10,
+in 20 intervals, with Laplace noise of scale 2/ε (replace-one). The error is the largest at any
+interval's end, compared with the Kaplan–Meier curve of the same records with exact times, for one
+group, mean of 50. Bands, level and power (a hazard ratio of 1.3) are for two groups of equal size,
+over all draws and intervals.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def drawn(records: int, ratio: float, rng: np.random.Generator) -> RawPartyBlock
 
 
 def told(query: Survival, block: RawPartyBlock, epsilon: float, rng: np.random.Generator):
-    """`answer` and `beside` of one release, with intervals of the noise and of both."""
+    """Return `answer` and `derive_tables` of one release, with intervals of the noise and of
+    both.
+    """
     (vector,) = query.compute_party_vectors(block, 1)
     stop = -np.expm1(-epsilon / 2)
     noisy = vector + rng.geometric(stop, len(vector)) - rng.geometric(stop, len(vector))
@@ -58,7 +61,7 @@ def told(query: Survival, block: RawPartyBlock, epsilon: float, rng: np.random.G
 
 
 def exact(block: RawPartyBlock) -> np.ndarray:
-    """`[20]` Kaplan–Meier of times as they are: no two are the same."""
+    """Return `[20]` Kaplan–Meier estimates of exact times, which are all distinct."""
     order = np.argsort(block.columns["time"])
     left = np.arange(len(order), 0, -1)
     curve = np.cumprod(1 - block.columns["died"][order] / left)

@@ -1,11 +1,12 @@
-"""How good synthetic tables are, and how long they take: `examples/adult-synthetic.toml`.
+"""Measure the quality and speed of synthetic tables: `examples/adult-synthetic.toml`.
 
     python benchmarks/synthetic.py quality PATH/adult.csv.gz --kept benchmarks/synthetic.jsonl
         [--kind marginals random-features] [--epsilon 0.3 1 3] [--seeds 3]
     python benchmarks/synthetic.py speed
 
-`quality` adds a line a run to the file of `--kept`, and measures none again; the noise is seeded,
-to be repeatable. benchmarks/synthetic_table.py makes docs/synthetic.md's table of the lines.
+`quality` adds a line per run to the file of `--kept`, and measures no run again. The noise is
+seeded for repeatability. benchmarks/synthetic_table.py creates the table of docs/synthetic.md from
+the lines.
 """
 
 import argparse
@@ -32,7 +33,7 @@ JOB = Path(__file__).parents[1] / "examples" / "adult-synthetic.toml"
 
 
 def one(source, *, method, epsilon, seed):
-    """Figures of one run, by the names of its report."""
+    """Return the figures of one run, by the names of its report."""
     overrides = [
         f"data.source={source}",
         f"data.seed={seed}",
@@ -55,7 +56,7 @@ def one(source, *, method, epsilon, seed):
 
 
 def speed():
-    """CPU seconds of counting, fitting and drawing, on tables of Adult's size."""
+    """Print the CPU seconds of counting, fitting and sampling, on tables of Adult's size."""
     sizes = (16, 9, 16, 15, 7, 15, 6, 5, 2, 16, 16, 16, 42, 2)
     counted = PairTables(
         sizes=sizes,
@@ -83,7 +84,7 @@ def speed():
 
 
 def features_speed(parties=30, records=1000, wide=100, frequencies=5000):
-    """CPU seconds of random features of all parties, the least of three."""
+    """Print the CPU seconds of all parties' random features, the minimum of three."""
     rng = np.random.default_rng(0)
     rows = (rng.uniform(-1, 1, (parties * records, wide)) / wide**0.5).astype(np.float32)
     own = RandomFeatures(
@@ -110,7 +111,7 @@ def features_speed(parties=30, records=1000, wide=100, frequencies=5000):
 
 
 def main():
-    """One of them."""
+    """Run one of the benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ways = parser.add_subparsers(dest="way", required=True)
     ways.add_parser("speed")

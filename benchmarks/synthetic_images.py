@@ -1,11 +1,11 @@
-"""How good synthetic images are: `examples/mnist-synthetic.toml` as it is, by several seeds.
+"""Measure the quality of synthetic images: `examples/mnist-synthetic.toml`, with several seeds.
 
     python benchmarks/synthetic_images.py PATH/mnist.npz [--seeds 3] [--kept FILE.jsonl]
 
-Logistic regression and a small convolutional network are fitted to 10,000 of the images and asked
-about MNIST's test images. The noise is seeded, to be repeatable. The figures of the run's report
-are left out: they take as long again. Two minutes of one core a seed; a line of `--kept` is not
-measured again.
+Logistic regression and a small convolutional network are fitted to 10,000 of the images, and tested
+on MNIST's test images. The noise is seeded for repeatability. The metrics of the run's report are
+skipped, because they take as long again. One seed takes two minutes of one core. Existing lines of
+`--kept` are not measured again.
 """
 
 import argparse
@@ -31,7 +31,7 @@ ROWS = 10_000
 
 
 def convolutional(images, labels, asked, truth, seed):
-    """The accuracy of two convolutions and a linear layer, after five passes by Adam."""
+    """Return the accuracy of two convolutions and a linear layer, after five epochs of Adam."""
     torch.manual_seed(seed)
     net = nn.Sequential(
         nn.Conv2d(1, 16, 5, padding=2),
@@ -59,13 +59,13 @@ def convolutional(images, labels, asked, truth, seed):
 
 
 def logistic(images, labels, asked, truth):
-    """The accuracy of logistic regression, as a run's report has it."""
+    """Return the accuracy of logistic regression, as in a run's report."""
     rows, asked = (each.reshape(len(each), -1) / np.float32(255) for each in (images, asked))
     return LogisticRegression(max_iter=100, tol=1e-3).fit(rows, labels).score(asked, truth)
 
 
 def one_seed(source, *, seed):
-    """Figures of one run."""
+    """Return the figures of one run."""
     with np.load(source) as real:
         test, truth = real["x_test"], real["y_test"]
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ def one_seed(source, *, seed):
 
 
 def main():
-    """One line a figure: the mean over the seeds, and the largest distance from it."""
+    """Print one line per figure: the mean over the seeds, and the largest distance from it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source")
     parser.add_argument("--seeds", type=int, default=3)

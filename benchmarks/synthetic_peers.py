@@ -1,15 +1,16 @@
-"""Adult's synthetic table beside those of one curator who holds every record.
+"""Compare Adult's synthetic table with those of one curator who holds every record.
 
     python benchmarks/synthetic_peers.py PATH/adult.csv.gz --kept benchmarks/synthetic.jsonl
         [--epsilon 0.3 1 3] [--seeds 3] [--mst-python PATH/python]
 
-- columns counted one by one as diffprivlib's `histogram` does it (two-sided geometric noise, ε/14
-  each, add-or-remove-one, which is the weaker promise), and drawn independently;
-- MST (McKenna, Miklau & Sheldon 2021, arXiv:2108.04978) of dpmm, add-or-remove-one too. dpmm pins
-  another numpy: it runs in an environment of its own, whose interpreter is --mst-python.
+- Independent columns: each column is counted as diffprivlib's `histogram` does it (two-sided
+  geometric noise, ε/14 each, add-or-remove-one, which is the weaker promise), and sampled
+  independently.
+- MST (McKenna, Miklau & Sheldon 2021, arXiv:2108.04978) of dpmm, also add-or-remove-one. dpmm pins
+  another numpy, so it runs in its own environment, with the interpreter --mst-python.
 
-All are fitted to the same codes, and judged by the same figures as a run's report, each a line of
-the file of `--kept`, as benchmarks/synthetic.py writes its own; no line is measured again.
+All are fitted to the same codes and evaluated by the metrics of a run's report. Each is a line of
+the file of `--kept`, as in benchmarks/synthetic.py; no line is measured again.
 """
 
 import argparse
@@ -40,7 +41,7 @@ np.save(out, model.generate(len(frame))[names].to_numpy(np.int64))
 
 
 def records(source, seed):
-    """Codes of training and of held-out records, and how many values each column has."""
+    """Return codes of training and of held-out records, and the number of values of each column."""
     from parley.client.algorithms.pair_tables import encode_rows
     from parley.client.data.record_codes import build_coded_columns
     from parley.client.data.records import to_classes
@@ -59,7 +60,7 @@ def records(source, seed):
 
 
 def independent(train, sizes, epsilon, seed):
-    """Every column by its own noisy histogram."""
+    """Sample every column from its own noisy histogram."""
     rng = np.random.default_rng(seed)
     drawn, stays = np.empty_like(train), 1 - np.exp(-epsilon / len(sizes))
     for at, size in enumerate(sizes):
@@ -71,7 +72,7 @@ def independent(train, sizes, epsilon, seed):
 
 
 def mst(train, sizes, epsilon, seed, python):
-    """In its own environment."""
+    """Sample from MST in its own environment."""
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder) / "train.npy", Path(folder) / "drawn.npy"
         np.save(source, train)
@@ -82,7 +83,7 @@ def mst(train, sizes, epsilon, seed, python):
 
 
 def figures(drawn, train, test, sizes):
-    """By the names of a run's report."""
+    """Return the metrics, by the names of a run's report."""
     from parley.simulations.metrics.synthetic_quality import (
         compute_variation,
         evaluate_logistic,
@@ -95,7 +96,7 @@ def figures(drawn, train, test, sizes):
 
 
 def main():
-    """A line for each."""
+    """Write a line for each case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source")
     parser.add_argument("--kept", type=Path, required=True)

@@ -1,10 +1,10 @@
-"""Tables of docs/synthetic.md, of the lines that the benchmarks of synthetic data kept.
+"""Write the tables of docs/synthetic.md, from the stored lines of the synthetic-data benchmarks.
 
     python -P benchmarks/synthetic_table.py [--check]
 
-Writes what stands between the page's marks anew, of benchmarks/synthetic.jsonl (synthetic.py,
+Replaces the text between the page's marks, from benchmarks/synthetic.jsonl (synthetic.py,
 synthetic_peers.py) and benchmarks/diffusion.jsonl (diffusion_parties.py): means over the seeds and
-the largest distance of one seed from it. `--check` writes nothing, and fails where they differ.
+the largest distance of one seed from it. `--check` only compares, and fails if they differ.
 """
 
 import argparse
@@ -32,7 +32,7 @@ BESIDE = {
 
 
 def lines(name):
-    """The last of equal runs."""
+    """Return the last of equal runs."""
     path = ROOT / "benchmarks" / name
     found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     keys = ("method", "epsilon", "parties", "steps", "seed")
@@ -40,7 +40,7 @@ def lines(name):
 
 
 def spread(values, digits=3):
-    """Mean, and how far the farthest is, of several."""
+    """Return the mean of several values, and the largest distance from it."""
     if not values:
         return ""
     mean = fmean(values)
@@ -50,7 +50,7 @@ def spread(values, digits=3):
 
 
 def tables():
-    """Adult's."""
+    """Return Adult's table."""
     groups = defaultdict(list)
     for line in lines("synthetic.jsonl"):
         groups[line["method"], line["epsilon"]].append(line)
@@ -71,7 +71,7 @@ def tables():
 
 
 def diffusion():
-    """By parties."""
+    """Return the table of the diffusion model by number of parties."""
     groups = defaultdict(list)
     for line in lines("diffusion.jsonl"):
         groups[line["steps"], line["parties"]].append(line)
@@ -88,7 +88,7 @@ def diffusion():
 
 
 def page(text):
-    """The page with today's tables."""
+    """Return the page with the current tables."""
     for name, made in (("adult", tables()), ("diffusion", diffusion())):
         begin, end = f"<!-- {name}: benchmarks/synthetic_table.py -->\n", f"<!-- /{name} -->"
         if begin in text:
@@ -100,7 +100,7 @@ def page(text):
 
 
 def main():
-    """Writes, or checks."""
+    """Write the page, or check it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
     text = PAGE.read_text(encoding="utf-8")

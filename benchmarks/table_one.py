@@ -1,9 +1,9 @@
-"""Table one of the Adult census among five parties, beside what the pooled rows say.
+"""Compute table one of the Adult census among five parties, compared with the pooled rows.
 
     python benchmarks/table_one.py adult.csv.gz
 
-30,162 records dealt to five parties of a simulation, ε = 1 with noise of the operating system:
-`parley query --table-one age,sex,hr_per_week --by income`, as docs/table-one.md shows it.
+30,162 records are split among five parties of a simulation, ε = 1 with noise from the operating
+system: `parley query --table-one age,sex,hr_per_week --by income`, as in docs/table-one.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PARTIES = 5
 
 
 def pooled(rows: pl.DataFrame) -> str:
-    """Sizes, means ± deviations (of n), medians and shares of women, by income."""
+    """Return sizes, means ± deviations (of n), medians and shares of women, by income."""
     found = rows.group_by("income").agg(
         pl.len().alias("n"),
         *(pl.col(name).mean().alias(f"{name}, mean") for name in ("age", "hr_per_week")),

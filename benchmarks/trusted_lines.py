@@ -1,33 +1,35 @@
-"""Lines in which a mistake would make an ε false, by kind of release.
+"""Count the lines in which a mistake would make an ε false, by kind of release.
 
-`python benchmarks/trusted_lines.py [--list KIND]` reads files; nothing is released.
+`python benchmarks/trusted_lines.py [--list KIND]` only reads files.
 
-A module is trusted where a mistake in it could make a stated ε smaller than the true one, of a
-release with the kind's usual noise: it stands between a record on the disk and the noisy number
-that leaves, or says how much that number costs. What a mistake in other modules does is make a run
-end, be refused or not be refused, be worse, or be told wrong in words. Judgements:
+A module is trusted if a mistake in it could make a stated ε smaller than the true one, for a
+release with the kind's usual noise. Such a module is between a record on disk and the released
+noisy number, or computes the cost of that number. A mistake in another module can make a run end,
+be refused or not be refused, be worse, or be described wrongly. Decisions:
 
-- losses, networks and the maps of columns count, though whole numbers bound what a record adds
-  whatever these compute: they work on whole arrays, and that one record's numbers do not get into
-  another's row is theirs to keep. A module that only ever sees one record would not count;
-- text of CSV counts: a quotation mark could join rows; so do, in its place, a database's rows and
-  data in memory (`INSTEAD_OF_CSV`);
-- of networks, chains of linear layers and convolutions are counted, as the built-in ones are: what
-  computes others by torch (`BY_TORCH`) is an assumption beside their ε, and a kind by itself;
-- the ledger counts: an ε is of all releases, and so do files of a party that keep it from
-  answering twice;
-- what is decoded from the network does not: charge, noise, computation and the keys of the masks
-  are all made from the one decoded agreement, and who decoded another one gets noise for a sum. Nor
-  do tables that make an algorithm or a model of it (`client.algorithms.registry`, `.kind`,
-  `client.models.linear_serialization`): the one object that they make states the claim, and
-  computes;
-- what finds noise for a budget (`privacy.calibration`) does not: what is charged is computed from
-  the noise;
-- what an owner or a server accepts does not: a release is charged what it costs, wanted or not.
+- Losses, networks and feature maps count, although integers bound a record's contribution for any
+  of their results. They work on whole arrays, and must keep one record's numbers out of another's
+  row. A module that only ever sees one record would not count.
+- CSV text counts, because a quotation mark could join rows. So do its alternatives, a database's
+  rows and in-memory data (`INSTEAD_OF_CSV`).
+- Of networks, chains of linear layers and convolutions count, as the built-in ones are. The modules
+  for other networks by torch (`BY_TORCH`) are an assumption stated with their ε, and a separate
+  kind.
+- The ledger counts, because an ε covers all releases. So do the files of a party that prevent it
+  from answering twice.
+- Decoding from the network does not count. Charge, noise, computation and the keys of the masks all
+  come from the one decoded agreement. A party that decoded another one only adds noise to a sum.
+  Tables that turn it into an algorithm or a model do not count either
+  (`client.algorithms.registry`, `.kind`, `client.models.linear_serialization`), because the one
+  object that they create both states the claim and computes.
+- Calibration of noise to a budget (`privacy.calibration`) does not count, because the charge is
+  computed from the noise.
+- Acceptance rules of an owner or a server do not count. A release is charged what it costs in any
+  case.
 
-Secure sums count apart: with noise by the server a mask that fails tells the server what it would
-be told anyway, with noise in shares the ε against it rests on them. Not counted: Python, numpy and
-its BLAS, torch, cryptography, SQLite, polars.
+Secure sums are counted separately. With noise by the server, a mask that fails reveals only what
+the server would learn anyway. With noise in shares, the ε against the server depends on them. Not
+counted: Python, numpy and its BLAS, torch, cryptography, SQLite, polars.
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ EVERY = {
     "encoding": ("secure_agg.encoding",),
     "claim": ("client.algorithms.base",),
 }
-"""Role → modules, of every release."""
+"""Role → modules that every release trusts."""
 
 _OTHER_LAWS = (
     *("privacy.mechanisms.laplace", "privacy.mechanisms.laplace_shares"),
@@ -126,7 +128,9 @@ KINDS: dict[str, tuple[str, ...]] = {
         *("client.algorithms.second_moments", "client.algorithms.kernel_mean_embedding"),
     ),
 }
-"""Kind of release → what it trusts beside. Noise is Gaussian, but of queries, which choose."""
+"""Kind of release → further modules that it trusts. Noise is Gaussian, except that queries choose
+it.
+"""
 
 BY_TORCH = (
     *(
@@ -137,7 +141,7 @@ BY_TORCH = (
     *("client.models.layers", "client.models.record_losses"),
 )
 KINDS["fedavg of other modules"] = (*KINDS["fedavg"], *BY_TORCH)
-"""Of networks that are no chains alone."""
+"""Only for networks that are not chains."""
 
 INSTEAD_OF_CSV = {
     "a database's rows": ("client.data.sql_source",),
@@ -171,13 +175,13 @@ HARMLESS = {
     "privacy.ledger.reservations": "says what is recorded next, and refuses: totals are folded "
     "(fold), and leave to release is read off the chain (leave)",
 }
-"""Named by a pattern above, and not trusted; why."""
+"""Modules that match a pattern above but are not trusted, with the reason."""
 
 SECURE_SUM = ("secure_agg.*", "client.party.owner_policy", "client.party.run_validation")
 
 
 def sources() -> dict[str, str]:
-    """Module → text."""
+    """Return module → text."""
     root = Path(__file__).resolve().parents[1]
     paths = [path for package in PACKAGES for path in (root / package).rglob("*.py")]
     files = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in paths}
@@ -185,18 +189,20 @@ def sources() -> dict[str, str]:
 
 
 def named(known: dict[str, str], patterns: Iterable[str]) -> set[str]:
-    """The modules that patterns name."""
+    """Return the modules that match the patterns."""
     return {name for name in known if any(fnmatchcase(name, each) for each in patterns)}
 
 
 def trusted(known: dict[str, str], kind: str) -> set[str]:
-    """The modules that a kind of release trusts."""
+    """Return the modules that a kind of release trusts."""
     found = named(known, (*chain.from_iterable(EVERY.values()), *KINDS[kind])) - set(HARMLESS)
     return found if set(BY_TORCH) <= set(KINDS[kind]) else found - set(BY_TORCH)
 
 
 def counted(text: str) -> tuple[int, int]:
-    """Lines, and those of them that hold code: no docstring, comment, import or blank."""
+    """Return the number of lines, and of lines with code: no docstring, comment, import or
+    blank.
+    """
     lines = text.splitlines()
     plain = {at for at, line in enumerate(lines, 1) if not line.strip()}
     plain |= {at for at, line in enumerate(lines, 1) if line.strip().startswith("#")}
@@ -208,13 +214,13 @@ def counted(text: str) -> tuple[int, int]:
 
 
 def total(known: dict[str, str], modules: set[str]) -> str:
-    """Lines and lines of code, in words."""
+    """Return lines and lines of code in words."""
     each = [counted(known[name]) for name in modules]
     return f"{sum(a for a, _ in each):6,} lines, {sum(b for _, b in each):6,} of code"
 
 
 def main() -> None:
-    """Prints the figures."""
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", choices=KINDS, help="the modules of one kind")
     asked = parser.parse_args()

@@ -1,10 +1,10 @@
-"""The audit's matrix: every law, algorithm, query, unit, relation and gradient way, audited.
+"""Audit the matrix of all noise distributions, algorithms, queries, units, relations and gradients.
 
     OMP_NUM_THREADS=1 python benchmarks/audit_matrix/audit_matrix.py [--short] [KEY=VALUE...]
 
-Prints each claim and its bounds, in as many worlds as are cheap (`--short`: in few, a minute or
-two); KEY=VALUE overrides a key of every job. Ends with status 4 where a claim is refuted. A row of
-`ALGORITHMS`, `QUERIES` or `MECHANISMS` without a case here fails a test.
+Prints each claim and its bounds, from as many worlds as are cheap (`--short`: from few, in a minute
+or two). KEY=VALUE overrides a key of every job. The exit status is 4 if a claim is refuted. A row
+of `ALGORITHMS`, `QUERIES` or `MECHANISMS` without a case here fails a test.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _COUNTED = (
 )
 
 CASES: tuple[tuple[str, ...], ...] = (
-    # Gradient perturbation: each law, loss and weighting.
+    # Gradient perturbation: each noise distribution, loss and weighting.
     (*_GRADIENT, "privacy.noise=gaussian"),
     (*_GRADIENT, *_DISCRETE),
     (*_GRADIENT, "privacy.noise=l2-laplace"),
@@ -92,17 +92,17 @@ CASES: tuple[tuple[str, ...], ...] = (
         "privacy.noise-point=server",
     ),
     (*_GRADIENT, "privacy.calibration=as-printed"),
-    # Noise in shares: the sum that a server with its colluders sees, and the one readers see.
+    # Noise in shares: the sum that a server with colluders sees, and the sum that readers see.
     (*_GRADIENT, *_SHARES, "privacy.noise=gaussian"),
     (*_SHARES, "algorithm.rounds=1", "privacy.noise=laplace-l1"),
     (*_SHARES, "algorithm.rounds=1", "privacy.noise=l2-laplace"),
-    # Output perturbation: each law.
+    # Output perturbation: each noise distribution.
     (*_OUTPUT, "privacy.noise=l2-laplace"),
     (*_OUTPUT, "privacy.noise=laplace-l1"),
     (*_OUTPUT, "privacy.noise=laplace-as-printed"),
     (*_OUTPUT, "privacy.noise=gaussian"),
     (*_OUTPUT, *_DISCRETE),
-    # DP-SGD: relations, sampling, units, and each way of per-record gradients.
+    # DP-SGD: relations, sampling, units, and each method of per-record gradients.
     (*_DP_SGD, _FULL),
     (*_DP_SGD, _FULL, _ADD),
     (*_DP_SGD, "dp-sgd.sampling-rate=0.25"),
@@ -114,38 +114,38 @@ CASES: tuple[tuple[str, ...], ...] = (
     (*_DP_SGD, "privacy.unit=party", "privacy.noise-point=server"),
     (*_DP_SGD, "privacy.unit=party", *_SHARES),
     (*_DP_SGD, "privacy.unit=both", "dp-sgd.sampling-rate=0.5", "privacy.noise-point=server"),
-    # Each party in a round by its own coin.
+    # Each party takes part in a round by its own coin.
     (*_DP_SGD, "privacy.unit=party", "parties.per-round=0.5", "privacy.noise-point=server"),
     (*_DP_SGD, "privacy.unit=party", "parties.per-round=0.5", _ADD, "privacy.noise-point=server"),
-    # A release ahead of the rounds, and rounds on what it found.
+    # A release before the rounds, and rounds that use it.
     (*_DP_SGD, _FULL, "model.kind=pca-mlp", "privacy.noise-point=server"),
     (*_DP_SGD, _FULL, "model.kind=pca-mlp", _ADD, *_SHARES),
-    # Distributed DP-SGD: every step a secure sum.
+    # Distributed DP-SGD: one secure sum per step.
     (*_STEPS, _FULL, "privacy.noise-point=server"),
     (*_STEPS, _FULL, *_SHARES),
     (*_STEPS, "dp-sgd.sampling-rate=0.25", _ADD, "privacy.noise-point=server"),
     (*_STEPS, "dp-sgd.sampling-rate=0.25", "privacy.unit=both", "privacy.noise-point=server"),
     (*_STEPS, _FULL, "privacy.unit=party", "privacy.noise-point=server"),
-    # All of the noise in every party.
+    # Full noise in every party.
     (*_GRADIENT[:2], "privacy.noise-point=party"),
     (*_OUTPUT[:3], "privacy.noise-point=party"),
     ("algorithm.kind=objective-perturbation", "model.lambda=1", "privacy.noise-point=party"),
-    # As of their papers: what they are charged, not what they print.
+    # As in their papers; the claim is what is charged, not what is printed.
     ("algorithm.kind=pathak", *_OUTPUT[1:], "parties.count=2"),
     ("algorithm.kind=rajkumar-agarwal", *_GRADIENT, "privacy.epsilon=0.5"),
-    # Tables of pairs, for synthetic rows.
+    # Pair tables, for synthetic rows.
     (*_TABLES, "privacy.noise-point=server"),
     (*_TABLES, *_DISCRETE, "privacy.noise-point=server"),
     (*_TABLES, _ADD, *_SHARES),
     (*_FEATURES, "privacy.noise-point=server"),
     (*_FEATURES, _ADD, *_SHARES),
-    # After the rounds: records that were held out, by label and score.
+    # After the rounds: held-out records, by label and score.
     (*_COUNTED, "privacy.noise-point=server"),
     (*_COUNTED, _ADD, "evaluation.edges=[0.2]", *_SHARES),
 )
 
 _SEEN: tuple[tuple[str, ...], ...] = (
-    # A record is charged for the rounds that its party's coin puts it in, and the coin is seen.
+    # A record is charged for the rounds in which its party's coin selects it. The coin is public.
     (*_DP_SGD, _FULL, "parties.per-round=0.5"),
     (*_DP_SGD, "dp-sgd.sampling-rate=0.25", "parties.per-round=0.5", _ADD),
 )
@@ -183,12 +183,12 @@ BATCHES: tuple[tuple[Query, ...], ...] = (
     (KMeansStep(of=("age", "stay"), centres=(-0.5, -0.5, 0.5, 0.5)),),
     (Count(by=("sex",)), Mean(column="age"), Histogram(column="ward")),
 )
-"""Queries of every kind that noise is added to, by themselves and together."""
+"""Queries of every kind with additive noise, separately and together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One batch of queries, as a session is asked for it; `records` of each party of a world."""
+    """One batch of queries, as a session receives it, with `records` per party of a world."""
 
     queries: tuple[Query, ...]
     law: str
@@ -198,7 +198,7 @@ class Asked:
     records: int = 2
 
     def claims(self) -> Iterator[AuditTarget]:
-        """What is claimed of it, at ε = 1."""
+        """Yield the claims of the batch, at ε = 1."""
         return list_views(
             build_query_target(
                 self.queries,
@@ -216,7 +216,7 @@ class Asked:
 _SERVER, _SHARE = "server", "share"
 _REPLACE, _ADD = Neighbouring
 _PERSON = Counting(unit=Unit.PERSON, most=3)
-_PARTY = Counting(unit=Unit.PARTY, most=2, clip="l1")  # the law's own norm takes its place
+_PARTY = Counting(unit=Unit.PARTY, most=2, clip="l1")  # replaced by the distribution's own norm
 
 _OF_RECORDS = (
     *product(("laplace", "gaussian"), (_SERVER,), Neighbouring),
@@ -258,24 +258,24 @@ ASKED: tuple[Asked, ...] = (
 
 Row = tuple[str, ...] | Asked
 ROWS: tuple[Row, ...] = (*CASES, *ASKED, *_SEEN)
-"""What came last stands last: figures go by the number of a row."""
+"""All rows; new ones are appended, because results refer to row numbers."""
 
 
 def matrix(*, overrides: Sequence[str] = ()) -> Iterator[AuditTarget]:
-    """Every claim of every row; `overrides` of every job."""
+    """Yield every claim of every row; `overrides` apply to every job."""
     for row in ROWS:
         yield from claims_of(row, overrides=overrides)
 
 
 def claims_of(row: Row, *, overrides: Sequence[str] = ()) -> Iterator[AuditTarget]:
-    """The same of one row."""
+    """Yield every claim of one row."""
     if isinstance(row, Asked):
         return row.claims()
     return list_job_targets(load_job(None, overrides=[*row, *overrides]), seed=None)
 
 
 def reports(overrides: Sequence[str], *, short: bool) -> Iterator[AuditReport]:
-    """Every claim audited, and what stands in the place of noise on a sum."""
+    """Yield the audit of every claim, and of the mechanisms without additive noise."""
     from audited_choices import CHOICES, audit_choice
 
     for claim in matrix(overrides=overrides):

@@ -1,9 +1,8 @@
-"""What stands in the place of noise on a sum, audited: winners by exact scores, records that lie.
+"""Audit the mechanisms without additive noise: selection by exact scores, and randomised response.
 
-Randomised response and the choices by exact scores add no noise to what records say, so no attack
-on a noisy sum fits. Each is repeated through the product's own planner, cohort and release, on two
-data sets that differ by one record, and one event is counted that is known beforehand: it costs
-most where the claim is tight.
+These mechanisms add no noise to a sum, so no attack on a noisy sum fits. Each is repeated with the
+product's own planner, cohort and release, on two data sets that differ by one record. One event,
+chosen beforehand, is counted. It is the event with the largest loss if the claim is tight.
 """
 
 from __future__ import annotations
@@ -57,14 +56,15 @@ sick = { kind = "label", positive = "yes", negative = "no" }
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A query without noise on its sum, and the record that two worlds differ by.
+    """A query without noise on its sum, and the record that differs between two worlds.
 
     Attributes:
-        query: what is asked.
-        inside, outside: the canary's columns.
-        others: columns of every other record.
-        event: which of the answers is counted.
-        together: every record answers for itself: one sum of canaries is as many worlds.
+        query: The query.
+        inside, outside: The canary's columns.
+        others: Columns of all other records.
+        event: The answer that is counted.
+        together: Whether every record answers separately, so that one sum of canaries is many
+            worlds.
     """
 
     query: Query
@@ -76,7 +76,7 @@ class Choice:
 
 
 CHOICES: dict[str, Choice] = {
-    # Three others are for the first: the second's win is rare, and tells most.
+    # Three other records vote for the first, so the second rarely wins, which reveals most.
     **{
         law: Choice(
             query=ChooseBest(of=("one", "other")),
@@ -95,11 +95,11 @@ CHOICES: dict[str, Choice] = {
         together=True,
     ),
 }
-"""By the law that is claimed."""
+"""Choices by the mechanism that is claimed."""
 
 
 def audit_choice(law: str, effort: Effort) -> AuditReport:
-    """One of `CHOICES`, by the method `pair`, in `effort.trials` worlds of either kind."""
+    """Audit one of `CHOICES` by the method `pair`, in `effort.trials` worlds of either kind."""
     began, source = time.perf_counter(), WorldRandomness(seed=effort.seed, names=("choice", law))
     trials, alpha = effort.trials or 50_000, 1 - effort.confidence
     effort = replace(effort, trials=trials)
@@ -155,7 +155,7 @@ def audit_choice(law: str, effort: Effort) -> AuditReport:
 def _counted(
     law: str, trials: int, source: WorldRandomness
 ) -> tuple[tuple[Hits, Hits], Composition]:
-    """How often the event shows with the canary and without, and what each release claims."""
+    """Return how often the event occurs with the canary and without, and each release's claim."""
     choice = CHOICES[law]
     found, claimed = [], Composition.create_empty()
     for name, canary in (("in", choice.inside), ("out", choice.outside)):
@@ -173,7 +173,7 @@ def _counted(
 def _released(
     law: str, query: Query, rows: list[Mapping[str, float]], source: WorldRandomness
 ) -> Iterator[Any]:
-    """What is claimed, then what is shown of these records again and again."""
+    """Yield the claim, then repeated releases of these records."""
     whole = [{"one": 0.0, "other": 0.0, "sex": 1, **row} for row in rows]
     block = RawPartyBlock(
         schema=SCHEMA,
