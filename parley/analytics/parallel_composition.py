@@ -1,8 +1,8 @@
 """Partition the records into disjoint cells, each with a budget to spend adaptively.
 
-    for ward in s.partition("ward", epsilon=.3):
-        if ward.count(epsilon=.05).value > 100:
-            ward.median("stay", epsilon=.1)
+    for ward in s.partition("ward", epsilon=0.3):
+        if ward.count(epsilon=0.05).value > 100:
+            ward.median("stay", epsilon=0.1)
 
 A record is in one cell, so the costs of different cells do not add up in full. The whole price is
 reserved before any cell is asked. A cell's answers are charged to a separate data set in the
@@ -15,9 +15,9 @@ as it has records, and in twice as many when replaced. A party may be in all of 
 the sum of that many of the largest. A query of a cell is a query with `where`. Its Δ covers a
 record that leaves, arrives or stays.
 
-    >>> compute_price({"a": .3, "b": .2, "c": .1}, Neighbouring.ADD_OR_REMOVE_ONE)
+    >>> compute_price({"a": 0.3, "b": 0.2, "c": 0.1}, Neighbouring.ADD_OR_REMOVE_ONE)
     0.3
-    >>> compute_price({"a": .3, "b": .2, "c": .1}, Neighbouring.REPLACE_ONE)
+    >>> compute_price({"a": 0.3, "b": 0.2, "c": 0.1}, Neighbouring.REPLACE_ONE)
     0.5
 """
 

@@ -1,9 +1,9 @@
 """Define `parley.Session`, which asks several parties for statistics under one budget.
 
 with parley.Session("data/party-*.csv", schema="patients.schema.toml", epsilon=1) as s:
-    s.where(col.age > 60).group_by("ward").count(epsilon=.1)
-    s.mean("stay", epsilon=.1)
-    with s.batch(epsilon=.3) as b:          # ONE secure sum, the budget split
+    s.where(col.age > 60).group_by("ward").count(epsilon=0.1)
+    s.mean("stay", epsilon=0.1)
+    with s.batch(epsilon=0.3) as b:          # ONE secure sum, the budget split
         wards, stay = b.histogram("ward"), b.mean("stay")
         print(b.plan())                     # expected errors, before anything is spent
     s.remaining

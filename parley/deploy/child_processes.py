@@ -39,7 +39,7 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 class ProcessError(Exception):
-    """A process that did not start or ended by itself, or an unavailable port or server."""
+    """A process that did not start or ended unexpectedly, or an unavailable port or server."""
 
 
 def build_environment() -> dict[str, str]:
@@ -96,7 +96,7 @@ class Process:
         return "\n".join(told[-_LINES_SHOWN:])[-2000:]
 
     def check(self) -> None:
-        """Raise ProcessError if the process has ended by itself."""
+        """Raise ProcessError if the process has ended unexpectedly."""
         if not self.running:
             raise ProcessError(
                 f"{self.name} ended with status {self.popen.returncode}; its log {self.log} "
@@ -155,7 +155,7 @@ class Supervisor:
         )
 
     def check(self) -> None:
-        """Raise ProcessError if any process has ended by itself."""
+        """Raise ProcessError if any process has ended unexpectedly."""
         for process in self.processes:
             process.check()
 

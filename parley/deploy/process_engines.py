@@ -112,7 +112,7 @@ def run_processes(
     """Run a job in processes on this machine, or resume a run.
 
     Raises:
-        ProcessError: a process did not start, or ended by itself. The fast engine's errors, too.
+        ProcessError: a process did not start, or ended unexpectedly. The fast engine's errors, too.
     """
     if resume is not None:
         folder, job = RunFolder.open(resume)
