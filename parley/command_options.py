@@ -16,6 +16,9 @@ Overrides = Annotated[
         "--set", metavar="KEY=VALUE", help="Override one key, e.g. privacy.epsilon=2. Repeatable."
     ),
 ]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print every detail instead of a few lines.")
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
 ]

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from parley.command_options import ServerDir
+from parley.command_options import ServerDir, Verbose
 from parley.deploy.child_processes import ProcessError
 from parley.deploy.stream import operator_client
 from parley.safe_io.json_writing import format_json
 from parley.terminal.deployment_status import watch_status as watch_it
-from parley.terminal.run_output import print_result
+from parley.terminal.run_output import print_result, print_short_result
 
 
 def submit(
@@ -31,17 +31,22 @@ def submit(
         bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run a job with the parties of a deployment, from the server's folder or an operator's.
 
     Ctrl-C stops watching, not the run: [bold]parley status DIR[/bold] shows it, [bold]parley stop
     DIR[/bold] ends it.
     """
-    result = operator_client.submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
+    result = operator_client.submit_job(
+        job, to=to, sets=sets or [], resume=resume, quiet=quiet, verbose=verbose
+    )
     if as_json:
         typer.echo(format_json(result.summary.to_json()))
-    else:
+    elif verbose:
         print_result(result)
+    else:
+        print_short_result(result)
     ended = result.summary.status
     if ended != "complete":
         raise typer.Exit(3 if ended == "budget-exhausted" else 1)

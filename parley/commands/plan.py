@@ -6,17 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from parley.command_options import AsJson, JobFile, Overrides
+from parley.command_options import AsJson, JobFile, Overrides, Verbose
 from parley.planning.plan_job import plan as plan_job
 from parley.safe_io.json_writing import format_json
 from parley.server.jobs.job_file import load_job
-from parley.terminal.run_output import print_plan_summary
+from parley.terminal.run_output import print_plan_summary, print_short_plan
 
 
 def plan(
     job: JobFile = None,
     sets: Overrides = None,
     as_json: AsJson = False,
+    verbose: Verbose = False,
     seconds_a_step: Annotated[
         float | None,
         typer.Option(
@@ -42,11 +43,13 @@ def plan(
     if seconds_a_step is not None:
         stated["seconds_a_step"] = seconds_a_step
     outlook = plan_job(load_job(job, overrides=list(sets or [])), **stated)
-    if outlook.refusal is not None:
+    if outlook.refusal is not None and (as_json or verbose):
         typer.echo(f"`parley run` would refuse this job. {outlook.refusal}\n", err=as_json)
     if as_json:
         typer.echo(format_json(outlook.to_json()))
-    else:
+    elif verbose:
         print_plan_summary(outlook)
+    else:
+        print_short_plan(outlook)
     if outlook.refusal is not None:
         raise typer.Exit(3)

@@ -18,10 +18,11 @@ from parley.client.data.column_names import MissingColumns
 from parley.client.data.raw_table import DataError, RawTable
 from parley.client.data.records import find_column_faults
 from parley.client.data.table_readers import read_tables
-from parley.command_options import AsJson, ModelPath, OwnModels
+from parley.command_options import AsJson, ModelPath, OwnModels, Verbose
 from parley.prediction.fitted_model import Model
 from parley.prediction.model_loading import load_model
 from parley.prediction.shape_functions import compute_shapes, format_overview, format_shape
+from parley.prediction.short_model import list_model_lines
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.safe_io.csv_writing import escape_formulas
 from parley.safe_io.file_writing import replace_file
@@ -165,6 +166,7 @@ def show(
         str | None, typer.Option(metavar="NAME", help="Show what this column adds, in full.")
     ] = None,
     as_json: AsJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Show what a model is, what was promised of it, and what each column adds to its answer.
 
@@ -177,7 +179,8 @@ def show(
         raise ModelFileError(
             f"{model}: Expected an algorithm of Parley's, got {task['kind']!r:.60}."
         )
-    shapes = compute_shapes(loaded, read_summary(model))
+    summary = read_summary(model)
+    shapes = compute_shapes(loaded, summary)
     if column is not None:
         if shapes is None:
             raise ModelFileError(
@@ -202,6 +205,9 @@ def show(
     }
     if as_json:
         typer.echo(format_json(facts | {"shapes": shapes and shapes.to_json()}))
+        return
+    if not verbose:
+        typer.echo("\n".join(list_model_lines(loaded, summary, shapes)))
         return
     wide = max(map(len, facts))
     for name, value in facts.items():

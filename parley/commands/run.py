@@ -8,12 +8,12 @@ from typing import Annotated
 import click
 import typer
 
-from parley.command_options import AsJson, JobFile, Overrides
+from parley.command_options import AsJson, JobFile, Overrides, Verbose
 from parley.safe_io.json_writing import format_json
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
 from parley.terminal.live_progress import RunDisplay
-from parley.terminal.run_output import print_result
+from parley.terminal.run_output import print_result, print_short_result
 
 Engine = Annotated[
     str | None,
@@ -63,6 +63,7 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/…).")] = None,
     seed: Seed = None,
     as_json: AsJson = False,
+    verbose: Verbose = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     print_job: Annotated[
         bool, typer.Option("--print-job", help="Write the whole job with a comment on each key.")
@@ -100,14 +101,16 @@ def run(
     canaries = 0 if audit is None else _parse_canaries(audit)
     from parley.run_job import run as run_job  # noqa: PLC0415 - start-up: --print-job runs nothing (.3 s)
 
-    with RunDisplay(quiet=quiet) as display:
+    with RunDisplay(quiet=quiet, verbose=verbose) as display:
         result = run_job(
             loaded, out=out, resume=resume, observer=display, canaries=canaries, track=track or ()
         )
     if as_json:
         typer.echo(format_json(result.summary.to_json()))
-    else:
+    elif verbose:
         print_result(result)
+    else:
+        print_short_result(result)
     if result.summary.status != "complete":
         raise typer.Exit(3 if result.summary.status == "budget-exhausted" else 1)
 

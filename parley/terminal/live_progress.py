@@ -45,10 +45,18 @@ class RunDisplay:
     """Live progress on stderr; a context manager and an `Observer`."""
 
     def __init__(
-        self, *, quiet: bool, farewell: Callable[[KeyboardInterrupt], str] | None = None
+        self,
+        *,
+        quiet: bool,
+        verbose: bool = True,
+        farewell: Callable[[KeyboardInterrupt], str] | None = None,
     ) -> None:
-        """A display; `farewell` says how a run that was interrupted goes on."""
-        self._farewell = farewell
+        """A display; `farewell` says how a run that was interrupted goes on.
+
+        Args:
+            verbose: Also print what the run will do before it starts.
+        """
+        self._farewell, self._verbose = farewell, verbose
         self._console = Screen(stderr=True, quiet=quiet)
         self._beats = None
         if not quiet and not _can_draw_bar(self._console):
@@ -110,20 +118,8 @@ class RunDisplay:
         self._folder = folder
         own, title = plan.primary, get_title(job.algorithm.kind)
         self._scopes = [guarantee_text.format_scope(of) for of in plan.guarantees]
-        seeded = " · seeded noise (simulation only, protects nobody)" if plan.seeded else ""
-        self._console.print(
-            f"{plan.parties} {'party' if plan.parties == 1 else 'parties'} · {title} · "
-            f"{job.model.kind} · d = {plan.parameters}{seeded}",
-            style="dim",
-        )
-        for of, asked in zip(plan.guarantees, job.budgets, strict=True):
-            clip = "" if of is own else f" on updates clipped to {of.clip_norm:g}"
-            self._console.print(
-                f"budget {guarantee_text.format_allowed(asked.epsilon, asked.delta)}, "
-                f"{guarantee_text.format_scope(of)} · "
-                f"{of.mechanism.law} noise{clip}",
-                style="dim",
-            )
+        if self._verbose:
+            self._print_plan(job, plan, title)
         if own.delta > job.privacy.delta:
             self._console.print(
                 f"δ = {format_exact(job.privacy.delta)} becomes δ = "
@@ -142,6 +138,22 @@ class RunDisplay:
         self._rounds, self._done = job.rounds, done
         self._progress.update(self._task, total=job.rounds, completed=done)
         self.stage("rounds")
+
+    def _print_plan(self, job: Job, plan: ReleasePlan, title: str) -> None:
+        seeded = " · seeded noise (simulation only, protects nobody)" if plan.seeded else ""
+        self._console.print(
+            f"{plan.parties} {'party' if plan.parties == 1 else 'parties'} · {title} · "
+            f"{job.model.kind} · d = {plan.parameters}{seeded}",
+            style="dim",
+        )
+        for of, asked in zip(plan.guarantees, job.budgets, strict=True):
+            clip = "" if of is plan.primary else f" on updates clipped to {of.clip_norm:g}"
+            self._console.print(
+                f"budget {guarantee_text.format_allowed(asked.epsilon, asked.delta)}, "
+                f"{guarantee_text.format_scope(of)} · "
+                f"{of.mechanism.law} noise{clip}",
+                style="dim",
+            )
 
     def stage(self, name: str, *, figures: str | None = None, waiting: str = "") -> None:
         """Show what the run does now, and whom it waits for."""

@@ -18,6 +18,8 @@ from parley.safe_io.printable_text import to_one_line
 from parley.server.records import guarantee_text, result_text, summary_sections
 from parley.server.records.number_format import format_epsilon
 from parley.server.records.result_text import list_table_metrics
+from parley.server.records.short_plan import list_plan_lines
+from parley.server.records.short_run import list_run_lines
 from parley.terminal.terminal_screen import Screen, build_plain_table
 
 if TYPE_CHECKING:
@@ -27,6 +29,24 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from parley.server.records.run_result import RunResult
     from parley.server.records.run_summary import RunSummary
+
+
+def print_short_plan(plan: PlanSummary) -> None:
+    """Print a plan in at most 15 lines."""
+    _print_lines(list_plan_lines(plan))
+
+
+def print_short_result(result: RunResult) -> None:
+    """Print a run in at most 15 lines."""
+    _print_lines(list_run_lines(result.summary, result.folder))
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    # The lines are broken already: a narrow terminal breaks them only to the eye, so that paths in
+    # them can be copied.
+    console = Screen()
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 def print_plan_summary(outlook: PlanSummary) -> None:

@@ -28,6 +28,8 @@ from make_runs import JOBS
 
 from parley.server.jobs.job_file import load_job
 from parley.server.model_file import open_model
+from parley.server.records.run_reader import read_summary
+from parley.server.records.short_run import list_run_lines
 from parley.simulations.engine.fast_engine import simulate
 from parley.version import __version__
 
@@ -96,8 +98,13 @@ def job(name: str, folder: Path) -> Sections:
     keys = ("privacy.noise-point=server", *(JOBS | MORE)[name], "data.seed=3")
     run, own = folder / "run", folder / "unseeded" / "run"
     said = {
-        "plan": call("plan", *_sets(*keys), *_TRUST.get(name, ())),
-        "terminal": call("run", *_sets(*keys, "run.seed=7"), *_WORDS.get(name, ()), "--out", run),
+        "plan": call("plan", "-v", *_sets(*keys), *_TRUST.get(name, ())),
+        "plan in short": call("plan", *_sets(*keys), *_TRUST.get(name, ())),
+        "terminal": call(
+            *("run", "-v", *_sets(*keys, "run.seed=7"), *_WORDS.get(name, ()), "--out", run)
+        ),
+        "terminal in short": run_in_short(run),
+        "model in short": call("show", run) if (run / "model.safetensors").exists() else "no model",
         "page": text_of(run / "report.html"),
         "statement of a seeded model": stated(run),
     }
@@ -106,6 +113,12 @@ def job(name: str, folder: Path) -> Sections:
     # Without a page: that would say what was drawn. Neither text says what the baseline reaches.
     simulate(load_job(overrides=[*keys, "run.baseline=false"]), out=own, version=__version__)
     return said | {"statement": stated(own), "certificate": certified(own, folder)}
+
+
+def run_in_short(run: Path) -> str:
+    """What `parley run` prints without -v."""
+    summary = read_summary(run)
+    return "" if summary is None else "\n".join(list_run_lines(summary, run))
 
 
 def stated(run: Path) -> str:
@@ -151,9 +164,11 @@ def shared_ledger(folder: Path) -> Sections:
         "page": text_of(page),
         "ledger": call("ledger", "show", ledger),
         "verified": call("ledger", "verify", ledger),
-        "plan": call("plan", *_sets(*keys)),
+        "plan": call("plan", "-v", *_sets(*keys)),
+        "plan in short": call("plan", *_sets(*keys)),
         "refused": call("run", *_sets(*keys), "--out", third),
-        "cut short": call("run", *_sets(*keys), "--partial", "--out", third),
+        "cut short": call("run", "-v", *_sets(*keys), "--partial", "--out", third),
+        "cut short, in short": run_in_short(third),
         "page of what was cut short": text_of(third / "report.html"),
     }
 

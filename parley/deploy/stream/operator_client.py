@@ -247,7 +247,13 @@ def _sanitize_page(page: bytes) -> bytes:
 
 
 def submit_job(
-    job: Path | None, *, to: Path, sets: Sequence[str], resume: str | None, quiet: bool
+    job: Path | None,
+    *,
+    to: Path,
+    sets: Sequence[str],
+    resume: str | None,
+    quiet: bool,
+    verbose: bool = False,
 ) -> RunResult:
     """Submit a job, follow it to its end, write its report and return its result."""
     if resume is not None and (job is not None or sets):
@@ -262,7 +268,7 @@ def submit_job(
         loaded = load_job(folder / "job.toml")
 
         leaving = partial(format_next_steps, folder=folder, to=to)
-        display = RunDisplay(quiet=quiet, farewell=leaving)
+        display = RunDisplay(quiet=quiet, verbose=verbose, farewell=leaving)
         away = False
 
         def ended() -> str | None:

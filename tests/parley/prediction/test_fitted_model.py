@@ -354,9 +354,11 @@ def test_show_prints_no_control_character_and_knows_how_it_was_learned(patients,
     folder, _ = patients
     said, path = _metadata(folder), tmp_path / "m.safetensors"
     theta = load_file(folder / "run" / "model.safetensors")
-    path.write_bytes(encode_model(theta, {**said, "parley.statement": "a\x1b[2J\u202eb"}))
-    shown = invoked("show", path)
-    assert (shown.exit_code, "a?[2J?b" in shown.output) == (0, True)
+    hostile = {"parley.statement": "a\x1b[2J\u202eb", "parley.epsilon": "a\x1b[2J"}
+    path.write_bytes(encode_model(theta, said | hostile))
+    for shown, text in ((invoked("show", "-v", path), "a?[2J?b"), (invoked("show", path), "a?[2J")):
+        assert (shown.exit_code, text in shown.output) == (0, True)
+        assert "\x1b" not in shown.output
     task = json.loads(said["parley.model"])["task"]
     other = _rewritten(folder, tmp_path / "n.safetensors", {"task": {**task, "kind": "oracle"}})
     with pytest.raises(ModelFileError, match="Expected an algorithm of Parley's, got 'oracle'"):
@@ -372,7 +374,7 @@ def test_show_names_a_loss_of_ones_own(tmp_path):
     result = parley.run(job, out=tmp_path / "run")
     (tmp_path / "own.py").unlink()  # nobody needs the code to predict
     shown = invoked("show", result.folder)
-    assert shown.output.splitlines()[0].split() == ["model", "own-residual-loss"]
+    assert shown.output.splitlines()[0].startswith("Linear regression with a loss of your own on ")
     rows = {"x": BUNDLED["synthetic"].columns("ridge", 300, 0)["x"]}
     with pytest.raises(ModelFileError, match="ranks alone"):
         load_model(result.folder).predict_proba(rows)

@@ -121,7 +121,9 @@ def test_the_band_is_the_noise_on_the_model_of_one_release(tmp_path):
 
 def test_show_has_every_column_one_in_full_and_json(tmp_path):
     _, result = run_of(tmp_path, *HATS)
-    shown = invoked("show", result.folder).output
+    short = invoked("show", result.folder).output.splitlines()
+    assert short[0] == "Logistic regression on 3 columns, predicts sick: no, yes"
+    shown = invoked("show", "-v", result.folder).output
     assert "the log-odds of yes" in shown
     assert re.search(r"age +[▁-█]{5} +.* at .*± 0\.\d+", shown)
     whole = invoked("show", result.folder, "--column", "ward").output

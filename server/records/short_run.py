@@ -1,0 +1,93 @@
+"""A run in at most 15 lines of 80 columns: what the terminal, `print(run)` and a notebook show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parley.safe_io.plurals import format_noun
+from parley.server.records import result_text
+from parley.server.records.short_guarantee import format_short_account, list_promise_rows
+from parley.server.records.short_layout import Row, format_rows
+
+if TYPE_CHECKING:
+    from parley.server.records.run_summary import RunSummary
+
+_NOT_LEARNED = "none"
+"""Kind of a model that a job does not learn."""
+
+
+def list_run_lines(run: RunSummary, folder: Path) -> list[str]:
+    """Return the lines of a run that is kept in `folder`."""
+    measured = "accuracy" in run.simulation_only and run.accuracy is not None
+    status = "" if run.status == "complete" else result_text.format_status(run)
+    rows = [
+        Row("", status),
+        Row("", run.verdict),
+        Row("", _format_size(run), rank=2),
+        Row(*_format_accuracy(run)),
+        *list_promise_rows(run.guarantees),
+        *(Row("Ledger", format_short_account(each), rank=1) for each in run.data_accounts or ()),
+        Row("Evaluation", result_text.format_evaluation(run), rank=2),
+        Row("Test set", result_text.format_public_test(run), rank=2),
+        Row("Table", _format_table(run), rank=2),
+        Row("Self-audit", result_text.format_self_audit(run), rank=5),
+        Row("Saved", str(folder), whole=True),
+        Row("", "* Measured without noise, so shown only in a simulation." if measured else ""),
+        Row("", _format_next(run), rank=4),
+    ]
+    return format_rows(rows)
+
+
+def _format_size(run: RunSummary) -> str:
+    """Return who learned what from how many records."""
+    simulated = " (simulated)" if run.records_by_party else ""
+    return ", ".join(
+        part
+        for part in (
+            f"{run.parties:,} {format_noun(run.parties, 'party')}",
+            "" if run.model == _NOT_LEARNED else run.model,
+            _format_records(run),
+            f"{run.rounds_done:,} {format_noun(run.rounds_done, 'round')}{simulated}",
+        )
+        if part
+    )
+
+
+def _format_records(run: RunSummary) -> str:
+    if run.records_by_party:
+        count = sum(run.records_by_party)
+        return f"{count:,} {format_noun(count, 'record')}"
+    if run.min_records is None:
+        return ""
+    return f"at least {run.min_records:,} {format_noun(run.min_records, 'record')} each"
+
+
+def _format_accuracy(run: RunSummary) -> tuple[str, str]:
+    """Return the figure's name, and its value next to those of simpler models."""
+    name = "R²" if run.metric == "r2" else "Accuracy"
+    if run.accuracy is None:
+        return name, ""
+    star = "*" if "accuracy" in run.simulation_only else ""
+    parts = [f"{run.accuracy:.3f}{star}"]
+    if run.baseline_accuracy is not None:
+        parts.append(f"without privacy {run.baseline_accuracy:.3f}")
+    if run.majority_accuracy is not None:
+        parts.append(f"most common answer {run.majority_accuracy:.3f}")
+    return name, "   ".join(parts)
+
+
+def _format_table(run: RunSummary) -> str:
+    """Return how large the synthetic table is; empty if the run makes none."""
+    table = run.synthetic
+    return "" if table is None else f"{table.rows:,} rows in {table.path}"
+
+
+def _format_next(run: RunSummary) -> str:
+    if run.status == "interrupted":
+        return ""
+    if run.synthetic is not None:
+        return "Next: parley sample RUN, RUN/report.html"
+    if run.model == _NOT_LEARNED:
+        return "Next: RUN/report.html"
+    return "Next: parley show RUN, parley predict RUN rows.csv, RUN/report.html"
