@@ -1,13 +1,13 @@
-"""The coordinator as a Flower ServerApp, and Flower's Grid as a transport.
+"""Run the coordinator as a Flower ServerApp, with Flower's Grid as a transport.
 
-All that the server does is `parley.server.rounds.coordinator`; this file reads the job from
-Flower's run config, finds the run's folder, carries frames, and writes what ended the run where the
-launcher finds it.
+The server's work is in `parley.server.rounds.coordinator`. This file reads the job from Flower's
+run config, finds the run's folder, carries frames, and writes the error that ended the run where
+the launcher finds it.
 
-Folders come from environment variables, never from the submitter: `PARLEY_SERVER`, that of a
-deployment; `PARLEY_RUN`, a run's that `parley run --engine flower` made. With neither, it is `flwr
-run` on a simulation that nobody prepared. Without `PARLEY_RUN` the run config is the job, which may
-name neither files nor code.
+Folders come from environment variables, never from the submitter. `PARLEY_SERVER` is a deployment's
+folder, and `PARLEY_RUN` a run's folder from `parley run --engine flower`. With neither, it is `flwr
+run` on an unprepared simulation. Without `PARLEY_RUN` the run config is the job, which may name
+neither files nor code.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("parley.server")
 
-# A message outlives its exchange by this much, so that the transport's deadline is the one that
-# decides; a reply that comes later is nobody's.
+# A message outlives its exchange by this time, so that the transport's deadline decides. A later
+# reply is ignored.
 _TTL_MARGIN_S = 30.0
 _FASTEST_POLL_S, _SLOWEST_POLL_S = 0.02, 0.2
 
@@ -53,10 +53,9 @@ class GridTransport:
     """`parley.server.rounds.transport.Transport` over Flower's Grid.
 
     A node is the party under whose name its key was registered with the SuperLink, which checks
-    that key. A simulation's nodes have no keys: the k-th is the k-th party, whose folder each
-    message names. A party that is late, failed, wedged, or sends what is no frame, is simply no
-    reply, and the log names it: whatever is raised while its answer is read is its own doing, and
-    costs no other.
+    that key. A simulation's nodes have no keys: the k-th is the k-th party, and each message names
+    its folder. A party counts as not replying if it is late, failed, hangs, or sends no frame, and
+    the log names it. An exception while its answer is read affects no other party.
     """
 
     def __init__(
@@ -68,20 +67,24 @@ class GridTransport:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`folder` is where a simulation's parties are; None for a deployment."""
+        """Connect to the grid's nodes.
+
+        Args:
+            folder: folder of a simulation's parties; None for a deployment.
+        """
         self._grid = grid
         self._folder = folder
         self._clock, self._sleep = clock, sleep
         self._names = [party.name for party in deployment.parties]
 
     def online(self) -> tuple[int, ...]:
-        """The parties that can be asked now, in order."""
+        """Return the parties that can be asked now, in order."""
         return tuple(sorted(self._list_nodes()))
 
     def exchange(
         self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
     ) -> Iterator[tuple[int, bytes]]:
-        """Sends each party its request and yields (party, reply) as they come, until the deadline.
+        """Send each party its request and yield (party, reply) as they come, until the deadline.
 
         Raises:
             ValueError: a request to a party that is not in the roster.
@@ -104,7 +107,7 @@ class GridTransport:
                 yield party, frame
 
     def _read_frame(self, message: Message, party: int, node: int, largest: int) -> bytes:
-        """The frame of a party's answer; empty where it cannot be read."""
+        """Return the frame of a party's answer; empty if it cannot be read."""
         try:
             if message.metadata.src_node_id != node:
                 raise WireError("Expected the answer of the node that was asked.")
@@ -113,7 +116,7 @@ class GridTransport:
                 raise WireError(f"Expected at most {largest} bytes, got {len(frame)}.")
             return frame
         except Exception as error:
-            # Whatever its bytes do to what reads them: no reply of this party, and no more.
+            # Whatever the reply's bytes raise, it costs only this party's reply.
             self._log_unreadable(party, error)
             return b""
 
@@ -122,9 +125,10 @@ class GridTransport:
         _log.warning("%s gave no answer that can be read (%s).", name, type(error).__name__)
 
     def _pull_replies(self, pending: dict[str, int]) -> list[Message]:
-        """What has come of what is pending; whoever's answer cannot be pulled is struck off it."""
+        """Return replies to pending requests; drop a request whose answer cannot be pulled."""
         found: list[Message] = []
-        for name in list(pending):  # one by one: what one of them does to Flower costs no other
+        # One by one, so that an error with one reply does not affect others.
+        for name in list(pending):
             try:
                 found += self._grid.pull_messages([name])
             except Exception as error:
@@ -132,12 +136,12 @@ class GridTransport:
         return found
 
     def _pull(self, pending: dict[str, int], deadline: float) -> Iterator[Message]:
-        """Replies to what is pending, which the caller shortens as they come."""
+        """Yield replies to pending requests; the caller removes each from `pending`."""
         pause = _FASTEST_POLL_S
         while pending and self._clock() < deadline:
             replies = self._pull_replies(pending)
             for message in replies:
-                # Only what answers this very exchange: anything else is an earlier one's.
+                # Only replies to this exchange: any other is to an earlier one.
                 if message.metadata.reply_to_message_id in pending:
                     yield message
             pause = _FASTEST_POLL_S if replies else min(pause * 1.5, _SLOWEST_POLL_S)
@@ -145,7 +149,7 @@ class GridTransport:
                 self._sleep(max(0.0, min(pause, deadline - self._clock())))
 
     def _list_nodes(self) -> dict[int, int]:
-        """Node of each party that is online."""
+        """Return the node of each party that is online."""
         nodes = list(self._grid.get_nodes())
         if self._folder is not None:
             nodes.sort(key=lambda node: node.node_id)
@@ -165,7 +169,7 @@ class GridTransport:
 
 @app.main()
 def serve(grid: Grid, context: Context) -> None:
-    """Runs the job in Flower's run config."""
+    """Run the job in Flower's run config."""
     place = _get_environment("PARLEY_RUN")
     with record_error(lambda: place):
         folder, job = _open_run_folder(context)
@@ -182,23 +186,24 @@ def serve(grid: Grid, context: Context) -> None:
 
 
 def _delete_secrets(parties: Path) -> None:
-    """A simulation that nobody's launcher cleans up keeps no identities and no sessions."""
+    """Delete the identities and sessions of a simulation that no launcher cleans up."""
     for home in parties.glob("party-*"):
         (home / "identity.key").unlink(missing_ok=True)
         shutil.rmtree(home / "state", ignore_errors=True)
 
 
 def _open_run_folder(context: Context) -> tuple[RunFolder, Job]:
-    """The folder of this Flower run and its job: the launcher's, one to go on with, or a new one.
+    """Return the folder of this Flower run and its job: the launcher's, one to resume, or a new
+    one.
 
-    A folder that exists has its own job, and that is the one that counts.
+    An existing folder has its own job, which takes precedence.
     """
     given, server = _get_environment("PARLEY_RUN"), _get_environment("PARLEY_SERVER")
     if given is not None:
         return open_run(given)
     name = str(context.run_config.get("run-folder", ""))
     if server is not None and name:
-        # One name, so that no submitter reaches beyond the server's own runs.
+        # A plain name only, so that a submitter cannot reach beyond the server's own runs.
         if not is_plain_name(name):
             raise RunFolderError(f"Expected run-folder to be a run's name, got {name!r}.")
         return open_run(server / "runs" / name)
@@ -211,14 +216,14 @@ def _open_run_folder(context: Context) -> tuple[RunFolder, Job]:
 
 
 def _load_roster(job: Job, folder: RunFolder) -> tuple[Deployment, Path | None]:
-    """The roster, and for a simulation the folder that holds its parties'."""
+    """Return the roster and, for a simulation, the folder of its parties."""
     server = _get_environment("PARLEY_SERVER")
     parties = folder.path / "parties"
     if _get_environment("PARLEY_RUN") is not None:
         return load_deployment(parties / "deployment.toml"), parties
     if server is not None:
         return load_deployment(server / "deployment.toml"), None
-    # Simulation only, and a room above this one, which nothing but this names.
+    # Only for simulations: the package is above this one, so that it is imported by name.
     prepared = importlib.import_module("parley.simulations.engine.party_folders")
     parties.mkdir(exist_ok=True)
     return prepared.prepare_parties(job, parties), parties.resolve()

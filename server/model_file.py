@@ -1,10 +1,10 @@
-"""`model.safetensors`: tensors, what a prediction needs, the promise, and a digest over all of it.
+"""Read and write `model.safetensors`: tensors, their description, the statement, and a digest.
 
     digest = SHA-256(label ‖ JSON of the metadata ‖ for each tensor by name: JSON header ‖ bytes)
 
-over the metadata that are not the digest, keys sorted, and bytes that are little-endian in C order.
-Every reader checks it, so that no byte of the numbers, or of the promise that was made for them,
-changes unseen. It is no signature: who wrote a file is what a certificate says.
+over the metadata without the digest, with sorted keys, and bytes in little-endian C order. Every
+reader checks it, so that no change to the numbers, or to their privacy statement, goes unnoticed.
+It is not a signature: a certificate states who wrote a file.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from parley.safe_io.file_reading import open_regular_file as opened_to_read
 from parley.safe_io.os_errors import describe_cause
 
 MODEL_VERSION = 2
-"""Of the description in a model file; raised when an older reader would read it wrongly. Files of
-version 1 had no digest."""
+"""Version of the description in a model file; raised if an older reader would misread it. Files of
+version 1 had no digest.
+"""
 
 NON_PRIVATE = ("centralised", "aggregated")
-"""What learned a model that protects nobody: all records in one place, the mean of optima."""
+"""How a model without privacy was learned: from all records in one place, or as a mean of optima.
+"""
 
 _NAME = "model.safetensors"
 _DIGEST = "parley.digest"
@@ -42,7 +44,7 @@ Tensors = Mapping[str, NDArray[Any]]
 
 
 class ModelFileError(ValueError):
-    """A file that is no model of Parley's, a damaged one, or one that cannot predict."""
+    """The file is not a Parley model, is damaged, or cannot predict."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +52,9 @@ class ModelFile:
     """A model file as it was written.
 
     Attributes:
-        description: task, label, intercept, schema, and features where rows go through a map.
-        statement: what was promised, and the digest: the metadata whose names begin with "parley.".
+        description: task, label, intercept, schema, and features if rows go through a map.
+        statement: the privacy statement and the digest: the metadata with names that begin with
+            "parley.".
     """
 
     file: Path
@@ -61,16 +64,16 @@ class ModelFile:
 
 
 def encode_model(tensors: Tensors, metadata: Mapping[str, str]) -> bytes:
-    """The content of a model file: tensors, metadata, and their digest."""
+    """Return the content of a model file: tensors, metadata, and their digest."""
     contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     return save(contiguous, metadata={**metadata, _DIGEST: _compute_digest(contiguous, metadata)})
 
 
 def open_model(path: str | Path) -> ModelFile:
-    """The parts of a run's `model.safetensors`, or of that file; every reader's way in.
+    """Return the parts of a run's `model.safetensors`, or of that file; every reader calls it.
 
     Raises:
-        ModelFileError: no model of this version, or one that was changed after it was written.
+        ModelFileError: not a model of this version, or changed after it was written.
     """
     file = Path(path)
     if file.is_dir():
@@ -79,10 +82,10 @@ def open_model(path: str | Path) -> ModelFile:
 
 
 def load_tensors(path: str | Path) -> Tensors:
-    """The tensors of any safetensors file, by name; of a model file, as they were written alone.
+    """Return the tensors of any safetensors file, by name; those of a model file must be unchanged.
 
     Raises:
-        ModelFileError: no safetensors, or a model that `open_model` refuses.
+        ModelFileError: not a safetensors file, or a model that `open_model` refuses.
     """
     file = Path(path)
     tensors, metadata = _read_parts(file)
@@ -93,7 +96,7 @@ def _read_parts(file: Path) -> tuple[Tensors, dict[str, str]]:
     try:
         opened_to_read(
             file, max_bytes=MAX_MODEL_BYTES
-        ).close()  # no pipe, no more than there is room for
+        ).close()  # refuses a pipe, and a file too large for memory
         with safe_open(file, framework="np") as opened:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
             return tensors, dict(opened.metadata() or {})
@@ -126,7 +129,7 @@ def _compute_digest(tensors: Tensors, metadata: Mapping[str, str]) -> str:
 
 
 def _encode_line(value: Any) -> bytes:
-    # JSON has no line break inside: where a part ends is never in doubt.
+    # JSON has no line break inside, so that the end of a part is unambiguous.
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii") + b"\n"
 

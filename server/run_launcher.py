@@ -1,7 +1,8 @@
-"""A run from its folder: the coordinator, with what the launcher finds of it there.
+"""Launch the coordinator for a run's folder, with the launcher's files there.
 
-The folder is the interface between who runs a job and who waits for it: `started.json` at the
-start, `rounds.jsonl` and `parties.json` on the way, `summary.json` or `error.json` at the end.
+The folder is the interface between the process that runs a job and the one that waits for it:
+`started.json` at the start, `rounds.jsonl` and `parties.json` during the run, `summary.json` or
+`error.json` at the end.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def launch_run(
     observer: Observer | None = None,
     schema: str = "",
 ) -> RunSummary:
-    """Runs the job of a folder, or goes on with it; raises what `coordinate` raises."""
+    """Run the job of a folder, or resume it; raise what `coordinate` raises."""
     return coordinate(
         _choose_certificate(job),
         transport=transport,
@@ -60,8 +61,8 @@ def launch_run(
 
 
 def _choose_certificate(job: Job) -> Job:
-    """The job with noise for what real parties' own accounts charge, which other runs share."""
-    simulated = not job.run.in_process or job.seed is not None  # real parties refuse a seed
+    """Return the job with noise for the charges of real parties' accounts, which runs share."""
+    simulated = not job.run.in_process or job.seed is not None  # Real parties refuse a seed.
     if simulated or job.privacy.certificate != "auto" or job.privacy.ledger:
         return job
     found = AccountCertificate.GAUSSIAN if job.privacy.delta else AccountCertificate.PURE
@@ -71,7 +72,7 @@ def _choose_certificate(job: Job) -> Job:
 
 @contextmanager
 def record_error(get_folder: Callable[[], Path | None]) -> Iterator[None]:
-    """Writes what ends its block by an exception to the folder's `error.json`, if it has one."""
+    """Write an exception that ends the block to the folder's `error.json`, if there is a folder."""
     try:
         yield
     except BaseException as error:
@@ -82,7 +83,7 @@ def record_error(get_folder: Callable[[], Path | None]) -> Iterator[None]:
 
 
 def open_run(path: Path) -> tuple[RunFolder, Job]:
-    """A folder that was made before this run began: commissioned, or still without a ledger."""
+    """Open a folder that was created before this run began, with or without a ledger."""
     if (path / "run-id").exists():
         return RunFolder.open(path)
     job, proposed = load_job(path / "job.toml"), path / PROPOSED_ID_FILE
@@ -91,30 +92,32 @@ def open_run(path: Path) -> tuple[RunFolder, Job]:
 
 
 class _StartRecorder:
-    """Leaves the plan where the launcher's display finds it; rounds are in `rounds.jsonl`.
+    """Writes the plan for the launcher's display; rounds are in `rounds.jsonl`.
 
     Args:
-        observer: hears the same, in this process.
+        observer: gets the same calls in this process.
     """
 
     def __init__(self, observer: Observer | None) -> None:
         self._observer = observer
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
-        """Writes `started.json`."""
+        """Write `started.json`."""
         started = format_json({"plan": plan.to_json(), "done": done})
         write_file(folder / "started.json", started)
         if self._observer is not None:
             self._observer.started(job, plan, folder, done)
 
     def round_done(self, line: RoundLine) -> None:
-        """The coordinator wrote the line."""
+        """Forward the line, which the coordinator has written."""
         if self._observer is not None:
             self._observer.round_done(line)
 
 
 def _read_fingerprint(run: Path) -> str:
-    """The data's name in the ledger where the launcher prepared them; else the coordinator's."""
+    """Return the data's ledger name if the launcher prepared the data; else empty: the
+    coordinator's.
+    """
     try:
         return (run / "parties" / "fingerprint").read_text(encoding="utf-8").strip()
     except OSError:
@@ -122,7 +125,9 @@ def _read_fingerprint(run: Path) -> str:
 
 
 def _load_components(run: Path) -> NDArray[np.float64] | None:
-    """Public components where the launcher prepared them; else the job's own file has them."""
+    """Return public components if the launcher prepared them; else None: the job's own file has
+    them.
+    """
     path = run / "parties" / "components.safetensors"
     return load_file(path)["components"] if path.exists() else None
 

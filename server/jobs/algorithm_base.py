@@ -1,7 +1,7 @@
-"""What every form of `[algorithm]` has: its models, its noise, and keys that would do nothing.
+"""Define the base class of every form of `[algorithm]`: models, noise, and keys without effect.
 
-A form is an algorithm's row at the server: its keys, what contradicts it, and how what a job asks
-for is made of them. What both sides know of it is a row of
+A form is an algorithm's row at the server. It holds its keys, their contradictions, and how the job
+becomes an algorithm. What server and party both know of an algorithm is a row of
 `parley.client.algorithms.registry.ALGORITHMS`.
 """
 
@@ -35,7 +35,7 @@ KIND_DESCRIPTION = (
     "once, and synthetic records from it; or your own, 'count.py:Count' or 'module:Class' "
     "(docs/extending.md)."
 )
-"""Of `algorithm.kind`."""
+"""Description of `algorithm.kind`."""
 
 ROUNDS_DESCRIPTION = (
     "Rounds T (output-perturbation has one). auto, with gradient-perturbation: T, and all of "
@@ -45,12 +45,12 @@ ROUNDS_DESCRIPTION = (
     "does not apply (δ = 0, another algorithm): 10."
 )
 RULE_NOTE = "; with algorithm.rounds = 'auto', gradient-perturbation's rule chooses it."
-"""End of a description whose `auto` such a rule may replace."""
+"""End of the description of a key that the rule replaces if it is `auto`."""
 
 AVERAGE_DESCRIPTION = "Report the mean of the later half of the iterates (post-processing, free)."
 
 PARTY_BUDGET_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
-"""Keys of `[privacy]` that unit both alone has."""
+"""Keys of `[privacy]` that only unit both has."""
 
 PlanDetail = Literal["noise", "training", "steps", "tables", "features"]
 UnusedKeys = Mapping[str, tuple[str, ...]]
@@ -58,7 +58,7 @@ UnusedKeys = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class AutoChoices:
-    """Sections of a job in which a rule's numbers are, and why it chose them, in lines."""
+    """Job sections filled with a rule's numbers, and the reasons for them, one per line."""
 
     sections: Mapping[str, JobSection] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
@@ -91,23 +91,26 @@ class AlgorithmSection(JobSection):
     kind: CodeReference = Field("gradient-perturbation", description=KIND_DESCRIPTION)
 
     def build_model(self, job: Job, features: int, classes: int) -> Any:
-        """What is learned of records of so many columns, K given; raises JobError."""
+        """Build the model for records with `features` columns and K classes; raises JobError."""
         del job
         return NoModel(features=features, classes=classes or 2)
 
     def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
-        """What the job leaves to a rule; None of the parties: what needs none of their facts."""
+        """Return the rule's choices for what the job leaves open.
+
+        If `parties` is None, return only the choices that do not need their facts.
+        """
         del job, parties, classes
         return AutoChoices()
 
     def build_algorithm(
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
-        """The algorithm that the job asks for; raises JobError, CalibrationError."""
+        """Build the job's algorithm; raises JobError, CalibrationError."""
         raise NotImplementedError
 
     def check(self, job: Job) -> None:
-        """Refuses keys that contradict each other, or would have no effect: a ValueError."""
+        """Refuse keys that contradict each other or have no effect; raises ValueError."""
         if job.model_form not in self.models and job.model.learns != self.learns:
             models = self.models or list_model_kinds(self.learns)
             names = ", ".join(f"'{name}'" for name in models)
@@ -125,7 +128,7 @@ class AlgorithmSection(JobSection):
 
 
 def check_private_sizes(job: Job) -> None:
-    """What adding or removing a record, or all of a party's, needs."""
+    """Check what a guarantee needs that hides whether records are present."""
     if job.privacy.neighbouring == "replace-one":
         return
     if job.parties.min_records == "auto":
@@ -138,7 +141,7 @@ def check_private_sizes(job: Job) -> None:
 
 
 def require_federation(federation: Federation | None, kind: str) -> Federation:
-    """The parties, where an algorithm needs their sizes."""
+    """Return the federation; raise JobError if the algorithm needs sizes that are not known yet."""
     if federation is None:
         raise JobError(f"Expected the parties' sizes with {kind}, got none.")
     return federation

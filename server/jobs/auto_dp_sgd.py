@@ -1,24 +1,24 @@
-"""How networks train, by a rule of public facts alone: each auto of `[dp-sgd]`, and its rounds.
+"""Choose how networks train from public facts: every auto of `[dp-sgd]`, and the rounds.
 
-A is the signal over noise of all steps together, as a linear model has it
-(`parley.server.jobs.auto_gradient_steps`); with noise inside the parties (fedavg) k = 1, and for a
-party's guarantee N is m. Then
+A is the signal-to-noise ratio of all steps together, as for linear models
+(`parley.server.jobs.auto_gradient_steps`). With noise inside the parties (fedavg), k = 1. For a
+party's guarantee, N is m. Then
 
-    C = ½              a record whose label is given a chance of at most ½ has a longer gradient,
-                       by the last layer's bias alone: what is not learned yet counts the same
-    τ = A/5            the length of the way of θ, rate · C · T/(1 − β)
-    T = 10⌈τ/50⌉       steps of a length of 5 at most; 40 to 250 of them
-    β = ½              distributed; fedavg begins anew every round: 0. The mean of later iterates
-    q = 4,096/N        at most 1, N as in A: the noise of a budget is as large whatever q is, as
-                       long as a step's σ is above 1, and whole data have no coins; batches only
-                       spare work
-    L                  steps of a round: T/max(4m, 20) with noise inside each of m parties, which
-                       leads each away by itself; distributed 10, which are reserved together
+    C = ½              a record has a longer gradient, from the last layer's bias alone, if its
+                       label has probability at most ½: all records not learned yet count the same
+    τ = A/5            length of the path of θ, rate · C · T/(1 − β)
+    T = 10⌈τ/50⌉       steps of length at most 5; 40 to 250 of them
+    β = ½              distributed; 0 for fedavg, which restarts every round. Later iterates are
+                       averaged
+    q = 4,096/N        at most 1, N as in A. While a step's σ is above 1, the noise of a budget does
+                       not depend on q, and full batches need no coins. Batches only save work
+    L                  steps per round: T/max(4m, 20) with noise inside each of m parties, because
+                       each moves away on its own; 10 if distributed, reserved together
 
-docs/methods.md, *Steps of networks by the rule*, says why, and what it gives.
+docs/methods.md, *Steps of networks by the rule*, gives reasons and results.
 
-Where an update of a whole party is clipped (fedavg, unit party or both), S is τ over the rounds;
-a party's clipped sum of a batch (distributed) has C of each of the qn records that it draws.
+If a whole party's update is clipped (fedavg, unit party or both), S is τ over the rounds. If a
+party's clipped sum of a batch is (distributed), it has C for each of the qn sampled records.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ _CLIP_NORM, _PATH_SHARE, _MOMENTUM = 0.5, 0.2, 0.5
 _MIN_STEPS, _MAX_STEPS, _STEP_LENGTH = 40, 250, 5.0
 _EXPECTED_BATCH = 4096
 _ADAM_RATE = 1e-3
-"""Its authors' rate: its steps are of a length that no gradient says."""
+"""Learning rate of Adam's authors. The gradient does not determine the length of Adam's steps."""
 
 _MAX_LOCAL_RATE = 0.1
-"""Rate of a party whose records nobody clips."""
+"""Maximum learning rate in a party if no record's gradient is clipped."""
 
 
 def choose_dp_sgd_settings(
     job: Job, steps: Any, federation: Federation | None, *, sums: bool, sampled_fraction: float
 ) -> AutoChoices:
-    """The rule's choices in the place of each auto.
+    """Return the rule's choices for each auto.
 
     Args:
         steps: the job's `[algorithm]`.
-        federation: None: they are not known yet, and nothing is chosen.
-        sums: every step is a secure sum, with its noise.
-        sampled_fraction: the share of the parties that is in a sum.
+        federation: None if not known yet; then nothing is chosen.
+        sums: every step is a secure sum with its noise.
+        sampled_fraction: fraction of the parties that is in a sum.
     """
     if federation is None:
         return AutoChoices()
@@ -87,7 +87,7 @@ def choose_dp_sgd_settings(
     local = replace_auto(given.local_steps, local)
     rounds = replace_auto(steps.rounds, max(1, math.ceil(total / local)))
     clip = replace_auto(given.clip_norm, _CLIP_NORM)
-    usual = _MOMENTUM if sums and given.optimiser == "sgd" else 0.0  # adam uses none
+    usual = _MOMENTUM if sums and given.optimiser == "sgd" else 0.0  # Adam does not use it.
     momentum = replace_auto(given.momentum, usual)
     chosen: dict[str, Any] = {
         "clip_norm": clip if Unit.RECORD in units else "auto",

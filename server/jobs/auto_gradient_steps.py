@@ -1,29 +1,29 @@
-"""Gradient steps by a rule of public facts alone: `algorithm.rounds = "auto"`.
+"""Choose gradient steps from public facts: `algorithm.rounds = "auto"`.
 
-N records lie among m parties, and the sum's noise is r times a trusted server's: √(m/k) of k honest
-shares. One release of the whole budget at (ε, δ) is a Gaussian mechanism of parameter μ, so that a
-sum of all records' directions, each as long as the clip C, stands over the noise by
+m parties hold N records. The sum's noise is r times a trusted server's: √(m/k) with k honest
+shares. One release of the whole budget (ε, δ) is a Gaussian mechanism with parameter μ. The sum of
+all records' directions, each of length C (the clip norm), then has the signal-to-noise ratio
 
-    A = N·μ/(2r)             N·μ/r, where a record is there or not: it moves the sum by C, not 2C
-    C = G/2                  of a gradient at θ = 0, where a model has no opinion
-    τ = A/C                  the way that the budget buys: rate · rounds/(1 − β)
-    T = ⌈√(5τL)⌉             5 to 120; L the loss's smoothness
-    β = 1 − 5/T              Nesterov's momentum; the last iterate, of targets a mean
-    rate = τ(1 − β)/T        at most 1.5/L, where steps diverge
-    λ = 1/(10τ)              what is learned on the way τ is hardly pulled back
-    R = 8                    ridge's ball: further than what is learned goes
+    A = N·μ/(2r)             N·μ/r if records are added or removed: one moves the sum by C, not 2C
+    C = G/2                  gradient norm at θ = 0, where a model predicts nothing
+    τ = A/C                  path length that the budget pays for: rate · rounds/(1 − β)
+    T = ⌈√(5τL)⌉             5 to 120; L is the loss's smoothness
+    β = 1 − 5/T              Nesterov's momentum; the last iterate, for targets a mean
+    rate = τ(1 − β)/T        at most 1.5/L, above which steps diverge
+    λ = 1/(10τ)              hardly pulls back what a path of length τ learns
+    R = 8                    ridge's ball, larger than any θ that is learned
 
-Why: T noisy steps of the rate η move a margin by noise of about τC/A, whatever T is, while the
-signal goes the way τ: so noise over signal is 1 at τ = A/C, and T has only to be large enough for
-accelerated descent to go that way (Nesterov 2004, Theorem 2.2.2).
+Reason: T noisy steps with rate η add noise of about τC/A to a margin, for any T, while the signal
+moves by τ. Noise equals signal at τ = A/C. T only has to be large enough for accelerated descent to
+go that far (Nesterov 2004, Theorem 2.2.2).
 
-Targets (ridge) lie in [−1, 1], most near the schema's centre, which is 0: C = 1/16, times (A/150)^⅜
-above 150, for the less noise there is the less is saved by cutting; τ = A/(4C). The loss is a
-parabola, so that the mean of the later half is as good a place and has less noise. What cutting
-long tails takes from all predictions, T/10 rounds more learn, where A is at least 100.
+Targets (ridge) are in [−1, 1], most of them near the schema's centre, which is 0: C = 1/16, times
+(A/150)^⅜ above 150, because clipping saves less if there is less noise; τ = A/(4C). The loss is a
+parabola, so the mean of the later half is as close to the optimum and has less noise. Clipping long
+tails shifts all predictions. If A is at least 100, T/10 more rounds learn that shift.
 
 The constants were found on splits of census, health, wine and survey tables; docs/methods.md has
-what they give. A key that the job gives keeps its value.
+the results. A key that the job sets keeps its value.
 
 >>> choose_gradient_steps(signal=1329.0, lipschitz=1.0, curvature=0.25, targets=False).rounds
 58
@@ -37,12 +37,12 @@ from dataclasses import dataclass, replace
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 120
 
 _MIN_LEVEL_SIGNAL = 100.0
-"""A from which on the level is worth its rounds."""
+"""Smallest A for which learning the level is worth its rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientStepChoices:
-    """What the rule says: keys of `[algorithm]`, and λ and the radius of the model."""
+    """Choices of the rule: keys of `[algorithm]`, and λ and the radius of the model."""
 
     rounds: int
     learning_rate: float
@@ -58,7 +58,7 @@ class GradientStepChoices:
 def choose_gradient_steps(
     *, signal: float, lipschitz: float, curvature: float, targets: bool
 ) -> GradientStepChoices:
-    """The steps for A, G, L, and whether targets are learned, not labels."""
+    """Return the steps for A, G and L, for targets or for labels."""
     if not targets:
         clip = lipschitz / 2
         return choose_steps_for_path(signal / clip, curvature=curvature, clip_norm=clip)
@@ -71,7 +71,7 @@ def choose_gradient_steps(
 def choose_steps_for_path(
     path_length: float, *, curvature: float, clip_norm: float
 ) -> GradientStepChoices:
-    """The steps that go a way τ, with the rule's other numbers."""
+    """Return the steps for a path of length τ, with the rule's other numbers."""
     rounds = min(max(math.ceil(math.sqrt(5 * path_length * curvature)), _MIN_ROUNDS), _MAX_ROUNDS)
     momentum = 1 - 5 / rounds
     return GradientStepChoices(

@@ -1,10 +1,9 @@
-"""What a job leaves to a rule, chosen from public facts alone: steps, λ, clip norm and features.
+"""Choose what a job leaves to a rule from public facts: steps, λ, clip norm and features.
 
-The steps are those of `parley.server.jobs.auto_gradient_steps`, where noise is Gaussian. Features
-of a table are hats (`parley.client.features.binned_columns`) where the signal A over noise pays for
-so many more
-columns: none where A is below 35 for each number, 4 intervals below 200, 8 beyond. What the job
-    gives stays.
+The steps are those of `parley.server.jobs.auto_gradient_steps`, if the noise is Gaussian. Features
+of a table are linear splines (`parley.client.features.binned_columns`) if the signal-to-noise ratio
+A pays for the additional columns: none if A per number is below 35, 4 intervals below 200, else 8.
+What the job sets stays.
 """
 
 from __future__ import annotations
@@ -29,18 +28,19 @@ if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
 DEFAULT_ROUNDS = 10
-"""Where a job leaves them open and no rule applies."""
+"""Number of rounds if a job leaves them open and no rule applies."""
 
 _SPLINE_THRESHOLDS = ((200.0, 8), (35.0, 4))
-"""A for each number of a record, from which on they are hats of so many intervals."""
+"""Threshold of A per numeric column of a record, and the number of spline intervals from there on.
+"""
 
 
 def apply_defaults(job: Job, steps: Any, reason: str) -> AutoChoices:
-    """Ten rounds, and columns as they are.
+    """Return ten rounds, and columns as they are.
 
     Args:
         steps: the job's `[algorithm]`.
-        reason: no rule applies.
+        reason: why no rule applies.
     """
     sections = {}
     said = []
@@ -54,11 +54,11 @@ def apply_defaults(job: Job, steps: Any, reason: str) -> AutoChoices:
 
 
 def apply_rule(job: Job, steps: Any, federation: Federation | None, classes: int) -> AutoChoices:
-    """The rule's choices in the place of each auto.
+    """Return the rule's choices for each auto.
 
     Args:
         steps: the job's `[algorithm]`, gradient perturbation's.
-        federation: None: they are not known yet, and nothing that needs them is chosen.
+        federation: None if not known yet; then nothing that needs it is chosen.
     """
     law = MECHANISMS.get(job.noise)
     if job.privacy.delta == 0 or (law is not None and not law.calibrations):
@@ -89,15 +89,17 @@ def apply_rule(job: Job, steps: Any, federation: Federation | None, classes: int
 
 
 def has_level(model: ModelSection) -> bool:
-    """Whether the mean of what its predictions lack can be learned: its slopes are residuals, and
-    which model answers 1 for every row is known (a constant, or hats).
+    """Return whether the mean error of the model's predictions can be learned.
+
+    It can if slopes are residuals and a model that returns 1 for every row is known (a constant, or
+    linear splines).
     """
     hats = getattr(model, "features", "none") == "hats"
     return model.residuals and (model.has_intercept or hats)
 
 
 def _choose_features(signal: float, federation: Federation) -> tuple[dict[str, Any], str]:
-    """Keys of `[model]`, and why."""
+    """Return keys of `[model]`, and the reason."""
     plain: dict[str, Any] = {"features": "none"}
     if not federation.numbers:
         return plain, "columns as they are: none is a number"
@@ -110,7 +112,7 @@ def _choose_features(signal: float, federation: Federation) -> tuple[dict[str, A
 
 
 def _format_steps(steps: Any, model: Any) -> str:
-    """The steps, in a line."""
+    """Format the steps as one line."""
     descent = "Nesterov's momentum" if steps.nesterov is True else "momentum"
     level = steps.level_rounds
     return (
@@ -129,16 +131,16 @@ def compute_signal(
     noise_per_party: bool = False,
     sampled_fraction: float = 1.0,
 ) -> tuple[float, str]:
-    """A of `parley.server.jobs.auto_gradient_steps` for one unit's budget, and the facts that it
-    follows from.
+    """Return A of `parley.server.jobs.auto_gradient_steps` for one unit's budget, and the facts
+    behind it.
 
     Args:
-        noise_per_party: every party's noise is its own, and hides its records from all others.
-        sampled_fraction: the share of the parties that is in a sum; the others pay nothing for it.
+        noise_per_party: every party adds its own noise, which hides its records from all others.
+        sampled_fraction: fraction of the parties that is in a sum; the others pay nothing for it.
     """
     point, moved = job.privacy.point, Neighbouring(job.privacy.neighbouring).radii
     least, colluders = point.split(least=job.min_survivors, colluders=job.corrupt)
-    # Where nobody is honest the planner refuses the job, in its own words.
+    # If no party is honest, the planner refuses the job with its own message.
     honest = max(least - colluders, 1) if point.in_contributions else federation.parties
     mu = compute_gaussian_mu(budget.epsilon, budget.delta)
     records = federation.count_records(private=job.privacy.has_private_sizes)
@@ -163,7 +165,7 @@ def compute_signal(
 
 
 def _fill_autos(section: JobSection, steps: GradientStepChoices) -> JobSection:
-    """A section with the rule's numbers in the place of each auto."""
+    """Return the section with the rule's number for each auto."""
     ruled = asdict(steps)
     autos = [key for key in ruled if getattr(section, key, None) == "auto"]
     return section.model_copy(update={key: ruled[key] for key in autos})

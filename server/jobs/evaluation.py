@@ -45,18 +45,18 @@ class EvaluationSection(JobSection):
 
     @property
     def is_requested(self) -> bool:
-        """Whether there is such a release."""
+        """Whether the run has an evaluation release."""
         return self.kind != "none"
 
     def choose_edges(self, *, records: int) -> tuple[float, ...]:
-        """The probabilities between intervals, where the parties learn from so many at least."""
+        """Return the probabilities between intervals, for at least `records` training records."""
         auto = choose_edges(records=records, epsilon=self.epsilon)
         edges = tuple(sorted({*replace_auto(self.edges, [*auto]), 0.5}))
         check_edges(edges)
         return edges
 
     def check(self, job: Job) -> None:
-        """Refuses jobs that predict no label, and keys that would do nothing."""
+        """Refuse jobs that predict no label, and keys without effect."""
         if not self.is_requested:
             check_unchanged(job, "evaluation", (), "evaluation.kind = 'federated'")
             return
@@ -72,6 +72,6 @@ class EvaluationSection(JobSection):
                 f"{job.privacy.noise_point!r}."
             )
         self.choose_edges(records=0)
-        # It is the last of all that a run makes, and its noise hides one record.
+        # It is the run's last release, and its noise hides one record.
         check_unchanged(job, "run", ("partial",), "evaluation.kind = 'none'")
         check_unchanged(job, "privacy", ("unit",), "evaluation.kind = 'none'")

@@ -1,8 +1,8 @@
-"""What the texts of a job name, said by their types: a file, code, or nothing of a machine.
+"""Classify the texts of a job by type: a file, code, or no reference to the machine.
 
-A job from another machine may name neither a file nor code of the machine that it runs on, and
-whoever plans a job that came from elsewhere wants to know whether it names code. Which keys could
-is no list: a key whose type is none of these fails a test over all keys.
+A job from another machine may name neither a file nor code of the machine that runs it. A server
+that plans a foreign job has to know whether it names code. There is no list of such keys: a test
+over all keys fails if a key's type is none of these.
 
     >>> from parley.server.jobs.own_loss_models import OwnLossSection
     >>> find_machine_references(OwnLossSection(**{"kind": "own-loss", "loss": "/tmp/mine.py:f"}))
@@ -26,10 +26,10 @@ CODE = "code"
 
 @dataclass(frozen=True)
 class ReferenceKind:
-    """What the texts of a type name.
+    """What the texts of a type refer to.
 
     Attributes:
-        what: in a message; empty: nothing of a machine.
+        what: noun for messages; empty: nothing on the machine.
     """
 
     what: str
@@ -39,10 +39,10 @@ class ReferenceKind:
 _NO_REFERENCE = ReferenceKind("", lambda _: False)
 
 FilePath = Annotated[str, ReferenceKind("file, folder or address", bool)]
-"""A file, folder, URL or address of the machine that the job runs on; empty for none."""
+"""A file, folder, URL or address of the machine that runs the job; empty for none."""
 
 CodeReference = Annotated[str, ReferenceKind(CODE, lambda text: ":" in text)]
-"""`file.py:name` or `module:name`, which is imported and run; no colon: a name of Parley's."""
+"""`file.py:name` or `module:name`, which is imported and run. Without a colon: a name in Parley."""
 
 DataSource = Annotated[
     str,
@@ -53,15 +53,15 @@ DataSource = Annotated[
 """Records: a data set's name, or a file's path."""
 
 Text = Annotated[str, _NO_REFERENCE]
-"""A name or words that nobody opens, imports or connects to."""
+"""A name or text that Parley never opens, imports or connects to."""
 
 TextSettings = Annotated[dict[str, Any], _NO_REFERENCE]
-"""Settings of what another key names, by their names; none is opened or imported by itself."""
+"""Settings, by name, of what another key names; none is opened or imported by itself."""
 
 
 @dataclass(frozen=True)
 class MachineReference:
-    """Something of the machine that a key names."""
+    """A key's reference to something on the machine."""
 
     key: str
     value: Any
@@ -69,7 +69,7 @@ class MachineReference:
 
 
 def find_reference_kinds(info: FieldInfo) -> Iterator[ReferenceKind]:
-    """What the types of a key's texts say that they name."""
+    """Yield the reference kinds in the types of a key's texts."""
     yield from (each for each in info.metadata if isinstance(each, ReferenceKind))
     yield from _find_in_annotation(info.annotation)
 
@@ -83,7 +83,7 @@ def _find_in_annotation(annotation: Any) -> Iterator[ReferenceKind]:
 
 
 def find_machine_references(section: BaseModel) -> list[MachineReference]:
-    """What a job, a section or settings name of the machine, beside what the defaults do."""
+    """Return a section's references to the machine, without those that are defaults."""
     found = []
     for name, info in type(section).model_fields.items():
         key, value = info.alias or name, getattr(section, name)
@@ -114,12 +114,12 @@ def _iterate_texts(value: Any) -> Iterator[str]:
 
 
 def find_code_references(section: BaseModel) -> list[MachineReference]:
-    """The code that whoever runs it would run."""
+    """Return the references to code, which a run would import and execute."""
     return [each for each in find_machine_references(section) if each.what == CODE]
 
 
 def check_submission(section: BaseModel) -> None:
-    """Refuses what comes from another machine and names something of this one. Raises JobError."""
+    """Refuse a section from another machine that names something on this one. Raises JobError."""
     for each in find_machine_references(section):
         raise JobError(
             f"Expected no {each.what} in {each.key} of a submission from another machine, got "

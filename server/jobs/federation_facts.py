@@ -1,4 +1,4 @@
-"""The public facts about the parties that a plan needs."""
+"""Define `Federation`, the public facts about the parties that a plan needs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Federation:
 
     Attributes:
         max_records: largest n_j; with size weights it bounds a contribution.
-        schema: text of the schema that their records are read by; empty: not known here.
-        numbers: how many columns of theirs are numbers; all, where no more is known; 0 of rows that
-            their owners prepared, and of arrays.
-        columns: how many are features, numbers or not.
+        schema: text of the schema by which their records are read; empty: not known here.
+        numbers: number of numeric columns; all columns if no more is known; 0 for rows that their
+            owners prepared, and for arrays.
+        columns: number of columns that are features, numeric or not.
     """
 
     parties: int
@@ -34,14 +34,14 @@ class Federation:
     columns: int = 0
 
     def count_records(self, *, private: bool) -> int:
-        """N; where sizes are private n₍₁₎·m, which is public, stands for it."""
+        """Return N. If sizes are private, n₍₁₎·m stands for it, which is public."""
         return self.parties * self.min_records if private else self.total_records
 
     @classmethod
     def from_sizes(
         cls, sizes: NDArray[np.int64], min_records: int | None = None, names: Sequence[str] = ()
     ) -> Federation:
-        """From every party's number of records, the job's public bound, and names, if there are.
+        """Build from every party's number of records, the job's public bound and, if known, names.
 
         Raises JobError.
         """
@@ -61,7 +61,7 @@ class Federation:
         )
 
     def to_public_facts(self, weights: Weights) -> PublicFacts:
-        """What an algorithm's claim may depend on."""
+        """Return the facts that an algorithm's claim may depend on."""
         return PublicFacts(
             parties=self.parties,
             min_records=self.min_records,

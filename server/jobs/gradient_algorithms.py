@@ -42,7 +42,7 @@ class GradientPerturbationSection(LinearModelSection):
     )
 
     def check(self, job: Job) -> None:
-        """And what private sizes need."""
+        """Check the base's conditions, and what private sizes need."""
         super().check(job)
         check_private_sizes(job)
         none = (0,) if self.rounds == "auto" else (0, "auto")
@@ -55,13 +55,13 @@ class GradientPerturbationSection(LinearModelSection):
             )
 
     def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
-        """Steps and features by the rule (`parley.server.jobs.auto_settings`)."""
+        """Choose steps and features by the rule (`parley.server.jobs.auto_settings`)."""
         return apply_rule(job, self, parties, classes)
 
     def build_algorithm(
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
-        """Noisy gradient steps."""
+        """Build noisy gradient steps."""
         level = replace_auto(self.level_rounds, 0)
         columns = 0
         if level and not job.model.has_intercept:

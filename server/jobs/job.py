@@ -1,8 +1,8 @@
-"""The job: everything a run is, checked before anything is touched.
+"""Define `Job`: everything a run consists of, checked before the run touches anything.
 
 A job has nine sections: `[parties]`, `[data]`, `[model]`, `[algorithm]`, `[dp-sgd]`, `[privacy]`,
-`[evaluation]`, `[secure-aggregation]`, `[run]`. Every key stands in its section's file with its
-default, range and purpose; `parley.server.jobs.job_file` reads and writes jobs. `[model]` and
+`[evaluation]`, `[secure-aggregation]`, `[run]`. Every key is defined in its section's file with its
+default, range and purpose. `parley.server.jobs.job_file` reads and writes jobs. `[model]` and
 `[algorithm]` have another form for each kind (`parley.server.jobs.section_base`).
 """
 
@@ -54,7 +54,7 @@ else:
 
 
 class Job(JobSection):
-    """A run, whole. Build it with `load_job`; sections and keys are described there."""
+    """A complete run. Build it with `load_job`; the sections describe their keys."""
 
     parties: PartiesSection = PartiesSection()
     data: DataSection = DataSection()
@@ -127,17 +127,17 @@ class Job(JobSection):
 
     @property
     def noise(self) -> str:
-        """The noise law asked for, `default` resolved by the algorithm."""
+        """Requested noise distribution, with `default` resolved by the algorithm."""
         asked = self.privacy.noise
         return self.algorithm.noise if asked == "default" else asked
 
     def label_kind(self, classes: int) -> str:
-        """How labels are read: as the linear model wants them; for a network as classes."""
+        """Return how labels are read: as the linear model needs them; for a network, as classes."""
         return self.model.label_kind(classes)
 
     @property
     def rounds(self) -> int:
-        """Number of releases: output perturbation has one."""
+        """Number of releases; output perturbation has one."""
         own = self.algorithm
         if own.releases is None and getattr(own, "rounds", 1) == "auto":
             raise JobError("Expected settled rounds, got algorithm.rounds = 'auto'.")
@@ -145,30 +145,30 @@ class Job(JobSection):
 
     @property
     def is_resolved(self) -> bool:
-        """Whether its rounds and features are known: its rule was told the parties' sizes."""
+        """Whether rounds and features are known; if not, a rule needs the parties' sizes."""
         own = self.algorithm
         counted = own.releases is not None or getattr(own, "rounds", 1) != "auto"
         return counted and not self.model.is_feature_map_open
 
     def resolve_auto(self, federation: Federation | None = None, classes: int = 0) -> Job:
-        """The job with the choices of the rule to which it leaves them.
+        """Return the job with the choices of its rule filled in.
 
         Args:
-            federation: None: no more than what needs none of their facts.
+            federation: if None, only choices that need none of its facts are made.
         """
         return self.model_copy(
             update=self.algorithm.resolve_auto(self, federation, classes).sections
         )
 
     def explain_auto(self, federation: Federation, classes: int) -> tuple[str, ...]:
-        """What the rule chooses and why, in lines; none where the job leaves it nothing."""
+        """Return what the rule chooses and why, one line each; empty if nothing is left to it."""
         return self.algorithm.resolve_auto(self, federation, classes).reasons
 
     @property
     def budgets(self) -> tuple[UnitBudget, ...]:
-        """What the job asks for each of its units; the one that ε and δ are named for is first.
+        """The job's budget for each of its units; first the unit of ε and δ.
 
-        Where its model is measured by a release too, that release's ε is beside the first one's.
+        If a release measures the model too, its ε is added to the first unit's total.
         """
         own, *others = map(self._reserve_delta, self.privacy.budgets)
         if not self.evaluation.is_requested:
@@ -178,23 +178,25 @@ class Job(JobSection):
         return (replace(own, total=total, dataset_epsilon=data), *others)
 
     def _reserve_delta(self, budget: UnitBudget) -> UnitBudget:
-        """The budget with more kept for approximations, if the job trains by sampled steps."""
+        """Return the budget with more δ reserved for approximations if the job trains by sampled
+        steps.
+        """
         if self.privacy.reserved_delta != "auto" or not self.algorithm.samples:
             return budget
         return replace(budget, reserved_delta=compute_reserved_delta(budget.delta, sampled=True))
 
     def find_budget(self, unit: Unit) -> UnitBudget | None:
-        """What the job asks for one unit; None where it asks nothing."""
+        """Return the job's budget for a unit, or None."""
         return next((each for each in self.budgets if each.unit is unit), None)
 
     @property
     def seed(self) -> int | None:
-        """Seed of the noise, None for the operating system's entropy."""
+        """Seed of the noise; None for the operating system's entropy."""
         return None if self.run.seed == "none" else self.run.seed
 
     @property
     def min_survivors(self) -> int:
-        """Fewest parties whose sum may be opened."""
+        """Minimum number of parties whose sum may be unmasked."""
         chosen = self.secure_aggregation.min_survivors
         return choose_min_survivors(
             self.parties.count,
@@ -204,7 +206,7 @@ class Job(JobSection):
 
     @property
     def corrupt(self) -> int:
-        """Parties that are assumed to collude with the server."""
+        """Number of parties that are assumed to collude with the server."""
         chosen = self.secure_aggregation.corrupt
         return compute_assumed_corrupt(self.parties.count) if chosen == "auto" else chosen
 

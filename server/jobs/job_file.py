@@ -1,6 +1,6 @@
-"""Job files: TOML in, a checked `Job` out, and back, with errors that name the key.
+"""Read and write job files: TOML to a checked `Job` and back, with errors that name the key.
 
-A key that is unknown is refused and the nearest valid one is named. Any key can be overridden by
+An unknown key is refused, and the error names the nearest valid one. Any key can be overridden by
 its dotted name (`privacy.epsilon=2`).
 
     >>> job = load_job(overrides=["parties.count=3", "privacy.epsilon=2"])
@@ -32,7 +32,7 @@ from parley.server.jobs.job import FORMS, Job
 from parley.server.jobs.section_base import JobError
 
 MODEL_BY_LABEL_KEY = {"positive": "logistic", "classes": "softmax", "range": "ridge"}
-"""Key of a schema's label → `model.kind` where a job says none."""
+"""Key of a schema's label → `model.kind` if the job sets none."""
 
 _TABLE_HINT = " (A table is named by --set data.source=TABLE --set data.schema=SCHEMA.)"
 
@@ -43,7 +43,7 @@ def load_job(
     overrides: Sequence[str] = (),
     values: Mapping[str, Any] | None = None,
 ) -> Job:
-    """Reads a job: defaults, then the file, then `values` (nested), then `key=value` overrides.
+    """Read a job: defaults, then the file, then `values` (nested), then `key=value` overrides.
 
     Raises JobError.
     """
@@ -76,9 +76,9 @@ def load_job(
 
 
 def _find_model_kind(tree: Mapping[str, Any]) -> str:
-    """The kind of model that the label of the job's schema is for; empty where the job says one.
+    """Return the kind of model for the label of the job's schema; empty if the job sets one.
 
-    A schema that can't be read is refused where records are read by it.
+    A schema that cannot be read is refused when records are read by it.
     """
     model, data = (tree.get(section, {}) for section in ("model", "data"))
     if not isinstance(model, dict) or "kind" in model or not isinstance(data, dict):
@@ -92,7 +92,7 @@ def _find_model_kind(tree: Mapping[str, Any]) -> str:
 
 
 def parse_override(text: str) -> tuple[list[str], Any]:
-    """`privacy.epsilon=2` → (["privacy", "epsilon"], 2); a bare word is a string."""
+    """Parse `privacy.epsilon=2` to (["privacy", "epsilon"], 2); a bare word is a string."""
     name, equals, raw = text.partition("=")
     keys = [key.strip() for key in name.split(".")]
     if not equals or len(keys) < 2 or not all(keys):
@@ -133,7 +133,7 @@ def _explain(error: ValidationError) -> str:
 
 
 def check_key(name: str, *, where: str) -> str:
-    """`name`, if it is a job's dotted key. Raises JobError."""
+    """Return `name` if it is a job's dotted key. Raises JobError."""
     keys = name.split(".")
     if len(keys) != 2 or keys[1] not in _list_keys().get(keys[0], {}):
         raise JobError(f"{where}: {_format_unknown_key(keys)}")
@@ -145,7 +145,7 @@ def _format_unknown_key(keys: Sequence[str]) -> str:
 
 
 def find_keys(word: str) -> list[str]:
-    """The dotted keys of this name, in whatever section.
+    """Return the dotted keys with this name, from all sections.
 
     >>> find_keys("lambda")
     ['model.lambda']
@@ -167,14 +167,14 @@ def _format_nearest_key(keys: Sequence[str]) -> str:
 
 
 def _get_purpose(section: str) -> str:
-    """What a section says, in a line."""
+    """Return a section's purpose, in one line."""
     if section in FORMS:
         return FORMS[section].purpose
     return type(getattr(Job(), section.replace("-", "_"))).__doc__ or ""
 
 
 def _list_keys() -> dict[str, dict[str, FieldInfo]]:
-    """Every section and key by its name in a file, those of all forms."""
+    """Return every section and key by its name in a file, for all forms."""
     return _list_own_keys(Job()) | {name: forms.list_keys() for name, forms in FORMS.items()}
 
 
@@ -212,9 +212,9 @@ def render_job(job: Job, *, comments: bool = True, every_form: bool = False) -> 
 RUN_KEYS = {
     "run-folder": "",
 }
-"""Keys of the run config that are not the job's, with their defaults.
+"""Keys of the run config that are not job keys, with their defaults.
 
-`run-folder` names one of a deployment's runs, to go on with it.
+`run-folder` names a run of the deployment to resume.
 """
 
 
@@ -230,7 +230,7 @@ def _list_list_keys() -> set[str]:
 
 
 def from_run_config(config: Mapping[str, Any]) -> Job:
-    """The job of a run config; keys it does not have keep their defaults. Raises JobError."""
+    """Return the job of a run config; missing keys have their defaults. Raises JobError."""
     tree: dict[str, dict[str, Any]] = {}
     for name, value in config.items():
         if name in RUN_KEYS:

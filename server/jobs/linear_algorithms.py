@@ -58,10 +58,10 @@ class LinearModelSection(AlgorithmSection):
     )
 
     def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
-        """Without a rule."""
+        """Return the defaults; no rule applies."""
         del parties, classes
         return apply_defaults(job, self, f"the rule is gradient-perturbation's, not {self.kind}'s")
 
     def build_model(self, job: Job, features: int, classes: int) -> LinearModel:
-        """The job's linear model."""
+        """Build the job's linear model."""
         return job.model.build_linear_model(features, classes)

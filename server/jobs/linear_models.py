@@ -59,7 +59,7 @@ class LinearSection(ModelSection):
 
     @property
     def feature_map(self) -> dict[str, Any]:
-        """Name and settings of the map of features; {}: none."""
+        """Name and settings of the feature map; {}: none."""
         if self.is_feature_map_open:
             raise JobError("Expected settled features, got model.features = 'auto'.")
         if self.features == "none":
@@ -72,11 +72,11 @@ class LinearSection(ModelSection):
         return replace_auto(self.intercept, self.features != "hats")
 
     def build_loss(self, classes: int) -> Loss:
-        """The loss, unweighted, of K classes; raises JobError."""
+        """Build the unweighted loss for K classes; raises JobError."""
         raise NotImplementedError
 
     def build_linear_model(self, features: int, classes: int) -> LinearModel:
-        """The loss, weighted, over margins of the row and the intercept's constant."""
+        """Build the weighted loss over margins of the row and the intercept's constant."""
         plain = self.build_loss(classes)
         try:
             loss = apply_class_weights(plain, self.label_weights)
@@ -91,7 +91,7 @@ class LogisticSection(LinearSection, LabelledModelSection):
     title: ClassVar[str] = "logistic regression"
 
     def build_loss(self, _: int) -> Loss:
-        """Of −1 and +1."""
+        """Build the loss for labels −1 and +1."""
         return linear_losses.LogisticLoss()
 
 
@@ -102,7 +102,7 @@ class SoftmaxSection(LinearSection, LabelledModelSection):
     label: ClassVar[str] = "softmax"
 
     def build_loss(self, classes: int) -> Loss:
-        """Of K classes."""
+        """Build the loss for K classes."""
         return linear_losses.SoftmaxLoss(classes=classes)
 
 
@@ -123,7 +123,7 @@ class RidgeSection(LinearSection):
     label_bound: Positive = Field(1.0, description="ridge: |y| ≤ label-bound after scaling.")
 
     def build_loss(self, _: int) -> Loss:
-        """Of targets."""
+        """Build the loss for targets."""
         return linear_losses.SquaredLoss(
             radius=replace_auto(self.radius, 1.0), label_bound=self.label_bound
         )
@@ -137,5 +137,5 @@ class HuberSvmSection(LinearSection, LabelledModelSection):
     huber_width: Positive = Field(0.5, description="huber-svm: half-width h of the smooth part.")
 
     def build_loss(self, _: int) -> Loss:
-        """Of −1 and +1."""
+        """Build the loss for labels −1 and +1."""
         return linear_losses.HuberSVM(width=self.huber_width)

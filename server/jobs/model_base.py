@@ -1,7 +1,7 @@
-"""What is learned: `[model]`, a section of another form for each `kind`.
+"""Define `[model]`, what is learned, with another form of the section for each `kind`.
 
-A form is a model's row at the server: its keys, its title, how labels are read, and the loss that
-its keys make. What a run wants to know of a model it asks here, and nobody asks for its name.
+A form is a model's row at the server: its keys, its title, how labels are read, and the loss it
+builds. Code asks the form for a model's properties and never compares its name.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _WEIGHTS_DESCRIPTION = (
 
 
 class ModelSection(JobSection):
-    """What they learn.
+    """Base of the forms of `[model]`.
 
     Attributes:
-        learns: in which world its simulation runs.
+        learns: which kind of simulation runs it.
         label: how a party reads its labels: as for that loss, or as a network's classes.
         bounded_everywhere: whether a record's gradient is bounded at every θ.
-        residuals: whether a slope is what a prediction is off by.
+        residuals: whether a slope is the error of a prediction.
     """
 
     title: ClassVar[str] = ""
@@ -51,7 +51,7 @@ class ModelSection(JobSection):
     kind: CodeReference = Field("logistic", description=_KIND_DESCRIPTION)
 
     def label_kind(self, classes: int) -> str:
-        """The linear model whose labels they are read as, K given; of a network: class numbers."""
+        """Return the linear model whose labels are read, given K; for a network: class numbers."""
         if self.label != "network":
             return self.label
         return "softmax" if classes else "logistic"
@@ -63,7 +63,7 @@ class ModelSection(JobSection):
 
     @property
     def regularisation(self) -> float:
-        """λ of (λ/2)‖θ‖², of the intercept too; a network has none."""
+        """λ of (λ/2)‖θ‖², which includes the intercept; a network has none."""
         own: float | Auto = getattr(self, "lambda_", 0.0)
         return replace_auto(own, 0.01)
 
@@ -79,36 +79,38 @@ class ModelSection(JobSection):
 
     @property
     def component_count(self) -> int | None:
-        """Principal components that rows are projected on; None: they are not."""
+        """Number of principal components that rows are projected on; None: no projection."""
         return getattr(self, "components", None)
 
     @property
     def components_share(self) -> float:
-        """Of μ² of the budget, for the components' own release; 0 where there is none."""
+        """Share of the budget's μ² for the components' own release; 0 without one."""
         return 0.0
 
     @property
     def components_file(self) -> str:
-        """Where public components are; empty: nowhere."""
+        """File with public components; empty: none."""
         return str(getattr(self, "pca_file", ""))
 
     @property
     def is_feature_map_open(self) -> bool:
-        """Whether its features are left to a rule, which has not chosen yet."""
+        """Whether the features are left to a rule that has not chosen yet."""
         return getattr(self, "features", "none") == "auto"
 
     @property
     def feature_map(self) -> dict[str, Any]:
-        """Name and settings of the public map that records are learned from through; {}: none."""
+        """Name and settings of the public feature map; {}: none."""
         return {}
 
     @property
     def is_mapped(self) -> bool:
-        """Whether records are learned from through a map, or may be."""
+        """Whether records are, or may be, learned through a feature map."""
         return self.is_feature_map_open or bool(self.feature_map)
 
     def build_linear_model(self, features: int, classes: int) -> LinearModel:
-        """For records of so many columns, before the intercept's; raises JobError."""
+        """Build the model for records with `features` columns, without the intercept's; raises
+        JobError.
+        """
         raise NotImplementedError
 
 

@@ -1,10 +1,10 @@
-"""How networks learn: the forms of `[algorithm]` that train them, and what they make of a job.
+"""Define the forms of `[algorithm]` that train networks, and build their algorithms from a job.
 
-fedavg: all DP-SGD steps of all rounds share ε, by PLD, inside each party, or the noise is on the
-sum of clipped updates. distributed-dp-sgd: a round is a release of L steps, each a secure sum; all
+fedavg: all DP-SGD steps of all rounds share ε, by PLD, inside each party; or the noise is on the
+sum of clipped updates. distributed-dp-sgd: a round is a release of L steps, each a secure sum. All
 T = L·rounds steps of a run share ε, for a record by PLD, for a party as T Gaussians of sensitivity
-2S. Where the components of a `pca-mlp` are computed privately, they take `model.pca-share` of μ²
-first.
+2S. If the components of a `pca-mlp` are computed privately, they first take `model.pca-share` of
+μ².
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from parley.client.models.networks import Network
 
 _MICRO_BATCH, _VMAP_MICRO_BATCH = 2048, 64
-"""Records whose gradients are computed at once; and where they are written out one by one, which
-more rows make no faster, and the trial of their independence slower."""
+"""Records whose gradients are computed at once; the second is for vmap. There, more rows are no
+faster, and they slow down the independence test.
+"""
 
 
 class _NetworkSection(AlgorithmSection):
@@ -69,13 +70,15 @@ class _NetworkSection(AlgorithmSection):
     average: bool = Field(True, description=AVERAGE_DESCRIPTION)
 
     def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
-        """Rounds and every auto of `[dp-sgd]` by the rule of `parley.server.jobs.auto_dp_sgd`."""
+        """Choose rounds and every auto of `[dp-sgd]` by the rule of
+        `parley.server.jobs.auto_dp_sgd`.
+        """
         del classes
         present = get_party_sampling(job).fraction
         return choose_dp_sgd_settings(job, self, parties, sums=self.sums, sampled_fraction=present)
 
     def check(self, job: Job) -> None:
-        """And what each unit needs."""
+        """Check the base's conditions, and what each unit needs."""
         super().check(job)
         if job.privacy.point.is_locally_private:
             raise ValueError(
@@ -90,11 +93,11 @@ class _NetworkSection(AlgorithmSection):
             check(job)
 
     def build_model(self, job: Job, features: int, classes: int) -> Any:
-        """The job's network, of rows as wide as they are projected."""
+        """Build the job's network for rows of the projected width."""
         return build_network(job, features=compute_model_width(job, features), classes=classes or 2)
 
     def _resolve_dp_sgd(self, job: Job, parties: Federation) -> DpSgdSection:
-        """`[dp-sgd]` without autos, whoever asks."""
+        """Return `[dp-sgd]` without autos, even if the job is not resolved."""
         return cast(
             "DpSgdSection", self.resolve_auto(job, parties, 0).sections.get("dp_sgd", job.dp_sgd)
         )
@@ -102,7 +105,7 @@ class _NetworkSection(AlgorithmSection):
     def _build_training(
         self, job: Job, network: Network, federation: Federation, *, one_coin: bool
     ) -> LocalTraining:
-        """One round's steps; `one_coin` of a sampled party decides on all of them."""
+        """Return one round's steps; `one_coin` of a sampled party decides on all of them."""
         settings, share = self._resolve_dp_sgd(job, federation), job.dp_sgd.clipped_fraction_share
         rate, given = compute_sampling_rate(settings, federation), settings.local_steps
         steps = max(1, round(float(settings.local_epochs) / rate)) if given == "auto" else given
@@ -147,7 +150,9 @@ class FederatedAveragingSection(_NetworkSection):
     def build_algorithm(
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
-        """Its noise calibrated; raises JobError also where that is too large to draw."""
+        """Build the algorithm with calibrated noise; raises JobError also if the noise is too large
+        to draw.
+        """
         from parley.client.algorithms import federated_averaging as fedavg  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
         from parley.client.dp_sgd.local_training import compute_largest_noise  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
@@ -206,7 +211,7 @@ class DistributedDpSgdSection(_NetworkSection):
     def build_algorithm(
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
-        """The noise on its sums is the plan's."""
+        """Build the algorithm; the plan holds the noise on its sums."""
         from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD as Distributed  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
         parties = require_federation(parties, self.kind)
@@ -214,7 +219,7 @@ class DistributedDpSgdSection(_NetworkSection):
         training = self._build_training(job, model, parties, one_coin=False)
         records = parties.min_records if private else parties.max_records
         total = parties.count_records(private=private)
-        # No batch that is worked on whole without notice has a longer sum; a longer one is clamped.
+        # No batch that is processed whole without notice has a longer sum; a longer one is clipped.
         longest = (training.clip_norm or 0.0) * compute_padded_width(
             records, training.sampling_rate
         )
@@ -238,7 +243,7 @@ class DistributedDpSgdSection(_NetworkSection):
 
 
 def compute_sampling_rate(settings: DpSgdSection, federation: Federation) -> float:
-    """q, from a job's rate or its expected batch; raises JobError."""
+    """Return q from a job's rate or its expected batch; raises JobError."""
     batch = settings.batch_size
     if batch == "auto":
         return float(settings.sampling_rate)
@@ -251,7 +256,7 @@ def compute_sampling_rate(settings: DpSgdSection, federation: Federation) -> flo
 
 
 def get_party_sampling(job: Job) -> PartySampling:
-    """Which parties are in a round's sum."""
+    """Return how the parties in a round's sum are sampled."""
     asked, parties = job.parties.per_round, job.parties
     if isinstance(asked, int):
         return PartySampling(number=asked, parties=parties.count, hidden=False)
@@ -259,7 +264,7 @@ def get_party_sampling(job: Job) -> PartySampling:
 
 
 def compute_components_mu(job: Job) -> float:
-    """μ of the components' release; 0 where there is none."""
+    """Return μ of the components' release; 0 without one."""
     share = job.model.components_share
     budget = job.budgets[0]
     return (
@@ -279,11 +284,11 @@ def calibrate_noise_multiplier(
     probability: float = 1.0,
     together: int = 1,
 ) -> float:
-    """The least σ, in clip norms, with which all sampled sums of a run cost a unit's budget.
+    """Return the smallest σ, in clip norms, with which a run's sampled sums fit a unit's budget.
 
     Args:
         mu: of the Gaussian releases that share the budget.
-        probability: p of a party's coin that may be seen; 1: every party is in every sum.
+        probability: p of a party's coin, which an attacker may see; 1: every party is in every sum.
         together: steps that one coin decides on.
 
     Raises CalibrationError.
@@ -298,7 +303,7 @@ def calibrate_noise_multiplier(
             neighbouring=neighbouring,
             planned_delta=budget.reserved_delta / 2 if budget.is_shared else 0.0,
             certificate=budget.certificate,
-            # Twice: the components' own samplers have a distance too.
+            # Twice, because the components' own samplers have a distance too.
             slack=2 * compute_rounded_distance(dimension * steps * samplers),
             mu=mu,
             probability=probability,
@@ -309,7 +314,7 @@ def calibrate_noise_multiplier(
 
 
 def compute_model_width(job: Job, features: int) -> int:
-    """Columns that the job's network sees, of rows with `features` columns; raises JobError."""
+    """Return the number of columns that the job's network sees; raises JobError."""
     count = job.model.component_count
     if count is not None and count > features:
         raise JobError(
@@ -319,11 +324,11 @@ def compute_model_width(job: Job, features: int) -> int:
 
 
 def build_network(job: Job, *, features: int, classes: int) -> Network:
-    """The job's network for rows of `features` columns and K classes, at its public start.
+    """Build the job's network for rows of `features` columns and K classes, with public initial
+    weights.
 
-    One of your own code is tried before anything is charged: each row is scored by itself.
-
-    Raises NetworkError.
+    A network of your own code is tested before anything is charged: each row must be scored
+    independently of the others. Raises NetworkError.
     """
     from parley.client.models.batch_invariance import check_batch_invariance  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
     from parley.client.models.networks import Network  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
@@ -344,19 +349,19 @@ def build_network(job: Job, *, features: int, classes: int) -> Network:
 
 
 def _choose_gradient_method(job: Job, network: Network) -> str:
-    """How a record's gradient is clipped; any will do where none is. Raises JobError."""
+    """Return how a record's gradient is clipped; any method if none is clipped. Raises JobError."""
     from parley.client.dp_sgd.torch_clipping import choose_way  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
     try:
         return choose_way(network, wanted=job.dp_sgd.per_example_method)
     except ValueError as error:
-        if Unit.RECORD not in job.privacy.units:  # nothing is clipped
+        if Unit.RECORD not in job.privacy.units:  # Nothing is clipped.
             return VMAP
         raise JobError(str(error)) from error
 
 
 def _bound_clipped_fraction(training: LocalTraining, records: int) -> float:
-    """How far from ½ a party's noisy fraction may be: three expected batches, and the noise."""
+    """Bound a party's noisy fraction's distance from ½: three expected batches, and the noise."""
     if not training.clipped_share:
         return 0.0
     expected = training.sampling_rate * records * training.steps
@@ -364,7 +369,7 @@ def _bound_clipped_fraction(training: LocalTraining, records: int) -> float:
 
 
 def _check_sampled_parties(job: Job) -> None:
-    """What sampled parties go with."""
+    """Check what sampled parties need."""
     parties, unit = job.parties, job.privacy.unit
     if parties.per_round == "all":
         return
@@ -385,7 +390,7 @@ def _check_sampled_parties(job: Job) -> None:
 
 
 def _check_party_unit(job: Job) -> None:
-    """What a party-level guarantee needs, alone or beside a record-level one."""
+    """Check what a party-level guarantee needs, with or without a record-level one."""
     unit = f"privacy.unit = '{job.privacy.unit}'"
     check_unchanged(job, "parties", ("weights",), "privacy.unit = 'record'")
     if job.model.components_share:
@@ -416,7 +421,7 @@ _UNUSED_BY_UNIT = {
     ),
     "both": (_RECORD_UNIT_ONLY,),
 }
-"""`privacy.unit` → keys that do nothing, and what they need."""
+"""`privacy.unit` → keys without effect, and what they need."""
 
 _CHECKS_BY_UNIT = {
     "record": (check_private_sizes,),

@@ -11,7 +11,7 @@ from parley.server.jobs.model_base import LabelledModelSection
 
 
 class MlpSection(LabelledModelSection):
-    """A network of plain layers."""
+    """A fully connected network."""
 
     title: ClassVar[str] = "multilayer perceptron"
 
@@ -21,7 +21,7 @@ class MlpSection(LabelledModelSection):
 
 
 class PcaMlpSection(MlpSection):
-    """A network of plain layers on principal components."""
+    """A fully connected network on principal components."""
 
     title: ClassVar[str] = "multilayer perceptron on principal components"
 
@@ -64,7 +64,7 @@ class PcaMlpSection(MlpSection):
 
     @property
     def components_share(self) -> float:
-        """Of μ² of the budget, for the components' own release; 0 where they are public."""
+        """Share of the budget's μ² for the components' own release; 0 if they are public."""
         return self.pca_share if self.pca == "private" else 0.0
 
 

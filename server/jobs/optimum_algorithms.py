@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class OutputPerturbationSection(LinearModelSection):
     """Noise once, on the average of certified local optima.
 
-    It makes no steps on the server; their keys may stand there, so that a job can be run both ways.
+    It makes no steps on the server. Their keys are accepted, so that a job can be run both ways.
     """
 
     noise: ClassVar[str] = "l2-laplace"
@@ -40,7 +40,7 @@ class OutputPerturbationSection(LinearModelSection):
     )
 
     def check(self, job: Job) -> None:
-        """And a loss whose gradient is bounded everywhere, unclipped."""
+        """Check that the loss's gradient is bounded everywhere, without clipping."""
         super().check(job)
         needs = "gradient-perturbation: an optimum is that of the unclipped loss"
         check_unchanged(job, "algorithm", ("clip_norm",), needs)
@@ -54,7 +54,7 @@ class OutputPerturbationSection(LinearModelSection):
     def build_algorithm(
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
-        """Certified optima, averaged."""
+        """Build the average of certified optima."""
         del parties
         return Optima(**self._build_optimum_settings(job, model))
 
@@ -76,7 +76,7 @@ class PathakSection(OutputPerturbationSection):
     def build_algorithm(
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
-        """Certified optima, averaged, with more noise."""
+        """Build the average of certified optima with more noise."""
         del parties
         return PathakAveraging(**self._build_optimum_settings(job, model))
 
@@ -89,7 +89,7 @@ class ObjectivePerturbationSection(OutputPerturbationSection):
     laws: ClassVar[tuple[str, ...]] = ("l2-laplace",)
 
     def check(self, job: Job) -> None:
-        """And noise that is inside the parties."""
+        """Check that the noise is inside the parties."""
         super().check(job)
         if not job.privacy.point.is_locally_private:
             raise ValueError(
@@ -103,7 +103,7 @@ class ObjectivePerturbationSection(OutputPerturbationSection):
     def build_algorithm(
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
-        """Certified optima of perturbed objectives."""
+        """Build the average of certified optima of perturbed objectives."""
         del parties
         inside = job.privacy.epsilon * (1 - compute_output_share(self.relative_tolerance))
         return ObjectivePerturbationOfParties(

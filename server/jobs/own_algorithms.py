@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class OwnAlgorithmSection(AlgorithmSection):
-    """One's own, 'file.py:Class' or 'module:Class'."""
+    """Your own algorithm, 'file.py:Class' or 'module:Class'."""
 
     models: ClassVar[tuple[str, ...]] = ("none",)
     unused_keys: ClassVar[UnusedKeys] = {
@@ -41,7 +41,7 @@ class OwnAlgorithmSection(AlgorithmSection):
     def build_algorithm(
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
-        """Of the class that the job names, which this runs."""
+        """Build the algorithm from the class that the job names. This runs that class's code."""
         del job, parties
         try:
             algorithm: FederatedAlgorithm = build_own(

@@ -49,7 +49,7 @@ class OwnLossSection(LinearSection, LabelledModelSection):
         return self
 
     def build_loss(self, _: int) -> Loss:
-        """The table of the function that the job names, which this runs."""
+        """Build the table of the function that the job names. This runs the function."""
         try:
             function = load_function(self.loss, what="loss")
             return build_tabled_loss(

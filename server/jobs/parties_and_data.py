@@ -1,4 +1,4 @@
-"""Who takes part in a run, and what they hold: `[parties]` and `[data]`."""
+"""Define `[parties]` and `[data]`: the parties of a run and the records they hold."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class PartiesSection(JobSection):
 
     @property
     def hides_presence(self) -> bool:
-        """Whether unit party is charged as though nobody else knew the parties' coins."""
+        """Whether unit party is charged as if only the party knew its coins."""
         coins = isinstance(self.per_round, float)
         return coins if self.presence == "auto" else self.presence == "hidden"
 
@@ -187,5 +187,5 @@ class DataSection(JobSection):
 
     @property
     def has_several_files(self) -> bool:
-        """Whether the source is a glob, which names one file a party."""
+        """Whether the source is a glob, with one file per party."""
         return not self.query and any(mark in self.source for mark in "*?[")

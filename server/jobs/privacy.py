@@ -1,4 +1,4 @@
-"""What a run may cost: `[privacy]`, and the budget of each unit that follows from it."""
+"""Define `[privacy]`, what a run may cost, and the budget of each unit that follows from it."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _SHARED_CERTIFICATES = (AccountCertificate.GAUSSIAN, AccountCertificate.ZCDP)
 
 @dataclass(frozen=True, kw_only=True)
 class UnitBudget:
-    """What a job asks for one unit of privacy.
+    """A job's budget for one unit of privacy.
 
     Attributes:
-        epsilon, delta: of this job's rounds, and of what is ahead of them.
+        epsilon, delta: of this job's rounds, and of the releases before them.
         total: ε of all that the job releases.
         dataset_epsilon: total of the unit's data, fixed at their first release.
-        dataset_delta: the δ of that total; None for the one that the plan states.
+        dataset_delta: δ of that total; None for the plan's δ.
         certificate: the test by which the unit's account admits releases.
         reserved_delta: δₐ, the part of δ that a shared account keeps for approximations.
-        key_prefix: what the job's keys for it have before "epsilon" and "delta".
+        key_prefix: text before "epsilon" and "delta" in the job's keys for this unit.
     """
 
     unit: Unit
@@ -54,12 +54,12 @@ class UnitBudget:
 
     @property
     def noise_delta(self) -> float:
-        """The δ that noise is calibrated to: what a shared account charges ε at."""
+        """δ for calibrating noise: the δ at which a shared account charges ε."""
         return self.delta - self.reserved_delta if self.is_shared else self.delta
 
     @property
     def is_shared(self) -> bool:
-        """Whether its account adds up μ² or ρ, next to other runs."""
+        """Whether the account adds up μ² or ρ, together with other runs."""
         return self.certificate in _SHARED_CERTIFICATES
 
 
@@ -178,17 +178,17 @@ class PrivacySection(JobSection):
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """What is protected; the one that ε and δ are named for is first."""
+        """The protected units; first the unit of ε and δ."""
         return _UNITS_BY_NAME[self.unit]
 
     @property
     def has_private_sizes(self) -> bool:
-        """Whether a party's number of records is among what is protected."""
+        """Whether a party's number of records is part of what is protected."""
         return self.neighbouring == "add-or-remove-one" or Unit.PARTY in self.units
 
     @property
     def chosen_certificate(self) -> AccountCertificate:
-        """The certificate, `auto` resolved."""
+        """The certificate, with `auto` resolved."""
         if self.certificate != "auto":
             return AccountCertificate(self.certificate)
         if not self.ledger:
@@ -196,14 +196,14 @@ class PrivacySection(JobSection):
         return AccountCertificate.GAUSSIAN if self.delta else AccountCertificate.PURE
 
     def compute_reserved_delta(self, delta: float) -> float:
-        """δₐ of a budget's δ."""
+        """Return δₐ for a budget's δ."""
         if self.reserved_delta == "auto":
             return compute_reserved_delta(delta)
         return self.reserved_delta * delta / self.delta if self.delta else 0.0
 
     @property
     def budgets(self) -> tuple[UnitBudget, ...]:
-        """What is asked for each of the units, in their order."""
+        """The budget of each unit, in the units' order."""
         certificate = self.chosen_certificate
         first = UnitBudget(
             unit=self.units[0],

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class RajkumarAgarwalSection(GradientPerturbationSection):
-    """Noise for one round on the average gradient, every round, and a random linear term."""
+    """One round's noise on the average gradient in every round, and a random linear term."""
 
     learns: ClassVar[str] = ""
     models: ClassVar[tuple[str, ...]] = ("logistic",)
 
     def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
-        """Without a rule: its noise is one round's in every round."""
+        """Return the defaults; its noise is calibrated to one round and added in every round."""
         return LinearModelSection.resolve_auto(self, job, parties, classes)
 
     def build_algorithm(
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
-        """Noisy gradient steps on a tilted objective."""
+        """Build noisy gradient steps on a tilted objective."""
         records = require_federation(parties, self.kind).total_records
         noise = compute_objective_noise(
             epsilon=job.privacy.epsilon,

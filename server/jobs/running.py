@@ -1,4 +1,4 @@
-"""How a job is run, sums contributions and trains networks: three sections of it."""
+"""Define three sections: how a job is run, sums contributions and trains networks."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class DpSgdSection(JobSection):
 
 
 def is_in_process(engine: str) -> bool:
-    """Whether the parties of an engine are arrays, of one process or of a few."""
+    """Return whether the engine's parties are arrays in one process or a few."""
     return engine in {"fast", "ray"}
 
 
@@ -229,17 +229,17 @@ class RunSection(JobSection):
 
     @property
     def in_process(self) -> bool:
-        """Whether the parties are arrays, of this process or of a few."""
+        """Whether the parties are arrays in one process or a few."""
         return is_in_process(self.engine)
 
     @property
     def is_one_process(self) -> bool:
-        """Whether all parties are arrays of this process alone."""
+        """Whether all parties are arrays in this process."""
         return self.engine == "fast"
 
     @property
     def draws_central_noise(self) -> bool:
-        """Whether a simulation may draw the sum of shares instead of each."""
+        """Whether a simulation may draw the sum of the shares instead of each share."""
         if self.noise_shares == "auto":
             return self.seed == "none"
         return self.noise_shares == "deal"

@@ -1,8 +1,9 @@
-"""What every section of a job is made of: frozen, kebab-case keys, unknown keys refused.
+"""Define the base of all job sections: frozen, kebab-case keys, unknown keys refused.
 
-Also here: sections with another form for each `kind`: which one a text asks for, whose keys are
-whose. A job file may name every key of every form, as `parley run --print-job` does: one of another
-form is refused only where it was changed from its default, with the kinds that it needs.
+`SectionForms` defines sections with another form for each `kind`: which form a text requests, and
+which keys belong to which form. A job file may contain every key of every form, as `parley run
+--print-job` prints them. A key of another form is refused only if it differs from its default; the
+error names the kinds that it needs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 
 class JobError(ValueError):
-    """A job that cannot be run, with the key, what was expected and what came."""
+    """A job that cannot be run, with the key, the expected value and the actual one."""
 
 
 class JobSection(BaseModel):
@@ -38,15 +39,15 @@ class JobSection(BaseModel):
 
 
 def replace_auto(value: T | Auto, otherwise: T) -> T:
-    """The value, or what auto stands for."""
+    """Return the value, or `otherwise` if it is auto."""
     return otherwise if value == "auto" else value
 
 
 def check_unchanged(job: Any, section: str, keys: tuple[str, ...], needs: str) -> None:
-    """Refuses keys of a section that would do nothing, where they were changed.
+    """Refuse keys of a section that have no effect but were changed.
 
     Args:
-        keys: attributes of the section; none: all of them.
+        keys: attributes of the section; empty: all of them.
     """
     part = getattr(job, section)
     for name in keys or tuple(type(part).model_fields):
@@ -63,7 +64,7 @@ class SectionForms:
     """The forms of one section.
 
     Attributes:
-        forms: kind → form; one's own, which has many names, under the text `own`.
+        forms: kind → form; the form of your own code, which has many names, under `own_key`.
     """
 
     section: str
@@ -73,7 +74,7 @@ class SectionForms:
     own_key: str
 
     def find_kind(self, section: Any) -> str | None:
-        """The key of the form that a section asks for; None where there is none."""
+        """Return the key of the form that a section requests, or None."""
         if isinstance(section, Mapping):
             kind = section.get("kind", self.default)
         else:
@@ -100,7 +101,7 @@ class SectionForms:
         return self.forms[self.default]()
 
     def list_keys(self) -> dict[str, FieldInfo]:
-        """Every key of every form, by its name in a file, in the table's order."""
+        """Return every key of every form, by its name in a file, in the table's order."""
         return {
             info.alias or name: info
             for form in self.forms.values()
@@ -108,7 +109,9 @@ class SectionForms:
         }
 
     def drop_other_forms(self, section: Any) -> Any:
-        """A section without the keys of other forms, which may stand there with their defaults."""
+        """Return a section without the keys of other forms; these may be present with their
+        defaults.
+        """
         if isinstance(section, JobSection):
             return section
         if not isinstance(section, Mapping):
@@ -135,7 +138,7 @@ class SectionForms:
         return kept
 
     def to_values(self, section: JobSection) -> dict[str, Any]:
-        """Every key of every form: the section's own values, and the others' defaults."""
+        """Return every key of every form: the section's own values, and the others' defaults."""
         own = {info.alias or name: name for name, info in type(section).model_fields.items()}
         return {
             key: getattr(section, own[key]) if key in own else info.default

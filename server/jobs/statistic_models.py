@@ -8,7 +8,7 @@ from parley.server.jobs.model_base import ModelSection
 
 
 class NoModelSection(ModelSection):
-    """Nothing is learned."""
+    """No model is learned."""
 
     title: ClassVar[str] = "statistic"
     learns: ClassVar[Literal["linear", "network", "nothing"]] = "nothing"
@@ -22,5 +22,5 @@ class TableModelSection(NoModelSection):
 
     @property
     def feature_map(self) -> dict[str, Any]:
-        """Codes."""
+        """The map to codes."""
         return {"name": "codes", "settings": {}}

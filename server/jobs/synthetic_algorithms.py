@@ -1,6 +1,6 @@
-"""`[algorithm]` of jobs that make synthetic records from one noisy sum.
+"""Define `[algorithm]` of jobs that create synthetic records from one noisy sum.
 
-What is summed follows from the public schema alone.
+Only the public schema determines what is summed.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
 _MAX_RECORDS = 2.0**24
-"""Of a party beyond which its sum is clamped, where its own number of records is private."""
+"""Number of a party's records above which its sum is clipped, if that number is private."""
 
 _TABLE_SCALE = 2.0
 _ARRAY_SCALE = math.sqrt(105 / 784)
-"""Of one cell: √105 of 28×28 (arXiv:2002.11603), in proportion to the root of their number."""
+"""Length scale per √cell: √105 for 28×28 (arXiv:2002.11603), proportional to the square root of the
+number of cells.
+"""
 
 
 class _OneSumSection(AlgorithmSection):
@@ -71,7 +73,7 @@ class _OneSumSection(AlgorithmSection):
     )
 
     def check(self, job: Job) -> None:
-        """And what noise on a sum needs."""
+        """Check the base's conditions, and what noise on a sum needs."""
         super().check(job)
         check_private_sizes(job)
         if not job.privacy.delta:
@@ -80,7 +82,7 @@ class _OneSumSection(AlgorithmSection):
     def build_algorithm(
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
-        """What is summed of the parties' schema; raises JobError."""
+        """Build the sum for the parties' schema; raises JobError."""
         if parties is None or not parties.schema:
             raise JobError(
                 f"Expected the parties' schema with {self.kind} (it says which values are summed), "
@@ -103,7 +105,7 @@ class _OneSumSection(AlgorithmSection):
     def build_sum(
         self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
     ) -> FederatedAlgorithm:
-        """The sum; no entry of a party's is beyond `bound`. Raises JobError, SchemaError."""
+        """Build the sum; `bound` holds for each entry of a party. Raises JobError, SchemaError."""
         raise NotImplementedError
 
 
@@ -133,7 +135,7 @@ class MarginalsSection(_OneSumSection):
     def build_sum(
         self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
     ) -> FederatedAlgorithm:
-        """The tables."""
+        """Build the sum of the tables."""
         coded = build_coded_columns(schema)
         sizes = tuple(column.size for column in coded)
         _check_columns(sum(sizes[:-1]), columns, "codes")
@@ -185,7 +187,7 @@ class RandomFeaturesSection(_OneSumSection):
     def build_sum(
         self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
     ) -> FederatedAlgorithm:
-        """The features; raises JobError also where an image is not square."""
+        """Build the sum of the features; raises JobError also if an image is not square."""
         array = find_array_column(schema)
         sizes = () if array else tuple(each.size for each in build_coded_columns(schema)[:-1])
         wide = array[1].width if array else sum(sizes)
@@ -209,7 +211,7 @@ class RandomFeaturesSection(_OneSumSection):
             neighbouring=neighbouring,
             bound=bound,
         )
-        # W is drawn when it is known to be of a size that a machine can hold.
+        # Draw W only once its size is known to fit a machine.
         digest = kernel_mean_embedding.compute_waves_digest(
             wide, self.frequencies, scale, self.seed
         )

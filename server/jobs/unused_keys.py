@@ -1,10 +1,10 @@
-"""Checks that each key of a job has an effect together with the others.
+"""Check that each key of a job has an effect together with the others.
 
-A key that is changed and does nothing is refused, with what it needs. The keys that an algorithm
-does not use are named by its form (`parley.server.jobs.algorithm_base`); here are those that
-depend on other keys of a job. What a deployment uses (`run.stage-timeout`, `privacy.dataset`) and
-what a comparison runs both ways (steps of an algorithm that makes none, `masked-check` and
-`noise-shares` with the masked protocol) is not refused.
+A changed key without effect is refused, with what it needs. An algorithm's form names the keys that
+it does not use (`parley.server.jobs.algorithm_base`). This module checks keys that depend on other
+keys of a job. Two kinds of keys are not refused: keys of a deployment (`run.stage-timeout`,
+`privacy.dataset`), and keys that a comparison runs both ways (steps of an algorithm that makes
+none, `masked-check` and `noise-shares` with the masked protocol).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NEEDED_SETTINGS: tuple[tuple[str, str, Condition, str], ...] = (
     ("run", "ray_address", lambda job: job.run.engine == "ray", "run.engine = 'ray'"),
     ("run", "workers", lambda job: job.run.engine == "ray", "run.engine = 'ray'"),
 )  # fmt: skip
-"""Section, key, whether the job's other keys give it an effect, and what it needs in words."""
+"""Section, key, the condition under which it has an effect, and what it needs in words."""
 
 
 def check_unused_keys(job: Job) -> None:

@@ -1,1 +1,1 @@
-"""From a job and public facts to release plans and budgets."""
+"""Release plans and budgets, from a job and public facts."""

@@ -1,7 +1,8 @@
-"""The data's budgets that a job is charged to, and whether they can bear all of it.
+"""Build the data's budgets that a job is charged to, and check that they cover all of it.
 
-A run holds what all its releases need before it asks a party for anything (`reserve_budget`), or is
-refused with the numbers: runs that share a ledger can't starve each other half-way.
+Before a run asks a party for anything, it reserves what all its releases need (`reserve_budget`),
+or is refused with the numbers. So runs that share a ledger cannot use up each other's budget
+half-way.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from parley.server.jobs.section_base import JobError
 from parley.server.planning.run_stages import RunStage, get_rounds_stage
 
 _MAX_DELTA = 0.01
-"""The most that each record may be shown with; the field's papers use up to 10⁻³."""
+"""Maximum probability with which a record may be revealed; the field's papers use up to 10⁻³."""
 
 _log = logging.getLogger("parley.budgets")
 
 
 class JobUnaffordable(JobError):
-    """A job that costs more than its own budget, whatever else was spent."""
+    """A job that costs more than its own budget, even if nothing else was spent."""
 
 
 def build_budgets(
@@ -50,15 +51,15 @@ def build_budgets(
     contents: str = "",
     rows: NDArray[np.uint64] | None = None,
 ) -> tuple[DatasetBudget, ...]:
-    """The budget of the data for each of the plan's guarantees, in their order.
+    """Return the data's budget for each of the plan's guarantees, in their order.
 
     Args:
-        contents, rows: digest of their parsed rows, and of each, where they are here. A ledger of
-            this run alone keeps none of a row.
+        contents, rows: digests of the parsed rows, of all and of each, if the rows are here. A
+            ledger of only this run stores no digest of a row.
     """
     return tuple(
         DatasetBudget(
-            # A plan of a schema alone has no source yet.
+            # A plan from only a schema has no source yet.
             name=job.privacy.dataset or job.data.source or "planned",
             fingerprint=fingerprint,
             contents=contents,
@@ -79,14 +80,14 @@ def build_budgets(
 
 
 def _choose_certificate(budget: UnitBudget, delta: float) -> AccountCertificate:
-    """The one asked for; at a total of δ = 0 there is no other than the sum of ε."""
+    """Return the requested certificate; at a total of δ = 0 the only one is the sum of ε."""
     return budget.certificate if delta or not budget.is_shared else AccountCertificate.PURE
 
 
 def check_affordable(
     job: Job, stages: Sequence[RunStage], budgets: Sequence[DatasetBudget]
 ) -> None:
-    """Raise JobUnaffordable if the budgets could not bear the job even if they were whole.
+    """Raise JobUnaffordable if even unspent budgets could not cover the job.
 
     Raise JobError if δ is too large for the number of records (`check_delta`).
     """
@@ -119,7 +120,7 @@ def check_affordable(
 
 
 def _find_cheaper_setting(job: Job, budget: UnitBudget) -> str:
-    """Return the setting with which the job keeps to the budget, as it is typed."""
+    """Return the setting that keeps the job within its budget, as it is typed."""
     if budget.dataset_epsilon < budget.total:
         return f"privacy.{budget.key_prefix}epsilon={format_exact(budget.dataset_epsilon)}"
     if job.dp_sgd.noise_multiplier != "auto":
@@ -130,10 +131,10 @@ def _find_cheaper_setting(job: Job, budget: UnitBudget) -> str:
 
 
 def _format_smaller_epsilon(job: Job, budget: UnitBudget, taken: Composition) -> str:
-    """Return the second setting that is needed if samplers take all of δ at the ε asked for."""
+    """Return the second setting, needed if samplers take all of δ at the requested ε."""
     if not taken.sampler_distance or not budget.delta:
         return ""
-    # A part of δ that is enough for calibrated noise, of which every party may draw a share.
+    # Part of δ that is enough for calibrated noise. Every party may draw a share of that noise.
     draws = 4 * job.parties.count
     most = math.log(max(budget.noise_delta / (draws * float(taken.sampler_distance)), math.e))
     if budget.epsilon <= most:
@@ -142,7 +143,7 @@ def _format_smaller_epsilon(job: Job, budget: UnitBudget, taken: Composition) ->
 
 
 def _describe_infinite(taken: Composition, delta: float) -> str:
-    """Return in a sentence why no finite ε is proved for a composition."""
+    """Return the reason why no finite ε is proved for a composition."""
     conversion, epsilon = replace(taken, sampler_distance=Fraction(0)).compute_lowest_epsilon(delta)
     if math.isinf(epsilon):
         return "no account is proved for so many steps with so little noise."
@@ -153,11 +154,11 @@ def _describe_infinite(taken: Composition, delta: float) -> str:
 
 
 def check_delta(job: Job, plan: ReleasePlan) -> None:
-    """Holds δ against the number of records (of parties, where those are protected).
+    """Compare δ with the number of records (of parties, if those are protected).
 
-    A mechanism that shows each record in full with probability δ has the same (0, δ). Where δ times
-    their number is 1 or more, one of them may be shown: that is said beforehand, and refused where
-    the probability is above 1 in 100 for each.
+    A mechanism that reveals each record in full with probability δ has the same (0, δ). If δ times
+    their number is 1 or more, one of them may be revealed. Then log a warning beforehand, or refuse
+    if the probability is above 1 in 100 for each.
 
     Raises JobError.
     """
@@ -179,7 +180,7 @@ def check_delta(job: Job, plan: ReleasePlan) -> None:
 
 
 def register_budgets(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[DatasetBudget, ...]:
-    """The budgets to charge, as the ledger has them; says so where the data are known already.
+    """Return the budgets to charge, as the ledger has them; log it if the data are known already.
 
     Raises LedgerCorrupt, LedgerConflict.
     """
@@ -206,12 +207,12 @@ _PARTIAL_HINT = (
 def reserve_budget(
     ledger: Ledger, stages: Sequence[RunStage], *, dataset: str, partial: bool = False
 ) -> Iterator[None]:
-    """Holds the budget for all that the run has yet to release; gives back what it doesn't use.
+    """Reserve the budget for all that the run has yet to release; return what it does not use.
 
-    After a kill the hold stands until the run is resumed, or freed by `parley ledger free`.
+    After a kill the reservation stays until the run is resumed, or freed by `parley ledger free`.
 
     Args:
-        partial: hold what fits, if that is one round at least.
+        partial: reserve what fits, if that is at least one round.
 
     Raises BudgetExceeded.
     """
@@ -239,7 +240,7 @@ def reserve_budget(
     try:
         yield
     except BaseException:
-        # A ledger that can't be reached keeps the hold, as after a kill.
+        # A ledger that cannot be reached keeps the reservation, as after a kill.
         with suppress(LedgerError):
             ledger.end_hold(run_id)
         raise
@@ -249,7 +250,7 @@ def reserve_budget(
 def _reduce_to_fit(
     ledger: Ledger, run_id: str, claims: Mapping[BudgetKey, Claims], blocks: Blocks
 ) -> Mapping[BudgetKey, Claims]:
-    """As many of the last releases of every claim as fit each of the budgets."""
+    """Return as many of the last releases of every claim as fit each of the budgets."""
     while True:
         try:
             ledger.check_hold(run_id, claims, blocks)

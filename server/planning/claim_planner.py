@@ -1,8 +1,8 @@
-"""From an algorithm's claim to its release plan: grid, ring and noise, before anything is touched.
+"""Plan a release from an algorithm's claim: grid, ring and noise, before the run touches anything.
 
-One planner for every release. A claim asks for guarantees (`Claim.guarantees`): of a record, of a
-party, or of both. Noise on the sum is calibrated for the *sum* of the encoded contributions: what
-the guarantee's unit changes moves it by at most Δ_grid = 2^s·Δ + √d grid units (2^s·Δ, where
+One planner plans every release. A claim requests guarantees (`Claim.guarantees`): for a record, for
+a party, or for both. Noise on the sum is calibrated for the *sum* of the encoded contributions. A
+change of the guarantee's unit moves it by at most Δ_grid = 2^s·Δ + √d grid units (2^s·Δ if
 contributions are on that grid already), however many parties survive.
 """
 
@@ -35,14 +35,15 @@ from parley.server.planning.noise_scale import (
 )
 
 _OWN_RING_BITS = 64
-"""Of a release whose algorithm has its own grid."""
+"""Ring size of a release whose algorithm has its own grid."""
 
 _LIKELY_BITS = 20
-"""A grid to look at the noise's law on; which law it is depends on no grid."""
+"""Grid on which the noise distribution is looked up; which distribution it is depends on no grid.
+"""
 
 
 def check_claim(job: Job, claim: Claim) -> None:
-    """Refuses a job that asks for other guarantees than the algorithm gives. Raises JobError."""
+    """Refuse a job that requests other guarantees than the algorithm gives. Raises JobError."""
     units = [each.unit for each in claim.guarantees]
     for key, asked, given in (
         ("parties.weights", job.parties.weights, claim.weights),
@@ -66,10 +67,10 @@ def plan_claim(
     round_number: int = 1,
     noise: NoiseScaling | None = None,
 ) -> ReleasePlan:
-    """The plan of a release that asks for what a claim says.
+    """Return the plan of a release for a claim.
 
     Args:
-        noise: of its primary guarantee, where that is not calibrated to the unit's whole budget.
+        noise: of its primary guarantee, if that is not calibrated to the unit's whole budget.
 
     Raises JobError, CalibrationError, RingTooSmall.
     """
@@ -77,7 +78,7 @@ def plan_claim(
     if noise is not None:
         noises[claim.unit] = noise
     mean_records = federation.total_records / federation.parties
-    if job.privacy.has_private_sizes:  # the plan knows one public number
+    if job.privacy.has_private_sizes:  # The plan knows one public number.
         mean_records = float(federation.min_records)
     weight = federation.max_records / mean_records if claim.weights == "size" else 1.0
     release = _ReleaseDraft(
@@ -110,7 +111,7 @@ def plan_claim(
 
 @dataclass(frozen=True, kw_only=True)
 class _ReleaseDraft:
-    """A release whose grid is still to be chosen.
+    """A release whose grid is not chosen yet.
 
     Attributes:
         noises: how the noise of each unit's guarantee is scaled.
@@ -124,7 +125,7 @@ class _ReleaseDraft:
 
     @property
     def ring_guarantees(self) -> tuple[GuaranteeClaim, ...]:
-        """Those whose noise is on the sum, or on contributions: the ring keeps room for it."""
+        """Guarantees with noise on the sum, or on contributions; the ring keeps room for it."""
         return tuple(each for each in self.claim.guarantees if each.steps is None)
 
     @property
@@ -135,11 +136,13 @@ class _ReleaseDraft:
         )
 
     def get_noise_point(self, claimed: GuaranteeClaim) -> NoisePoint:
-        """Where a guarantee's noise is added: inside the parties, or where the job says."""
+        """Return where a guarantee's noise is added: inside the parties, or at the job's noise
+        point.
+        """
         return PARTY_NOISE_POINT if claimed.inside else self.job.privacy.point
 
     def build_mechanism(self, claimed: GuaranteeClaim, scale_bits: int) -> Mechanism:
-        """The noise of a guarantee on a grid of 2^-scale_bits."""
+        """Return the noise of a guarantee on a grid of 2^-scale_bits."""
         claim = self.claim
 
         def own(each: GuaranteeClaim) -> Mechanism:
@@ -152,7 +155,7 @@ class _ReleaseDraft:
         return choose_largest_noise(own(claimed), [own(each) for each in self.claim.guarantees])
 
     def build_noise(self, claimed: GuaranteeClaim, scale_bits: int) -> GuaranteeNoise:
-        """The same as it is drawn: at once, or in shares."""
+        """Return the noise of a guarantee as it is drawn: at once, or in shares."""
         if claimed.steps is not None or not self.get_noise_point(claimed).in_contributions:
             return GuaranteeNoise(mechanism=self.build_mechanism(claimed, scale_bits))
         own_grid = self.claim.scale_bits is not None
@@ -165,14 +168,16 @@ class _ReleaseDraft:
         )
 
     def compute_tail(self, scale_bits: int) -> float:
-        """Grid units that the ring keeps free for all noise."""
+        """Return the grid units that the ring keeps free for all noise."""
         accounts = (
             self.ring_guarantees if self.claim.sums is None else self.ring_guarantees[:1]
         )  # of one noise
         return sum(self.build_noise(each, scale_bits).tail for each in accounts)
 
     def fit_encoding(self) -> tuple[FixedPoint, list[Guarantee]]:
-        """The grid, and the guarantees on it. Raises JobError, CalibrationError, RingTooSmall."""
+        """Return the grid, and the guarantees on it. Raises JobError, CalibrationError,
+        RingTooSmall.
+        """
         after = self.rounds_after_noise
         for ring_bits in self._list_rings(after=after):
             try:
@@ -181,7 +186,7 @@ class _ReleaseDraft:
                     self._build_guarantee(each, encoding) for each in self.claim.guarantees
                 ]
             except ValueError as error:
-                # A share below its floor, or no room: the next ring may have it.
+                # A share below its floor, or no room: the next ring may fit.
                 if ring_bits == 32:
                     continue
                 if isinstance(error, RingTooSmall | JobError | CalibrationError):
@@ -190,14 +195,16 @@ class _ReleaseDraft:
         raise AssertionError("unreachable: the last ring returns or raises")
 
     def _list_rings(self, *, after: bool) -> tuple[int | None, ...]:
-        """Rings to try: where rounding follows the noise, the smallest with room for it will do."""
+        """Return the rings to try; if rounding follows the noise, the smallest with room for it is
+        enough.
+        """
         chosen = self.job.secure_aggregation.ring_bits
         if after and self.claim.scale_bits is None and chosen == "auto":
             return (32, 64)
         return (None,)
 
     def _build_encoding(self, ring: int | None, *, after: bool) -> FixedPoint:
-        """The grid: the algorithm's own, or the finest that the ring holds."""
+        """Return the grid: the algorithm's own, or the finest that the ring holds."""
         settings, claim = self.job.secure_aggregation, self.claim
         if claim.scale_bits is not None:
             own = FixedPoint(
@@ -240,13 +247,13 @@ class _ReleaseDraft:
 
 
 def _assign_charges(job: Job, guarantees: list[Guarantee]) -> tuple[Guarantee, ...]:
-    """The guarantees with what each is charged to: a record by the lower of two bounds.
+    """Return the guarantees with their charges; a record is charged by the lower of two bounds.
 
-    Where one hides all that a party holds, it bounds a record's ε too. Both bounds are proved for
-    the same releases, the noisy sums, and nothing of a party is shown beside them; so the lower one
-    may be charged (privacy.md, section 4). It is chosen once, from public figures alone, for every
-    round: one bound's curve is composed, never a mixture. Against the server itself only the inner
-    one holds, and a job may ask for that one.
+    A guarantee that hides all that a party holds bounds a record's ε too. Both bounds are proved
+    for the same releases, the noisy sums, and a party reveals nothing else; so the lower one may be
+    charged (privacy.md, section 4). It is chosen once, only from public numbers, for all rounds.
+    One bound's curve is composed, never a mixture. Against the server itself only the inner bound
+    holds, and a job may request that one.
     """
     sampled = guarantees[0].mechanism.sampled is not None  # two accounts of one noise
     if len(guarantees) == 1 or sampled or job.privacy.record_bound == "inner":

@@ -1,10 +1,11 @@
-"""One winner that a trusted server chooses by exact scores, in the place of noise on the sum.
+"""Plan releases that replace noise on the sum: private selection and randomised response.
 
-The secure sum is that of any query; what the server then shows is the place of the winner, by the
-exponential mechanism or permute-and-flip, and that is what is charged. It needs a server that may
-see the bare sum: a simulation's. Real parties are asked with noise on the scores instead.
+`PrivateSelection`: a trusted server chooses one winner from exact scores. The secure sum is that of
+any query. The server then reveals the winner's position, by the exponential mechanism or
+permute-and-flip, and that is charged. It needs a server that may see the sum without noise, so a
+simulation. Real parties get noise on the scores instead.
 
-Reports that the records randomised themselves, in the place of noise on their sum.
+`RandomisedReports`: the records randomise their own reports, and their sum gets no noise.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ class PrivateSelection:
 
     @property
     def law(self) -> str:
-        """Its name."""
+        """Name of the selection mechanism."""
         return self.selection.law
 
     @property
     def scale(self) -> float:
-        """2Δ/ε times the weight: a candidate that is worse by so much is e times less likely."""
+        """2Δ/ε times the weight: a candidate that is worse by this much is e times less likely."""
         return self.weight / self.query.get_score_unit(self.weight) / float(self.selection.rate)
 
     def compute_event(self) -> PrivacyEvent:
-        """What it costs."""
+        """Return what the selection costs."""
         return self.selection.event()
 
     def to_ledger_entry(self, entry: LedgerEntry) -> LedgerEntry:
-        """A ledger's entry of the choice, from that of a release of the sum."""
+        """Return the ledger's entry of the selection, from that of a release of the sum."""
         facts = {
             "norm": "of one score",
             "sensitivity": float(self.selection.sensitivity),
@@ -59,34 +60,34 @@ class PrivateSelection:
         return replace(entry, event=self.compute_event(), facts={**kept, **facts})
 
     trusted: ClassVar[bool] = True
-    """The server sees the bare sum."""
+    """Whether the server sees the sum without noise."""
     refusal: ClassVar[str] = (
         "a server that chooses would see the exact scores. With noise on the scores nobody does: "
         "choose, choose-best and quantiles have it"
     )
 
     def compute_output(self, total: Integers, facts: QueryFacts, stream: NoiseStream) -> list[int]:
-        """The winner's place alone."""
+        """Return only the winner's position."""
         return [self.choose_winner(total, facts, stream)]
 
     def choose_winner(self, total: Integers, facts: QueryFacts, stream: NoiseStream) -> int:
-        """The winner's, from 0."""
+        """Return the winner's position, from 0."""
         scores = self.query.compute_scores(total, self.weight, facts)
         return self.selection.choose(scores, stream)
 
     def compute_expected_error(self, facts: QueryFacts) -> float:
-        """At most so much worse than the best, on average: 2Δ/ε·ln k, in the query's units."""
+        """Return 2Δ/ε·ln k in the query's units: on average, the winner is no worse than that."""
         return self.scale / self.weight * math.log(self.query.count_candidates(facts.schema))
 
 
 _NOISE_FACTS = {"sensitivity_l1", "accounts"}
-"""Facts of noise on the sum, which is not drawn."""
+"""Facts about noise on the sum, which is not drawn."""
 
 
 def build_selection(
     batch: QueryBatch, facts: QueryFacts, law: str, epsilon: float, counting: Counting, shared: bool
 ) -> PrivateSelection:
-    """The choice of a batch's winner. Raises QueryError."""
+    """Return the selection of a batch's winner. Raises QueryError."""
     if shared:
         raise QueryError(
             f"Expected noise of laplace or gaussian in shares, got {law}: "
@@ -116,18 +117,18 @@ def build_selection(
 
 @dataclass(frozen=True, kw_only=True)
 class RandomisedReports:
-    """How records answer one question."""
+    """How records answer one question by randomised response."""
 
     query: ResponseQuery
     facts: QueryFacts
 
     trusted: ClassVar[bool] = False
-    """Whoever sees the sum of the reports sees what they tell."""
+    """False, because the sum of the reports shows only what the reports contain."""
     refusal: ClassVar[str] = ""
 
     @property
     def law(self) -> str:
-        """Its name."""
+        """Name of the mechanism."""
         return self.mechanism.law
 
     @property
@@ -138,11 +139,11 @@ class RandomisedReports:
         )
 
     def compute_event(self) -> PrivacyEvent:
-        """The local ε."""
+        """Return the local ε."""
         return self.mechanism.event()
 
     def to_ledger_entry(self, entry: LedgerEntry) -> LedgerEntry:
-        """The plan's own entry: it is of the reports."""
+        """Return the plan's own entry, which describes the reports already."""
         return entry
 
     @property
@@ -151,17 +152,17 @@ class RandomisedReports:
 
     @property
     def mechanism(self) -> Reports:
-        """What the reports are to a plan."""
+        """The mechanism that the reports are in a plan."""
         return self.query.build_mechanism(self.facts.schema)
 
     def compute_output(self, total: Integers, facts: QueryFacts, stream: NoiseStream) -> list[int]:
-        """The sum of the reports as it is."""
+        """Return the sum of the reports unchanged."""
         del facts, stream
         reports: list[int] = total.tolist()
         return reports
 
     def compute_expected_error(self, facts: QueryFacts) -> float:
-        """As `scale`."""
+        """Return `scale`."""
         del facts
         return self.scale
 
@@ -169,8 +170,8 @@ class RandomisedReports:
 def build_reports(
     batch: QueryBatch, facts: QueryFacts, law: str, epsilon: float, counting: Counting, shared: bool
 ) -> RandomisedReports:
-    """The reports of a batch's one query. Raises QueryError."""
-    del shared  # no noise is added to the reports, by nobody
+    """Return the reports of a batch's one query. Raises QueryError."""
+    del shared  # No noise is added to the reports.
     if counting != Counting():
         raise QueryError(
             f"Expected unit record, and all parties together, with {law}, got unit "

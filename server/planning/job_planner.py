@@ -1,4 +1,4 @@
-"""From a job to its algorithm and its release plan, and what a plan's releases come to."""
+"""Build a job's algorithm and its release plan, and compute the total cost of a plan."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from parley.server.planning.noise_scale import NoiseScaling, build_cost, choose_
 
 
 def build_model(job: Job, *, features: int, classes: int) -> Any:
-    """The job's model for records of `features` columns (before the intercept) and K classes."""
+    """Build the job's model for `features` columns (before the intercept) and K classes."""
     return job.algorithm.build_model(job, features, classes)
 
 
 def build_algorithm(
     job: Job, model: Any, federation: Federation | None = None
 ) -> FederatedAlgorithm:
-    """The job's algorithm for a model of known dimension (a linear model, or a network)."""
+    """Build the job's algorithm for a model of known dimension (a linear model, or a network)."""
     return job.algorithm.build_algorithm(job, model, federation)
 
 
 def plan_release(
     job: Job, *, algorithm: FederatedAlgorithm, federation: Federation, run_id: str = "plan"
 ) -> ReleasePlan:
-    """The plan of every round of the job. Raises JobError, CalibrationError, RingTooSmall."""
+    """Return the plan of every round. Raises JobError, CalibrationError, RingTooSmall."""
     try:
         claim = algorithm.claim(federation.to_public_facts(job.parties.weights))
     except ValueError as error:
@@ -44,7 +44,7 @@ def plan_release(
 
 
 def compute_account(spent: Composition, delta: float) -> dict[str, Any]:
-    """What a composition comes to at δ, as a round's line says it."""
+    """Return the cost of a composition at δ, as it is written for a round."""
     epsilons = spent.compute_epsilons(delta)
     conversion, epsilon = find_lowest(epsilons)
     return {
@@ -57,10 +57,11 @@ def compute_account(spent: Composition, delta: float) -> dict[str, Any]:
 
 
 def scale_to_average(plan: ReleasePlan, guarantee: Guarantee) -> Mechanism:
-    """A guarantee's mechanism in the unit of the average over all parties, with the grid's share.
+    """Return a guarantee's mechanism in units of the average over all parties, with the grid's
+    share.
 
-    For tables and reports; the run itself draws integers (`ReleasePlan.draw_figures`). Noise that
-    is added in the parties is stated as it is there, and that on sampled sums as it is on one sum.
+    It is for tables and reports; the run itself draws integers (`ReleasePlan.draw_figures`). Noise
+    inside the parties is stated as it is there. Noise on sampled sums is stated for one sum.
     """
     if guarantee.in_training:
         return guarantee.mechanism
@@ -73,7 +74,7 @@ def scale_to_average(plan: ReleasePlan, guarantee: Guarantee) -> Mechanism:
 def build_held_out_counts(
     job: Job, learner: FederatedAlgorithm, federation: Federation
 ) -> HeldOutCounts:
-    """What the parties count of a learned model. Raises JobError."""
+    """Return what the parties count for a learned model. Raises JobError."""
     if learner.model.classes > 2 and job.evaluation.edges != "auto":
         raise JobError(
             f"Expected evaluation.edges = 'auto' with {learner.model.classes} labels, which are "
@@ -88,7 +89,7 @@ def build_held_out_counts(
 
 
 def plan_evaluation(job: Job, counts: HeldOutCounts, *, parties: int, run_id: str) -> ReleasePlan:
-    """The plan of the release after the rounds. Raises CalibrationError, RingTooSmall."""
+    """Return the plan of the release after the rounds. Raises CalibrationError, RingTooSmall."""
     claim = counts.claim()
 
     def noise(sensitivity: float) -> Mechanism:
@@ -107,7 +108,7 @@ def plan_evaluation(job: Job, counts: HeldOutCounts, *, parties: int, run_id: st
         job,
         claim,
         algorithm=counts.kind,
-        # How many records a party holds out is not sent, and nothing depends on it.
+        # No party sends its number of held-out records, and nothing depends on it.
         federation=Federation(parties=parties, min_records=1, total_records=parties, max_records=1),
         run_id=run_id,
         round_number=job.rounds + 1,

@@ -1,8 +1,8 @@
 """Check, before anything is charged, that the model of a run can be written, read again and used.
 
 A network of your own code is built once here, again by every party, and again by `predict`. A model
-file holds its parameters, and a digest of its frozen layers and buffers. A network that comes out
-otherwise each time would be charged for and never predict.
+file holds its parameters, and a digest of its frozen layers and buffers. If the network differed
+each time it is built, the run would be charged for a model that never predicts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROWS: Final = 16
 def check_round_trip(job: Job, algorithm: FederatedAlgorithm) -> None:
     """Raise JobError if the network that the run starts with would not predict from a model file.
 
-    Networks of Parley's and linear models are described by numbers only, and are not tried.
+    Parley's networks and linear models are described only by numbers and are not tried.
     """
     kind = job.model.kind
     if not is_own_code(kind):
@@ -47,7 +47,7 @@ def check_round_trip(job: Job, algorithm: FederatedAlgorithm) -> None:
             f"built, got {read.dimension}. Its layers must not depend on chance or on earlier "
             "calls."
         )
-    if learned.draws_per_record:  # it has losses, and no scores
+    if learned.draws_per_record:  # It has losses, but no scores.
         return
     rows = np.random.default_rng(0).random((_ROWS, learned.features)) / np.sqrt(learned.features)
     one, other = (model.compute_margins(theta, rows) for model in (learned, read))

@@ -1,7 +1,7 @@
-"""How the noise of a guarantee is scaled: by what the claim asks for.
+"""Scale the noise of a guarantee by what the claim requests.
 
-It is a function from Δ of the sum, in grid units, to the mechanism: the grid is chosen later
-(`parley.server.planning.claim_planner`).
+The scaling is a function from Δ of the sum, in grid units, to the mechanism, because the grid is
+chosen later (`parley.server.planning.claim_planner`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class GuaranteeNoise:
 
     Attributes:
         mechanism: in grid units, or in the shares' fine units.
-        shares: how it is split; None where it is not.
+        shares: how it is split; None if it is not.
     """
 
     mechanism: Mechanism
@@ -41,7 +41,7 @@ class GuaranteeNoise:
 
     @property
     def tail(self) -> float:
-        """Grid units that the ring keeps free for it."""
+        """Grid units that the ring keeps free for the noise."""
         if self.shares is None:
             return compute_noise_tail(self.mechanism)
         return self.shares.compute_tail(self.mechanism, TAIL_PROBABILITY)
@@ -53,19 +53,19 @@ class GuaranteeNoise:
 
     @property
     def drawn_scale(self) -> float:
-        """The largest deviation of what is drawn, in units of the mechanism."""
+        """Largest scale of what is drawn, in units of the mechanism."""
         if self.shares is None:
             return self.mechanism.sampler_scale
         return self.mechanism.sampler_scale * self.shares.noise_ratio
 
 
 def build_cost(job: Job) -> Callable[[Mechanism], PrivacyEvent]:
-    """What a release with a mechanism's noise on the sum costs, by the job's noise point."""
+    """Return the function from a mechanism to its cost on the sum, for the job's noise point."""
 
     def cost(mechanism: Mechanism) -> PrivacyEvent:
         if not job.privacy.point.in_contributions:
             return mechanism.event()
-        # Parts of a noise, or all of it from every party: as many samplers.
+        # Parts of a noise, or all of it from every party: the number of samplers is the same.
         try:
             return build_shares_event(mechanism, job.parties.count)
         except ValueError as error:
@@ -78,7 +78,7 @@ _BY_RHO = {"exact": "cks20", "as-printed": "cks20"}
 
 
 def choose_calibration(job: Job) -> str:
-    """The calibration of Gaussian noise: no lower than what the data's account charges."""
+    """Return the calibration of Gaussian noise, no lower than what the data's account charges."""
     asked = job.privacy.calibration
     by_rho = job.privacy.chosen_certificate is AccountCertificate.ZCDP
     return _BY_RHO.get(asked, asked) if by_rho else asked
@@ -92,12 +92,12 @@ def split_into_shares(
     parties: int,
     fineness: float | None,
 ) -> GuaranteeNoise:
-    """The shares of a release's noise on a ring grid of 2^−scale_bits, whatever their size.
+    """Return the shares of a release's noise on a ring grid of 2^−scale_bits, of any size.
 
     Args:
         mechanism_at: bits of a grid → the noise for it, in its units.
-        fineness: √d/Δ, what rounding before the noise is small against; None: the ring's grid is
-            the algorithm's own.
+        fineness: √d/Δ, compared with which rounding before the noise is small; None: the ring's
+            grid is the algorithm's own.
 
     Raises JobError.
     """
@@ -105,7 +105,7 @@ def split_into_shares(
     law = SHARED_LAWS.get(mechanism.law)
     if law is not None and law.rounded_after and fineness is not None:
         finer = math.ceil(_FINE_BITS + math.log2(fineness)) - scale_bits
-        more = min(max(0, finer), _MAX_FINE_BITS)  # a grid so coarse will not be kept
+        more = min(max(0, finer), _MAX_FINE_BITS)  # A grid this coarse will not be kept.
         mechanism = mechanism_at(scale_bits + more)
     try:
         least, colluders = job.privacy.point.split(least=job.min_survivors, colluders=job.corrupt)
@@ -144,11 +144,11 @@ def calibrate_mechanism(
     calibration: str = "",
     releases: int | None = None,
 ) -> Mechanism:
-    """The job's mechanism for a sensitivity, in whatever unit that is given in.
+    """Return the job's mechanism for a sensitivity, in the sensitivity's unit.
 
     Args:
-        budget: of the unit that it hides; the primary one's where left out.
-        releases: that together cost the budget; None: as many as the job has rounds.
+        budget: of the unit that it hides; the primary unit's by default.
+        releases: number of releases that share the budget; None: the job's rounds.
 
     Raises CalibrationError.
     """
@@ -168,7 +168,9 @@ def calibrate_mechanism(
 def _calibrate_to_budget(
     job: Job, claimed: GuaranteeClaim, budget: UnitBudget, dimension: int
 ) -> NoiseScaling:
-    """The job's law, scaled so that all rounds cost the unit's budget, or as the claim says."""
+    """Scale the job's distribution so that all rounds cost the unit's budget, or as the claim
+    requests.
+    """
     if claimed.sums is not None:
         return _calibrate_sums(job, claimed, claimed.sums, budget, dimension)
     scaled_to = replace(budget, epsilon=budget.epsilon * claimed.epsilon_share)
@@ -188,7 +190,9 @@ def _calibrate_to_budget(
 def _calibrate_sums(
     job: Job, claimed: GuaranteeClaim, sums: SampledSums, budget: UnitBudget, dimension: int
 ) -> NoiseScaling:
-    """Gaussian noise on every sampled sum: as the steps ask for, or as the unit's budget needs."""
+    """Scale Gaussian noise on every sampled sum, as the steps request or as the unit's budget
+    needs.
+    """
     multiplier = sums.noise_multiplier
     if not multiplier and min(sums.sampling_rate, sums.visible_rate) < 1:  # of whole parties
         multiplier = calibrate_noise_multiplier(
@@ -202,7 +206,7 @@ def _calibrate_sums(
         )
 
     def of(sensitivity: float) -> Mechanism:
-        # A record's share of a sum is C long, and Δ so many of it.
+        # A record's part of a sum has length C, and Δ is `radii` times C.
         sigma = multiplier * sensitivity / claimed.neighbouring.radii
         if not sigma:
             sigma = calibrate(
@@ -232,7 +236,7 @@ def _calibrate_sums(
 
 
 def choose_largest_noise(mechanism: Mechanism, candidates: Sequence[Mechanism]) -> Mechanism:
-    """The mechanism with the largest noise that any of several accounts of it needs."""
+    """Return the mechanism with the largest noise that any of several accounts of it needs."""
     if mechanism.sampled is None:
         return mechanism
     return replace(mechanism.sampled, sigma=max(each.scale for each in candidates))
@@ -241,7 +245,7 @@ def choose_largest_noise(mechanism: Mechanism, candidates: Sequence[Mechanism]) 
 def _calibrate_after_objective(
     objective: float, budget: UnitBudget, dimension: int
 ) -> NoiseScaling:
-    """Noise on certified optima, for what the noise in their objectives leaves of the budget."""
+    """Scale noise on certified optima to the budget left by the noise in their objectives."""
     left = (budget.epsilon - objective) * (1 - 1e-12)
     if not left > 0:
         raise JobError(f"Expected ε left beside the noise in objectives, got {left:g}.")
@@ -259,7 +263,7 @@ def _calibrate_after_objective(
 
 
 def calibrate_noise(job: Job, claimed: GuaranteeClaim, dimension: int) -> NoiseScaling:
-    """How the noise of a guarantee is scaled, for the job's budget of its unit.
+    """Return how the noise of a guarantee is scaled for the job's budget of its unit.
 
     Raises JobError.
     """
@@ -267,7 +271,7 @@ def calibrate_noise(job: Job, claimed: GuaranteeClaim, dimension: int) -> NoiseS
     if budget is None:
         raise JobError(f"Expected a budget for unit {claimed.unit} (privacy.unit), got none.")
     steps = claimed.steps
-    if steps is not None:  # calibrated with them
+    if steps is not None:  # Calibrated together with the steps.
         return NoiseScaling(calibration="pld", build=lambda _: steps, delta=budget.delta)
     if claimed.objective is not None:
         return _calibrate_after_objective(claimed.objective, budget, dimension)

@@ -1,9 +1,9 @@
-"""Principal components for a `pca-mlp`: post-processing of released second moments, or public.
+"""Compute principal components for a `pca-mlp`, from released second moments or public ones.
 
-Release 0 is the noisy sum of second moments (`parley.client.algorithms.second_moments`), through
-the same secure sum as every other release, whoever the parties are. Parties that drop out or
-decline are missing from the sum, which is noisier for it, never less private. The components
-travel in the run's state.
+Release 0 is the noisy sum of second moments (`parley.client.algorithms.second_moments`). It takes
+the same secure sum as every other release, for all kinds of parties. Parties that drop out or
+decline are missing from the sum, which makes it noisier, never less private. The components, a
+post-processing of the release, are part of the run's state.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from parley.server.planning.claim_planner import plan_claim
 from parley.server.planning.noise_scale import NoiseScaling
 
 _MAX_RECORDS = 2.0**24
-"""Records of a party beyond which its sum is clamped, where its own number of them is private."""
+"""Number of a party's records above which its sum is clipped, if that number is private."""
 
 
 def with_components(
     algorithm: FederatedAlgorithm, components: NDArray[np.float64]
 ) -> FederatedAlgorithm:
-    """Federated averaging whose rows are projected on `[p, k]` components."""
+    """Return federated averaging whose rows are projected on `[p, k]` components."""
     networked: Any = algorithm
     settings: dict[str, Any] = {"components": components}
     return cast(FederatedAlgorithm, replace(networked, **settings))
 
 
 def compute_components(moments: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """`[p, count]` eigenvectors of the largest eigenvalues λ, each scaled by λ^(−1/4).
+    """Return `[p, count]` eigenvectors of the largest eigenvalues λ, each scaled by λ^(−1/4).
 
-    Half-way to whitening: minor directions are learned sooner, and none is blown up. The scale
-    keeps Σ λ s² as it was, so that rows stay near the length they had. All of it is
-    post-processing of `moments`, `[p, p]` symmetric.
+    This is half-way to whitening: minor directions are learned sooner, and none is blown up. The
+    scale keeps Σ λ s² unchanged, so that rows keep about their length. All of it is post-processing
+    of `moments`, `[p, p]` symmetric.
     """
     values, vectors = np.linalg.eigh(moments)
     values, vectors = values[::-1][:count], vectors[:, ::-1][:, :count]
@@ -59,7 +59,7 @@ def compute_components(moments: NDArray[np.float64], count: int) -> NDArray[np.f
 
 
 def load_public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
-    """`[p, k]` the tensor `components` of `model.pca-file`; None where the job has no such.
+    """Return `[p, k]` the tensor `components` of `model.pca-file`; None if the job has none.
 
     Args:
         features: p, of the rows before they are projected.
@@ -92,7 +92,7 @@ def load_public_components(job: Job, *, features: int) -> NDArray[np.float64] | 
 
 @dataclass(frozen=True, kw_only=True)
 class ComponentsRelease:
-    """Release 0."""
+    """Release 0, of the second moments."""
 
     moments: SecondMoments
     plan: ReleasePlan
@@ -101,7 +101,7 @@ class ComponentsRelease:
 def plan_components_release(
     job: Job, *, features: int, federation: Federation, run_id: str = "plan"
 ) -> ComponentsRelease | None:
-    """The release ahead of the first round; None where the job has none. Raises RingTooSmall.
+    """Return the release ahead of the first round; None if the job has none. Raises RingTooSmall.
 
     Args:
         features: p, of the rows before they are projected.
@@ -118,7 +118,7 @@ def plan_components_release(
     )
 
     def noise(sensitivity: float) -> Gaussian:
-        # Rounded so that Δ/σ is not above the μ that the steps' noise was calibrated beside.
+        # Rounded so that Δ/σ is at most the μ for which the steps' noise was calibrated.
         sigma = round_quotient_up(sensitivity, mu * (1 - 1e-12))
         return Gaussian(sensitivity=sensitivity, sigma=sigma, dimension=moments.dimension)
 

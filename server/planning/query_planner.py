@@ -1,9 +1,9 @@
-"""From queries and a price to a release: weights, noise law, ring and plan of one batch.
+"""Plan the release of one batch of queries: weights, noise distribution, ring and plan.
 
-Everything is planned in integers: what a query adds is whole, so that Δ on the grid is Δ, and the
-ring is the smallest that holds every record's largest entry and the noise. The price ε is that of
-the batch; each query has a share of it (default: the same), of ε for Laplace noise and of ρ for
-Gaussian noise. `auto` takes the law with the lower expected errors.
+Everything is planned in integers. A query adds whole numbers, so Δ on the grid is Δ. The ring is
+the smallest that holds every record's largest entry and the noise. The price ε is that of the
+batch. Each query has a share of it (default: equal shares), of ε for Laplace noise and of ρ for
+Gaussian noise. `auto` takes the distribution with the lower expected errors.
 """
 
 from __future__ import annotations
@@ -53,10 +53,12 @@ ALGORITHM = "query"
 
 _MIN_WEIGHT = 4096
 _NOISE_PER_PARTY = 256
-"""Steps of the noise's scale for each party that rounds its sum, where the weights can be so large.
-Rounding then moves an interval by less than 0.4 % of the scale."""
+"""Grid steps per noise scale and per party, each of which rounds its sum, if weights can be this
+large. Rounding then moves an interval by less than 0.4 % of the scale.
+"""
 _MIN_NORM_SHARE = 0.01
-"""Of the largest part of the norm: counts with less are the others' cells."""
+"""Minimum share of the largest part of the norm: counts with less are sums of other queries' cells.
+"""
 _RINGS = (16, 32, 64)
 
 
@@ -65,8 +67,8 @@ class PlannedBatch:
     """A batch as it will be released.
 
     Attributes:
-        draft: the assumption of a drafted schema; empty if the schema is none.
-        replacement: what is done in the place of noise on the sum; None: noise is added.
+        draft: the assumption of a drafted schema; empty for other schemas.
+        replacement: what replaces noise on the sum; None: noise is added.
     """
 
     batch: QueryBatch
@@ -87,12 +89,12 @@ class PlannedBatch:
 
     @property
     def law(self) -> str:
-        """Of the noise, or of what is done instead."""
+        """Name of the noise distribution, or of its replacement."""
         return self.plan.primary.mechanism.law if self.replacement is None else self.replacement.law
 
     @property
     def event(self) -> PrivacyEvent:
-        """What it costs."""
+        """What the release costs."""
         return (
             self.plan.primary.event
             if self.replacement is None
@@ -100,7 +102,7 @@ class PlannedBatch:
         )
 
     def compute_scale(self, survivors: int | None = None) -> float:
-        """Of the noise on a sum of so many parties, or of what is done instead."""
+        """Return the scale of the noise on a sum of `survivors` parties, or of its replacement."""
         return (
             self.compute_noise(survivors).scale
             if self.replacement is None
@@ -109,7 +111,7 @@ class PlannedBatch:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What its ε rests on beyond its proof."""
+        """Assumptions of its ε beyond its proof."""
         return list_query_assumptions(
             self.counting.unit,
             reported=self.batch.reporting_query is not None,
@@ -118,21 +120,23 @@ class PlannedBatch:
         )
 
     def build_entries(self, dataset: str) -> tuple[LedgerEntry, ...]:
-        """What the server's ledger charges."""
+        """Return the entries that the server's ledger charges."""
         entries = self.plan.build_entries(dataset, party="server", assumptions=self.assumptions)
         if self.replacement is None:
             return entries
         return tuple(self.replacement.to_ledger_entry(entry) for entry in entries)
 
     def compute_release(self, total: Integers, facts: QueryFacts, stream: NoiseStream) -> list[int]:
-        """What leaves the server of an exact sum, or of one that has its noise in shares."""
+        """Return what leaves the server, from an exact sum or one with noise shares in it."""
         if self.replacement is None:
             noisy: list[int] = (total + self.plan.draw(stream)).tolist()
             return noisy
         return self.replacement.compute_output(total, facts, stream)
 
     def compute_noise(self, survivors: int | None = None) -> CellNoise:
-        """The noise on every cell of a sum of so many parties; None: of the fewest."""
+        """Return the noise on every cell of a sum of `survivors` parties; None: of the minimum
+        number.
+        """
         mechanism, shares = self.plan.primary.mechanism, self.plan.primary.shares
         scale = mechanism.scale
         if shares is not None:
@@ -140,7 +144,7 @@ class PlannedBatch:
         return CellNoise.from_law(mechanism.law, scale=scale)
 
     def compute_errors(self, facts: QueryFacts) -> tuple[float, ...]:
-        """What each query expects to be off by, by noise."""
+        """Return each query's expected error from noise."""
         if self.replacement is not None:
             return (self.replacement.compute_expected_error(facts),)
         noise = self.compute_noise()
@@ -153,7 +157,7 @@ class PlannedBatch:
         )
 
     def compute_error_ratios(self, facts: QueryFacts) -> tuple[float, ...]:
-        """Each answer's error over that of its cells alone, by what others say of it."""
+        """Return each answer's error relative to that of only its own cells, before consistency."""
         batch = self.batch
         if self.replacement is not None:
             return (1.0,) * len(batch.queries)
@@ -172,7 +176,7 @@ NOISE_REPLACEMENTS: Mapping[
 ] = MappingProxyType(
     {**dict.fromkeys(SELECTIONS, build_selection), RandomisedResponse.law: build_reports}
 )
-"""What may be done in the place of noise on the sum, by name."""
+"""Name → what may replace noise on the sum."""
 
 
 def plan_batch(
@@ -186,11 +190,11 @@ def plan_batch(
     shares: Sequence[float] | None = None,
     by_party: bool = False,
 ) -> PlannedBatch:
-    """The release of some queries together.
+    """Plan the release of some queries together.
 
     Args:
         epsilon: what the release costs, at the terms' δ.
-        shares: of the budget, one a query, any positive numbers; None: the same for all.
+        shares: of the budget, one per query, any positive numbers; None: equal shares.
 
     Raises QueryError, SchemaError, CalibrationError, RingTooSmall.
     """
@@ -212,7 +216,7 @@ def plan_batch(
     parts = tuple(each / math.fsum(given) for each in given)
     law = _choose_law(queries, law)
     if law in NOISE_REPLACEMENTS:
-        # The plan is that of the sum; what is drawn and charged is what is done instead.
+        # The plan is that of the sum; its replacement is what is drawn and charged.
         alone = replace(terms, noise_point=NOISE_POINTS["server"])
         whole = _plan_with_law(queries, parts, "laplace", alone, epsilon, run_id, number)
         shared = terms.noise_point.in_contributions
@@ -224,7 +228,8 @@ def plan_batch(
             if isinstance(made, RandomisedReports)
             else replace(whole, replacement=made)
         )
-    names = [law] if law != "auto" else list(QUERY_LAWS)  # one that cannot be had is refused
+    # A distribution that cannot be used is refused.
+    names = [law] if law != "auto" else list(QUERY_LAWS)
     planned, refused = list[PlannedBatch](), list[CalibrationError]()
     for name in names:
         try:
@@ -239,7 +244,7 @@ def plan_batch(
 
 
 def _move_noise_inside(planned: PlannedBatch, reports: RandomisedReports) -> PlannedBatch:
-    """The same release with all of its noise in what the records say."""
+    """Return the same release with all of its noise inside the records' reports."""
     mechanism = reports.mechanism
     guarantee = replace(
         planned.plan.primary,
@@ -258,11 +263,11 @@ def _move_noise_inside(planned: PlannedBatch, reports: RandomisedReports) -> Pla
 
 
 def _compute_log(error: float) -> float:
-    return math.log(max(error, 1e-300))  # 0 where ε leaves no noise
+    return math.log(max(error, 1e-300))  # The error is 0 if ε leaves no noise.
 
 
 def _choose_law(queries: Sequence[Query], law: str) -> str:
-    """The law that was asked for, or the only one that a query has."""
+    """Return the requested distribution, or the only one that a query has."""
     own = next((query.law for query in queries if query.law), "")
     if own and (len(queries) > 1 or law not in (own, "auto")):
         raise QueryError(
@@ -340,10 +345,10 @@ def _plan_with_law(
 def _compute_weights(
     queries: Sequence[Query], shares: Sequence[float], law: str, terms: SessionTerms
 ) -> tuple[int, ...]:
-    """a_q in proportion to a query's part of the norm, the least at 4096.
+    """Return a_q in proportion to each query's part of the norm, with a minimum of 4096.
 
-    A query of counts alone has 1, unless shares of the noise need a finer grid. One that others
-    answer has less.
+    A query with only counts has 1, unless shares of the noise need a finer grid. A query that
+    others answer has less.
     """
     floor = terms.noise_point.in_contributions and SHARED_LAWS[law].floor > 0
     if len(queries) == 1:
@@ -354,7 +359,7 @@ def _compute_weights(
     batch = QueryBatch(queries=tuple(queries), weights=(_MIN_WEIGHT,) * len(queries))
     agreement = BatchConsistency(batch=batch, facts=terms.facts, clipped=terms.counting.clip != "")
     parts = agreement.allocate_budget(shares, lambda p: p**row.power / norms) ** row.power
-    # Of counts that others answer hardly anything is asked: no grid is finer for them.
+    # Counts that others answer are hardly used: the grid need not be finer for them.
     asked = (parts > _MIN_NORM_SHARE * parts.max()) | [not query.consistent for query in queries]
     least = np.where(asked, _MIN_WEIGHT, 1)
     whole = (_MIN_WEIGHT * norms / parts)[asked].max()
@@ -363,9 +368,9 @@ def _compute_weights(
 
 
 def _compute_refinement(batch: QueryBatch, scale: float, terms: SessionTerms) -> int:
-    """Return by what to multiply a batch's weights, so that rounding is far below its noise.
+    """Return the factor for a batch's weights that makes rounding much smaller than its noise.
 
-    Each party rounds its sums by a step at most. A finer grid costs nothing but digits.
+    Each party rounds its sums by at most one step. A finer grid costs only digits.
     """
     if all(query.integral for query in batch.queries):
         return 1
@@ -379,12 +384,12 @@ def _compute_refinement(batch: QueryBatch, scale: float, terms: SessionTerms) ->
 def _compute_bounds(batch: QueryBatch, terms: SessionTerms) -> tuple[int, int]:
     """Return the largest integers of a record, or of a clipped party, and of a party's sum."""
     largest = terms.counting.build_unit_set(batch, terms.facts.schema).largest
-    # Of unit party it is a party's own; else a party has so many records.
+    # With unit party it is the party's own; else multiply by the party's maximum records.
     return largest, largest if terms.counting.clip else terms.most_records * largest
 
 
 def _choose_encoding(batch: QueryBatch, terms: SessionTerms, guarantee: Guarantee) -> FixedPoint:
-    """The smallest ring that holds every party's largest contribution, and the noise."""
+    """Return the smallest ring that holds every party's largest contribution, and the noise."""
     largest, bound = _compute_bounds(batch, terms)
     if bound >= MAX_SUM:
         raise RingTooSmall(

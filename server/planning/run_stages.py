@@ -1,9 +1,9 @@
-"""The stages of a run: what it releases, one after another.
+"""Build the stages of a run: what it releases, one after another.
 
-Most jobs have one stage, their rounds. A network on private principal components has one before
-it, a single release of second moments; its rounds begin with what became of that. A job that has
-its model measured has one after them, of counts. How a stage
-depends on the one before is a function in this list: the loop that runs them knows none by name.
+Most jobs have one stage, their rounds. A network on private principal components has one before it,
+a single release of second moments; its rounds begin with the result. A job with an evaluation has
+one after them, of counts. Functions in this list define how a stage depends on the one before. The
+loop that runs the stages knows none by name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from parley.server.planning.principal_components import (
 COMPONENTS = "principal components"
 """Name of the stage that releases second moments."""
 EVALUATION = "evaluation"
-"""Name of the stage that counts held-out records by what the model says of them."""
+"""Name of the stage that counts held-out records by the model's prediction."""
 
 
 def _return_unchanged(state: State) -> State:
@@ -48,15 +48,15 @@ class RunStage:
     """Releases under one plan.
 
     Attributes:
-        plan: of its releases; its `round_number` is the number of the first.
-        algorithm: what the run has so far → what is computed. At the start of a run that is
-            empty, at the start of a stage the `result` of the one before, and after that the
+        plan: plan of the releases; its `round_number` is the number of the first.
+        algorithm: the run's state so far → what is computed. The state is empty at the start of a
+            run and is the previous stage's `result` at the start of a stage. After that it is the
             stage's own state.
-        name: of what is released ahead of the rounds, or after them; empty: these are the rounds.
-            A run cannot go on without what is ahead, so that a failure there is an error; a round
-            that fails leaves the model of the round before, and what fails after them the model.
-        assumptions: what its ε rests on beyond its proof; an empty text is none.
-        result: the state after its last release → what the next stage begins with:
+        name: name of a stage before or after the rounds; empty: these are the rounds. A run needs
+            the stages before its rounds, so a failure there is an error. A failed round leaves the
+            model of the round before. A failure after the rounds leaves the model.
+        assumptions: what its ε depends on beyond its proof; an empty text is none.
+        result: the state after its last release → the state that the next stage begins with:
             post-processing.
     """
 
@@ -69,11 +69,11 @@ class RunStage:
 
     @property
     def numbers(self) -> range:
-        """Of its releases, in the ledger."""
+        """Numbers of its releases in the ledger."""
         return range(self.plan.round_number, self.plan.round_number + self.rounds)
 
     def with_run_id(self, run_id: str) -> RunStage:
-        """The same stage under a run's name."""
+        """Return the same stage under a run's name."""
         return replace(self, plan=self.plan.with_run_id(run_id))
 
 
@@ -86,11 +86,11 @@ def build_stages(
     components: NDArray[np.float64] | None = None,
     run_id: str = "plan",
 ) -> tuple[RunStage, ...]:
-    """All that a job releases, in order; the stage without a name is its rounds.
+    """Return all that a job releases, in order; the stage without a name is its rounds.
 
     Args:
         features: p, of the rows before they are projected.
-        components: `[p, k]` public components, where the job has them.
+        components: `[p, k]` public components, if the job has them.
 
     Raises JobError, CalibrationError, RingTooSmall.
     """
@@ -146,31 +146,31 @@ def build_stages(
 def simulate_stages(
     stages: Sequence[RunStage],
 ) -> Iterator[tuple[RunStage, FederatedAlgorithm, State]]:
-    """What every stage computes and begins with, as if the releases before it were all zero."""
+    """Yield what every stage computes and begins with, as if all releases before it were zero."""
     result: State = {}
     for stage in stages:
         algorithm = stage.algorithm(result)
         state = {**algorithm.init(), **result}
         yield stage, algorithm, state
-        if not state["theta"].size:  # nothing to start from: all of it is released
+        if not state["theta"].size:  # No initial values: all of them are released.
             state["theta"] = np.zeros(stage.plan.dimension)
         result = stage.result(state)
 
 
 def get_rounds_stage(stages: Sequence[RunStage]) -> RunStage:
-    """The stage that is the rounds."""
+    """Return the stage that is the rounds."""
     return next(stage for stage in stages if not stage.name)
 
 
 def list_extra_stages(stages: Sequence[RunStage]) -> tuple[RunStage, ...]:
-    """The stages ahead of the rounds and after them."""
+    """Return the stages before and after the rounds."""
     return tuple(stage for stage in stages if stage.name)
 
 
 def list_extra_guarantees(
     stages: Sequence[RunStage], released: Collection[str]
 ) -> tuple[Guarantee, ...]:
-    """The guarantees of the releases beside the rounds that were made."""
+    """Return the guarantees of the completed releases outside the rounds."""
     return tuple(
         guarantee
         for stage in list_extra_stages(stages)
@@ -180,14 +180,14 @@ def list_extra_guarantees(
 
 
 def list_assumptions(stages: Sequence[RunStage], released: Collection[str]) -> tuple[str, ...]:
-    """What the releases of the rounds, and of those beside them that were made, rest on."""
+    """Return the assumptions of the rounds and of the completed releases outside them."""
     counted = (stage for stage in stages if not stage.name or stage.name in released)
     said = (each for stage in counted for each in stage.assumptions)
     return (*said, *get_rounds_stage(stages).plan.assumptions)
 
 
 def compute_spent_before(stages: Sequence[RunStage], number: int) -> dict[Unit, Composition]:
-    """What the stages before `stages[number]` charge each unit of a run."""
+    """Return what the stages before `stages[number]` charge each unit of a run."""
     spent = {unit: Composition.create_empty() for unit in stages[0].plan.units}
     for stage in stages[:number]:
         for unit, before in spent.items():
@@ -196,7 +196,7 @@ def compute_spent_before(stages: Sequence[RunStage], number: int) -> dict[Unit, 
 
 
 def _build_reported_state(algorithm: FederatedAlgorithm, state: State) -> State:
-    """The model that is reported, and what its rows are projected on."""
+    """Return the reported model, and the components that its rows are projected on."""
     return {"theta": algorithm.model_of(state), **select_components(state)}
 
 

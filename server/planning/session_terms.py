@@ -1,4 +1,4 @@
-"""What is settled for all queries of a session, and the noise laws that their sums may have."""
+"""Define the public terms of a session's queries, and the noise distributions of their sums."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from parley.privacy.sensitivity.bounded_sets import NormBounds
 
 @dataclass(frozen=True, kw_only=True)
 class SessionTerms:
-    """What is public, and settled for all queries of a session.
+    """Public terms that hold for all queries of a session.
 
     Attributes:
-        facts: schema, relation of records, and N where sizes are public.
-        min_records: n₍₁₎; a party with fewer refuses under replace-one.
-        most_records: no party's contribution is of more; under add-or-remove-one it is clipped.
-        min_survivors: least number of parties in a sum that is opened.
+        facts: schema, relation of records, and N if sizes are public.
+        min_records: n₍₁₎; a smaller party declines under replace-one.
+        most_records: maximum number of records in a contribution; under add-or-remove-one it is
+            clipped.
+        min_survivors: minimum number of parties in a sum that is unmasked.
         corrupt: c, parties that may collude with the server.
-        delta: at which every ε is counted.
-        relation: that is charged, where it is not that of records.
-        reserved: δₐ of the account, which Gaussian noise is calibrated without.
+        delta: δ at which every ε is stated.
+        relation: neighbouring relation that is charged, if it is not that of records.
+        reserved: δₐ of the account; Gaussian noise is calibrated to δ without it.
         calibration: of Gaussian noise, as the account charges it.
     """
 
@@ -51,26 +52,26 @@ class SessionTerms:
 
     @property
     def neighbouring(self) -> Neighbouring:
-        """What one neighbour of the unit differs by."""
+        """Relation between neighbours of the unit."""
         return self.facts.neighbouring if self.relation is None else self.relation
 
     def compute_lengths(self, batch: QueryBatch) -> NormBounds:
-        """How far a neighbour moves a batch's integer sum."""
+        """Return how far a neighbour moves a batch's integer sum."""
         return self.counting.compute_sensitivity(batch, self.facts.schema, self.neighbouring)
 
     def with_limits(self, limits: AccountLimits) -> SessionTerms:
-        """The same with noise for which an account charges what a query asks for."""
+        """Return the same terms with noise for which an account charges what a query requests."""
         if not limits.certificate.is_adaptive:
             return self
         calibration = limits.certificate.calibration
         return replace(self, reserved=limits.reserved, calibration=calibration)
 
     def with_party_cells(self) -> SessionTerms:
-        """The same where every party has its own cells."""
+        """Return the same terms with separate cells for every party."""
         return replace(self, counting=replace(self.counting, parties=self.parties))
 
     def with_clip(self, clip: Clip) -> SessionTerms:
-        """The same with parties clipped in this norm, where they are."""
+        """Return the same terms with parties clipped in this norm, if they are clipped."""
         if not self.counting.clip:
             return self
         return replace(self, counting=replace(self.counting, clip=clip))
@@ -78,12 +79,12 @@ class SessionTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class QueryLaw:
-    """A noise law of queries.
+    """A noise distribution for queries.
 
     Attributes:
-        clip: the norm that a party's sum is clipped in, where it is.
-        power: of a query's part of the budget, which is its part of the norm.
-        certificate: of an account that a session with this law alone opens, at δ > 0.
+        clip: the norm in which a party's sum is clipped, if it is.
+        power: exponent that turns a query's part of the budget into its part of the norm.
+        certificate: of the account that a session with only this distribution opens, at δ > 0.
     """
 
     clip: Clip
@@ -123,7 +124,7 @@ def _build_gaussian(batch: QueryBatch, terms: SessionTerms, epsilon: float) -> M
 
 
 QUERY_LAWS: dict[str, QueryLaw] = {
-    # ε is shared out as Δ₁ is, and μ² as Δ₂² is.
+    # ε is divided in proportion to Δ₁, and μ² in proportion to Δ₂².
     "laplace": QueryLaw(
         clip="l1", power=1.0, norm=lambda moved: moved.l1, mechanism=_build_laplace
     ),

@@ -1,7 +1,7 @@
 """Plan the stages of a job; if its noise cannot meet its budget, name settings that can.
 
 A remedy is printed only after it was tried: the job with these settings is planned, and its cost is
-checked against its budgets, as for a run. What is printed works as it is typed.
+compared with its budgets, as for a run. A printed remedy works as typed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _LAWS = (
     (_EXACT, "privacy.noise=auto"),
     (_EXACT, "privacy.noise=laplace-l1"),
 )
-"""Settings of the noise's law that are tried."""
+"""Settings of the noise distribution to try."""
 _FACTORS = (0.8, 0.6, 0.5, 0.4, 0.2, 0.1, 0.01)
-"""Parts of the ε asked for that are tried, the largest first."""
+"""Fractions of the requested ε to try, the largest first."""
 
 
 def plan_stages(
@@ -50,13 +50,13 @@ def plan_stages(
     components: NDArray[float64] | None = None,
     run_id: str = "plan",
 ) -> Planned:
-    """Return the algorithm of a settled job, and its stages.
+    """Return the algorithm of a resolved job, and its stages.
 
     Raises:
         JobError: the job does not fit the parties.
         OwnAlgorithmError: a part of your own algorithm fails.
-        CalibrationError, RingTooSmall: its noise cannot meet its budget. The message names
-            settings that can, if some were found.
+        CalibrationError, RingTooSmall: its noise cannot meet its budget. The message names settings
+            that can, if any were found.
     """
 
     def build(tried: Job) -> Planned:
@@ -78,7 +78,7 @@ def plan_stages(
 
 
 def plan_or_advise(job: Job, build: Callable[[Job], Planned]) -> Planned:
-    """Return what `build` makes of the job, or raise its error with settings that work."""
+    """Return `build(job)`, or raise its error with settings that work."""
     try:
         return build(job)
     except (CalibrationError, RingTooSmall) as error:
@@ -91,7 +91,7 @@ def plan_or_advise(job: Job, build: Callable[[Job], Planned]) -> Planned:
 def find_remedies(
     job: Job, build: Callable[[Job], Planned], kinds: Iterable[Iterable[Sequence[str]]]
 ) -> list[str]:
-    """Return settings with which the job plans and keeps to its budgets, as they are typed.
+    """Return settings with which the job can be planned within its budgets, as they are typed.
 
     Args:
         kinds: Kinds of settings to try. The first of a kind that works is taken.
@@ -107,14 +107,14 @@ def find_remedies(
 
 
 def is_accepted(job: Job, build: Callable[[Job], Planned], keys: Sequence[str]) -> bool:
-    """Return whether the job with these settings plans, and keeps to its budgets."""
+    """Return whether the job with these settings can be planned within its budgets."""
     try:
         tried = load_job(values=job.to_values(), overrides=keys)
         _, stages = build(tried)
         check_affordable(
             tried, stages, build_budgets(tried, get_rounds_stage(stages).plan, "planned")
         )
-    except ValueError:  # of which JobError, CalibrationError and RingTooSmall are kinds
+    except ValueError:  # Includes JobError, CalibrationError and RingTooSmall.
         return False
     return True
 
@@ -129,7 +129,7 @@ def format_settings(keys: Sequence[str]) -> str:
 
 
 def _candidates(job: Job) -> Iterator[Iterable[Sequence[str]]]:
-    """Yield kinds of settings that may help, those that change the guarantee last."""
+    """Yield kinds of settings that may help; those that change the guarantee come last."""
     yield _of_grid(job)
     yield _of_rate(job)
     yield _LAWS
@@ -165,5 +165,5 @@ def _of_rate(job: Job) -> Iterator[Sequence[str]]:
 
 
 def _round_to_two_digits(value: float) -> float:
-    """Return a value that a person types, near the given one."""
+    """Return a nearby value that a person would type."""
     return float(f"{value:.2g}")

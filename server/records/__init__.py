@@ -1,1 +1,1 @@
-"""What a run leaves behind: folder, summary, figures."""
+"""What a run leaves behind: folder, summary, metrics."""

@@ -1,8 +1,9 @@
-"""What a guarantee means to an attacker, in words: how often one is recognised, and several.
+"""Describe a guarantee as an attacker's success rate: how often a record, or several, are
+recognised.
 
-An ε says little to whoever has to decide. This is the same guarantee as a rate
-(`parley.privacy.accounting.tradeoff.compute_attack_power`), in the words that plan, report,
-certificate and terminal show.
+An ε means little to the person who has to decide. This module words the same guarantee as a rate
+(`parley.privacy.accounting.tradeoff.compute_attack_power`) for plan, report, certificate and
+terminal.
 
     >>> from parley.server.records.guarantee_facts import AttackerRate
     >>> rates = [AttackerRate(members=k, alarms=0.05, rate=k * 0.1261) for k in (1, 2)]
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
 
 
 def format_percent(rate: float) -> str:
-    """A rate, rounded up to a tenth of a percent."""
+    """Format a rate, rounded up to a tenth of a percent."""
     return f"{min(100.0, math.ceil(rate * 1000 - 1e-6) / 10):g} %"
 
 
 def format_group(members: int, unit: Unit) -> str:
-    """One of the unit, or several together."""
+    """Format one of the unit, or several together."""
     return f"one {unit}" if members == 1 else f"{members} {unit.plural} together"
 
 
 def format_attack(rates: Sequence[AttackerRate], unit: Unit) -> str:
-    """What an attacker does, in a line; "an attacker" goes before it."""
+    """Format what an attacker achieves, in one line that follows "an attacker"."""
     first, *more = rates
     rest = [f"{each.members} together in {format_percent(each.rate)}" for each in more[:1]]
     rest += [f"{each.members} in {format_percent(each.rate)}" for each in more[1:]]
@@ -49,7 +50,7 @@ def format_attack(rates: Sequence[AttackerRate], unit: Unit) -> str:
 def format_caption(
     rates: Sequence[AttackerRate], unit: Unit, relation: Neighbouring, against: Adversary
 ) -> str:
-    """The same attacker above a table of `build_rows`, in full."""
+    """Format the full caption for the table of `build_rows`."""
     false = (
         f"another {unit} is there and is taken for it"
         if relation is Neighbouring.REPLACE_ONE
@@ -63,11 +64,11 @@ def format_caption(
 
 
 HEADER = ("looked for", "recognised in at most")
-"""Above the columns of `build_rows`."""
+"""Column headings of `build_rows`."""
 
 
 def build_rows(rates: Sequence[AttackerRate], unit: Unit) -> list[list[str]]:
-    """The same as rows of a table: of whom, how often at most."""
+    """Return the rates as table rows: who is looked for, and the maximum rate."""
     shown = [("a guess, without any release", rates[0].alarms)]
     shown += [(format_group(each.members, unit), each.rate) for each in rates]
     return [[who, f"{format_percent(rate)} of cases"] for who, rate in shown]

@@ -1,7 +1,8 @@
-"""What data sets have spent and have left, and how often a job still fits: shown before and after.
+"""Compute what data sets have spent and have left, and how many more such jobs fit.
 
-What is left is said in jobs, too: the most copies of this one that the budget admits beside all
-that is spent and held.
+Plans show it before a run, summaries after it. The remaining budget is also counted in jobs: the
+maximum number of copies of this job that the budget admits in addition to all that is spent and
+reserved.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from parley.server.planning.run_stages import RunStage, get_rounds_stage
 from parley.server.records.guarantee_facts import BlockAccount, DataAccount
 
 MAX_JOBS = 1000
-"""Copies of a job that are counted."""
+"""Maximum number of copies of a job that are counted."""
 
 _ANOTHER_JOB = "one more such job"
-"""No run's name: runs have one without spaces."""
+"""Name of a hypothetical run. Run names have no spaces, so that it matches none."""
 
 
 def build_data_accounts(
     totals: Iterable[BudgetAccount], stages: Sequence[RunStage]
 ) -> tuple[DataAccount, ...]:
-    """Every budget that the job is charged to, and how many more such jobs fit."""
+    """Return every budget that the job is charged to, and how many more such jobs fit."""
     plan = get_rounds_stage(stages).plan
     costs = {
         each.unit: tuple((stage.plan.compute_event(each.unit), stage.rounds) for stage in stages)
@@ -64,7 +65,9 @@ def build_data_accounts(
 def _build_block_accounts(
     totals: BudgetAccount, cost: Claims, blocks: Blocks
 ) -> tuple[BlockAccount, ...]:
-    """What is left of every block, now and after one job of that cost on some of them."""
+    """Return the remaining budget of every block, now and after one job of that cost on some of
+    them.
+    """
     before = totals.compute_by_block(blocks)
     after = totals.with_hold(_ANOTHER_JOB, cost, blocks).compute_by_block(blocks)
     return tuple(
@@ -74,13 +77,13 @@ def _build_block_accounts(
 
 
 def count_fitting_jobs(totals: BudgetAccount, cost: Claims, blocks: Blocks = ()) -> int:
-    """How many jobs of that cost the budget admits beside what is taken; at most `MAX_JOBS`."""
+    """Return how many jobs of that cost the budget still admits; at most `MAX_JOBS`."""
 
     def admitted(jobs: int) -> bool:
         kinds = [(event, count) for event, count in cost if totals.must_plan(event)]
         charged = totals.charged
         for event, count in kinds:
-            # Jobs of sampled steps are charged one by one: here with equal parts of δₐ.
+            # Jobs of sampled steps are charged one by one, here with equal parts of δₐ.
             limits, spent = totals.budget.limits, totals.charged.get_compositions(blocks).values()
             left = limits.reserved - max(map(limits.compute_used_delta, spent))
             each = build_planned_steps(
@@ -94,14 +97,15 @@ def count_fitting_jobs(totals: BudgetAccount, cost: Claims, blocks: Blocks = ())
 
 
 def load_data_accounts(job: Job, stages: Sequence[RunStage]) -> tuple[tuple[DataAccount, ...], str]:
-    """The budgets that the job's ledger has for its data, by name, and what else is to be said.
+    """Return the ledger's budgets for the job's data by name, and a note.
 
-    No data are read: that they are known by another name only a run finds out. Nobody is connected
-    to: of a ledger at a URL nothing is said but that.
+    It reads no data; only a run discovers that they are known by another name. It opens no
+    connection, so that for a ledger at a URL there is only the note.
     """
     if not job.privacy.ledger:
         return (), ""
-    if "://" in job.privacy.ledger:  # a plan is made of a job before anybody trusts it
+    # A plan is made before the job is trusted: it must not open connections.
+    if "://" in job.privacy.ledger:
         return (), "planning connects to no URL: `parley ledger show URL` says what is left"
     name = job.privacy.dataset or job.data.source
     try:

@@ -1,7 +1,7 @@
-"""How good a model is on held-out records, as a summary keeps it: one form, exact or with noise.
+"""Define the metrics of a model on held-out records, exact or noisy, as a summary stores them.
 
-Of records that a simulation, or a server's public test, looks at the figures are exact. Of noisy
-counts (`parley.server.records.histogram_evaluation`) every figure has an interval: `within`.
+Metrics on records of a simulation, or of a server's public test, are exact. Metrics from noisy
+counts (`parley.server.records.histogram_evaluation`) have an interval each: `within`.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from parley.server.records.json_record import JsonRecord, OptionalFloat
 
 Interval = tuple[float, float]
-"""Between which ends a figure lies on the same records without noise."""
+"""Ends between which a metric lies on the same records without noise."""
 
 Number = int | float
-"""Of records; not whole where it is noisy."""
+"""Number of records; not whole if it is noisy."""
 
 
 class Metrics(JsonRecord):
-    """Figures; `within`: name → its interval, at the release's confidence; None: they are exact."""
+    """Base of metrics; `within`: name → interval at the release's confidence; None: exact."""
 
     within: dict[str, Interval] | None = None
 
 
 class CalibrationBin(Metrics):
-    """Records with about the same probability: its mean, and how often it came true.
+    """Records with about the same probability: the mean probability and the observed frequency.
 
-    Of noisy counts `predicted` is the middle of an interval of probabilities.
+    From noisy counts, `predicted` is the middle of an interval of probabilities.
     """
 
     predicted: float
@@ -33,12 +33,12 @@ class CalibrationBin(Metrics):
 
 
 class ThresholdMetrics(Metrics):
-    """What comes of answering the positive label from a probability on.
+    """Metrics of predicting the positive label from a probability threshold on.
 
     Attributes:
-        least: that probability.
-        positive: the share of all records that it answers so.
-        precision, recall: of that answer.
+        least: the threshold.
+        positive: the share of all records that are predicted positive.
+        precision, recall: of that prediction.
     """
 
     least: float
@@ -48,7 +48,7 @@ class ThresholdMetrics(Metrics):
 
 
 class RocPoint(Metrics):
-    """The share of negative and of positive records that some threshold answers positive."""
+    """The shares of negative and of positive records that a threshold predicts positive."""
 
     false_alarms: float
     recall: float
@@ -63,16 +63,16 @@ class LabelMetrics(Metrics):
 
 
 class ClassifierMetrics(Metrics):
-    """A classifier's figures; with K > 2 labels means over the labels, each against the rest.
+    """Metrics of a classifier; with K > 2 labels, means over the labels, one against the rest.
 
     Attributes:
-        thresholds: of two labels with probabilities, in rising order; else empty.
-        roc: of two labels, from nobody answered positive to everybody.
-        labels: their names; of two the positive one is second.
-        recall, precision: of the decisions; None where there is nothing to divide by.
-        log_loss, brier, calibration: of probabilities; None and empty where there are only scores.
+        thresholds: for two labels with probabilities, in rising order; else empty.
+        roc: for two labels, from no record predicted positive to all records.
+        labels: names of the labels; of two, the positive one is second.
+        recall, precision: of the decisions; None if the denominator is 0.
+        log_loss, brier, calibration: of probabilities; None and empty if there are only scores.
         confusion: records by true label (row) and predicted label (column).
-        by_label: of noisy counts of K > 2 labels, in the place of means.
+        by_label: from noisy counts of K > 2 labels, instead of means.
     """
 
     labels: tuple[str, ...]
@@ -91,29 +91,29 @@ class ClassifierMetrics(Metrics):
 
     @property
     def correct_records(self) -> Number:
-        """Records that are answered right."""
+        """Number of records that are predicted correctly."""
         return sum(row[at] for at, row in enumerate(self.confusion))
 
     @property
     def accuracy(self) -> float:
-        """Their share."""
+        """Share of records that are predicted correctly."""
         return self.correct_records / self.records
 
     @property
     def most_common_label(self) -> tuple[str, Number]:
-        """The commonest label, and how many records have it."""
+        """The most common label, and its number of records."""
         counts = [sum(row) for row in self.confusion]
         return self.labels[counts.index(max(counts))], max(counts)
 
     @property
     def predicted_labels(self) -> tuple[str, ...]:
-        """The labels that are answered at all."""
+        """The labels that are predicted for at least one record."""
         given = (sum(column) for column in zip(*self.confusion, strict=True))
         return tuple(name for name, count in zip(self.labels, given, strict=True) if count)
 
 
 class RegressionMetrics(JsonRecord):
-    """A regression's figures: in units of the scaled target, which lies in [−1, 1]."""
+    """Metrics of a regression, in units of the scaled target, which is in [−1, 1]."""
 
     records: int
     rmse: float

@@ -1,4 +1,4 @@
-"""What a guarantee comes to, planned or spent, and against whom."""
+"""Define what a guarantee costs, planned or spent, and against which adversary."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from parley.server.records.round_line import RoundAccount
 
 
 class BlockAccount(JsonRecord):
-    """What is left of a block of the data's records: ε at the budget's δ.
+    """Remaining budget of a block of the data's records: ε at the budget's δ.
 
     Attributes:
         name: empty: every block that no job named yet.
-        after: the same after one such job.
+        after: the remaining budget after one such job.
     """
 
     name: str
@@ -23,16 +23,16 @@ class BlockAccount(JsonRecord):
 
 
 class DataAccount(JsonRecord):
-    """One budget (ε, δ) of a data set, for one unit, as a ledger has it.
+    """One budget (ε, δ) of a data set, for one unit, from a ledger.
 
-    Of a job that reads some blocks of the records, of the one of them that has least.
+    For a job that reads some blocks of the records, it is that of the block with the least left.
 
     Attributes:
-        spent: ε of all releases of all runs on the data, at δ; None where none is proved finite.
-        held: releases to come of runs that are not over.
-        left: ε at δ that nobody holds, by the account's certificate.
+        spent: ε of all releases of all runs on the data, at δ; None if no finite one is proved.
+        held: future releases of runs that are not over.
+        left: ε at δ that is not reserved, by the account's certificate.
         jobs: how many more jobs of this kind fit, at most 1000.
-        blocks: each that a job named, and all others; none where none was named.
+        blocks: each block that a job named, and all others; empty if none was named.
         certificate: the test by which its account admits releases; empty in older records.
     """
 
@@ -54,9 +54,9 @@ class NoiseShares(JsonRecord):
     """How the noise on a sum is split among the m parties.
 
     Attributes:
-        honest, colluders: k and c; k shares are charged, of t = k + c survivors at least.
-        inflation: √(m/k), the noise of all m shares over what is charged.
-        dealt: one draw stands for all shares after the first round: a simulation.
+        honest, colluders: k and c; k shares are charged, of at least t = k + c survivors.
+        inflation: √(m/k), the noise of all m shares relative to what is charged.
+        dealt: whether one draw replaces all shares after the first round, in a simulation.
     """
 
     parties: int
@@ -68,12 +68,13 @@ class NoiseShares(JsonRecord):
 
 
 class NoiseSummary(JsonRecord):
-    """Noise as the average over the parties has it, or a party's batch with noise in the parties.
+    """Noise on the average over the parties, or on a party's batch with noise in the parties.
 
     Attributes:
-        scale, scale_of_sum: of the average, and of the sum of all contributions. With shares
-            `scale` is that of the k that are charged, `expected_norm` that of all together.
-        point: who adds it; empty in an interrupted run, as figures are None.
+        scale, scale_of_sum: of the average, and of the sum of all contributions. With shares,
+            `scale` is that of the k charged shares, and `expected_norm` that of all shares
+            together.
+        point: who adds it; empty in an interrupted run, in which numbers are None.
     """
 
     law: str
@@ -87,7 +88,7 @@ class NoiseSummary(JsonRecord):
 
 
 class AdversaryAccount(JsonRecord):
-    """What a guarantee comes to against one adversary; one of them is `charged` to the ledger."""
+    """The cost of a guarantee against one adversary; one account is `charged` to the ledger."""
 
     adversary: Adversary | SampledAdversary
     charged: bool
@@ -96,11 +97,11 @@ class AdversaryAccount(JsonRecord):
 
 
 class AttackerRate(JsonRecord):
-    """At most how often so many `members` together are recognised.
+    """Maximum rate at which `members` together are recognised.
 
     Attributes:
-        alarms: of cases in which they are not there (or are others), a share.
-        rate: of cases in which they are there.
+        alarms: share of the cases in which they are not present (or are others).
+        rate: share of the cases in which they are present.
     """
 
     members: int
@@ -109,12 +110,12 @@ class AttackerRate(JsonRecord):
 
 
 class GuaranteeSummary(JsonRecord):
-    """One unit's guarantee, planned or spent; `accounts` have it by adversary, the charged first.
+    """One unit's guarantee, planned or spent, with `accounts` by adversary, the charged one first.
 
     Attributes:
-        assumptions: what it rests on beyond its proof; None where that is not known.
-        epsilon: by `conversion`, the lowest that is proved, of all releases.
-        found: what an attacker finds, of one of the unit and of groups.
+        assumptions: what it depends on beyond its proof; None if that is not known.
+        epsilon: of all releases, by `conversion`, the lowest that is proved.
+        found: an attacker's rates, for one of the unit and for groups.
     """
 
     unit: Unit
@@ -135,20 +136,20 @@ class GuaranteeSummary(JsonRecord):
 
 
 class AccountAfterRound(RoundAccount):
-    """What the releases up to a round come to."""
+    """The total cost of the releases up to a round."""
 
     round: int
 
 
 class PlannedGuarantee(GuaranteeSummary):
-    """What all releases of a plan come to, and those up to each round."""
+    """The cost of all releases of a plan, and of those up to each round."""
 
     description: str
     epsilon_by_round: tuple[AccountAfterRound, ...]
 
 
 class EpsilonBound(JsonRecord):
-    """An ε that is proved, and by what."""
+    """An ε and the conversion that proves it."""
 
     epsilon: OptionalFloat
     conversion: str

@@ -1,7 +1,7 @@
-"""A job's guarantees, noise and sum in words: plain text, said in one place.
+"""Format a job's guarantees, noise and sum as plain text, in one place.
 
-A sentence with an ε in it says δ, unit and neighbouring relation too. What was spent is rounded up,
-so that no figure promises too much.
+A sentence with an ε also states δ, unit and neighbouring relation. What was spent is rounded up, so
+that no number promises too much.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Fact(NamedTuple):
-    """A named figure; "name value" reads as a phrase. `brief`: said where there is little room."""
+    """A named value; "name value" reads as a phrase. `brief`: shown where there is little room."""
 
     name: str
     value: str
@@ -37,7 +37,7 @@ class Fact(NamedTuple):
 
 
 def join_facts(facts: Iterable[Fact]) -> str:
-    """The brief facts in one line."""
+    """Join the brief facts in one line."""
     return "; ".join(f"{fact.name} {fact.value}".strip() for fact in facts if fact.brief)
 
 
@@ -49,45 +49,45 @@ def _build_number_fact(name: str, value: float | None, *, brief: bool = True) ->
     return None if value is None else Fact(name, f"{value:.4g}", brief)
 
 
-# What a guarantee comes to.
+# The cost of a guarantee.
 
 _CONVERSIONS = {"cks20": "CKS20", "zcdp": "zCDP", "rdp": "RDP", "pld": "PLD"}
 
 
 class HasPrivacyUnit(Protocol):
-    """What says its unit and neighbouring relation: a guarantee, a budget."""
+    """A guarantee or a budget: it has a unit and a neighbouring relation."""
 
     @property
     def unit(self) -> Unit:
-        """What one neighbour differs by."""
+        """Unit by which neighbours differ."""
 
     @property
     def neighbouring(self) -> Neighbouring:
-        """In which way."""
+        """Neighbouring relation."""
 
 
 def format_unit(scoped: HasPrivacyUnit) -> str:
-    """The unit of privacy beside an ε: "per record"."""
+    """Format the unit of privacy that follows an ε: "per record"."""
     return f"per {scoped.unit}"
 
 
 def format_relation(scoped: HasPrivacyUnit) -> str:
-    """The neighbouring relation beside an ε."""
+    """Format the neighbouring relation that follows an ε."""
     return f"neighbours differ by {scoped.neighbouring.words} one {scoped.unit}"
 
 
 def format_scope(scoped: HasPrivacyUnit) -> str:
-    """Unit and relation."""
+    """Format unit and relation."""
     return f"{format_unit(scoped)}; {format_relation(scoped)}"
 
 
 def format_epsilon_delta(epsilon: float | None, delta: float) -> str:
-    """A pair (ε, δ) that was spent, rounded up."""
+    """Format a spent pair (ε, δ), rounded up."""
     return f"ε = {format_epsilon(epsilon)} at δ = {format_rounded_up(delta, 3)}"
 
 
 def format_account(row: AdversaryAccount) -> str:
-    """What a guarantee comes to against one adversary; no ε where no bound is proved."""
+    """Format a guarantee's cost against one adversary; no ε if no bound is proved."""
     unproved = row.epsilon is None
     stats = (
         "no bound is proved (ε = ∞)" if unproved else format_epsilon_delta(row.epsilon, row.delta)
@@ -96,19 +96,19 @@ def format_account(row: AdversaryAccount) -> str:
 
 
 def format_spent(guarantee: GuaranteeSummary) -> str:
-    """What is charged."""
+    """Format what is charged."""
     return format_epsilon_delta(guarantee.epsilon, guarantee.delta)
 
 
 def format_guarantee(guarantee: GuaranteeSummary) -> str:
-    """What is charged, with unit and relation."""
+    """Format what is charged, with unit and relation."""
     return f"{format_spent(guarantee)}, {format_scope(guarantee)}"
 
 
 FIXED_RELEASES_NOTE: Final = "for releases fixed beforehand"
-"""For which analysts a figure of what was spent so far holds: none who stops because of an answer.
-
-It stands once on each page or screen with such figures."""
+"""Analysts for whom an ε spent so far holds: not one who stops because of an answer. Each page or
+screen with such numbers shows it once.
+"""
 
 
 def format_promise(guarantee: GuaranteeSummary) -> str:
@@ -117,17 +117,17 @@ def format_promise(guarantee: GuaranteeSummary) -> str:
 
 
 def format_allowed(epsilon: float, delta: float) -> str:
-    """What a person allowed, with all digits."""
+    """Format what a person allowed, with all digits."""
     return f"ε = {format_exact(epsilon)} at δ = {format_exact(delta)}"
 
 
 def format_budget(guarantee: GuaranteeSummary) -> str:
-    """What was allowed."""
+    """Format the budget of a guarantee."""
     return format_allowed(guarantee.epsilon_budget, guarantee.delta_budget)
 
 
 def format_data_account(account: DataAccount) -> str:
-    """What all runs spent of a data set's budget, what is left, and how many such jobs fit."""
+    """Format what all runs spent of a data set's budget, what is left, and how many jobs fit."""
     held = f"; {account.held} releases to come are held" if account.held else ""
     more = f"{account.jobs:,}{' or more' if account.jobs >= _MAX_JOBS else ''} more such job"
     return (
@@ -142,14 +142,14 @@ def format_data_account(account: DataAccount) -> str:
 
 
 def _format_budget_scope(account: DataAccount) -> str:
-    """For which analysts the budget holds; empty if a run's record does not contain it."""
+    """Return for which analysts the budget holds; empty if a run's record lacks it."""
     if not account.certificate:
         return ""
     return f"; the budget holds {AccountCertificate(account.certificate).description}"
 
 
 def _format_blocks(account: DataAccount) -> str:
-    """What is left by block, and after one such job; those that it does not read stay."""
+    """Format the remaining budget by block, and after one such job for the blocks that it reads."""
     said = [
         f"{format_block(each.name)} {format_rounded_down(each.left)}"
         + (
@@ -163,7 +163,7 @@ def _format_blocks(account: DataAccount) -> str:
 
 
 def format_block(name: str) -> str:
-    """A block as it is called."""
+    """Format a block's name."""
     return repr(name) if name else "every other block"
 
 
@@ -171,7 +171,7 @@ _MAX_JOBS = 1000
 
 
 def format_ledger(run: RunSummary) -> str:
-    """Which ledger keeps the total."""
+    """Return which ledger holds the total."""
     if run.ledger:
         return f"shared: {run.ledger}"
     if run.deployment:
@@ -180,34 +180,34 @@ def format_ledger(run: RunSummary) -> str:
 
 
 def conversion(name: str) -> str:
-    """A conversion as its paper calls it."""
+    """Return the name of a conversion in its paper."""
     return _CONVERSIONS.get(name, name)
 
 
 def format_charged_conversion(guarantee: GuaranteeSummary) -> str:
-    """Which conversion is charged: " by the exact conversion"; empty if that isn't known."""
+    """Format the charged conversion, as " by the exact conversion"; empty if it is not known."""
     return f" by the {conversion(guarantee.conversion)} conversion" if guarantee.conversion else ""
 
 
 def format_accounts(guarantee: GuaranteeSummary) -> list[str]:
-    """Against whom the guarantee holds, and what it comes to against each, where it is not one."""
+    """Return against whom the guarantee holds, with its cost against each if there are several."""
     if len(guarantee.accounts) == 1:
         return [guarantee.accounts[0].adversary.words]
     return [f"{row.adversary.words}: {format_account(row)}" for row in guarantee.accounts]
 
 
 def get_charged_adversary(guarantee: GuaranteeSummary) -> Adversary:
-    """Whom the charged account holds against."""
+    """Return the adversary of the charged account."""
     return Adversary(next(row.adversary for row in guarantee.accounts if row.charged))
 
 
 def format_adversaries(guarantee: GuaranteeSummary) -> str:
-    """The same in one line."""
+    """Format the adversaries in one line."""
     return "; ".join(f"against {each}" for each in format_accounts(guarantee))
 
 
 def format_attack(guarantee: GuaranteeSummary) -> str:
-    """What an attacker finds; empty where a run's record does not say."""
+    """Format an attacker's rates; empty if a run's record has none."""
     return (
         ""
         if guarantee.found is None
@@ -216,12 +216,12 @@ def format_attack(guarantee: GuaranteeSummary) -> str:
 
 
 def format_assumptions(guarantee: GuaranteeSummary) -> str:
-    """What the guarantee rests on beyond its proof, in one line; empty where that is nothing."""
+    """Format what the guarantee depends on beyond its proof, in one line; may be empty."""
     return "not known" if guarantee.assumptions is None else "; ".join(guarantee.assumptions)
 
 
 def format_bounds(stats: RecordBounds | None, guarantee: GuaranteeSummary) -> str:
-    """Both bounds of a record's ε, where two are proved; else empty."""
+    """Format both bounds of a record's ε, if two are proved; else empty."""
     if stats is None:
         return ""
     charged = "the noise on the sum" if stats.charged == "outer" else "DP-SGD"
@@ -242,7 +242,11 @@ _SOURCES = {True: "a seed: it protects nobody", False: "the operating system's e
 def build_noise_facts(
     guarantee: GuaranteeSummary, *, rounds: int, counted: bool
 ) -> tuple[Fact, ...]:
-    """The noise of one guarantee; `counted`: a fraction of clipped gradients is released, too."""
+    """Build the facts on one guarantee's noise.
+
+    Args:
+        counted: whether a fraction of clipped gradients is released too.
+    """
     stats, law = guarantee.noise, get_law_text(guarantee.noise.law)
     on = "a batch's sum" if law.on_batches else "the average"
     often = "step" if law.on_batches else "round"
@@ -272,7 +276,7 @@ def build_noise_facts(
 
 
 def _format_shares(stats: NoiseShares) -> str:
-    """How the noise is split, and whether a simulation dealt it."""
+    """Format how the noise is split, and whether a simulation drew it at once."""
     alone = stats.honest == 1 and not stats.colluders
     split = (
         f"each is all of the noise; all {stats.parties} together are √{stats.parties} = "
@@ -288,19 +292,19 @@ def _format_shares(stats: NoiseShares) -> str:
 
 
 def is_on_batches(guarantee: GuaranteeSummary) -> bool:
-    """Whether the noise is on sums over batches, several a round, and not on an average."""
+    """Return whether the noise is on sums over batches, several per round, not on an average."""
     return get_law_text(guarantee.noise.law).on_batches
 
 
 def build_number_facts(named: Mapping[str, float | None]) -> tuple[Fact, ...]:
-    """Those that are known."""
+    """Build facts from the values that are known."""
     return _drop_absent(*(_build_number_fact(name, value) for name, value in named.items()))
 
 
 def _build_step_facts(
     stats: DpSgdSummary | PlannedDpSgd, *, counted: bool
 ) -> tuple[Fact | None, ...]:
-    """What a plan of training and its account both say."""
+    """Build the facts that a training plan and its account share."""
     return (
         _build_number_fact("sampling rate q =", stats.sampling_rate),
         _build_number_fact("noise multiplier σ =", stats.noise_multiplier),
@@ -313,7 +317,7 @@ def _build_step_facts(
 
 
 def build_dp_sgd_facts(stats: DpSgdSummary) -> tuple[Fact, ...]:
-    """How the parties trained, and the largest of their accounts."""
+    """Build facts on how the parties trained, and the largest of their accounts."""
     largest = " and ".join(
         f"ε = {format_epsilon(stats.largest[name])} by {conversion(name)}"
         for name in ("rdp", "pld", "exact")
@@ -324,7 +328,7 @@ def build_dp_sgd_facts(stats: DpSgdSummary) -> tuple[Fact, ...]:
 
 
 def build_training_facts(stats: PlannedDpSgd) -> tuple[Fact, ...]:
-    """How the parties will train."""
+    """Build facts on how the parties will train."""
     share, noise = stats.clipped_fraction_share, stats.clipped_fraction_deviation
     fraction = f"{share:g} of every step's privacy, with noise of {noise or 0:.3g} on it a round"
     return _drop_absent(
@@ -337,7 +341,7 @@ def build_training_facts(stats: PlannedDpSgd) -> tuple[Fact, ...]:
 
 
 def build_distributed_facts(run: PlannedSecureSteps | None) -> tuple[Fact, ...]:
-    """Steps that are secure sums, and what they take."""
+    """Build facts on steps that are secure sums, and their cost."""
     if run is None:
         return ()
     advice = "; T <= 150 is advised there" if run.hours > 0.5 else ""
@@ -352,7 +356,7 @@ def build_distributed_facts(run: PlannedSecureSteps | None) -> tuple[Fact, ...]:
 
 
 def format_clipped_fraction(run: RunSummary) -> str:
-    """The released fraction of clipped gradients with its noise; empty where there is none."""
+    """Format the released fraction of clipped gradients with its noise; empty without one."""
     stats = run.clipped_fraction
     if stats is None:
         return ""
@@ -368,7 +372,7 @@ def _format_noisy(value: float, deviation: float) -> str:
 
 
 def format_components(run: RunSummary) -> str:
-    """The release ahead of the rounds; empty where there is none."""
+    """Format the release ahead of the rounds; empty without one."""
     stats = run.components
     if stats is None:
         return ""
@@ -384,7 +388,7 @@ def format_components(run: RunSummary) -> str:
 
 
 def build_grid_facts(stats: GridSummary | SecureSumSummary) -> tuple[Fact, ...]:
-    """On which integers sums are taken."""
+    """Build facts on the integers that are summed."""
     grown = None if stats.inflation is None else f"{100 * stats.inflation:.3g} % (charged)"
     return _drop_absent(
         Fact("ring", f"integers modulo 2^{stats.ring_bits}" if stats.ring_bits else ""),
@@ -394,7 +398,7 @@ def build_grid_facts(stats: GridSummary | SecureSumSummary) -> tuple[Fact, ...]:
 
 
 def build_secure_sum_facts(stats: SecureSumSummary) -> tuple[Fact, ...]:
-    """Which secure sum ran, on which integers."""
+    """Build facts on which secure sum ran, and on which integers."""
     return _drop_absent(
         Fact("backend", stats.backend),
         *build_grid_facts(stats),

@@ -1,8 +1,8 @@
-"""What the guarantees of a job come to, planned or spent, and both bounds of a record's.
+"""Compute the cost of a job's guarantees, planned or spent, and both bounds of a record's ε.
 
-Where two bounds are proved for a record in the released models (privacy.md, section 4), one is
-charged and the other is shown beside it: the DP-SGD in a party also holds against the server, which
-sees the sum before its own noise.
+If two bounds are proved for a record in the released models (privacy.md, section 4), one is charged
+and the other is shown next to it. The DP-SGD in a party also holds against the server, which sees
+the sum before its own noise.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def build_accounts(
     contributions: Sequence[int],
     extra_guarantees: Sequence[Guarantee] = (),
 ) -> tuple[AdversaryAccount, ...]:
-    """What a unit's guarantee comes to against each adversary, the charged account first.
+    """Return the cost of a unit's guarantee against each adversary, the charged account first.
 
     Args:
         epsilon, delta: what was charged.
-        contributions: contributions in the sum of each round that was released.
+        contributions: number of contributions in the sum of each released round.
         extra_guarantees: the guarantee of each release ahead of the rounds or after them. All
-            releases together hold against those alone whom each of them holds against.
+            releases together hold only against adversaries against whom each of them holds.
     """
     by = plan.get_charging_guarantee(unit)
     known = [by.against, *(each.against for each in extra_guarantees)]
@@ -79,7 +79,8 @@ def build_accounts(
             continue
         spent: Composition | None = Composition.create_empty()
         for each in extra_guarantees:
-            # Whose shares are in its sum isn't known here: what was charged bounds it for readers.
+            # The number of shares in its sum is not known here; for readers, what was charged is a
+            # bound.
             readers = adversary is Adversary.READERS
             event = each.event if readers else each.compute_event_against(adversary)
             spent = None if spent is None or event is None else spent.add(event)
@@ -99,17 +100,17 @@ def _build_sampling_accounts(
     rounds: int,
     extra_guarantees: Sequence[Guarantee],
 ) -> list[AdversaryAccount]:
-    """The account that is not charged, where parties are sampled by their own coins.
+    """Build the account that is not charged, if parties are sampled by their own coins.
 
-    One who knows which rounds a party was in is charged for the coins alone. What hides a party is
-    no secret of a record's: it has one account, against both.
+    Against an attacker who knows which rounds a party was in, only the coins are charged. A
+    record's account does not depend on what hides its party: it has one account, against both.
     """
     if by.party_sampling_rate == 1:
         return []
     sampled = by.mechanism.sampled
     if sampled is None or by.unit is not Unit.PARTY:
         return [_build_uncharged_account(SampledAdversary.EITHER, epsilon, delta)]
-    known = sampled.hidden  # then the other is
+    known = sampled.hidden  # The other account then.
     rate = 1.0 if known else sampled.attendance
     other = replace(by, mechanism=replace(sampled, sampling_rate=rate, hidden=not known))
     spent = Composition.from_events(each.event for each in extra_guarantees).add(
@@ -134,11 +135,11 @@ def build_guarantee_summaries(
     extra_guarantees: Sequence[Guarantee] = (),
     assumptions: Sequence[str] = (),
 ) -> tuple[GuaranteeSummary, ...]:
-    """What each guarantee came to; `extra_guarantees`: of the releases around the rounds that were
-    made.
+    """Build the summary of each guarantee's cost.
 
     Args:
-        assumptions: what they rest on.
+        extra_guarantees: of the completed releases before and after the rounds.
+        assumptions: what the guarantees depend on.
     """
     summed = [line.parties.summed for line in progress.lines]
     return tuple(
@@ -161,7 +162,7 @@ def build_guarantee_summaries(
 def build_planned_guarantee(
     job: Job, stages: Sequence[RunStage], guarantee: Guarantee, budget: UnitBudget
 ) -> PlannedGuarantee:
-    """What a guarantee will come to, if all parties survive every round."""
+    """Return what a guarantee will cost if all parties survive every round."""
     rounds = get_rounds_stage(stages)
     plan, noise = rounds.plan, summarize_noise(job, rounds.plan, guarantee, engine=job.run.engine)
     before = compute_spent_before(stages, stages.index(rounds))[guarantee.unit]
@@ -176,7 +177,7 @@ def build_planned_guarantee(
             extra_guarantees=[each.plan.primary for each in list_extra_stages(stages)],
             assumptions=list_assumptions(stages, [stage.name for stage in stages]),
         ),
-        # What moves a sum is said beside; nothing was drawn yet.
+        # The plan states the sensitivity elsewhere, and nothing has been drawn yet.
         noise=noise.model_copy(update={"sensitivity": None, "seeded": None}),
         description=_describe_noise(plan, guarantee),
         epsilon_by_round=tuple(
@@ -189,7 +190,8 @@ def build_planned_guarantee(
 
 
 _MAX_ROUNDS = 1000
-"""The most rounds whose ε a plan lists: of more, evenly spaced ones and the last."""
+"""Maximum number of rounds whose ε a plan lists; of more, it lists evenly spaced ones and the last.
+"""
 
 
 def _list_shown_rounds(rounds: int) -> list[int]:
@@ -209,7 +211,7 @@ def _build_common_fields(
     extra_guarantees: Sequence[Guarantee],
     assumptions: Sequence[str],
 ) -> dict[str, Any]:
-    """What is the same of a guarantee that is planned and one that was spent."""
+    """Build the fields that a planned and a spent guarantee share."""
     charged = compute_account(spent, guarantee.delta)
     return {
         "unit": guarantee.unit,
@@ -237,7 +239,9 @@ def _build_common_fields(
 
 
 def compute_attacker_rates(spent: Composition) -> tuple[AttackerRate, ...]:
-    """What all releases of `spent` tell an attacker, of one of the unit and of groups."""
+    """Return what all releases of `spent` reveal to an attacker, for one of the unit and for
+    groups.
+    """
     return tuple(
         AttackerRate(
             members=k, alarms=FALSE_ALARM_RATE, rate=compute_attack_power(spent, members=k)
@@ -247,7 +251,7 @@ def compute_attacker_rates(spent: Composition) -> tuple[AttackerRate, ...]:
 
 
 def _describe_noise(plan: ReleasePlan, guarantee: Guarantee) -> str:
-    """The noise that is charged, in a sentence; how it is bounded, for what a party holds."""
+    """Format the charged noise in a sentence, with the clipping bound for a party's guarantee."""
     noise = scale_to_average(plan, guarantee)
     said = noise.describe()
     if guarantee.shares is not None:
@@ -264,7 +268,7 @@ def _describe_noise(plan: ReleasePlan, guarantee: Guarantee) -> str:
 def summarize_noise(
     job: Job, plan: ReleasePlan, guarantee: Guarantee, *, engine: str
 ) -> NoiseSummary:
-    """A guarantee's noise in the model's own units."""
+    """Return a guarantee's noise in the model's own units."""
     noise = scale_to_average(plan, guarantee)
     summed = guarantee in plan.sum_guarantees and not plan.sampled_noises
     return NoiseSummary(
@@ -297,7 +301,7 @@ def _summarize_shares(
 
 
 def compute_record_bounds(plan: ReleasePlan, *, rounds: int) -> RecordBounds | None:
-    """Both bounds; None for a plan with one guarantee, and where two are accounts of one noise."""
+    """Return both bounds; None with one guarantee, or if two are accounts of the same noise."""
     if len(plan.guarantees) == 1 or plan.sampled_noises:
         return None
     inner, outer = plan.guarantees

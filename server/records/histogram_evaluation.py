@@ -1,9 +1,9 @@
-"""How good a model is by a noisy histogram of the parties' held-out records: post-processing.
+"""Evaluate a model from a noisy histogram of held-out records, by post-processing.
 
-Of two labels cell `[k, y]` counts records of label y whose probability lies in interval k: every
-edge is a point of the ROC curve and a threshold, every interval a row of the calibration. Of more
-it is the confusion matrix. Each figure has the interval that the noise leaves it, by itself
-(`parley.privacy.estimation.roc_curve`).
+With two labels, cell `[k, y]` counts records of label y with a probability in interval k. Every
+edge is a point of the ROC curve and a threshold; every interval is a row of the calibration. With
+more labels, the histogram is the confusion matrix. Each metric has the interval that the noise
+leaves it, by itself (`parley.privacy.estimation.roc_curve`).
 
     >>> counts = np.array([[90.0, 10.0], [10.0, 90.0]])
     >>> found = evaluate_counts(counts, labels=("no", "yes"), edges=(0.5,), within=5.0)
@@ -38,11 +38,11 @@ def evaluate_counts(
     within: float,
     proper: bool = True,
 ) -> ClassifierMetrics | None:
-    """The figures of `[B, 2]` or `[K, K]` noisy counts; None where the noise leaves no records.
+    """Return the metrics of `[B, 2]` or `[K, K]` noisy counts; None if the noise leaves no records.
 
     Args:
-        within: what the noise on one count does not exceed at the intervals' level.
-        proper: scores are probabilities, and don't only rank.
+        within: bound on the noise of one count, at the intervals' level.
+        proper: whether scores are probabilities; otherwise they only rank.
     """
     found = NoisyHistogram(cells=counts, within=within)
     total = float(counts.sum())
@@ -50,7 +50,7 @@ def evaluate_counts(
         return None
     made = _evaluate_two_labels if len(labels) == 2 else _evaluate_more_labels
     figures = made(found, labels, edges, proper)
-    del figures["accuracy"]  # the confusion matrix says it
+    del figures["accuracy"]  # The confusion matrix contains it.
     reach = within * counts.size**0.5
     figures["within"]["records"] = (max(0.0, total - reach), total + reach)
     return ClassifierMetrics(labels=tuple(labels), records=total, **figures)
@@ -120,14 +120,14 @@ def _evaluate_more_labels(
 
 
 def _compute_cell_indices(histogram: NoisyHistogram) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """`[B, 2]` or `[K, K]` each cell's row, and its column."""
+    """Return `[B, 2]` or `[K, K]` each cell's row, and its column."""
     rows, columns = histogram.cells.shape
     row, column = np.divmod(np.arange(rows * columns).reshape(rows, columns), columns)
     return row, column
 
 
 def _build_metrics(**estimates: IntervalEstimate | None) -> dict[str, Any]:
-    """Values by name, and under `within` the intervals of those that are known."""
+    """Return values by name, and under `within` the intervals of those that are known."""
     known = {name: each for name, each in estimates.items() if each is not None}
     values = {name: known[name].value if name in known else None for name in estimates}
     return {**values, "within": {name: (each.low, each.high) for name, each in known.items()}}

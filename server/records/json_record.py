@@ -1,7 +1,7 @@
-"""Facts that are written down as JSON and read again: frozen, closed, and equal after a round trip.
+"""Define records that are written as JSON and read again: frozen, closed, equal after a round trip.
 
-A key that a run has nothing to say under is absent; a number that is not finite is null, because
-JSON has no form for it (`parley.safe_io.json_writing`).
+A key without a value is absent. A number that is not finite is null, because JSON has no form for
+it (`parley.safe_io.json_writing`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import (
 
 
 class JsonRecordError(ValueError):
-    """A text that is not the JSON that was expected; the message names the key and what came."""
+    """A text that is not the expected JSON; the message names the key and the actual value."""
 
 
 _LONG_NUMBER = re.compile(r"[0-9]{300}")
@@ -31,7 +31,9 @@ _SHORT_TEXT = re.compile(r"[\w .:+-]{1,60}")
 
 
 def _format_value(value: object) -> str:
-    """Return a value as an error names it. The file may be a stranger's: none of it is markup."""
+    """Return a value for an error message. The file is untrusted, so that no value may contain
+    markup.
+    """
     if isinstance(value, int) and abs(value) >= 1 << 64:
         return "a number of more than 19 digits"
     if isinstance(value, str | int | float | None):
@@ -50,11 +52,11 @@ def _convert_nonfinite(value: Any) -> Any:
 
 
 OptionalFloat = Annotated[float | None, BeforeValidator(_convert_nonfinite)]
-"""A number; None where it is not known or not finite."""
+"""A number; None if it is not known or not finite."""
 
 
 Epsilon = Annotated[float, BeforeValidator(lambda value: math.inf if value is None else value)]
-"""An ε that is known; ∞, which JSON has as null, where none is proved."""
+"""A known ε; ∞, which JSON stores as null, if none is proved."""
 
 
 class JsonRecord(BaseModel):
@@ -71,15 +73,16 @@ class JsonRecord(BaseModel):
         return payload
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values for `format_json`."""
+        """Return the record as plain values for `format_json`."""
         return self.model_dump(mode="json", by_alias=True)
 
     @classmethod
     def parse(cls, text: str, where: object) -> Self:
-        """Reads what `to_json` gave.
+        """Read what `to_json` returned.
 
         Raises:
-            FactsError: it is something else; the message names `where` and the first wrong key.
+            JsonRecordError: it is something else; the message names `where` and the first wrong
+                key.
         """
         if _LONG_NUMBER.search(text):
             raise JsonRecordError(
@@ -89,7 +92,7 @@ class JsonRecord(BaseModel):
             return cls.model_validate_json(text, strict=True)
         except ValidationError as error:
             wrong = error.errors(include_url=False, include_context=False)
-            # Another format explains whatever else is wrong.
+            # Another format explains all other errors.
             first = next((each for each in wrong if each["loc"] == ("format",)), wrong[0])
             key = ".".join(_format_value(part).strip("'") for part in first["loc"])
             shown = key and first["type"] != "missing"
@@ -100,12 +103,12 @@ class JsonRecord(BaseModel):
             ) from None
 
     def with_fields(self, **facts: Any) -> Self:
-        """The same facts and more, checked as all of them are."""
+        """Return the record with some fields replaced, and all of them checked."""
         return type(self).model_validate({**dict(self), **facts})
 
 
 @cache
 def _list_optional_fields(facts: type[JsonRecord]) -> tuple[tuple[str, str], ...]:
-    """Names of the facts that may be absent, with their keys."""
+    """Return the names of the fields that may be absent, with their keys."""
     fields = facts.model_fields.items()
     return tuple((name, each.alias or name) for name, each in fields if not each.is_required())

@@ -1,4 +1,4 @@
-"""What `model.safetensors` says of itself: its tensors, how rows are read, and the promise."""
+"""Build the metadata of `model.safetensors`: tensors, how to read rows, privacy statement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_FEATURES: Mapping[str, Any] = MappingProxyType({})
 
 
 def build_model_tensors(theta: NDArray[np.float64], state: State) -> dict[str, NDArray[np.float64]]:
-    """What `model.safetensors` holds: the model, and what its rows are projected on."""
+    """Return the tensors of `model.safetensors`: the model, and the components for its rows."""
     return {"theta": theta, **select_components(state)}
 
 
@@ -36,11 +36,11 @@ def build_model_description(
     schema: str,
     features: Mapping[str, Any] = _NO_FEATURES,
 ) -> dict[str, str]:
-    """The metadata of `model.safetensors` that a prediction needs: values alone, no code.
+    """Return the metadata of `model.safetensors` that a prediction needs: only values, no code.
 
     Args:
         label: how labels are read: logistic, softmax, ridge or network.
-        features: name, settings and digest of the public map of every record; empty: none.
+        features: name, settings and digest of the public feature map; empty: none.
     """
     description = {
         "version": MODEL_VERSION,
@@ -55,9 +55,9 @@ def build_model_description(
 
 
 def build_privacy_statement(summary: RunSummary) -> dict[str, str]:
-    """The metadata of `model.safetensors`: what was promised, as text; exact where it is a key's.
+    """Return the promise as metadata of `model.safetensors`, as text; exact in the keys.
 
-    A run with seeded noise promises nothing, and says so.
+    A run with seeded noise promises nothing, and the statement contains that.
     """
     metadata = {"parley.version": summary.parley_version, "parley.run": summary.run_id}
     for prefix, of in zip(("parley.", "parley.party-"), summary.guarantees, strict=False):

@@ -1,4 +1,4 @@
-"""How a noise law is explained: one row a law, for terminal, report and model metadata."""
+"""Define the explanation of each noise distribution, for terminal, report and model metadata."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class LawText:
-    """What is drawn, in a sentence, and the letter of its scale.
+    """A sentence on what is drawn, and the letter of its scale.
 
     Attributes:
-        symbol_with_count: the letter where a fraction of clipped gradients is released too, which
+        symbol_with_count: the letter if a fraction of clipped gradients is released too, which
             takes a share of the noise's precision.
-        on_batches: the noise is on sums over batches, several a round, and not on an average.
+        on_batches: the noise is on sums over batches, several per round, and not on an average.
     """
 
     sentence: str
@@ -21,7 +21,7 @@ class LawText:
     on_batches: bool = False
 
     def get_symbol(self, *, counted: bool) -> str:
-        """The letter of its scale; `counted`: beside a released fraction of clipped gradients."""
+        """Return the scale's letter, with or without a released fraction of clipped gradients."""
         return self.symbol_with_count if counted and self.symbol_with_count else self.symbol
 
 
@@ -76,6 +76,6 @@ LAWS: dict[str, LawText] = {
 
 
 def get_law_text(law: str) -> LawText:
-    """The row of a law; of one without a row, its name alone."""
+    """Return the text of a distribution; of one without a row, only its name."""
     unknown = f"Noise law: {law or 'not known before the run ends'}."
     return LAWS.get(law, LawText(sentence=unknown))

@@ -1,4 +1,4 @@
-"""Numbers as terminal and report show them: costs rounded up, sizes and times with a unit."""
+"""Format numbers for terminal and report: costs rounded up, sizes and times with a unit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def format_number(value: float | None, digits: int = 3) -> str:
-    """``value`` for a reader, to ``digits`` significant digits.
+    """Format ``value`` for a reader, to ``digits`` significant digits.
 
     >>> (format_number(0.0839047), format_number(1e-05), format_number(2.43e-05),
     ... format_number(-70000), format_number(None))
@@ -32,13 +32,13 @@ def format_number(value: float | None, digits: int = 3) -> str:
 
 
 def format_power(mantissa: str, exponent: str) -> str:
-    """Mantissa times ten to the exponent."""
+    """Format a mantissa times ten to the exponent."""
     ten = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
     return ten if mantissa == "1" else f"{mantissa} × {ten}"
 
 
 def format_epsilon(value: float | None) -> str:
-    """ε to four significant digits, rounded up: never less than what was charged.
+    """Format ε to four significant digits, rounded up: never less than what was charged.
 
     >>> (format_epsilon(1.98441), format_epsilon(2.0), format_epsilon(0.1 + 0.2),
     ... format_epsilon(None))
@@ -50,7 +50,7 @@ def format_epsilon(value: float | None) -> str:
 
 
 def format_cost(value: float | None, digits: int = 3) -> str:
-    """`format_number`, rounded up: δ, ρ, and whatever else says how much may be learned.
+    """Format a number rounded up: δ, ρ, and all else that bounds what may be learned.
 
     >>> format_cost(1.2341e-05), format_cost(1e-05), format_cost(2.7182), format_cost(None)
     ('1.24 × 10⁻⁵', '10⁻⁵', '2.72', '–')
@@ -61,7 +61,7 @@ def format_cost(value: float | None, digits: int = 3) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """A time span.
+    """Format a time span.
 
     >>> format_duration(0.0074), format_duration(4.2), format_duration(192), format_duration(7300)
     ('7.4 ms', '4.2 s', '3 min 12 s', '2 h 1 min')
@@ -79,7 +79,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """A size in powers of ten.
+    """Format a size in powers of ten.
 
     >>> format_bytes(812), format_bytes(41_600), format_bytes(8_320_000)
     ('812 B', '41.6 kB', '8.32 MB')

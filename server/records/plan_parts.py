@@ -1,4 +1,4 @@
-"""The parts of a plan's outlook (`parley.server.records.plan_summary`)."""
+"""Define the parts of a plan's summary (`parley.server.records.plan_summary`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from parley.server.records.json_record import JsonRecord, OptionalFloat
 
 
 class NoiseAlternative(JsonRecord):
-    """What another law or calibration would give; `refused`, alone, says why it cannot."""
+    """The result of another distribution or calibration; if only `refused` is set, it has the
+    reason.
+    """
 
     scale: float | None = None
     expected_norm: float | None = None
@@ -21,8 +23,8 @@ class GridSummary(JsonRecord):
     Attributes:
         inflation: share that the grid adds to the sensitivity; charged.
         largest_sum: of the parties' contributions, in grid units.
-        noise_tail: of the primary noise, in the units that it is drawn in: beyond it with
-            probability below 2⁻⁵⁰.
+        noise_tail: bound that the primary noise exceeds with probability below 2⁻⁵⁰, in the units
+            in which it is drawn.
     """
 
     ring_bits: int
@@ -43,7 +45,7 @@ class SizeAlternative(JsonRecord):
 
 
 class PlannedDpSgd(JsonRecord):
-    """Training in the parties; what belongs to a guarantee that the job doesn't ask for is None."""
+    """Training in the parties; fields of a guarantee that the job does not request are None."""
 
     sampling_rate: float
     expected_batch: float
@@ -62,8 +64,8 @@ class PlannedEvaluation(JsonRecord):
     """The release after the rounds: counts of held-out records.
 
     Attributes:
-        epsilon, delta: of it alone; the guarantee's own account has it in it.
-        within: records that the noise on no count exceeds, at `confidence`.
+        epsilon, delta: of only this release; the guarantee's own account includes it.
+        within: bound in records on the noise of all counts, at `confidence`.
     """
 
     epsilon: OptionalFloat
@@ -75,10 +77,10 @@ class PlannedEvaluation(JsonRecord):
 
 
 class PlannedSecureSteps(JsonRecord):
-    """Steps that are secure sums: how many, and what they take among real parties.
+    """Steps that are secure sums: their number, and their cost among real parties.
 
     Attributes:
-        vector_bytes: of one party's masked vector, in every step.
+        vector_bytes: size of one party's masked vector, in every step.
     """
 
     steps: int
@@ -89,11 +91,11 @@ class PlannedSecureSteps(JsonRecord):
 
 
 class PlannedSynthetic(JsonRecord):
-    """The one release that synthetic records are made from.
+    """The one release from which synthetic records are drawn.
 
     Attributes:
         noise: standard deviation on a coordinate of the sum, that of all shares.
-        average: records that the average cell of the tables holds; None: there are no cells.
+        average: mean number of records per cell of the tables; None: there are no cells.
     """
 
     released: str
@@ -106,13 +108,13 @@ class PlannedSynthetic(JsonRecord):
 
 
 class PlannedSimulation(JsonRecord):
-    """What the job takes on this machine with all parties in one process; everything is about.
+    """Estimated cost of the job on this machine with all parties in one process.
 
     Attributes:
-        data_mib: of the records, if every party holds the least number.
-        mapped: whether they are read from a file, being more than `limit_mib`.
-        seconds_a_round: of the parties' computation, measured on made-up records of a few of them;
-            absent where a few parties say nothing of many.
+        data_mib: of the records, if every party holds the minimum number.
+        mapped: whether they are read from a file because they exceed `limit_mib`.
+        seconds_a_round: of the parties' computation, measured on generated records of a few of
+            them; absent if a few parties do not predict the cost of many.
     """
 
     data_mib: float

@@ -1,7 +1,7 @@
-"""What a budget buys, before any data is touched: what `parley plan` says of a job.
+"""Define the summary of a plan, which `parley plan` prints before any data is read.
 
-Figures are for the *average* over the parties, in the model's own units and without the grid,
-unless a name says otherwise; the grid's share is in `grid.inflation` and is charged by the run.
+Numbers are for the *average* over the parties, in the model's own units and without the grid,
+unless a name states otherwise. The grid's share is in `grid.inflation`; the run charges it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from parley.server.records.summary_sections import (
 
 
 class PlanSummary(JsonRecord):
-    """The outlook of a job.
+    """What a job will cost and release.
 
     Attributes:
-        chosen: by a rule, and from which public facts, in lines.
-        min_records_from: where that number comes from, in words.
-        lipschitz, lambda_, sensitivity: G, λ and Δ₂ of the average; absent where no objective is
-            solved under noise on the sum, as `calibrations`, `noise_laws` and `alternatives` are.
-        data_accounts: what the job's ledger says of its data, by their name in it.
+        chosen: what a rule chose, and from which public facts, one line each.
+        min_records_from: source of that number, in words.
+        lipschitz, lambda_, sensitivity: G, λ and Δ₂ of the average; absent if no objective is
+            solved under noise on the sum, as are `calibrations`, `noise_laws` and `alternatives`.
+        data_accounts: accounts of the job's data in its ledger, by their name there.
         refusal: why a run of this job would be refused; absent if it would not.
     """
 
@@ -79,11 +79,11 @@ class PlanSummary(JsonRecord):
 
     @property
     def primary(self) -> PlannedGuarantee:
-        """The guarantee that the job's own ε and δ are asked for."""
+        """The guarantee for the job's own ε and δ."""
         return self.guarantees[0]
 
     def build_sections(self) -> list[SummarySection]:
-        """What the job will come to, in order."""
+        """Return the sections of the summary, in order."""
         counted = self.dp_sgd is not None and bool(self.dp_sgd.clipped_fraction_share)
         found = [build_text_section("chosen", "; ".join(self.chosen))]
         for of in self.guarantees:
@@ -121,7 +121,7 @@ class PlanSummary(JsonRecord):
         return drop_empty(found)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return the summary for a notebook."""
         who = f"{self.parties} {format_noun(self.parties, 'party')}"
         job = (
             f"{self.algorithm_title or self.algorithm}, {self.model}: {who} of at least "

@@ -1,4 +1,4 @@
-"""How good a run's model is and how the run ended, in words; what a plan says of both."""
+"""Format how good a run's model is, how the run ended, and what a plan expects of both."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def compute_cell_noise(run: RunSummary) -> float:
-    """Standard deviation of the noise on a released count, that of all shares; 0: not known."""
+    """Return the standard deviation of all noise shares on a released count; 0 if not known."""
     noise = run.primary.noise
     return (noise.scale_of_sum or 0.0) * (noise.shares.inflation if noise.shares else 1.0)
 
 
 def format_planned_synthetic(planned: PlannedSynthetic | None) -> str:
-    """What a plan says of the release: its size, its noise beside what it holds."""
+    """Format a planned release: its size, and its noise compared with its content."""
     if planned is None:
         return ""
     said = (
@@ -51,7 +51,7 @@ def format_planned_synthetic(planned: PlannedSynthetic | None) -> str:
 
 
 def format_table(run: RunSummary) -> str:
-    """What was drawn from what; empty where a run makes no table."""
+    """Format what was drawn from which release; empty if a run makes no table."""
     table = run.synthetic
     if table is None:
         return ""
@@ -95,17 +95,17 @@ _CLOSENESS_METRICS = (
 
 
 def list_table_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
-    """How near the table is to the records, where a simulation knows; beside the records'."""
+    """List the table's similarity to the records, if known, next to that of records."""
     return _build_metric_rows(run.synthetic, _TABLE_METRICS)
 
 
 def list_closeness_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
-    """How near rows are to training records, and beside it to as many held-out ones."""
+    """List how near rows are to training records, next to the same number of held-out ones."""
     return _build_metric_rows(run.synthetic, _CLOSENESS_METRICS)
 
 
 def format_closeness(run: RunSummary) -> str:
-    """How well a record's distance to the closest row tells whether it was among the records."""
+    """Format how well a record's distance to the closest row predicts its membership."""
     table = run.synthetic
     if table is None or table.membership_auc is None:
         return ""
@@ -119,7 +119,7 @@ def format_closeness(run: RunSummary) -> str:
 def _build_metric_rows(
     table: SyntheticSummary | None, named: tuple[tuple[str, str | None, str | None], ...]
 ) -> tuple[MetricRow, ...]:
-    """Those of which one is known at least."""
+    """Return the rows with at least one known value."""
 
     def shown(key: str | None) -> str:
         value = None if key is None else getattr(table, key)
@@ -135,7 +135,7 @@ def _build_metric_rows(
 
 @dataclass(frozen=True, kw_only=True)
 class MetricRow:
-    """A figure that only a simulation may know, beside the non-private model's."""
+    """A metric that only a simulation may know, next to the non-private model's."""
 
     name: str
     private: str
@@ -143,18 +143,18 @@ class MetricRow:
 
 
 def format_class_weights(label_weights: Sequence[float] | None) -> str:
-    """Public weights of the labels; empty where every record counts once."""
+    """Format public weights of the labels; empty if every record counts once."""
     weights = " : ".join(f"{weight:g}" for weight in label_weights or ())
     return f"{weights} (public, of the labels in their order)" if weights else ""
 
 
 def get_metric_name(run: RunSummary) -> str:
-    """What the figure called accuracy measures."""
+    """Return the name of the metric in the field `accuracy`."""
     return "R²" if run.metric == "r2" else "accuracy"
 
 
 def list_model_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
-    """Accuracy and loss, where the run has them; a loss that is not finite has diverged."""
+    """List accuracy and loss, if the run has them; a loss that is not finite has diverged."""
     rows: list[tuple[str, float | None, float | None]] = []
     if run.accuracy is not None:
         rows.append(
@@ -183,11 +183,11 @@ _METRIC_NAMES = {
     "brier": "Brier score",
     "rmse": "root of the mean squared error",
 }
-"""What a judgement measures, in its order."""
+"""Metric → its name, in order of display."""
 
 
 def list_evaluation_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
-    """How good the model is on held-out records, beside the non-private one."""
+    """List the model's metrics on held-out records, next to the non-private model's."""
     found, twin = run.judgement, run.baseline_judgement
     if found is None:
         return ()
@@ -203,20 +203,20 @@ def list_evaluation_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
 
 
 MIN_USEFUL_AUC = 0.6
-"""An AUC from which a model ranks at all."""
+"""Minimum AUC of a model that ranks at all."""
 
 _MIN_ANSWERED_SHARE = 0.2
-"""Of two labels the rarer is hardly answered, where it is for so small a part of its records."""
+"""Share of its records below which the rarer of two labels is hardly predicted."""
 
 
 def find_shortcoming(
     metrics: ClassifierMetrics | RegressionMetrics | None, *, records: str, weighted: bool = False
 ) -> str:
-    """Why a model is of no use, without a full stop; empty: it is of some.
+    """Return why a model is of no use, without a full stop; empty if it is of some.
 
     Args:
-        records: which ones it was asked about, as "held-out records".
-        weighted: classes have weights, for which accuracy is given up on purpose.
+        records: which records were predicted, as "held-out records".
+        weighted: classes have weights, so that lower accuracy is intended.
     """
     if metrics is None:
         return ""
@@ -247,7 +247,7 @@ def find_shortcoming(
 
 
 def format_public_test(run: RunSummary) -> str:
-    """How good a real run's model is on its server's public records."""
+    """Format how good a real run's model is on its server's public records."""
     stats = run.public_test
     if stats is None:
         return ""
@@ -281,7 +281,7 @@ _STATUS_TEXTS = {
 
 
 def format_status(run: RunSummary) -> str:
-    """How the run ended, in a sentence."""
+    """Format how the run ended, in a sentence."""
     if run.status == "complete":
         every = "its one round" if run.rounds <= 1 else f"all {run.rounds:,} rounds"
         return f"Complete: {every} ran."
@@ -295,7 +295,7 @@ def format_status(run: RunSummary) -> str:
 
 
 def format_parties(run: RunSummary) -> str:
-    """Of how many parties the run was, how many rounds it made, and how long it took."""
+    """Format the number of parties and rounds, and the time."""
     least = (
         ""
         if run.min_records is None
@@ -306,7 +306,7 @@ def format_parties(run: RunSummary) -> str:
 
 
 def format_evaluation(run: RunSummary) -> str:
-    """How good the model is on the parties' held-out records, with the noise; empty: not asked."""
+    """Format the metrics on the parties' held-out records with their noise; may be empty."""
     stats = run.evaluation
     if stats is None:
         return ""
@@ -326,7 +326,7 @@ def format_evaluation(run: RunSummary) -> str:
 
 
 def format_estimate(metrics: Metrics, name: str, digits: int = 3) -> str:
-    """A figure, with its interval where it has one."""
+    """Format a metric, with its interval if it has one."""
     value, ends = getattr(metrics, name), (metrics.within or {}).get(name)
     if ends == (0.0, 1.0):
         return "lost in the noise"
@@ -338,7 +338,7 @@ def format_estimate(metrics: Metrics, name: str, digits: int = 3) -> str:
 
 
 def format_planned_evaluation(stats: PlannedEvaluation | None) -> str:
-    """What the release after the rounds will cost, and how exact it is."""
+    """Format the cost of the release after the rounds, and its precision."""
     if stats is None:
         return ""
     return (
@@ -351,7 +351,7 @@ def format_planned_evaluation(stats: PlannedEvaluation | None) -> str:
 
 
 def format_planned_simulation(stats: PlannedSimulation | None) -> str:
-    """What a simulation of the job takes on this machine."""
+    """Format what a simulation of the job costs on this machine."""
     if stats is None:
         return ""
     where = (
@@ -376,7 +376,7 @@ _COINS = {"in-out": "whether each was there", "one-of-two": "which of two record
 
 
 def format_self_audit(run: RunSummary) -> str:
-    """What a run's canaries bound, beside what is claimed against who looked; empty without any."""
+    """Format the lower bound from a run's canaries next to the claimed ε; may be empty."""
     found, of = run.self_audit, run.primary
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""One line of `rounds.jsonl`: what a round's release was made of and what has been spent so far."""
+"""Define one line of `rounds.jsonl`: what a round released, and what has been spent so far."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parley.server.records.json_record import JsonRecord, OptionalFloat
 
 
 class RoundAccount(JsonRecord):
-    """What the releases so far come to at `delta`.
+    """The cost of the releases so far at `delta`.
 
     Attributes:
         epsilon: conversion → ε, for each that is proved for these releases.
@@ -37,13 +37,13 @@ class PartyCounts(JsonRecord):
 class RoundLine(JsonRecord):
     """A committed round.
 
-    A figure that an algorithm releases beside its model is its own key, a number.
+    A number that an algorithm releases in addition to its model has its own key.
 
     Attributes:
-        absent: names of the parties that are not in the sum, where they are real.
-        reasons: reason class → how many parties declined for it.
-        stages: sequential exchanges; `stage_seconds` of each of them, where they are real.
-        simulation_only: loss and accuracy, where the round was evaluated; None: not finite.
+        absent: names of the parties that are not in the sum, if they are real.
+        reasons: reason class → number of parties that declined for it.
+        stages: sequential exchanges; `stage_seconds` has the time of each, if parties are real.
+        simulation_only: loss and accuracy, if the round was evaluated; None: not finite.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -65,5 +65,5 @@ class RoundLine(JsonRecord):
 
     @property
     def primary(self) -> RoundAccount:
-        """What the primary guarantee came to so far."""
+        """Cost of the primary guarantee so far."""
         return self.guarantees[0]

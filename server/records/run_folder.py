@@ -1,9 +1,9 @@
-"""The run folder: what a run leaves behind.
+"""Define the run folder, which stores all that a run leaves behind.
 
-`job.toml` as run, `schema.toml`, `canaries.json` where a simulation hides some, `rounds.jsonl`
-(one line a round), `model.safetensors` with how rows are read and the privacy statement in its
-metadata, `ledger.sqlite` unless the job names a shared one, `summary.json`, and the report that the
-front door writes.
+It contains `job.toml` as run, `schema.toml`, `canaries.json` if a simulation hides some, and
+`rounds.jsonl` (one line per round). `model.safetensors` has how rows are read and the privacy
+statement in its metadata. There are `ledger.sqlite`, unless the job names a shared one,
+`summary.json`, and the report that the package `parley` writes.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from parley.server.records.round_line import RoundLine
 from parley.server.records.run_summary import RunSummary
 
 PROPOSED_ID_FILE = "proposed-id"
-"""The file with the name of a run whose owners were asked, before it is begun."""
+"""File with the name of a run that its owners are asked about, before it begins."""
 
 
 class RunFolderError(Exception):
-    """A run folder that cannot be made, read or continued."""
+    """A run folder that cannot be created, read or continued."""
 
 
 class WorkFolder:
-    """A folder that one process at a time works in: a run's, or a session's of queries.
+    """A folder for one process at a time: a run's, or a query session's.
 
     Attributes:
         run_id: its name in the ledger: the folder's name and a random suffix.
-        main_file: the file that says what was begun in it.
+        main_file: the file that describes what was begun in it.
     """
 
     main_file: ClassVar[str]
@@ -61,25 +61,25 @@ class WorkFolder:
 
     @property
     def ledger_path(self) -> Path:
-        """Its own ledger, unless another was named."""
+        """Path of the folder's ledger, unless another was named."""
         return self.path / "ledger.sqlite"
 
     @property
     def schema(self) -> str:
-        """The schema's text; empty where the server was given none."""
+        """Text of the schema; empty if the server was given none."""
         path = self.path / "schema.toml"
         return read_text(path) if path.exists() else ""
 
     def save_schema(self, text: str) -> None:
-        """Notes what the columns of the data are, which is public: predictions need it."""
+        """Save the schema of the columns, which is public and which predictions need."""
         self._write("schema.toml", text)
 
     @contextmanager
     def hold_lock(self) -> Iterator[None]:
-        """Holds the folder for this process; the lock ends with it, however it ends.
+        """Lock the folder for this process; the lock ends with the process, however it ends.
 
         Raises:
-            RunFolderError: another process is in it.
+            RunFolderError: another process uses it.
         """
         with (self.path / self.main_file).open("rb") as file:
             try:
@@ -98,21 +98,21 @@ class WorkFolder:
 
 
 def write_error(folder: Path, error: BaseException) -> None:
-    """Writes the error's class, message and trace, whole or not at all."""
+    """Write the error's class, message and trace, atomically."""
     kind, trace = type(error), "".join(traceback.format_exception(error))
     said = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": describe_error(error)}
     write_file(folder / "error.json", format_json({**said, "trace": trace}))
 
 
 def create_folder(path: Path | None, parent: Path, kind: str, *, remedy: str) -> tuple[Path, str]:
-    """Makes a folder, `path` itself where given, and its name in the ledger.
+    """Create a folder, `path` if given, and return it with its name in the ledger.
 
     Args:
-        parent: where a new one is made, under the time and `kind`.
-        remedy: what helps where it is in use already.
+        parent: folder in which a new one is created, named by time and `kind`.
+        remedy: what to do if it is in use already.
 
     Raises:
-        RunFolderError: it exists and is not empty, or cannot be made.
+        RunFolderError: it exists and is not empty, or cannot be created.
     """
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     path = path or parent / f"{stamp}-{kind}-{secrets.token_hex(2)}"
@@ -126,13 +126,13 @@ def create_folder(path: Path | None, parent: Path, kind: str, *, remedy: str) ->
 
 
 class RunFolder(WorkFolder):
-    """One run's folder; its name in the ledger is kept in `run-id`."""
+    """The folder of one run; its name in the ledger is stored in `run-id`."""
 
     main_file = "job.toml"
 
     @classmethod
     def create(cls, job: Job, out: Path | None = None) -> RunFolder:
-        """Makes the folder: `out` itself where given, else a new one under `run.out`."""
+        """Create the folder: `out` if given, else a new one under `run.out`."""
         kind = re.sub(r"[^a-z0-9]+", "-", get_public_name(job.algorithm.kind).lower())
         instead = "Choose another --out, or continue that run with --resume {}."
         folder = cls(*create_folder(out, Path(job.run.out), kind, remedy=instead))
@@ -145,34 +145,34 @@ class RunFolder(WorkFolder):
         return folder
 
     def save_job(self, job: Job) -> None:
-        """Notes the job with the numbers of the rule that it asked for, for a resumed run."""
+        """Save the job with the numbers that its rule chose, for a resumed run."""
         self._write("job.toml", render_job(job))
 
     def mark_begun(self) -> None:
-        """Makes the folder one that can be resumed; call it once its ledger exists.
+        """Mark the folder as one that can be resumed; call it once its ledger exists.
 
-        A folder with a run-id always has a ledger: one that is missing later was lost, and the
-        run must not start over under the same budget.
+        A folder with a run-id always has a ledger. If it is missing later, it was lost, and the run
+        must not start again under the same budget.
         """
         self._write("run-id", self.run_id + "\n")
 
     def save_proposed_id(self) -> None:
-        """Notes the run's name before its owners are asked: a yes is to this very run."""
+        """Save the run's name before its owners are asked: an approval is for this run only."""
         self._write(PROPOSED_ID_FILE, self.run_id + "\n")
 
     @property
     def is_begun(self) -> bool:
-        """Whether its run was begun before: it may hold releases."""
+        """Whether the run began before, so that it may hold releases."""
         return (self.path / "run-id").exists()
 
     def save_coins(self, coins: Mapping[str, int]) -> None:
-        """Notes which canaries a simulation hid among its records, for it to go on with them."""
+        """Save which canaries a simulation hid among its records, for a resumed run."""
         if coins:
             self._write("canaries.json", format_json(dict(coins)) + "\n")
 
     @property
     def coins(self) -> dict[str, int]:
-        """What `save_coins` noted; empty where the run has no canaries."""
+        """What `save_coins` saved; empty if the run has no canaries."""
         path = self.path / "canaries.json"
         if not path.exists():
             return {}
@@ -189,11 +189,11 @@ class RunFolder(WorkFolder):
         return noted
 
     def save_roster_id(self, deployment: str) -> None:
-        """Notes the id of the deployment whose parties the run was begun with."""
+        """Save the id of the deployment that the run began with."""
         self._write("deployment-id", deployment + "\n")
 
     def check_roster(self, deployment: str) -> None:
-        """Raises RunFolderError where the run was begun with other parties, or other identities."""
+        """Raise RunFolderError if the run began with other parties, or other identities."""
         path = self.path / "deployment-id"
         known = read_text(path).strip() if path.exists() else deployment
         if known != deployment:
@@ -205,9 +205,9 @@ class RunFolder(WorkFolder):
 
     @contextmanager
     def discard_if_refused(self, *, new: bool) -> Iterator[None]:
-        """Removes the folder again where the ledger refuses the run before its first release.
+        """Remove the folder if the ledger refuses the run before its first release.
 
-        A run that goes on keeps its folder: a release may be on its way, which only it can resume.
+        A resumed run keeps its folder: a release may be under way that only this folder can resume.
         """
         try:
             yield
@@ -219,7 +219,7 @@ class RunFolder(WorkFolder):
             if new and (not commissioned or refused):
                 for name in ("rounds.jsonl", "run-id", PROPOSED_ID_FILE, "schema.toml", "job.toml"):
                     (self.path / name).unlink(missing_ok=True)
-                # The ledger itself goes too, if it is this run's own: it holds no charge.
+                # Remove the run's own ledger too: it holds no charge.
                 for file in self.path.glob("ledger.sqlite*"):
                     file.unlink()
                 with suppress(OSError):
@@ -228,7 +228,7 @@ class RunFolder(WorkFolder):
 
     @classmethod
     def open(cls, path: Path) -> tuple[RunFolder, Job]:
-        """Opens a folder to continue or report on."""
+        """Open a folder to continue the run or report on it."""
         try:
             run_id = read_text(path / "run-id").strip()
         except OSError as error:
@@ -236,11 +236,11 @@ class RunFolder(WorkFolder):
         return cls(path, run_id), load_job(path / "job.toml")
 
     def append_round(self, line: RoundLine) -> None:
-        """Appends one line to `rounds.jsonl`."""
+        """Append one line to `rounds.jsonl`."""
         append_to_file(self.path / "rounds.jsonl", _dump(line).encode())
 
     def _load_figures(self) -> dict[int, dict[str, float | None]]:
-        """Simulation-only figures by round, of every line of `rounds.jsonl` that is whole."""
+        """Return simulation-only metrics by round, from the complete lines of `rounds.jsonl`."""
         path = self.path / "rounds.jsonl"
         figures: dict[int, dict[str, float | None]] = {}
         for text in read_lines(path) if path.exists() else ():
@@ -250,10 +250,10 @@ class RunFolder(WorkFolder):
         return figures
 
     def check_ledger(self, committed: Collection[int]) -> None:
-        """Raises RunFolderError where the log has a round that the ledger never committed.
+        """Raise RunFolderError if the log has a round that the ledger never committed.
 
-        The ledger is then another run's, or an older copy, and going on would release again what
-        was released.
+        The ledger is then another run's, or an older copy. Continuing would release the round
+        again.
         """
         beyond = sorted(set(self._load_figures()) - set(committed))
         if beyond:
@@ -263,9 +263,9 @@ class RunFolder(WorkFolder):
             )
 
     def rewrite_rounds(self, lines: Iterable[RoundLine]) -> list[RoundLine]:
-        """Replaces `rounds.jsonl`, after a crash, by the lines that the ledger committed.
+        """Replace `rounds.jsonl`, after a crash, with the lines that the ledger committed.
 
-        The ledger has no simulation-only figures; those of lines that are whole are kept.
+        The ledger has no simulation-only metrics; those of complete lines are kept.
         """
         known = self._load_figures()
         merged = [line.with_fields(simulation_only=known.get(line.round, {})) for line in lines]
@@ -273,14 +273,16 @@ class RunFolder(WorkFolder):
         return merged
 
     def save_step(self, release: int, step: int, state: Mapping[str, NDArray[Any]]) -> None:
-        """Keeps the state after one secure sum of a release that has several: parties answer each
-        once, so that a run that was killed has to go on after the last one."""
+        """Save the state after one of several secure sums in a release.
+
+        Parties answer each sum once, so that a killed run has to continue after the last one.
+        """
         contiguous = {name: np.ascontiguousarray(array) for name, array in state.items()}
         names = {"release": str(release), "step": str(step)}
         self._write_bytes("step.safetensors", save(contiguous, metadata=names))
 
     def load_step(self, release: int) -> tuple[int, dict[str, NDArray[Any]]]:
-        """The last sum of a release whose state was kept, and that state; 0 and nothing."""
+        """Return the last saved sum of a release and its state, or 0 and an empty state."""
         path = self.path / "step.safetensors"
         if not path.exists():
             return 0, {}
@@ -291,20 +293,20 @@ class RunFolder(WorkFolder):
             return int(file.metadata()["step"]), state
 
     def write_summary(self, summary: RunSummary) -> None:
-        """Writes `summary.json`."""
+        """Write `summary.json`."""
         self._write("summary.json", format_json(summary.to_json(), indent=2) + "\n")
 
     def write_model(self, arrays: Mapping[str, NDArray[Any]], statement: Mapping[str, str]) -> None:
-        """Writes `model.safetensors` with the privacy statement as its metadata."""
+        """Write `model.safetensors` with the privacy statement as its metadata."""
         self._write_bytes("model.safetensors", encode_model(arrays, statement))
 
 
 def locate_ledger(folder: Path, job: Job, *, given: str | None = None) -> str | Path:
-    """Where whoever reads a run's folder finds its ledger: as they say, or in a file.
+    """Return the ledger of a run's folder: `given`, or a file.
 
     Raises:
-        RunFolderError: the job names a URL: whom this machine connects to, and gives its password,
-            is never for a folder to say.
+        RunFolderError: the job names a URL. A folder must not decide to which host this machine
+            connects and sends its password.
     """
     if given is not None:
         return given
@@ -318,7 +320,7 @@ def locate_ledger(folder: Path, job: Job, *, given: str | None = None) -> str | 
 
 
 def resolve_paths(job: Job) -> Job:
-    """The job with the files it names made absolute: a run may go on from elsewhere."""
+    """Return the job with absolute file paths, for resuming from another working directory."""
     for section in ("model", "algorithm"):
         part = getattr(job, section)
         own = {

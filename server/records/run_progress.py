@@ -1,4 +1,4 @@
-"""Where a run stands, and how it ended."""
+"""Define how far a run is, and how it ended."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from parley.server.records.round_line import RoundLine
 
 @dataclass(frozen=True, kw_only=True)
 class RunProgress:
-    """Where a run stands.
+    """How far a run is.
 
     Attributes:
-        done: releases of that stage committed; rounds, in the last one.
-        state: after them; empty before anything was released.
-        spent: what all releases so far compose to, for each unit of the plans.
+        done: number of committed releases of that stage; rounds, in the last one.
+        state: after them; empty before the first release.
+        spent: composition of all releases so far, for each unit of the plans.
         ahead: name of a stage ahead of the rounds → parties and traffic of its last release.
     """
 

@@ -1,6 +1,6 @@
-"""What a run folder says of its run, read and checked: job, rounds so far, summary.
+"""Read a run folder and check it: job, rounds so far, summary.
 
-Anything else than what this Parley writes is refused, with the file and the key named.
+Files that this version of Parley would not write are refused, with the file and the key.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _FIGURES = ("loss", "accuracy")
 
 
 def build_partial_summary(folder: Path, job: Job, lines: Sequence[RoundLine]) -> RunSummary:
-    """What a run came to by its last round, with status `interrupted`.
+    """Return the summary up to the last round, with status `interrupted`.
 
     Raises:
-        LedgerError: the run's ledger can't be read.
+        LedgerError: the run's ledger cannot be read.
     """
     last, run_id = lines[-1], _read_run_id(folder)
     noise_of = _load_entry_facts(folder, job, run_id)
@@ -68,7 +68,7 @@ def build_partial_summary(folder: Path, job: Job, lines: Sequence[RoundLine]) ->
             "min_survivors": drawn.get("min_survivors"),
             "backend": job.secure_aggregation.backend,
         },
-        # The baseline is computed when a run ends.
+        # The baseline is computed only when a run ends.
         **{name: shown.get(name) for name in _FIGURES},
         "seconds": sum(line.seconds for line in lines),
         "simulation_only": _FIGURES,
@@ -82,13 +82,13 @@ def _read_run_id(folder: Path) -> str:
 
 
 def _load_entry_facts(folder: Path, job: Job, run_id: str) -> dict[str, Mapping[str, Any]]:
-    """Unit → facts of the run's last entry; empty where its ledger is not a file here."""
+    """Return unit → facts of the run's last entry; empty if its ledger is not a file here."""
     path = Path(job.privacy.ledger) if job.privacy.ledger else folder / "ledger.sqlite"
     if not (path.is_file() and job.is_resolved):
         return {}
     with Ledger.open(path, read_only=True) as ledger:
         entries = [recorded.entry for recorded in ledger.list_entries(run_id)]
-    # What is ahead of the rounds, or after them, has its own noise.
+    # Releases before or after the rounds have their own noise.
     rounds = range(1, job.rounds + 1)
     return {str(each.facts["unit"]): each.facts for each in entries if each.index in rounds}
 
@@ -99,7 +99,7 @@ def _build_guarantee(
     account: RoundAccount,
     entry_facts: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """What one guarantee came to."""
+    """Return the cost of one guarantee."""
     drawn = entry_facts.get(str(budget.unit), {})
     point, scale = drawn.get("noise_point", ""), drawn.get("noise_parameter")
     alone = find_noise_point(point).is_locally_private
@@ -113,7 +113,7 @@ def _build_guarantee(
         "rho": account.rho,
         "epsilon_by_conversion": account.epsilon,
         "conversion": account.conversion,
-        # Against the weakest adversary: which releases were ahead of the rounds isn't known here.
+        # The weakest adversary, because the releases ahead of the rounds are not known here.
         "accounts": (
             AdversaryAccount(
                 adversary=Adversary.READERS,
@@ -138,10 +138,10 @@ def _build_guarantee(
 
 @dataclass(frozen=True, kw_only=True)
 class RunContent:
-    """A run as its folder tells it.
+    """A run as read from its folder.
 
     Attributes:
-        remarks: what was left out of the reading, in sentences.
+        remarks: what was not read, in sentences.
     """
 
     name: str
@@ -153,24 +153,26 @@ class RunContent:
 
 
 _MAX_READ = 20_000
-"""Lines of a log that are read. A figure has fewer points, and a line takes 5 KB of memory."""
+"""Maximum number of log lines that are read. A chart has fewer points, and a line takes 5 KB of
+memory.
+"""
 _MAX_LINES = 2_000_000
-"""Lines of a log, more than any job's rounds."""
+"""Maximum number of lines of a log, more than any job's rounds."""
 _TORN = "The last line of rounds.jsonl"
 _FILES = ("job.toml", "rounds.jsonl", "summary.json", "model.safetensors", "ledger.sqlite")
 
 
 def read_run(folder: Path) -> RunContent:
-    """All that a folder tells of its run, finished or not.
+    """Read all that a folder contains on its run, finished or not.
 
     Raises:
-        RunFolderError: it is no run's folder, a file can't be read, or no round was finished.
+        RunFolderError: it is not a run folder, a file cannot be read, or no round was finished.
     """
     if not folder.is_dir():
         raise RunFolderError(f"Expected a run folder, got {folder}, which is not a directory.")
     for name in ("job.toml", "rounds.jsonl", "summary.json"):
         if (folder / name).is_symlink():
-            # Its page would show a file of the reader's own.
+            # A link would make the report show a file of the reader's own.
             raise RunFolderError(f"Expected a regular file, {folder / name} is a link: remove it.")
     job_text = _read_text(folder / "job.toml")
     try:
@@ -204,7 +206,7 @@ def read_run(folder: Path) -> RunContent:
 
 
 def read_summary(folder: Path) -> RunSummary | None:
-    """The summary, which is written when a run ends; None before."""
+    """Return the summary, which is written when a run ends; None before."""
     path = folder / "summary.json"
     if not path.exists():
         return None
@@ -215,10 +217,10 @@ def read_summary(folder: Path) -> RunSummary | None:
 
 
 def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
-    """Committed rounds in order, each once, and remarks.
+    """Return committed rounds in order, each once, and remarks.
 
-    A crash may have torn the last line, and a resumed run may have written one again. Of a log of
-    more than `_MAX_READ` lines every k-th is read, and the last.
+    A crash may have torn the last line, and a resumed run may have written a round again. In a log
+    of more than `_MAX_READ` lines, only every k-th line and the last one are read.
     """
     path = folder / "rounds.jsonl"
     if not path.exists():

@@ -1,4 +1,4 @@
-"""What a run leaves in the hands of whoever started it, whichever engine ran it."""
+"""Define the result that the caller of a run gets, from every engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parley.server.records.run_summary import RunSummary
 
 
 def build_report_frame(page: Path, title: str) -> str:
-    """HTML that opens the page's text in a frame without scripts; empty where there is no page."""
+    """Return HTML that shows the page in a frame without scripts; empty if there is no page."""
     try:
         text = page.read_text(encoding="utf-8")
     except OSError:
@@ -39,7 +39,7 @@ class RunResult:
     theta: NDArray[np.float64]
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: how it ended, what it came to, its report."""
+        """Return HTML for a notebook: how the run ended, its cost, its report."""
         summary = self.summary
         rows = [(each.title, each.line) for each in summary_sections.build_run_sections(summary)]
         rows += [

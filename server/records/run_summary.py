@@ -1,4 +1,4 @@
-"""What a run comes to: `summary.json`, the one object that terminal, report and model read."""
+"""Define `summary.json`, the one object that terminal, report and model read about a run."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ IMAGE_GRID = "grid"
 
 
 class SyntheticSummary(JsonRecord):
-    """A table that was drawn from what a run released: drawing costs nothing.
+    """A table that was drawn from what a run released; drawing costs no privacy.
 
-    Every figure below `records` looks at the records, and is a simulation's alone. An AUC or an
-    accuracy is that of a model which was fitted to a table and is asked about held-out records:
-    logistic regression on the codes, and boosted trees. TV is total variation, the mean over
-    columns or pairs.
+    Every metric below `records` looks at the records, and exists only in a simulation. An AUC or
+    accuracy is that of a model that was fitted to a table and predicts held-out records: logistic
+    regression on the codes, and boosted trees. TV is total variation, the mean over columns or
+    pairs.
 
     Attributes:
         path: of the records, within the run's folder.
-        rows, seed: how many were drawn, and from which public seed.
-        tables, classes: how many tables were released, or classes with a sum of random features.
-        records: N̂, how many records there are as the release says.
+        rows, seed: number of drawn rows, and their public seed.
+        tables, classes: number of released tables, or of classes with a sum of random features.
+        records: N̂, the number of records according to the release.
         tv1, tv2: between the table and the training records, of columns and of pairs.
         held_out_tv2, independent_tv2: of held-out records, and of independent columns.
         twin_auc: fitted to the table that the same release without noise gives.
         independent_auc: fitted to columns drawn independently of each other, without noise.
         tstr_accuracy, real_accuracy: likewise; twin_accuracy: of arrays.
         copies, held_out_copies: share of the rows that equal one of some training records, and one
-            of as many held-out records: information, and no evidence of privacy, as what follows.
+            of the same number of held-out records: information, but no evidence of privacy, like
+            the metrics below.
         nearest, held_out_nearest: mean distance of a row to the closest of them: the share of
-            columns that differ, of arrays the root mean square of the entries' difference.
-        membership_auc: how well a record's distance to the closest row tells training records from
-            held-out ones: .5 is chance.
+            columns that differ; for arrays, the root mean square of the entries' difference.
+        membership_auc: how well a record's distance to the closest row separates training records
+            from held-out ones: 0.5 is chance.
     """
 
     path: str
@@ -69,7 +70,7 @@ class SyntheticSummary(JsonRecord):
 
 
 class LedgerHead(JsonRecord):
-    """The end of the ledger's chain as this run left it."""
+    """The end of the ledger's chain after this run."""
 
     records: int
     hash: str
@@ -79,7 +80,7 @@ class SecureSumSummary(JsonRecord):
     """The secure sum that ran.
 
     Attributes:
-        backend: ideal or masked; empty where an interrupted run doesn't say.
+        backend: ideal or masked; empty if an interrupted run has no record of it.
         inflation: share that the grid adds to the sensitivity; charged.
         masked_check: what was compared with the masked protocol, in words; empty: nothing.
     """
@@ -110,7 +111,7 @@ class ComponentsSummary(JsonRecord):
 
 
 class ClippedFraction(JsonRecord):
-    """The released fraction of clipped gradients; deviations are its noise's."""
+    """The released fraction of clipped gradients; deviations are those of its noise."""
 
     last: float
     deviation: float
@@ -119,7 +120,7 @@ class ClippedFraction(JsonRecord):
 
 
 class PartyAccount(JsonRecord):
-    """What one party's DP-SGD came to: conversion → ε."""
+    """The cost of one party's DP-SGD: conversion → ε."""
 
     party: int
     records: int
@@ -129,7 +130,7 @@ class PartyAccount(JsonRecord):
 
 
 class DpSgdSummary(JsonRecord):
-    """DP-SGD party by party, known to a simulation alone."""
+    """DP-SGD by party, which only a simulation knows."""
 
     sampling_rate: float
     noise_multiplier: float
@@ -152,19 +153,19 @@ class LabelSkew(JsonRecord):
 
 
 OTHER_LABELS = "other"
-"""What labels beyond the commonest 12 are called together."""
+"""Name for all labels beyond the 12 most common ones."""
 
 
 class PartitionSummary(JsonRecord):
-    """Who holds which labels (`parley.simulations.data.heterogeneity`), known to a simulation
-    alone.
+    """Who holds which labels (`parley.simulations.data.heterogeneity`), which only a simulation
+    knows.
 
     Attributes:
-        kind: the rule that split the records; its `alpha` or `column` where it has one.
-        labels: names, the commonest 12 and "other"; fifths of numbers with `numeric`.
-        commonest: quantiles of the share of a party's own commonest label; `quantiles` names them.
-        counts: `[B][K]`, of few parties.
-        shares: of many, quantiles of each label's share over the parties.
+        kind: the rule that split the records; its `alpha` or `column` if it has one.
+        labels: names, the 12 most common and "other"; fifths of numbers with `numeric`.
+        commonest: quantiles of the share of a party's most common label; `quantiles` names them.
+        counts: `[B][K]`, for few parties.
+        shares: for many parties, quantiles of each label's share over the parties.
     """
 
     kind: str = ""
@@ -183,12 +184,12 @@ class PartitionSummary(JsonRecord):
 
 
 class SelfAudit(JsonRecord):
-    """What a run's canaries showed: a lower bound on ε, by guesses of their coins.
+    """The result of a run's canaries: a lower bound on ε, from guesses of their coins.
 
     Attributes:
-        canaries: K, extra records; coins decided which of two each is, or whether it is there.
-        epsilon_lower: assumes nothing.
-        ceiling: the most that so many canaries could have shown.
+        canaries: K, extra records; coins decided which of two each is, or whether it is present.
+        epsilon_lower: without any assumption.
+        ceiling: maximum that this number of canaries could have shown.
     """
 
     canaries: int
@@ -203,23 +204,23 @@ class SelfAudit(JsonRecord):
 
 
 class PublicTest(JsonRecord):
-    """How good a real run's model is on records that are public: no release, no cost."""
+    """How good a real run's model is on public records: no release, no cost."""
 
     records: int
     judgement: ClassifierMetrics | RegressionMetrics | None = None
 
 
 class EvaluationSummary(JsonRecord):
-    """The model measured on records that the parties hold out: a release after the rounds.
+    """The model's metrics on records that the parties hold out: a release after the rounds.
 
     Attributes:
-        epsilon, delta: of this release alone; the run's own account has it in it.
-        within: what the noise on one count does not exceed, at `confidence`; in records.
-        counts: the release, of two labels `[B, 2]` by interval of probability and label, of K
+        epsilon, delta: of only this release; the run's own account includes it.
+        within: bound on the noise of one count, at `confidence`; in records.
+        counts: the release. For two labels `[B, 2]` by interval of probability and label, for K
             `[K, K]` by true and predicted label; empty: see `reason`.
         edges: probabilities between intervals.
-        judgement: what follows from the counts, with intervals at `confidence`; None: the noise
-            leaves nothing of them.
+        judgement: metrics from the counts, with intervals at `confidence`; None: the noise leaves
+            nothing of them.
     """
 
     epsilon: float
@@ -237,19 +238,19 @@ class EvaluationSummary(JsonRecord):
 
 
 class RunSummary(JsonRecord):
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
         status: complete, budget-exhausted, too-few-survivors, party-failed; or interrupted, which
-            is never written: it is what is known before a run ends.
-        model_digest: SHA-256 of the file of your own model; absent where it is no file of your own.
+            is never written: it is the status before a run ends.
+        model_digest: SHA-256 of the file of your own model; absent for Parley's models.
         metric: what `accuracy` measures: accuracy or R² on held-out records.
         loss, baseline_loss, excess_loss, accuracy, baseline_accuracy, majority_accuracy,
-            records_by_party: each would be another release; absent in a real run, and a figure
-            where it is not finite.
-        verdict: why the model is not to be used as it is, and what would give a better one; empty:
-            nothing is known against it.
-        peak_mib: of a simulation's process, mapped files among it; `data_mib` of that are records.
+            records_by_party: each would be another release; absent in a real run, and present even
+            if not finite otherwise.
+        verdict: why the model should not be used as it is, and what would give a better one; empty:
+            no objection is known.
+        peak_mib: of a simulation's process, with mapped files; `data_mib` of that are records.
     """
 
     format: Literal[2]
@@ -308,5 +309,5 @@ class RunSummary(JsonRecord):
 
     @property
     def primary(self) -> GuaranteeSummary:
-        """The guarantee that the job's own ε and δ are asked for."""
+        """The guarantee for the job's own ε and δ."""
         return self.guarantees[0]

@@ -1,8 +1,8 @@
-"""A session's folder: what was agreed on at its start, every answer, and the ledger.
+"""Define a session's folder: the terms agreed at its start, every answer, and the ledger.
 
-`session.json` holds the settings that a session goes on with, `schema.toml` the columns,
-`answers.jsonl` one line a release. An answer is committed to the ledger, with its line as the
-checkpoint, before that is written here: a session that is killed between the two finds it there.
+`session.json` has the settings for resuming the session, `schema.toml` the columns, and
+`answers.jsonl` one line per release. An answer is committed to the ledger, with its line as the
+checkpoint, before it is written here. A session that is killed between the two finds it there.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _ANSWERS = "answers.jsonl"
 
 
 class SessionFolder(WorkFolder):
-    """One session's folder.
+    """The folder of one session.
 
     Attributes:
-        settings: what it was begun with, plain JSON values.
+        settings: the settings it began with, plain JSON values.
     """
 
     main_file = "session.json"
@@ -36,7 +36,7 @@ class SessionFolder(WorkFolder):
 
     @classmethod
     def create(cls, out: Path | None, settings: Mapping[str, Any], *, schema: str) -> SessionFolder:
-        """Makes the folder: `out` itself where given, else a new one under `runs`.
+        """Create the folder: `out` if given, else a new one under `runs`.
 
         Raises:
             RunFolderError: it exists and is not empty, or cannot be written.
@@ -56,10 +56,10 @@ class SessionFolder(WorkFolder):
 
     @classmethod
     def open(cls, path: Path) -> SessionFolder:
-        """A session that was begun.
+        """Open the folder of an existing session.
 
         Raises:
-            RunFolderError: it is none.
+            RunFolderError: it is not a session's folder.
         """
         try:
             settings = parse_strict_json(read_text(path / cls.main_file))
@@ -71,7 +71,7 @@ class SessionFolder(WorkFolder):
         return cls(path, run_id, settings)
 
     def load_answers(self) -> list[dict[str, Any]]:
-        """Every answer that was written, in order; a line that a kill cut off is left out."""
+        """Return every complete answer, in order, without a line that a kill cut off."""
         path = self.path / _ANSWERS
         found: list[dict[str, Any]] = []
         if not path.exists():
@@ -85,10 +85,10 @@ class SessionFolder(WorkFolder):
         return found
 
     def append(self, line: str) -> None:
-        """Writes one more answer, to the disk."""
+        """Append one answer, durably."""
         append_to_file(self.path / _ANSWERS, f"{line}\n".encode(), durable=True)
 
     def rewrite(self, lines: Iterable[str]) -> None:
-        """Writes all answers anew, whole or not at all."""
+        """Rewrite all answers, atomically."""
         text = "".join(f"{line}\n" for line in lines)
         write_file(self.path / _ANSWERS, text, durable=True)

@@ -1,9 +1,8 @@
-"""The summary of a run as far as its server knows it: nothing here looks at a record.
+"""Build the summary of a run from what its server knows; no function here reads a record.
 
-A simulation adds what only a simulation may know.
-
-Also here: the released fraction of clipped gradients over a run: `clipped_fraction` of
-`summary.json`; what the release after the rounds came to: noisy counts, and what follows from them.
+A simulation adds what only a simulation may know. This includes the released fraction of clipped
+gradients over a run (`clipped_fraction` of `summary.json`), and the result of the release after the
+rounds: noisy counts, and the metrics from them.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from parley.server.records.run_summary import ClippedFraction, EvaluationSummary
 
 
 def compute_fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | None:
-    """Standard deviation of the noise on a round's fraction; None where none is released.
+    """Return the standard deviation of the noise on a round's fraction; None without one.
 
-    With uniform weights for parties of the least size: at most that.
+    It is at most that with uniform weights for parties of the minimum size.
     """
     steps = plan.primary.mechanism.training
     if steps is None or not steps.clipped_share:
@@ -51,9 +50,10 @@ def compute_fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | No
 
 
 def build_clipped_fraction(plan: ReleasePlan, progress: RunProgress) -> ClippedFraction | None:
-    """The last round's fraction and the mean over rounds, each with its noise; None without one.
+    """Return the last round's fraction and the mean over rounds, each with its noise; None without
+    one.
 
-    Batches' own spread comes on top: at most ½√((1 − q)/(q·n·T)) a party and round.
+    The variation between batches adds to it: at most ½√((1 − q)/(q·n·T)) per party and round.
     """
     measured = [
         (line.clipped_fraction, deviation)
@@ -73,20 +73,24 @@ def build_clipped_fraction(plan: ReleasePlan, progress: RunProgress) -> ClippedF
 
 
 CONFIDENCE = 0.95
-"""Of intervals from the noise on held-out counts."""
+"""Confidence of intervals from the noise on held-out counts."""
 
 _SAMPLES = 10_000
 
 
 def bound_count_noise(plan: ReleasePlan) -> float:
-    """What the noise on no count exceeds at `CONFIDENCE`, whoever is in the sum; in records."""
+    """Return a bound in records, at `CONFIDENCE`, on the noise of all counts for any set of
+    survivors.
+    """
     return plan.compute_noise_tail(1 - CONFIDENCE) / plan.encoding.scale
 
 
 def estimate_count_noise(plan: ReleasePlan, contributions: int) -> float:
-    """What the noise of so many parties on one count does not exceed at `CONFIDENCE`; in records.
+    """Return a bound in records, at `CONFIDENCE`, on the noise of one count for `contributions`
+    parties.
 
-    Of draws of its law, which are no release: whatever law it is, in shares or not.
+    It is estimated from draws of the noise, which are not a release. It works for every
+    distribution, in shares or not.
     """
     stream, count = NoiseStream.from_seed(0, "noise-on-a-count"), -(-_SAMPLES // plan.dimension)
     drawn = plan.draw_many(count, stream)
@@ -103,7 +107,7 @@ def estimate_count_noise(plan: ReleasePlan, contributions: int) -> float:
 def build_evaluation(
     stages: Sequence[RunStage], outcome: RunOutcome, *, reason: str
 ) -> EvaluationSummary | None:
-    """The evaluation of a run that ended; None where none was asked for.
+    """Return the evaluation of a run that ended; None if none was requested.
 
     Args:
         reason: why it could not be made.
@@ -135,7 +139,7 @@ def build_evaluation(
 def _evaluate_counts(
     counted: HeldOutCounts, counts: NDArray[np.float64], within: float
 ) -> dict[str, Any]:
-    """The release and what follows from it; labels by their number."""
+    """Return the release and its metrics; labels are numbered."""
     table, edges = counts.reshape(-1, counted.classes), counted.binary_edges
     labels = [str(label) for label in range(counted.classes)]
     judgement = evaluate_counts(
@@ -147,7 +151,7 @@ def _evaluate_counts(
 def with_label_names(
     evaluation: EvaluationSummary | None, labels: Sequence[str]
 ) -> EvaluationSummary | None:
-    """With the names of the classes, where those are known; a server has numbers alone."""
+    """Return the evaluation with class names, if known; a server knows only numbers."""
     found = evaluation and evaluation.judgement
     if evaluation is None or not found or len(found.labels) != len(labels):
         return evaluation
@@ -177,15 +181,14 @@ def build_run_summary(
     extra_guarantees: Sequence[Guarantee] = (),
     assumptions: Sequence[str] = (),
 ) -> RunSummary:
-    """The summary of a run that ended, complete or not.
+    """Build the summary of a run that ended, complete or not.
 
-    Figures that would be releases are absent.
+    Numbers that would be releases are absent.
 
     Args:
         components: parties and traffic of the private components' release, if there was one.
-        extra_guarantees: the guarantees of the releases ahead of the rounds and after them that
-            were made.
-        assumptions: what the releases rest on beyond their proof.
+        extra_guarantees: the guarantees of the completed releases before and after the rounds.
+        assumptions: what the releases depend on beyond their proof.
     """
     progress = outcome.progress
     seconds_by_round = [line.seconds for line in progress.lines]
@@ -240,7 +243,7 @@ def build_run_summary(
 
 
 def build_job_fields(job: Job) -> dict[str, Any]:
-    """What a summary has from the job as it is."""
+    """Return the fields of a summary that come from the job unchanged."""
     known = job.is_resolved
     return {
         "ledger": job.privacy.ledger,
@@ -257,7 +260,7 @@ def build_job_fields(job: Job) -> dict[str, Any]:
 
 
 def sum_traffic(lines: Sequence[RoundLine]) -> dict[str, int]:
-    """The traffic of all rounds."""
+    """Return the total traffic of all rounds."""
     return {
         "bytes_up": sum(line.bytes_up for line in lines),
         "bytes_down": sum(line.bytes_down for line in lines),

@@ -1,7 +1,7 @@
-"""What a job is and comes to, planned or run: a list of sections of facts, in one order.
+"""Build what describes a job, planned or run: a list of sections of facts, in a fixed order.
 
-The list is made once, from the types; the terminal's tables, the report, a notebook and the model's
-statement show it.
+The list is built once, from the types. The terminal's tables, the report, a notebook and the
+model's statement show it.
 
     >>> SummarySection("noise",
     ...     (Fact("scale", "0.05"), Fact("calibration", "exact", brief=False))).line
@@ -34,11 +34,11 @@ GUARANTEE_TITLES = {
     "assuming",
     "",
 }
-"""Those of a guarantee, beside its noise."""
+"""Titles of a guarantee's sections, without its noise."""
 
 
 class SummarySection(NamedTuple):
-    """Facts under a title; the title is empty where they go on with what is above."""
+    """Facts under a title; an empty title continues the section above."""
 
     title: str
     facts: tuple[Fact, ...]
@@ -50,7 +50,7 @@ class SummarySection(NamedTuple):
 
 
 def build_run_sections(run: RunSummary) -> list[SummarySection]:
-    """What a run came to."""
+    """Build the sections of a run."""
     sections, counted = [], run.clipped_fraction is not None
     for of in run.guarantees:
         mark = guarantee_text.FIXED_RELEASES_NOTE if of is run.primary else ""
@@ -84,11 +84,12 @@ def build_run_sections(run: RunSummary) -> list[SummarySection]:
 def build_guarantee_sections(
     title: str, guarantee: GuaranteeSummary, *, rounds: int, counted: bool, mark: str = ""
 ) -> list[SummarySection]:
-    """What a guarantee comes to, against whom, and its noise (as `guarantee_text.build_noise_facts`
-    takes it).
+    """Build the sections of a guarantee: its cost, its adversaries, and its noise.
+
+    The noise is that of `guarantee_text.build_noise_facts`.
 
     Args:
-        mark: for which analysts the figure of what was spent holds.
+        mark: for which analysts the ε spent so far holds.
     """
     cost = (
         f"{guarantee_text.format_spent(guarantee)}"
@@ -113,17 +114,17 @@ def build_guarantee_sections(
 
 
 def build_text_section(title: str, text: str) -> SummarySection:
-    """A section of one sentence, or none."""
+    """Return a section of one sentence, without facts if the text is empty."""
     return SummarySection(title, (Fact("", text),) if text else ())
 
 
 def drop_empty(sections: Iterable[SummarySection]) -> list[SummarySection]:
-    """Those that say anything."""
+    """Return the sections that have facts."""
     return [each for each in sections if each.facts]
 
 
 def format_html_table(sections: Sequence[tuple[str, str]]) -> str:
-    """Titles and lines as the table that a notebook shows."""
+    """Format titles and lines as the table that a notebook shows."""
     cells = "".join(
         f'<tr><th style="text-align: left">{escape(title)}</th>'
         f'<td style="text-align: left">{escape(line)}</td></tr>'

@@ -1,1 +1,1 @@
-"""The rounds: cohorts, transports, and the loop that reserves, sums and commits."""
+"""The rounds of a run: cohorts, transports, and the loop that reserves, sums and commits."""

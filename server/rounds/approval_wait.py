@@ -1,7 +1,8 @@
-"""Waiting for owners who want to say yes themselves, before anything of a run is charged.
+"""Wait for owners who approve jobs themselves, before anything of a run is charged.
 
-Their parties are sent what they will be asked to join, again and again, until each was answered
-for. A server hears that somebody has yet to decide, then a yes or a reason, and nothing else.
+Their parties repeatedly receive the proposals that they will be asked to join, until each owner has
+decided. The server learns that an owner has yet to decide, then an approval or a reason class, and
+nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from parley.server.rounds.transport import (
 )
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-"""Between two times that a party is asked: twice as long each time."""
+"""Pauses between two requests to a party; each is twice the one before."""
 
 
 def wait_for_approvals(
@@ -35,11 +36,12 @@ def wait_for_approvals(
     wait_s: float,
     max_declined: int,
 ) -> dict[int, Reason]:
-    """Which of the parties do not take part, and why: the others' owners said yes to everything.
+    """Return the parties that do not take part, with reasons; the others' owners approved
+    everything.
 
     Args:
         timeout_s: for a party to answer one request; `wait_s`: for its owner to decide.
-        max_declined: of them that may be missing: once more are, nobody is waited for any longer.
+        max_declined: number of parties that may be missing; the wait ends if more are.
     """
     party_states.set_stage("approval", round_number=party_states.round)
     until, pause = time.monotonic() + wait_s, FIRST_PAUSE_S
@@ -73,7 +75,7 @@ def wait_for_approvals(
             break
         party_states.set_stage(
             "approval", round_number=party_states.round
-        )  # whole, for whoever looks meanwhile
+        )  # Write the states now, for readers during the wait.
         time.sleep(min(pause, left))
         pause = min(2 * pause, LONGEST_PAUSE_S)
     if len(declined) <= max_declined:
@@ -93,7 +95,7 @@ def _request_decisions(
     traffic: Traffic,
     timeout_s: float,
 ) -> Iterator[tuple[int, Reason | None]]:
-    """What each of the parties says to each of the proposals; None is a yes."""
+    """Yield each party's answer to each of the proposals; None is an approval."""
     for frame in frames:
         for reply in exchange_frames(
             transport,

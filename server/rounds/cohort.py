@@ -1,4 +1,4 @@
-"""The parties as the server sees them: a plan in, one ring sum out."""
+"""Define the parties as the server sees them: a plan in, one ring sum out."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from parley.client.contract.release_plan import ReleasePlan
 
 
 class PartyFailed(Exception):
-    """A simulated party's computation is not certified, so nobody's contribution was opened.
+    """A simulated party's computation is not certified, so that no contribution was unmasked.
 
-    Going on without it would let one record decide whether a whole contribution is in the sum. Real
-    parties never say so: they answer whatever came of it
+    Without this error, one record could decide whether a whole contribution is in the sum. Real
+    parties never report it: they answer with whatever result they have
     (`parley.client.party.round_contribution`).
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundSum:
-    """What one secure sum gives the server.
+    """The result of one secure sum at the server.
 
     Attributes:
         total: `[d]` ring elements: the sum over the survivors.
         survivors: the parties in it, ascending.
         weight: Σ of their public weights.
-        asked, answered, declined, dropped: numbers of parties; asked is the sum of the others.
-            A dropped party's vector may be in the sum (it was lost after sending it).
-        reasons: reason class → how many parties declined for it.
-        stage_seconds: of each of them, where they are real.
+        asked, answered, declined, dropped: numbers of parties; asked is the sum of the others. A
+            dropped party's vector may be in the sum (it was lost after sending it).
+        reasons: reason class → number of parties that declined for it.
+        stage_seconds: seconds of each stage, if parties are real.
     """
 
     total: NDArray[np.unsignedinteger[Any]]
@@ -52,8 +52,9 @@ class RoundSum:
 
     @classmethod
     def combine(cls, sums: Sequence[RoundSum]) -> RoundSum:
-        """What the secure sums of one release come to: their traffic, and the parties of the one
-        that fewest were in."""
+        """Combine the secure sums of one release: their traffic, and the parties of the smallest
+        sum.
+        """
         least = min(sums, key=lambda each: len(each.survivors))
         return replace(
             least,
@@ -64,7 +65,7 @@ class RoundSum:
         )
 
     def count_parties(self) -> dict[str, int]:
-        """Numbers of parties, as a release's record has them."""
+        """Return the numbers of parties, for a release's record."""
         return {
             "asked": self.asked,
             "answered": self.answered,
@@ -78,9 +79,10 @@ class Cohort(Protocol):
     """The parties of a release."""
 
     def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
-        """One secure sum.
+        """Return one secure sum.
 
         Raises:
-            TooFewSurvivors: fewer than the plan's least number of contributions; nothing opened.
-            PartyFailed: of a simulation: a computation is not certified; nothing opened.
+            TooFewSurvivors: fewer than the plan's minimum number of contributions; nothing was
+                unmasked.
+            PartyFailed: in a simulation, a computation is not certified; nothing was unmasked.
         """

@@ -1,9 +1,9 @@
-"""A job among real parties: look who is there, plan, agree on keys, run the rounds, keep the model.
+"""Run a job among real parties: find parties, plan, agree on keys, run the rounds, save the model.
 
-The order is `parley.simulations.engine.fast_engine`'s, with the parties behind messages: nothing is
-asked of a record before the ledger has reserved the release, and the server has no data.
-What a party says of itself beforehand (columns, classes, number of records under replace-one) is
-public.
+The order is that of `parley.simulations.engine.fast_engine`, with the parties behind messages. No
+party computes on a record before the ledger has reserved the release, and the server has no data.
+What a party reports about itself beforehand (columns, classes, number of records under replace-one)
+is public.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ def coordinate(
     components: NDArray[np.float64] | None = None,
     schema: str = "",
 ) -> RunSummary:
-    """Runs a job among the parties of a deployment, or goes on with it; gives its summary.
+    """Run a job among the parties of a deployment, or resume it; return its summary.
 
     Args:
         job: with as many parties as the roster.
-        fingerprint: names the data in the ledger; empty: this deployment's data of that name.
+        fingerprint: name of the data in the ledger; empty: this deployment's data of that name.
         components: `[p, k]` public principal components; None: those of `model.pca-file`.
-        schema: digest that the parties' schema must have; empty: any, the same at all.
+        schema: digest that the parties' schema must have; empty: any, if all parties have the same.
 
     Raises:
         JobError, CalibrationError, RingTooSmall: the job does not fit the parties; nothing was
             spent.
-        RunFolderError: the run was begun with another roster.
+        RunFolderError: the run began with another roster.
         BudgetExceeded: the ledger has no room for all the rounds; nothing was spent.
-        TooFewSurvivors: too few parties joined, or too few owners said yes; nothing was spent.
+        TooFewSurvivors: too few parties joined, or too few owners approved; nothing was spent.
     """
     began = time.perf_counter()
     _check_deployment(job, deployment)
@@ -127,10 +127,10 @@ def coordinate(
 def _wait_for_approvals(
     parties: ConnectedParties, stages: Sequence[RunStage], job: Job, folder: RunFolder
 ) -> ConnectedParties:
-    """Those whose owners said yes to all stages, or do not have to; nothing is charged yet."""
+    """Return the parties whose owners approved all stages, or need not; nothing is charged yet."""
     if not parties.requiring_approval:
         return parties
-    folder.save_proposed_id()  # whoever goes on with it goes on with the yeses it has
+    folder.save_proposed_id()  # A resumed run needs the same name to use the approvals it has.
     return parties.wait_for_approvals(
         [
             parties.build_agreement(
@@ -146,7 +146,7 @@ def _wait_for_approvals(
 
 
 def _get_label_names(job: Job, folder: RunFolder, classes: int) -> tuple[str, ...]:
-    """Of the server's copy of the schema; without one it has numbers alone."""
+    """Return label names from the server's copy of the schema; empty without a copy."""
     if not folder.schema:
         return ()
     return Schema.from_toml(folder.schema).label.list_names(job.label_kind(classes))
@@ -155,15 +155,15 @@ def _get_label_names(job: Job, folder: RunFolder, classes: int) -> tuple[str, ..
 def _inspect_parties(
     job: Job, transport: Transport, deployment: Deployment, folder: RunFolder, schema: str
 ) -> tuple[Job, ConnectedParties]:
-    """The job with the rule's choices, kept for a resumed run, and the parties that it is for.
+    """Return the job with the rule's choices, saved for a resumed run, and its parties.
 
-    Where the rule chooses a map of features from what they say of themselves, they are asked what
-    they hold through it.
+    If the rule chooses a feature map from the parties' facts, they are inspected again with that
+    map.
     """
     asked, plain = job.resolve_auto(), {"features": "none"}
     if asked.model.is_feature_map_open:
         asked = asked.model_copy(update={"model": asked.model.model_copy(update=plain)})
-    # One board: one that an earlier question left behind could still write its last words.
+    # One object for both requests: a late write for the first must not overwrite newer states.
     board = PartyStates(folder.path / "parties.json", [party.name for party in deployment.parties])
     parties = _find_parties(asked, transport, deployment, folder, schema, board)
     settled = job.resolve_auto(
@@ -181,7 +181,7 @@ def _inspect_parties(
 def _build_federation(
     job: Job, deployment: Deployment, parties: ConnectedParties, folder: RunFolder
 ) -> Federation:
-    """What is public of the parties."""
+    """Build the public facts about the parties."""
     first, found = parties.first, build_federation(job, deployment, parties.facts)
     prepared = first.schema == compute_prepared_schema(first.features, first.classes)
     known = Schema.from_toml(folder.schema) if folder.schema else None
@@ -203,7 +203,7 @@ def _find_parties(
     party_states: PartyStates,
     setup: Traffic | None = None,
 ) -> ConnectedParties:
-    """The parties that a job is for, asked what they hold."""
+    """Find the parties that a job is for, and inspect them."""
     least = job.parties.min_records
     parties = ConnectedParties.find(
         transport,
@@ -232,13 +232,13 @@ def _find_parties(
 
 
 def _encode_components(state: State) -> bytes:
-    """What the parties project their rows on, as the server sends it; empty where they do not."""
+    """Encode the components that parties project rows on; empty without components."""
     kept = select_components(state)
     return save_state(kept) if kept else b""
 
 
 def _check_deployment(job: Job, deployment: Deployment) -> None:
-    """What real parties cannot do, said before anything is asked of them."""
+    """Refuse what real parties cannot do, before any request to them."""
     count = len(deployment.parties)
     if job.parties.count != count:
         raise JobError(

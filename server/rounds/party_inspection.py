@@ -1,7 +1,8 @@
-"""Who is there, and what they say of themselves before a run: all of it public.
+"""Define what parties report about themselves before a run, all of it public.
 
-Columns and classes set the model; numbers of records, which are public where one record is replaced
-by another and no party is hidden, set weights and sensitivity. Nothing is asked of a record.
+Columns and classes determine the model. Numbers of records are public if one record is replaced by
+another and no party is hidden. Then they determine weights and sensitivity. No request computes on
+a record.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class PartyFacts:
-    """What a party says of itself before a run; all of it is public.
+    """What a party reports about itself before a run; all of it is public.
 
     Attributes:
         features: p, columns before an intercept.
         classes: K of its schema, 0 for −1/+1 labels and targets.
-        records: n, where it is public, else None.
-        schema: digest of what its columns and label mean, in hex.
-        map: digest of the public map of features, in hex; empty: none.
-        asks: its owner may have to say yes before it joins.
+        records: n if it is public, else None.
+        schema: digest, in hex, of what its columns and label mean.
+        map: digest, in hex, of the public feature map; empty: none.
+        asks: whether its owner may have to approve before it joins.
     """
 
     features: int
@@ -51,12 +52,12 @@ class PartyFacts:
 
 
 def get_dataset_name(job: Job) -> str:
-    """The data's name in the server's ledger."""
+    """Return the data's name in the server's ledger."""
     return job.privacy.dataset or job.data.source
 
 
 def format_served_name(job: Job) -> str:
-    """Return what the parties call the job's data: its name, or its source in a name's letters.
+    """Return the parties' name for the job's data: its name, or its source in a name's letters.
 
     Raises JobError if the job names neither.
     """
@@ -70,7 +71,7 @@ def format_served_name(job: Job) -> str:
 
 
 def build_data_head(job: Job) -> dict[str, Any]:
-    """Which data a request is about, and how they are read."""
+    """Return which data a request is about, and how they are read."""
     return {
         "dataset": format_served_name(job),
         "label": job.model.label,
@@ -81,10 +82,10 @@ def build_data_head(job: Job) -> dict[str, Any]:
 
 
 def compute_min_present(parties: int, *, survivors: int, corrupt: int) -> int:
-    """With how many of m parties a round can begin: each needs t neighbours beside itself.
+    """Return the minimum number of m parties for a round: each needs t neighbours besides itself.
 
     Raises:
-        JobError: no parameters of the protocol are safe for so many.
+        JobError: no parameters of the protocol are safe for that number.
     """
     try:
         found = derive_parameters(parties, corrupt=corrupt, dropped=parties // 10)
@@ -96,7 +97,7 @@ def compute_min_present(parties: int, *, survivors: int, corrupt: int) -> int:
 def build_federation(
     job: Job, deployment: Deployment, facts: Mapping[int, PartyFacts]
 ) -> Federation:
-    """The public facts that the plan is made of; absent parties set none of them."""
+    """Build the public facts for planning; absent parties contribute none of them."""
     least, parties = job.parties.min_records, len(deployment.parties)
     sizes = [own.records for own in facts.values() if own.records is not None]
     if job.privacy.has_private_sizes and least != "auto":
@@ -120,7 +121,7 @@ def build_federation(
                 f"fewer of {', '.join(small)}."
             )
     known = Federation.from_sizes(np.array(sizes), None if least == "auto" else least)
-    # As if the absent ones were of mean size: n̄ only scales the weights.
+    # As if the absent parties had the mean size: n̄ only scales the weights.
     return replace(
         known, parties=parties, total_records=round(known.total_records * parties / len(sizes))
     )

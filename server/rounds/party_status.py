@@ -1,8 +1,8 @@
-"""The board: where every party of a run stands, for whoever watches.
+"""Track the state of every party of a run in a file.
 
-A file of the run folder, `parties.json`, written whole at every change of stage and, in between, at
-most every half second and at most half a second late. It holds names, states and reason classes;
-nothing a party computed.
+The file is `parties.json` of the run folder. It is written whole at every change of stage. In
+between it is written at most every half second and at most half a second late. It contains names,
+states and reason classes, and nothing that a party computed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EVERY_S = 0.5
 
 
 class PartyStatus(StrEnum):
-    """Where a party stands."""
+    """State of a party."""
 
     OFFLINE = "offline"
     ONLINE = "online"
@@ -38,7 +38,7 @@ class PartyStates:
     """States of the parties of one run."""
 
     def __init__(self, path: Path, names: Iterable[str]) -> None:
-        """A board with everybody offline.
+        """Begin with all parties offline.
 
         Args:
             names: of the parties, by index.
@@ -50,29 +50,30 @@ class PartyStates:
         self._round, self._stage, self._written = 0, "starting", 0.0
         self._lock = Lock()
         self._later: Timer | None = None
-        self._refused = dict[str, set[int]]()  # over all rounds: a state is of the last one
+        # Over all rounds; a party's state is that of the last one.
+        self._refused = dict[str, set[int]]()
 
     def list_names(self, indices: Iterable[int]) -> tuple[str, ...]:
-        """Names of parties."""
+        """Return the names of parties."""
         return tuple(self._parties[index]["name"] for index in sorted(indices))
 
     def replace_indices(self, text: str) -> str:
-        """A message about parties by their index, with their names."""
+        """Return a message about parties with their names instead of indices."""
         return with_names(text, [party["name"] for party in self._parties])
 
     @property
     def round(self) -> int:
-        """The round that the board is about."""
+        """The current round."""
         return self._round
 
     def set_stage(self, name: str, *, round_number: int) -> None:
-        """A new stage begins."""
+        """Record that a new stage begins."""
         with self._lock:
             self._stage, self._round = name, round_number
             self._write()
 
     def set_party(self, index: int, state: PartyStatus, reason: str = "") -> None:
-        """A party is in another state."""
+        """Record that a party changed its state."""
         with self._lock:
             self._parties[index] |= {"state": str(state), "reason": reason}
             if reason:
@@ -80,7 +81,7 @@ class PartyStates:
             self._write(now=bool(reason))
 
     def set_parties(self, indices: Iterable[int], state: PartyStatus) -> None:
-        """Several parties are in another state."""
+        """Record that several parties changed their state."""
         with self._lock:
             for index in indices:
                 self._parties[index] |= {"state": str(state), "reason": ""}
@@ -90,7 +91,7 @@ class PartyStates:
         wait = self._written + _EVERY_S - time.monotonic()
         if not now and wait > 0:
             if self._later is None:
-                # What comes last before a long wait is what there is to see meanwhile.
+                # The last change before a long wait must become visible during the wait.
                 self._later = Timer(wait, self._write_late)
                 self._later.daemon = True
                 self._later.start()
@@ -101,9 +102,9 @@ class PartyStates:
         refused = {reason: len(parties) for reason, parties in self._refused.items()}
         content = {"round": self._round, "stage": self._stage, "parties": self._parties}
         content |= {"refused": refused}
-        write_file(self._path, format_json(content))  # a reader sees a whole board, old or new
+        write_file(self._path, format_json(content))  # Readers see a complete file, old or new.
         self._written = time.monotonic()
 
     def _write_late(self) -> None:
-        with self._lock, suppress(OSError):  # the run, and with it its folder, may be gone
+        with self._lock, suppress(OSError):  # The run and its folder may be gone.
             self._write()

@@ -1,8 +1,8 @@
-"""A session: batches of queries, one after another, each a release like any other.
+"""Run a session: batches of queries, one after another, each a release like any other.
 
-A batch's line, the noisy integers in it, is in the ledger's checkpoint of it: a session that is
-killed at any point goes on without paying for anything twice. A session that goes on is asked its
-first questions again and gives the answers that it gave; a question that differs is a new release.
+The ledger's checkpoint of a batch has its line, with the noisy integers. A session that is killed
+at any point can therefore resume without paying twice. A resumed session gets its first queries
+again and returns the earlier answers. A query that differs is a new release.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from parley.server.rounds.round_release import commit_release, reserve_release, 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedBatch:
-    """One batch's release, as its line has it.
+    """One batch's release, as in its line.
 
     Attributes:
-        number: of the release in the session, from 1.
+        number: number of the release in the session, from 1.
         batch: its queries with their weights, plain values.
-        noisy: one list of `[d]` integers; of a choice the place of the winner.
-        epsilon: that was charged.
-        spent, left: of the budget that was charged, after it.
-        by_party: every party has its own cells.
-        present: with it: the parties that are in the sum.
+        noisy: one list of `[d]` integers; for a selection, the winner's position.
+        epsilon: what was charged.
+        spent, left: of the charged budget, after the release.
+        by_party: whether every party has its own cells.
+        present: if so, the parties that are in the sum.
     """
 
     number: int
@@ -64,11 +64,11 @@ class ReleasedBatch:
     present: list[int] = field(default_factory=list)
 
     def to_vector(self) -> Integers:
-        """`[d]` the noisy integers."""
+        """Return `[d]` the noisy integers."""
         return np.array(self.noisy[-1], dtype=np.int64)
 
     def to_line(self) -> str:
-        """JSON, one line."""
+        """Return the release as one line of JSON."""
         return format_json(vars(self), compact=True)
 
 
@@ -77,11 +77,11 @@ class QuerySession:
     """The server's side of a session.
 
     Attributes:
-        folder: of the session, locked.
-        build_cohort: a plan and its queries → the parties, for that release.
-        terms: what is public of their records, and settled.
-        is_server_trusted: the server may see a bare sum: in a simulation alone.
-        repeatable: those of before that have not been asked for again.
+        folder: the session's folder, locked.
+        build_cohort: a plan and its queries → the parties for that release.
+        terms: public terms of the session.
+        is_server_trusted: whether the server may see a sum without noise, as in a simulation.
+        repeatable: earlier releases that have not been requested again.
     """
 
     folder: SessionFolder
@@ -99,11 +99,11 @@ class QuerySession:
         self.repeatable = list(self.released)
 
     def _load_released(self) -> list[ReleasedBatch]:
-        """What was released before, by the folder and the ledger's checkpoint.
+        """Return earlier releases, from the folder and the ledger's checkpoint.
 
         Raises:
             QueryError: they are of other records than the session has now.
-            LedgerCorrupt: the ledger committed more than both know.
+            LedgerCorrupt: the ledger committed more than both contain.
         """
         own = (self.budget.name, f"{self.folder.run_id}/")
         if any(not each.entry.dataset.startswith(own) for each in self.list_charged()):
@@ -131,17 +131,19 @@ class QuerySession:
             ) from error
 
     def list_charged(self) -> tuple[RecordedEntry, ...]:
-        """What the ledger has of every release, in order."""
+        """Return the ledger's entry of every release, in order."""
         entries = self.ledger.list_entries(self.folder.run_id)
         return tuple(each for each in entries if each.state is EntryState.COMMITTED)
 
     @property
     def number(self) -> int:
-        """Of the next release."""
+        """Number of the next release."""
         return len(self.released) + 1
 
     def find_earlier(self, planned: PlannedBatch, *, epsilon: float) -> ReleasedBatch | None:
-        """The answer that a session which goes on gave to these queries, in its order."""
+        """Return a resumed session's earlier answer to these queries, if they come in the same
+        order.
+        """
         asked = (planned.batch.to_json(), epsilon, planned.law, planned.by_party)
         known = self.repeatable[0] if self.repeatable else None
         if known is None or (known.batch, known.epsilon, known.law, known.by_party) != asked:
@@ -150,15 +152,15 @@ class QuerySession:
         return self.repeatable.pop(0)
 
     def compute_remaining(self, budget: DatasetBudget) -> float:
-        """ε of the data's budget, or of a part's, that is not spent."""
+        """Return the unspent ε of the data's budget, or of a part's."""
         return self.ledger.get_remaining(budget.name, budget.unit).epsilon
 
     def charge_partition(
         self, label: str, epsilon: float, cells: Mapping[str, float]
     ) -> dict[str, DatasetBudget]:
-        """Charges `epsilon` for disjoint parts of the data, and opens a budget for each of them.
+        """Charge `epsilon` for disjoint parts of the data, and open a budget for each of them.
 
-        Nothing is charged twice for the same `label`: a session that goes on finds it paid for.
+        A `label` is charged once: a resumed session finds it paid for.
 
         Raises:
             BudgetExceeded: it does not fit what is left; nothing was charged.
@@ -205,16 +207,16 @@ class QuerySession:
     def release(
         self, planned: PlannedBatch, *, epsilon: float, budget: DatasetBudget | None = None
     ) -> ReleasedBatch:
-        """One batch: charged, summed, noised, committed, written.
+        """Release one batch: charge, sum, add noise, commit, write.
 
         Args:
-            epsilon: that was asked for it.
-            budget: that is charged; default the data's.
+            epsilon: what was requested for it.
+            budget: the budget to charge; the data's by default.
 
         Raises:
             BudgetExceeded: it does not fit what is left; nothing was charged.
-            TooFewSurvivors: in every attempt; nothing was opened, and the charge is given back.
-            PartyFailed: a party has nothing that it may release: the charge stands.
+            TooFewSurvivors: in every attempt; nothing was unmasked, and the charge is voided.
+            PartyFailed: a party has nothing that it may release; the charge stays.
         """
         plan, budget = planned.plan, budget or self.budget
         self.randomness.check(seeded=plan.seeded)
@@ -271,7 +273,7 @@ class QuerySession:
         return made
 
     def _count_records(self, planned: PlannedBatch, total: RoundSum) -> int | None:
-        """N of the survivors, where sizes are public."""
+        """Return N of the survivors, if sizes are public."""
         if planned.has_private_size:
             return None
         return sum(self.terms.sizes[party] for party in total.survivors)

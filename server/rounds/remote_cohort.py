@@ -1,10 +1,10 @@
-"""A cohort of real parties: the masked protocol over messages, whoever carries them.
+"""Run the masked protocol with real parties, over messages on any transport.
 
-Set-up is two exchanges once a run (join, roster), three where the graph is not complete (commit
-before them). Its last messages, the ciphertexts, travel with the first round. A round is three
-exchanges (vectors, survivors, confirmations). Shares of the next round travel with the vectors of
-this one. Who is late, silent, declines or breaks the protocol is not in the sum, and the rest goes
-on as long as the thresholds hold.
+Set-up is two exchanges per run (join, roster), or three if the graph is not complete (commit before
+them). Its last messages, the ciphertexts, travel with the first round. A round is three exchanges
+(vectors, survivors, confirmations). Shares of the next round travel with this round's vectors. A
+party that is late, silent, declines or breaks the protocol is not in the sum. The others continue
+as long as the thresholds hold.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from parley.server.rounds.transport import (
 _log = logging.getLogger("parley.server")
 
 _MAX_SETUPS = 4
-"""How often a set-up is repeated that one of the parties made void."""
+"""Maximum number of set-ups if one of the parties voids each."""
 
 
 @dataclass(kw_only=True)
@@ -49,7 +49,7 @@ class PartyCohort:
 
     Attributes:
         server: the protocol's server, before any message.
-        agreement: what the run is, for the parties to judge; rounds are bound to it.
+        agreement: what the run is, for the parties to check; rounds are bound to it.
     """
 
     transport: Transport
@@ -78,7 +78,7 @@ class PartyCohort:
 
     @contextmanager
     def _name_parties(self) -> Iterator[None]:
-        """What the protocol raises in this block names parties, where it has their indices."""
+        """Replace indices by party names in errors of the protocol."""
         try:
             yield
         except (ProtocolError, TooFewSurvivors) as error:
@@ -87,7 +87,7 @@ class PartyCohort:
 
     @property
     def session(self) -> str:
-        """What a request names the run's keys by."""
+        """Name of the run's keys in a request."""
         return self.server.run.run_id.hex()
 
     def _build_frame(self, kind: str, blobs: tuple[bytes, ...] = (), **head: Any) -> MessageFrame:
@@ -95,7 +95,7 @@ class PartyCohort:
         return MessageFrame(kind=kind, head={**common, **head}, blobs=blobs)
 
     def join(self, parties: Collection[int]) -> None:
-        """Set-up: signed keys, the roster, and shares of the first round.
+        """Run the set-up: signed keys, the roster, and shares of the first round.
 
         Raises:
             TooFewSurvivors: fewer joined than a sum needs.
@@ -120,14 +120,15 @@ class PartyCohort:
                 self._responses.accept(
                     reply, self._build_shares_handler(1), self._get_ready(1), blob=1, blobs=2
                 )
-        # Who did not take the roster has no pair secrets: it cannot come back in this run.
+        # A party without the roster has no pair secrets: it cannot return in this run.
         self._joined &= answered
         self.party_states.set_parties(self._joined, PartyStatus.ONLINE)
 
     def _request_adverts(self, parties: set[int]) -> None:
-        """Asks for signed keys. On a graph that is not complete, for commitments before.
+        """Request signed keys and, on an incomplete graph, commitments before them.
 
-        Who committed and does not advertise voids such a set-up: it is repeated without them.
+        A party that committed but does not advertise voids the set-up. It is repeated without that
+        party.
         """
         for _ in range(_MAX_SETUPS):
             if self.server.run.sparse:
@@ -163,22 +164,22 @@ class PartyCohort:
         return set(given)
 
     def _build_shares_handler(self, number: int) -> Callable[[bytes], int]:
-        """Takes shares of the round that they were asked for, and of no other."""
+        """Return a handler that accepts only shares of the requested round."""
         return partial(self.server.handle_shares, number=number)
 
     def _get_ready(self, number: int) -> set[int]:
-        """Parties whose shares of a round are here."""
+        """Return the parties whose shares of a round have arrived."""
         for past in [n for n in self._prepared if n < number - 1]:
             del self._prepared[past]
         return self._prepared.setdefault(number, set())
 
     def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
-        """One release's sum; see `parley.server.rounds.round_release.Cohort`.
+        """Return one release's sum; see `parley.server.rounds.cohort.Cohort`.
 
         Raises:
             TooFewSurvivors: fewer contributions than the protocol or the plan needs.
         """
-        del attempt  # every attempt asks everyone who is there
+        del attempt  # Every attempt asks all parties that are online.
         with self._name_parties():
             return self._aggregate(plan, state)
 
@@ -200,7 +201,9 @@ class PartyCohort:
         return self._build_sum(self._unmask(summed, traffic), summed, traffic)
 
     def _prepare_missing(self, parties: set[int], number: int, traffic: Traffic) -> None:
-        """Its own exchange where too few hold shares of this round, as after a lost one."""
+        """Request shares in a separate exchange if too few parties have them, as after a lost
+        round.
+        """
         ready = self._get_ready(number) & parties
         if len(ready) >= self.server.run.min_survivors:
             return
@@ -214,12 +217,12 @@ class PartyCohort:
     def _build_prepare_frames(
         self, parties: Collection[int], number: int | None
     ) -> dict[int, MessageFrame]:
-        """Requests for shares; who lacks its neighbours' ciphertexts gets them with it."""
+        """Build requests for shares, with the neighbours' ciphertexts that a party lacks."""
         given = {i: self.server.get_ciphertexts(i) for i in parties}
         return {i: self._build_frame("prepare", (given[i],), prepare=number) for i in parties}
 
     def _accept_complaint(self, reply: Reply) -> bool:
-        """Whether an answer is a complaint about ciphertexts, which is taken."""
+        """Return whether an answer is a complaint about ciphertexts, and handle it."""
         blobs = reply.frame.blobs
         if len(blobs) != 1 or read_kind(blobs[0]) != Complaint.kind:
             return False
@@ -228,7 +231,7 @@ class PartyCohort:
         return True
 
     def _resolve_dispute(self, traffic: Traffic) -> None:
-        """Who lied about a ciphertext: an exchange more, in a dispute alone."""
+        """Find who lied about a ciphertext, with one more exchange, only in a dispute."""
         while self.server.to_prove:
             asked, heard = set(self.server.to_prove), set[int]()
             frames = {
@@ -256,7 +259,7 @@ class PartyCohort:
             participants=parties,
         )
         following = number + 1
-        # Who is not in this round can be in the next; waited for by nobody.
+        # Parties outside this round can be in the next; the server does not wait for them.
         frames = self._build_prepare_frames(parties - set(plans), following)
         said = {"plan": proposed.to_json(), "prepare": following}
         frames |= {
@@ -307,7 +310,7 @@ class PartyCohort:
         return self.server.finish()
 
     def _check_one_sum(self, heard: int) -> None:
-        """Says why nobody goes on, where it is because the parties remember another sum."""
+        """Raise the reason if parties refuse because they unmasked another sum of this release."""
         others = [i for i, why in self._responses.refused.items() if why is Reason.OTHER_SURVIVORS]
         if others and heard < self.server.run.min_survivors:
             raise TooFewSurvivors(
@@ -343,7 +346,7 @@ class PartyCohort:
         )
 
     def finish(self) -> None:
-        """Tells the parties that the run is over, so that they erase its secrets."""
+        """Notify the parties that the run is over, so that they erase its secrets."""
         self._responses.begin()
         self.party_states.set_stage("finished", round_number=self.party_states.round)
         online = set(self.transport.online())

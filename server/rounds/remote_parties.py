@@ -1,4 +1,4 @@
-"""Real parties: asked what they hold, all of it public, and joined to what they are asked for."""
+"""Define the real parties of a run: inspect them, get approvals, and join them to releases."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ from parley.server.rounds.transport import (
 )
 
 RAW_COLUMNS = "columns"
-"""How a request says that no label is read."""
+"""Value of a request's label if no label is read."""
 
 _POLL_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectedParties:
-    """The parties of a deployment that are there, and what they said of themselves.
+    """The parties of a deployment that are online, with what they reported.
 
     Attributes:
-        data_head: which data are asked about, and how they are read: dataset, label, intercept,
-            features and blocks of a request.
-        timeout_s: what a party has to answer one request.
-        needed: how many have to take part.
-        approval_s: how long owners are waited for who want to say yes themselves.
-        facts: of each party that takes part; what has to be alike is alike.
-        declined: why others do not.
+        data_head: which data requests are about, and how they are read: dataset, label, intercept,
+            features and blocks.
+        timeout_s: for a party to answer one request.
+        needed: minimum number of parties that take part.
+        approval_s: how long to wait for owners who approve themselves.
+        facts: of each party that takes part; facts that must be equal are equal.
+        declined: reasons of the others.
     """
 
     transport: Transport
@@ -84,14 +84,14 @@ class ConnectedParties:
         min_records: int = 1,
         setup: Traffic | None = None,
     ) -> Self:
-        """Those who are there: waits for everybody, then goes on with enough.
+        """Find the parties that are online: wait for all, then continue if there are enough.
 
         Args:
-            sizes: their numbers of records are public.
-            needed: how many parties have to be there.
-            timeout_s: that they are waited for; `approval_s`: that their owners are.
-            min_records: records; who says that it has fewer takes no part.
-            setup: what was sent before.
+            sizes: whether their numbers of records are public.
+            needed: minimum number of parties.
+            timeout_s: how long to wait for parties; `approval_s`: for their owners.
+            min_records: a party that reports fewer records takes no part.
+            setup: earlier traffic.
 
         Raises:
             JobError: too few of them, or their columns differ.
@@ -130,18 +130,18 @@ class ConnectedParties:
 
     @property
     def first(self) -> PartyFacts:
-        """What one of them holds."""
+        """Facts of the first party."""
         return next(iter(self.facts.values()))
 
     @property
     def features(self) -> dict[str, Any]:
-        """The public map that is agreed on, with the digest that all gave; empty: none."""
+        """The agreed public feature map, with the digest that all parties reported; empty: none."""
         named = self.data_head["features"]
         return {**named, "digest": self.first.map} if named else {}
 
     @property
     def protocol(self) -> dict[str, Any]:
-        """What a summary says of the protocol beside its rounds."""
+        """Fields of a summary about the protocol, without its rounds."""
         return {
             "backend": "masked",
             "masked_check": "",
@@ -161,11 +161,12 @@ class ConnectedParties:
         has_rounds: bool = True,
         corrupt: int,
     ) -> Iterator[PartyCohort]:
-        """The parties, joined to releases under one plan; told of the end however the block ends.
+        """Join the parties to releases under one plan; notify them of the end however the block
+        ends.
 
         Args:
-            components: what they project their rows on; empty where they do not.
-            has_rounds: there are rounds left, for which they join.
+            components: what they project their rows on; empty if they do not.
+            has_rounds: whether rounds are left, for which they join.
             corrupt: parties that may collude with the server.
         """
         agreed = self.build_agreement(
@@ -205,13 +206,13 @@ class ConnectedParties:
         components: bytes = b"",
         corrupt: int,
     ) -> Agreement:
-        """What the parties are asked to join, in a new session; see `join`."""
+        """Build what the parties are asked to join, in a new session; see `join`."""
         try:
             run = RunParameters.choose(
                 parties=plan.parties,
                 min_survivors=plan.min_survivors,
                 run_id=secrets.token_bytes(16),
-                # The shares of one more travel with the last.
+                # The shares of one more round travel with the last.
                 rounds=MAX_ATTEMPTS * rounds * plan.steps + 1,
                 ring_bits=plan.encoding.ring_bits,
                 corrupt=corrupt,
@@ -235,11 +236,11 @@ class ConnectedParties:
 
     @property
     def requiring_approval(self) -> frozenset[int]:
-        """Parties whose owners may have to say yes."""
+        """Parties whose owners may have to approve."""
         return frozenset(index for index, own in self.facts.items() if own.asks)
 
     def wait_for_approvals(self, proposals: Sequence[Agreement]) -> Self:
-        """Those of them whose owners said yes to all of it, or do not have to; waits for them.
+        """Wait for owners; return the parties whose owners approved everything, or need not.
 
         Raises:
             NotApproved: too few.
@@ -263,12 +264,12 @@ class ConnectedParties:
 
 @dataclass(frozen=True, kw_only=True)
 class QueryParties:
-    """Real parties of one batch of queries: to them it is a run of one round, which they join.
+    """Real parties of one batch of queries. To them it is a run of one round, which they join.
 
-    A party derives what the queries cost by its own schema, pays from its own ledger and forgets
-    the keys. The run's name is the session's with the number of the release and what is asked: a
-    batch that is asked for again is the same release to a party, another one after a release that
-    failed is another, and is paid for.
+    A party derives the queries' cost from its own schema, charges its own ledger and erases the
+    keys. The run's name has the session's name, the number of the release and a digest of the
+    queries. A repeated batch is therefore the same release to a party. A different batch after a
+    failed release is another release, and is charged.
     """
 
     parties: ConnectedParties
@@ -276,8 +277,10 @@ class QueryParties:
     corrupt: int
 
     def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
-        """See `parley.server.rounds.round_release.Cohort`: whoever is there joins for each
-        attempt."""
+        """Return one release's sum; see `parley.server.rounds.cohort.Cohort`.
+
+        All parties that are online join again for each attempt.
+        """
         del attempt
         question = [self.algorithm.batch.to_json(), self.algorithm.counting.to_json()]
         asked = hashlib.sha256(encode_canonical(question)).hexdigest()[:16]
@@ -310,7 +313,7 @@ _EQUAL_FACTS: tuple[tuple[Callable[[PartyFacts], str], int, str], ...] = (
         "version of Parley and, for a map of your own, the same code and weights.",
     ),
 )
-"""What has to be alike at all parties, how much of it is shown, and what is expected."""
+"""What must be equal at all parties, how many characters of it are shown, and the error."""
 
 
 def _inspect_parties(
@@ -321,7 +324,7 @@ def _inspect_parties(
     traffic: Traffic,
     timeout_s: float,
 ) -> tuple[dict[int, PartyFacts], dict[int, Reason]]:
-    """What everybody says who comes in time, and who declines."""
+    """Return the facts of every party that answers in time, and the others' reasons."""
     everyone = set(range(len(deployment.parties)))
     party_states.set_stage("inspect", round_number=0)
     until = time.monotonic() + timeout_s
@@ -353,7 +356,7 @@ def _inspect_parties(
 
 
 def _decode_facts(reply: Reply) -> PartyFacts:
-    """The facts of the party that an answer came from.
+    """Return the facts of the party that sent an answer.
 
     Raises:
         DecodingError: it has none, or another party's.

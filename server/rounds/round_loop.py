@@ -1,8 +1,8 @@
-"""The rounds: one release (`parley.server.rounds.round_release`) after another.
+"""Run the rounds: one release (`parley.server.rounds.round_release`) after another.
 
-The commit of a round keeps its result as the run's checkpoint and reserves the next round. A run
-killed at any point resumes from its last commit: the reservation it died under is taken up again
-under the same entry, so nothing is released twice under one entry and nothing is paid twice.
+The commit of a round stores its result as the run's checkpoint and reserves the next round. A run
+that is killed at any point resumes from its last commit. It continues the open reservation under
+the same entry, so that no entry releases twice and nothing is charged twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
 from parley.server.rounds.round_release import commit_release, reserve_release, run_release
 
 Evaluate = Callable[[NDArray[np.float64], int], dict[str, Any]]
-"""A model and the round's number → figures that only a simulation may know; empty: none."""
+"""A model and the round's number → metrics that only a simulation may know; empty: none."""
 
 
 def run_stage(
@@ -53,19 +53,19 @@ def run_stage(
     build_next_state: Callable[[State], State],
     observe: Callable[[RoundLine], None],
 ) -> RunOutcome:
-    """Makes the releases of a stage that are not made yet.
+    """Run the releases of a stage that are not done yet.
 
     Args:
-        folder: keeps the state between two sums of one release, for real parties, who answer each
-            once; None in a simulation, which makes a release again from its first sum.
-        build_next_state: the state after the last release → the state that is kept.
+        folder: stores the state between two sums of one release, for real parties, which answer
+            each sum once; None in a simulation, which repeats a release from its first sum.
+        build_next_state: the state after the last release → the state that is stored.
 
     Raises:
         BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.
-        LedgerCorrupt: the first release was made before.
-        ValueError: a seed, for a plan without; nothing was spent.
-        LedgerError, EncodingError: nothing of the release at hand was released.
-        TooFewSurvivors, PartyFailed: of a release beside the rounds; the second stays charged.
+        LedgerCorrupt: the first release was already made.
+        ValueError: a seed for a plan without one; nothing was spent.
+        LedgerError, EncodingError: nothing of the current release was released.
+        TooFewSurvivors, PartyFailed: outside the rounds; after the second the charge stays.
     """
     randomness.check(seeded=stage.plan.seeded)
     progress, numbers = replace(start, lines=list(start.lines)), stage.numbers[start.done :]
@@ -76,7 +76,8 @@ def run_stage(
 
     def update(state: State, plan: ReleasePlan, total: RoundSum) -> State:
         noisy = plan.encoding.decode(total.total)
-        if plan.noises:  # an integer vector, added outside the ring, where it cannot wrap
+        # The noise is an integer vector, added outside the ring, where it cannot wrap.
+        if plan.noises:
             noisy = noisy + plan.draw(randomness.open_server_noise(plan.round_number, plan.step))
         divisor = 1.0 if needs_sum(algorithm) else total.weight
         return algorithm.update(state, plan.encoding.to_float(noisy) / divisor)
@@ -91,7 +92,8 @@ def run_stage(
                 raise TooFewSurvivors(f"The release of {stage.name}: {error}") from error
             return RunOutcome(status="too-few-survivors", reason=str(error), progress=progress)
         except PartyFailed as error:
-            # The failure depends on its records and can be seen: the reservation stays charged.
+            # The failure depends on the party's records and is visible: the reservation stays
+            # charged.
             if stage.name:
                 raise
             return RunOutcome(status="party-failed", reason=str(error), progress=progress)
@@ -114,17 +116,17 @@ def run_stage(
         if line:
             progress.lines.append(line)
             observe(line)
-        if exhausted is not None:  # The run ends here with its model kept.
+        if exhausted is not None:  # The run ends here and its model is kept.
             return RunOutcome(status="budget-exhausted", reason=str(exhausted), progress=progress)
     return RunOutcome(status="complete", reason="", progress=progress)
 
 
 def find_resume_point(ledger: Ledger, *, stages: Sequence[RunStage], dataset: str) -> RunProgress:
-    """Where a run stands according to its ledger; a new one before its first stage.
+    """Return the progress of a run according to its ledger; a new run is before its first stage.
 
     Raises:
-        JobError: the releases made so far were made under another plan: the job, or the data,
-            was changed since.
+        JobError: earlier releases were made under another plan: the job, or the data, was changed
+            since.
     """
     run_id = stages[0].plan.run_id
 
@@ -157,7 +159,7 @@ def find_resume_point(ledger: Ledger, *, stages: Sequence[RunStage], dataset: st
     at = stage_of(stored.release) % len(stages)
     done = stored.release - stages[at].numbers.start + 1
     if done == stages[at].rounds and at + 1 < len(stages):
-        at, done = at + 1, 0  # The checkpoint is what the next stage begins with.
+        at, done = at + 1, 0  # The checkpoint is the next stage's first state.
     plan = stages[at].plan
     spent = compute_spent_before(stages, at)
     return RunProgress(
@@ -173,12 +175,12 @@ def find_resume_point(ledger: Ledger, *, stages: Sequence[RunStage], dataset: st
 
 
 def _build_entries(stage: RunStage, dataset: str) -> tuple[LedgerEntry, ...]:
-    """Of any release of the stage: their index alone says which."""
+    """Build the entries of any release of the stage; their index identifies the release."""
     return stage.plan.build_entries(dataset, party="server", assumptions=stage.assumptions)
 
 
 def _build_outcome(line: RoundLine | None, total: RoundSum) -> dict[str, Any]:
-    """What the ledger keeps of a release: nothing that only a simulation may know."""
+    """Return what the ledger stores of a release: nothing that only a simulation may know."""
     if line is None:
         return {"survivors": len(total.survivors), **_build_traffic(total)}
     return {"survivors": len(total.survivors), "line": {**line.to_json(), "simulation_only": {}}}
@@ -203,7 +205,7 @@ def _build_line(
     total: RoundSum,
     began: float,
 ) -> RoundLine:
-    """What a round came to, each guarantee's account so far included."""
+    """Build the line of a round, with each guarantee's account so far."""
     return RoundLine(
         format=2,
         round=plan.round_number,

@@ -1,10 +1,10 @@
-"""One release: charged, summed, asked for again where too few survive, and only then shown.
+"""Make one release: charge it, sum it, retry if too few parties survive, and only then show it.
 
-The order is the promise. A release is reserved in the ledger before any party computes, committed
-in one transaction with what came of it, and shown to anyone when that is on the disk. Where it has
-two guarantees, of a record and of a party, both budgets are charged in that same transaction: no
-kill leaves one of them charged and the other not. Rounds (`parley.server.rounds.round_loop`) and
-batches of queries (`parley.server.rounds.query_session`) are releases alike.
+The guarantee depends on this order. A release is reserved in the ledger before any party computes.
+It is committed in one transaction with its result, and shown only once that is on disk. If it has
+two guarantees, for a record and for a party, both budgets are charged in that same transaction: no
+kill leaves only one of them charged. Rounds (`parley.server.rounds.round_loop`) and batches of
+queries (`parley.server.rounds.query_session`) are releases alike.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, RoundSum
 
 MAX_ATTEMPTS = 3
-"""How often a sum is asked for again when too few parties survive it."""
+"""Maximum number of attempts at a sum if too few parties survive it."""
 
 Update = Callable[[State, ReleasePlan, RoundSum], State]
 """The state, and a sum with its plan → the next state, with the noise that the server adds."""
 
 
 class NotApproved(TooFewSurvivors):
-    """Too few parties take part, of some of which the owner did not say yes."""
+    """Too few parties take part, and some owners did not approve."""
 
 
 def reserve_release(ledger: Ledger, entries: Sequence[LedgerEntry]) -> tuple[ReleasePermit, ...]:
-    """Charges a release before anybody is asked.
+    """Charge a release before any request to a party.
 
     Raises:
         BudgetExceeded: it does not fit what is left; nothing was charged.
-        LedgerCorrupt: it was made: its charge paid for one release, and what came of it is gone.
+        LedgerCorrupt: it was already made. Its charge paid for one release, and the result is gone.
     """
     held = ledger.reserve(entries)
     made = next((each.entry for each in held if each.state is EntryState.COMMITTED), None)
@@ -63,16 +63,16 @@ def run_release(
     reservations: Sequence[ReleasePermit],
     folder: RunFolder | None = None,
 ) -> tuple[State, RoundSum]:
-    """The state after one release, of one secure sum or of several.
+    """Return the state after one release, of one secure sum or several.
 
     Args:
-        folder: keeps the state between two sums, for real parties, who answer each once; None
-            where a release is made again from its first sum.
+        folder: stores the state between two sums, for real parties, which answer each sum once;
+            None if a release is repeated from its first sum.
 
     Raises:
-        TooFewSurvivors: its charge is given back, unless earlier sums of it were opened.
-        OwnCodeError: your own algorithm failed in a simulation: the same.
-        PartyFailed: a party has nothing it may release: the charge stands.
+        TooFewSurvivors: its charge is voided, unless earlier sums of it were unmasked.
+        OwnCodeError: your own algorithm failed in a simulation; its charge is treated likewise.
+        PartyFailed: a party has nothing it may release; the charge stays.
     """
     sums = list[RoundSum]()
     opened, number = 0, plan.round_number
@@ -95,7 +95,7 @@ def run_release(
 
 
 def _sum_with_retries(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
-    """A sum, asked for again where too few survive."""
+    """Return a sum; retry if too few parties survive."""
     for attempt in range(MAX_ATTEMPTS):
         try:
             return cohort.aggregate(plan, state, attempt=attempt)
@@ -113,10 +113,10 @@ def commit_release(
     checkpoint: bytes,
     following: Sequence[LedgerEntry] = (),
 ) -> tuple[tuple[ReleasePermit, ...], BudgetExceeded | None]:
-    """Commits a release with what came of it, and reserves the `following` one, in one transaction.
+    """Commit a release with its result, and reserve the `following` one, in one transaction.
 
     Returns:
-        What is reserved, and why the next release is not: the commit stands.
+        What is reserved, and the error if the next release is not; the commit stands.
     """
     ids = [each.id for each in reservations]
     if not following:

@@ -1,10 +1,10 @@
-"""A run from its stages to its outcome: the one procedure of every engine.
+"""Run the stages of a run to its outcome, for all engines.
 
-The caller makes facts, stages and cohorts, and knows what data there are. From here on it is the
-same for a simulation and for real parties: the folder and the ledger are locked and checked, the
-budget of all the stages is set aside before a party is asked for anything, every stage goes
-through `parley.server.rounds.round_loop`, and what was not used is given back. A run that was
-killed goes on in the stage, and at the release, that its ledger says.
+The caller builds facts, stages and cohorts, and knows the data. The rest is the same for a
+simulation and for real parties. The folder and the ledger are locked and checked. The budget of all
+stages is reserved before any request to a party. Every stage goes through
+`parley.server.rounds.round_loop`, and the unused reservation is returned. A run that was killed
+resumes in the stage, and at the release, of its ledger.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from parley.server.rounds.run_observer import Observer
 from parley.server.synthetic.generation import Tensors, generate_synthetic
 
 BuildCohort = Callable[[RunStage, FederatedAlgorithm, RunProgress], AbstractContextManager[Cohort]]
-"""A stage, what it computes and where it begins → its parties, for as long as it runs."""
+"""A stage, its algorithm and its first state → its parties, for as long as it runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +67,8 @@ class FinishedRun:
     """A run that ended.
 
     Attributes:
-        evaluation_failure: why there is no evaluation, where one was asked for; else empty.
-        totals: of the data's budgets, where runs share the ledger.
+        evaluation_failure: why a requested evaluation is missing; else empty.
+        totals: accounts of the data's budgets, if runs share the ledger.
     """
 
     outcome: RunOutcome
@@ -90,15 +90,15 @@ def execute_run(
     evaluate: Evaluate = lambda theta, number: {},
     roster: str = "",
 ) -> FinishedRun:
-    """Runs the stages that are not done yet, of a run that is new or goes on.
+    """Run the stages that are not done yet, of a new or resumed run.
 
     Args:
-        roster: id of the deployment that it is begun with; empty in a simulation.
+        roster: id of the deployment that the run begins with; empty in a simulation.
 
     Raises:
         BudgetExceeded: the ledger has no room for all the stages; nothing was spent.
-        LedgerError, RunFolderError, JobError: the run cannot begin, or go on.
-        TooFewSurvivors, PartyFailed: of a stage ahead of the rounds; see `run_stage`.
+        LedgerError, RunFolderError, JobError: the run cannot begin or resume.
+        TooFewSurvivors, PartyFailed: in a stage ahead of the rounds; see `run_stage`.
     """
     with folder.hold_lock():
         new, place = not folder.is_begun, job.privacy.ledger or folder.ledger_path
@@ -151,7 +151,7 @@ def _run_stages(
     evaluate: Evaluate,
     keep_steps: bool,
 ) -> tuple[RunOutcome, FederatedAlgorithm, str]:
-    """How the stages end, the last algorithm, and why the model was not measured, if it was not."""
+    """Return how the stages end, the last algorithm, and why the evaluation failed, if it did."""
 
     def observe(line: RoundLine) -> None:
         folder.append_round(line)
@@ -185,7 +185,7 @@ def _run_stages(
         except (TooFewSurvivors, PartyFailed) as error:
             if progress.stage < after:
                 raise
-            unmeasured = str(error)  # the model stands without it
+            unmeasured = str(error)  # The model is valid without an evaluation.
             break
         if not following or outcome.status != "complete":
             break
@@ -198,7 +198,9 @@ def _run_stages(
 def _build_state_handler(
     stage: RunStage, following: Sequence[RunStage]
 ) -> Callable[[State], State]:
-    """The state after a stage → what is kept: the start of the next stage, if there is one."""
+    """Return the function from a stage's last state to the stored one: the next stage's first
+    state.
+    """
     if not following:
         return lambda state: state
 
@@ -222,11 +224,11 @@ def build_summary(
     deployment: str | None = None,
     labels: Sequence[str] = (),
 ) -> RunSummary:
-    """The summary of a run that ended, as far as its server knows it.
+    """Build the summary of a run that ended, from what its server knows.
 
     Args:
-        secure_sum: what is known of the protocol beside its traffic.
-        began: when, by `time.perf_counter`.
+        secure_sum: what is known of the protocol in addition to its traffic.
+        began: start time, by `time.perf_counter`.
     """
     outcome = finished.outcome
     evaluation = build_evaluation(stages, outcome, reason=finished.evaluation_failure)
@@ -260,13 +262,14 @@ def save_results(
 ) -> tuple[RunSummary, Tensors]:
     """Write model and summary, the summary last; return it, and the tensors of a table's generator.
 
-    What is optional (a baseline, a report) comes after: a stop there loses nothing that was paid.
+    Optional output (a baseline, a report) comes later, so that a stop there loses nothing that was
+    paid.
 
     Args:
-        features: name, settings and digest of the public map of every record; empty: none.
+        features: name, settings and digest of the public feature map; empty: none.
 
     Raises:
-        NoTable: a release that no rows can be made of.
+        GenerationError: no rows can be drawn from the release.
     """
     tensors = build_model_tensors(finished.theta, finished.outcome.progress.state)
     more, table = generate_synthetic(

@@ -1,4 +1,4 @@
-"""Who hears how a run goes on: a terminal, a log, a test."""
+"""Define the observer of a run's progress: a terminal, a log, a test."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from parley.server.records.round_line import RoundLine
 
 
 class Observer(Protocol):
-    """Hears how a run goes on."""
+    """Gets notified of a run's progress."""
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
-        """The plan stands, data is loaded, `done` rounds were committed before."""
+        """Handle the start: the plan is final, data is loaded, `done` rounds are committed."""
 
     def round_done(self, line: RoundLine) -> None:
-        """A round was committed."""
+        """Handle a committed round."""
 
 
 def tell_stage(observer: Observer | None, stage: str) -> None:
-    """Tell an observer what the run does now, if it has a method `stage` that takes it.
+    """Notify an observer of the run's current stage, if it has a method `stage`.
 
     Args:
         stage: One of "reading", "preparing", "baseline" and "report"; `started` begins the rounds.

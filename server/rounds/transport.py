@@ -1,4 +1,4 @@
-"""Requests to parties and what comes back: an answer that can be read, or the reason for none."""
+"""Send requests to parties; return each answer decoded, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from parley.secure_agg.messages import read_sender
 from parley.server.rounds.party_status import PartyStates, PartyStatus
 
 LARGEST_REPLY = 1 << 30
-"""Bytes of a reply where nobody knows better."""
+"""Maximum bytes of a reply if no smaller bound is known."""
 
 _HEAD_BYTES, _PARTY_BYTES, _COORDINATE_BYTES = 1 << 17, 1 << 10, 8
 
 
 def compute_max_reply(*, parties: int, dimension: int) -> int:
-    """Bytes that no honest reply exceeds.
+    """Return a bound in bytes that no honest reply exceeds.
 
-    A masked vector has at most 8 bytes a coordinate, shares and what opens them some hundred bytes
-    for each other party.
+    A masked vector has at most 8 bytes per coordinate. Shares and unmasking values take some
+    hundred bytes per other party.
 
     >>> compute_max_reply(parties=3, dimension=31)
     134392
@@ -41,25 +41,24 @@ def compute_max_reply(*, parties: int, dimension: int) -> int:
 
 
 class Transport(Protocol):
-    """A way to the parties of a deployment, which are known by their index in its roster."""
+    """A way to reach the parties of a deployment, by their index in its roster."""
 
     def online(self) -> tuple[int, ...]:
-        """Parties that can be asked now, ascending."""
+        """Return the parties that can be asked now, ascending."""
 
     def exchange(
         self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
     ) -> Iterator[tuple[int, bytes]]:
-        """Sends every request and yields (party, reply) as replies come.
+        """Send every request and yield (party, reply) as replies come.
 
-        Ends when all have replied or the deadline is over; a party without a reply fell silent,
-        and a reply that comes later is never yielded, nor one of more than `largest` bytes. The
-        caller may stop earlier.
+        It ends when all have replied or at the deadline. A party without a reply is silent. A later
+        reply, or one of more than `largest` bytes, is never yielded. The caller may stop earlier.
         """
 
 
 @dataclass(kw_only=True)
 class Traffic:
-    """Bytes of all parties, and seconds of each exchange, one after another."""
+    """Bytes of all parties, and seconds of each exchange, in order."""
 
     up: int = 0
     down: int = 0
@@ -68,7 +67,7 @@ class Traffic:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What a party answered: the frame of an ok answer, or why there is none."""
+    """A party's reply: the frame of an ok answer, or the reason why there is none."""
 
     party: int
     status: Status
@@ -85,10 +84,10 @@ def exchange_frames(
     traffic: Traffic,
     largest: int = LARGEST_REPLY,
 ) -> Iterator[Reply]:
-    """Sends frames and yields the parties' answers, until all of `needed` answered or the deadline.
+    """Send frames and yield the parties' answers, until all of `needed` answered or the deadline.
 
-    A reply of more than `largest` bytes is not read. One that is no answer is a refusal for
-    breaking the protocol.
+    A reply of more than `largest` bytes is not read. A reply that is not an answer counts as a
+    refusal for breaking the protocol.
     """
     if not frames:
         return
@@ -127,18 +126,18 @@ def _decode_reply(index: int, data: bytes) -> Reply:
 _log = logging.getLogger("parley.server")
 
 TRANSIENT_REASONS = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})
-"""Reasons after which a party is asked again in the next round; any other stands for the run."""
+"""Reasons after which a party is asked again in the next round; any other holds for the run."""
 
 
 @dataclass(kw_only=True)
 class PartyResponses:
-    """How the parties of a run answer.
+    """Collects the parties' answers in a run.
 
     Attributes:
-        largest: bytes of a reply that an honest party can send.
+        largest: maximum bytes of an honest party's reply.
         declined: parties that take no part in the run, with their reasons.
-        refused: who declined since `begin`, with the reason.
-        silent: who fell silent or broke the protocol, since `begin`.
+        refused: parties that declined since `begin`, with their reasons.
+        silent: parties that were silent or broke the protocol since `begin`.
     """
 
     transport: Transport
@@ -150,7 +149,7 @@ class PartyResponses:
     silent: set[int] = field(default_factory=set)
 
     def begin(self) -> None:
-        """A new round, or a new set-up: only who declined the run is remembered."""
+        """Begin a new round or set-up; only parties that declined the run are remembered."""
         self.refused, self.silent = {}, set()
 
     def request(
@@ -161,11 +160,11 @@ class PartyResponses:
         *,
         is_permanent: bool = True,
     ) -> Iterator[Reply]:
-        """Ok answers; who declines or falls silent is noted.
+        """Yield ok answers; note the parties that decline or are silent.
 
         Args:
-            is_permanent: a refusal stands for the run, unless its reason passes; one about who is
-                left of a round is about that round alone.
+            is_permanent: whether a refusal holds for the run, unless its reason is transient. A
+                refusal because of a round's survivors is only about that round.
         """
         expected = set(frames) if needed is None else set(needed)
         heard = set()
@@ -189,7 +188,7 @@ class PartyResponses:
             self.mark_silent(index)
 
     def mark_silent(self, index: int) -> None:
-        """A party did not answer, or not as it has to."""
+        """Record that a party did not answer, or answered wrongly."""
         self.silent.add(index)
         self.party_states.set_party(index, PartyStatus.DROPPED)
 
@@ -202,14 +201,15 @@ class PartyResponses:
         blob: int = 0,
         blobs: int = 1,
     ) -> bool:
-        """Hands a blob of an answer to the protocol; who breaks it counts as silent.
+        """Hand a blob of an answer to the protocol; a party that breaks it counts as silent.
 
         Args:
             reply: an ok answer that must have `blobs` blobs.
             take: a method of the protocol's server that returns the sender.
         """
         try:
-            # The sender first: a message in another's name must not be taken at all.
+            # Check the sender first: a message in another party's name must not be processed at
+            # all.
             if (
                 len(reply.frame.blobs) != blobs
                 or read_sender(reply.frame.blobs[blob]) != reply.party

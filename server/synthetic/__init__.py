@@ -1,1 +1,1 @@
-"""From a noisy release to rows that anyone may sample: fitting, keeping, drawing."""
+"""Synthetic rows from a noisy release: fitting, saving, drawing."""

@@ -1,7 +1,7 @@
-"""What a run that releases a sum of its records leaves beside its model: a generator, and records.
+"""Fit a generator to a run's released sum, and write synthetic records.
 
-Fitting and drawing are post-processing of what was released: they cost nothing, however many rows
-are drawn. A run that was killed in between fits again when it is resumed.
+Fitting and drawing are post-processing of the release: they cost no privacy, however many rows are
+drawn. A run that was killed in between fits again when it is resumed.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from parley.server.synthetic import mixture_generator
 from parley.server.synthetic.synthetic_rows import get_file_name, take_rows, write_rows
 
 _GRID_IMAGES = 8
-"""Images of a class in the grid."""
+"""Number of images per class in the grid."""
 
 Tensors = dict[str, NDArray[Any]]
 
 
 class GenerationError(ValueError):
-    """A release that no rows can be made of; what it cost stays charged."""
+    """No rows can be drawn from the release; its cost stays charged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticGenerator:
-    """From a release to rows.
+    """Functions that turn a release into rows.
 
     Attributes:
-        fit: what was summed, the schema, the job's settings and the noisy release → tensors to
-            keep in the model file, and N̂. Raises ValueError.
-        draw: what was summed, the schema, tensors of the model file, rows, seed → pieces of
-            `[rows, columns]`, the label last: codes, or where in its range each entry of an array
-            lies. Raises ValueError: tensors of another generator.
-        count_released: how many tables, or classes with a sum of features, there are, by name.
+        fit: what was summed, the schema, the job's settings and the noisy release → tensors for the
+            model file, and N̂. Raises ValueError.
+        draw: what was summed, the schema, tensors of the model file, rows, seed → pieces of `[rows,
+            columns]`, the label last: codes, or the position of each array entry in its range.
+            Raises ValueError for tensors of another generator.
+        count_released: the numbers of tables, or of classes with a sum of features, by name.
     """
 
     fit: Callable[[Any, Schema, Any, NDArray[np.float64]], tuple[Tensors, float]]
@@ -64,7 +64,7 @@ def _fit_kernel(
 
 
 def _build_grid(cells: NDArray[Any], schema: Schema) -> Tensors:
-    """`[K, n, p]` numbers from 0 to 1 as images, where records are images."""
+    """Return `[K, n, p]` numbers from 0 to 1 as images, if records are images."""
     array = find_array_column(schema)
     if array is None or len(array[1].shape) != 2:
         return {}
@@ -74,8 +74,10 @@ def _build_grid(cells: NDArray[Any], schema: Schema) -> Tensors:
 
 
 def _can_draw(trained: Any) -> bool:
-    """Whether it is a network whose module draws records
-    (`parley.server.synthetic.network_generator`)."""
+    """Return whether the model is a network whose module draws records.
+
+    See `parley.server.synthetic.network_generator`.
+    """
     return callable(getattr(getattr(trained.model, "module", None), "drawn", None))
 
 
@@ -88,12 +90,13 @@ def _draw_network(
 
 
 def _draw_images(trained: Any, theta: NDArray[np.float64], schema: str) -> Tensors:
-    """Images of every class that a network draws; none where its own code fails."""
+    """Return images of every class that a network draws; empty if its own code fails."""
     network, parsed = trained.model, Schema.from_toml(schema)
     count = _GRID_IMAGES * network.classes
     try:
         rows = take_rows(_draw_network(network, parsed, theta, count, 0), count)[:, :-1]
-    except Exception:  # one's own code: the model is kept all the same, `parley sample` says why
+    # The user's own code failed: the model is still saved, and `parley sample` shows the error.
+    except Exception:
         return {}
     return _build_grid(rows.reshape(_GRID_IMAGES, network.classes, -1).swapaxes(0, 1), parsed)
 
@@ -101,7 +104,7 @@ def _draw_images(trained: Any, theta: NDArray[np.float64], schema: str) -> Tenso
 def draw_rows(
     algorithm: Any, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
-    """Rows by what a model file holds: a generator, or a network that draws.
+    """Draw rows from the content of a model file: a generator, or a network that draws.
 
     Raises:
         ValueError: it holds neither, or a damaged one.
@@ -139,21 +142,21 @@ GENERATORS: dict[str, SyntheticGenerator] = {
         fit=_fit_kernel, draw=_draw_kernel_rows, count_released=lambda of: {"classes": of.classes}
     ),
 }
-"""`algorithm.kind` → how rows are made of what it releases."""
+"""`algorithm.kind` → how its release becomes rows."""
 
 
 def generate_synthetic(
     counted: Any, settings: Any, released: NDArray[np.float64], *, schema: str, folder: Path
 ) -> tuple[Tensors, SyntheticSummary | None]:
-    """Fits, and writes the records; tensors to keep, and what the summary says.
+    """Fit a generator and write the records; return the tensors to save, and the summary.
 
     Args:
-        counted: the algorithm; of one that makes no rows, nothing comes of it but images, where it
-            is a network that draws.
+        counted: the algorithm. One that makes no rows gives only images, if it is a network that
+            draws.
         released: `[d]` its noisy result.
 
     Raises:
-        NoTable: a release that nothing can be fitted to.
+        GenerationError: no generator can be fitted to the release.
     """
     row = GENERATORS.get(counted.kind)
     if row is None:

@@ -1,14 +1,15 @@
-"""A noisy embedding → a conditional generator, from which any number of records is drawn for free.
+"""Fit a conditional generator to a noisy embedding; it draws any number of records at no cost.
 
     Σ_k ‖ŵ_k · mean φ(G(z, k)) − S̃_k/N̂‖²  →  min
 
-over a small network G of noise z and class k, where S̃ is the released sum of random features
-(`parley.client.algorithms.kernel_mean_embedding`), N̂ and ŵ come from its noisy counts. Every step
-is post-processing (Harder, Adamczewski & Park 2021, arXiv:2002.11603): batches hold as many of
-every class, and batch norm is of made-up records alone.
+over a small network G of noise z and class k. S̃ is the released sum of random features
+(`parley.client.algorithms.kernel_mean_embedding`); N̂ and ŵ come from its noisy counts. Every step
+is post-processing (Harder, Adamczewski & Park 2021, arXiv:2002.11603). Batches hold the same number
+of every class, and batch norm uses only generated records.
 
-G of a table gives logits of every column, and indicators by the straight-through Gumbel softmax
-(Jang, Gu & Poole 2017); of an image, two convolutions; of another array, numbers.
+For a table, G returns logits of every column, and indicators by the straight-through Gumbel softmax
+(Jang, Gu & Poole 2017). For an image, it has two convolutions. For another array, it returns
+numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from parley.client.data.schema import Schema
 from parley.server.synthetic.synthetic_rows import split_rows
 
 _NOISE = 32
-"""Coordinates of z."""
+"""Number of coordinates of z."""
 _TEMPERATURE = 0.5
 _TABLE_BATCH, _ARRAY_BATCH = 400, 100
 _PIECE_OF_TABLE, _PIECE_OF_ARRAYS = 1 << 14, 1 << 12
@@ -40,10 +41,10 @@ Tensors = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class RecordShape:
-    """What a record is.
+    """The shape of a record.
 
     Attributes:
-        sizes: values of every column of a table; (): an array.
+        sizes: number of values of every column of a table; (): an array.
     """
 
     sizes: tuple[int, ...] = ()
@@ -52,7 +53,7 @@ class RecordShape:
 
     @classmethod
     def from_schema(cls, summed: RandomFeatures, schema: Schema) -> RecordShape:
-        """That of the records that were summed; raises ValueError where the schema has another."""
+        """Return the shape of the summed records; raises ValueError if the schema has another."""
         array = find_array_column(schema)
         if array is None:
             return cls(sizes=summed.sizes)
@@ -78,7 +79,7 @@ class _Dense(nn.Module):
         )
 
     def forward(self, z: Tensor) -> Tensor:
-        """`[b, width]`."""
+        """Return `[b, width]`."""
         out: Tensor = self.layers(z)
         return out
 
@@ -101,7 +102,7 @@ class _Image(nn.Module):
         self.second = nn.Conv2d(8, 1, 5, padding=2)
 
     def forward(self, z: Tensor) -> Tensor:
-        """`[b, side²]`, before the sigmoid."""
+        """Return `[b, side²]`, before the sigmoid."""
         x = self.dense(z).view(-1, 16, self.low, self.low)
         x = self.first(_scale_up(x)).relu()
         x = self.second(_scale_up(x))[:, 0, : self.side, : self.side]
@@ -125,7 +126,7 @@ def _build_network(embedding: RandomFeatures, shape: RecordShape) -> nn.Module:
 def fit_generator(
     embedding: RandomFeatures, schema: Schema, settings: Any, released: NDArray[np.float64]
 ) -> tuple[Tensors, float]:
-    """The generator of a release, as a model file keeps it, and N̂ (`generation.Generator`)."""
+    """Return the generator of a release, for a model file, and N̂."""
     shape = RecordShape.from_schema(embedding, schema)
     return fit(embedding, shape, released, steps=settings.steps, seed=settings.seed)
 
@@ -138,13 +139,13 @@ def fit(
     steps: int,
     seed: int,
 ) -> tuple[Tensors, float]:
-    """The generator's tensors, and N̂.
+    """Return the generator's tensors, and N̂.
 
     Args:
         released: `[d]` the noisy sum.
 
     Raises:
-        ValueError: a release of no records, or a fit that went astray.
+        ValueError: the release has no records, or the fit diverged.
     """
     counts = released[-embedding.classes :]
     total = float(counts.sum())
@@ -198,7 +199,7 @@ def _train(
 
 
 def _build_record_map(shape: RecordShape) -> Callable[[Tensor], Tensor]:
-    """From what the network gives to rows as they were summed, with a gradient."""
+    """Return the function from the network's output to rows as summed, with a gradient."""
     if shape.sizes:
         return lambda out: (
             math.sqrt(0.5)
@@ -221,10 +222,11 @@ def draw_rows(
     rows: int,
     seed: int,
 ) -> Iterator[NDArray[Any]]:
-    """Pieces of `[n, columns + 1]`: codes and classes of a table; of arrays, shares of their range.
+    """Yield pieces of `[n, columns + 1]`: codes and classes of a table; of arrays, shares of their
+    range.
 
     Raises:
-        ValueError: tensors that are no such generator.
+        ValueError: the tensors are not such a generator.
     """
     shape = RecordShape.from_schema(embedding, schema)
     network, shares = _load_network(embedding, shape, tensors)
@@ -264,7 +266,7 @@ def _decode_values(
 def _load_network(
     embedding: RandomFeatures, shape: RecordShape, tensors: Mapping[str, NDArray[Any]]
 ) -> tuple[nn.Module, NDArray[np.float64]]:
-    """The network for drawing, and `[K]` the shares of the classes."""
+    """Return the network for drawing, and `[K]` the shares of the classes."""
     network = _build_network(embedding, shape)
     wanted = _list_saved_tensors(network)
     for name, value in wanted.items():
@@ -277,7 +279,7 @@ def _load_network(
     shares = tensors.get("shares")
     if (
         shares is None or shares.shape != (embedding.classes,) or not (shares >= 0).all()
-    ):  # NaN is not
+    ):  # refuses NaN too
         raise ValueError(f"Expected shares of {embedding.classes} classes, got others.")
     whole = shares.astype(np.float64)
     if not 0.99 < whole.sum() < 1.01:
@@ -286,7 +288,7 @@ def _load_network(
 
 
 def _list_saved_tensors(network: nn.Module) -> dict[str, Tensor]:
-    """Views of what decides its answers."""
+    """Return views of the tensors that determine its output."""
     state = network.state_dict()
     return {name: each for name, each in state.items() if each.is_floating_point()}
 

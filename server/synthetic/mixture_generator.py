@@ -1,8 +1,8 @@
-"""Noisy pair tables → a mixture of products, from which any number of rows is drawn for free.
+"""Fit a mixture of products to noisy pair tables; it draws any number of rows at no cost.
 
 Every step here is post-processing of one release (Liu, Vietri & Wu 2021, arXiv 2103.06641, for the
-mixture). A component is a distribution of each column by itself; the model's table of columns i
-and j is P_iᵀP_j/R over the R components, and is fitted to the released one by least squares.
+mixture). A component is a separate distribution of each column. The model's table of columns i and
+j is P_iᵀP_j/R over the R components. It is fitted to the released table by least squares.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from parley.server.synthetic.synthetic_rows import split_rows
 _RATE, _LAST_RATE = 0.1, 0.005
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8  # Adam's (Kingma & Ba 2015)
 _MIN_SHARE = 1e-6
-"""Below it a category's first logit stays: logarithms of zero are no start."""
+"""Minimum share for a category's first logit: the logarithm of zero is not a start."""
 
 _SLACK = 1e-3
-"""By which float32 shares may miss 1."""
+"""Tolerance for the sum of float32 shares."""
 
 _CHUNK_ROWS = 1 << 18
-"""Rows drawn at a time."""
+"""Number of rows drawn at a time."""
 
 Array = NDArray[np.float64]
 _Tensors = dict[str, NDArray[Any]]
@@ -40,7 +40,7 @@ _Tensors = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedTables:
-    """Two-way tables of columns that are numbers 0 to s_i − 1, one after another.
+    """Two-way tables of columns with values 0 to s_i − 1, one after another.
 
     Attributes:
         sizes: `[columns]` s_i.
@@ -70,14 +70,16 @@ class ReleasedTables:
         return float(weights @ totals / weights.sum())
 
     def compute_margin(self, column: int, *, total: float) -> Array:
-        """`[s]` shares of a column's values: the tables' margins so weighted, on the simplex."""
+        """Return `[s]` shares of a column's values: the tables' margins, so weighted, on the
+        simplex.
+        """
         counts, weight = np.zeros(self.sizes[column]), 0.0
         for (i, j), table in zip(self.pairs, self.tables, strict=True):
             for own, other, axis in ((i, j, 1), (j, i, 0)):
                 if own == column:
                     counts += table.sum(axis=axis) / self.sizes[other]
                     weight += 1 / self.sizes[other]
-        if not weight:  # in no table: nothing is known of it
+        if not weight:  # A column in no table has no data.
             return np.full(self.sizes[column], 1 / self.sizes[column])
         return project_onto_simplex(counts / weight / total, total=1.0)
 
@@ -96,7 +98,7 @@ class Mixture:
 
     @classmethod
     def from_shares(cls, sizes: tuple[int, ...], shares: NDArray[np.generic] | None) -> Mixture:
-        """The mixture that a file holds.
+        """Return the mixture from a file's shares.
 
         Raises:
             ValueError: not `[R, Σ s_i]` float32 of distributions.
@@ -107,7 +109,7 @@ class Mixture:
         if found.shape[1] != sum(sizes) or not len(found):
             raise ValueError(f"Expected shares of {sum(sizes)} values, got {found.shape}.")
         sums = np.add.reduceat(found, _list_starts(sizes), axis=1)
-        if not ((found >= 0).all() and (np.abs(sums - 1) < _SLACK).all()):  # NaN is not
+        if not ((found >= 0).all() and (np.abs(sums - 1) < _SLACK).all()):  # refuses NaN too
             raise ValueError("Expected shares that add up to 1 in every column, got others.")
         return cls(sizes=sizes, shares=found)
 
@@ -117,23 +119,25 @@ class Mixture:
         return [slice(begin, end) for begin, end in pairwise(starts)]
 
     def compute_table(self, i: int, j: int) -> Array:
-        """`[s_i, s_j]` shares of both columns' values together."""
+        """Return `[s_i, s_j]` joint shares of both columns' values."""
         ranges, shares = self._ranges, self.shares.astype(np.float64)
         return np.asarray(shares[:, ranges[i]].T @ shares[:, ranges[j]] / len(shares))
 
     def compute_margin(self, column: int) -> Array:
-        """`[s]` shares of one column's values."""
+        """Return `[s]` shares of one column's values."""
         shares = self.shares[:, self._ranges[column]]
         return np.asarray(shares.mean(axis=0, dtype=np.float64))
 
     def sample(self, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """`[rows, columns]` values: components in turn, in random order, columns independently."""
+        """Draw `[rows, columns]` values: components in turn, in random order, columns
+        independently.
+        """
         of = rng.permutation(np.arange(rows) % len(self.shares))
         drawn = np.empty((rows, len(self.sizes)), np.int64)
         for column, (size, own) in enumerate(zip(self.sizes, self._ranges, strict=True)):
             ends = np.cumsum(self.shares[:, own].astype(np.float64), axis=1)
             ends /= ends[:, -1:]
-            # Every component's ends behind those of the one before: one search for all rows.
+            # Every component's ends follow those of the one before: one search serves all rows.
             line = (ends + np.arange(len(ends))[:, None]).ravel()
             found = np.searchsorted(line, rng.random(rows) + of, side="right") - of * size
             drawn[:, column] = np.minimum(found, size - 1)
@@ -141,13 +145,13 @@ class Mixture:
 
 
 def fit(tables: ReleasedTables, *, components: int, steps: int, seed: int) -> Mixture:
-    """The mixture whose tables are nearest to the released ones, by Adam from its margins.
+    """Return the mixture whose tables are nearest to the released ones, by Adam from its margins.
 
     Args:
-        steps: of Adam; the rate falls from .1 to .005 along a cosine.
+        steps: of Adam; the rate falls from 0.1 to 0.005 along a cosine.
 
     Raises:
-        ValueError: the release's total isn't positive, or so small that the fit went astray: there
+        ValueError: the release's total is not positive, or so small that the fit diverged: there
             are too few records for its noise.
     """
     total = tables.total
@@ -187,7 +191,7 @@ def fit(tables: ReleasedTables, *, components: int, steps: int, seed: int) -> Mi
 def _compute_gradient(
     tables: ReleasedTables, released: list[NDArray[np.float32]], shares: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """`[R, S]` Σ_j P_j (model − released)ᵀ of every column, from its shares."""
+    """Return `[R, S]` Σ_j P_j (model − released)ᵀ of every column, from its shares."""
     ends = np.cumsum([0, *tables.sizes])
     found = np.zeros_like(shares)
     for (i, j), wanted in zip(tables.pairs, released, strict=True):
@@ -204,7 +208,7 @@ def _list_starts(sizes: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 def _apply_softmax(logits: NDArray[np.float32], sizes: tuple[int, ...]) -> NDArray[np.float32]:
-    """`[R, S]` column by column."""
+    """Return `[R, S]` the softmax of every column."""
     starts = _list_starts(sizes)
     highest = np.maximum.reduceat(logits, starts, axis=1)
     raised = np.exp(logits - np.repeat(highest, sizes, axis=1))
@@ -215,7 +219,7 @@ def _apply_softmax(logits: NDArray[np.float32], sizes: tuple[int, ...]) -> NDArr
 def fit_generator(
     counted: PairTables, schema: Schema, settings: MarginalsSection, released: Array
 ) -> tuple[_Tensors, float]:
-    """The mixture of a release, as a model file keeps it, and N̂ (`generation.Generator`)."""
+    """Return the mixture of a release for a model file, and N̂ (`generation.SyntheticGenerator`)."""
     del schema
     tables = ReleasedTables(sizes=counted.sizes, pairs=counted.pairs, values=released)
     mixture = fit(tables, components=settings.components, steps=settings.steps, seed=settings.seed)
@@ -225,7 +229,7 @@ def fit_generator(
 def draw_rows(
     counted: PairTables, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
-    """Codes by what `fit_generator` gave, in pieces."""
+    """Draw codes from the result of `fit_generator`, in pieces."""
     del schema
     mixture = Mixture.from_shares(counted.sizes, tensors.get("shares"))
     rng = np.random.default_rng([seed, 0])

@@ -1,9 +1,9 @@
-"""Records that a trained network draws, where its module says how.
+"""Draw records with a trained network whose module has a method for it.
 
-A module with the method `drawn(labels, generator)` gives `[n, p]` numbers from 0 to 1: where in its
-public range each entry of an array lies, for records of the classes `labels` `[n]`. The network is
-what was released: drawing is post-processing of it, as every use of a model is. Nothing was
-released about how common the classes are: rows are of every class in turn.
+A module with the method `drawn(labels, generator)` returns `[n, p]` numbers from 0 to 1: the
+position in its public range of each entry of an array, for records of the classes `labels` `[n]`.
+The network is what was released. Drawing is post-processing of it, like every use of a model. How
+common the classes are was not released: rows are of every class in turn.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _CHUNK_ROWS = 1 << 12
 def draw_network_rows(
     network: Any, schema: Schema, theta: NDArray[Any], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
-    """Pieces of `[n, p + 1]`: where in its range every entry lies, and the class.
+    """Yield pieces of `[n, p + 1]`: the position of every entry in its range, and the class.
 
     Args:
         theta: `[d]` its parameters.
 
     Raises:
-        ValueError: other records, other parameters, or a module that gives something else.
+        ValueError: other records, other parameters, or a module that returns something else.
     """
     array = find_array_column(schema)
     if array is None or array[1].width != network.features:
@@ -48,7 +48,8 @@ def _draw_chunks(network: Any, rows: int, generator: torch.Generator) -> Iterato
         with torch.no_grad():
             made = network.module.drawn(labels, generator)
         shape = (len(labels), network.features)
-        if tuple(made.shape) != shape or not bool(((made >= 0) & (made <= 1)).all()):  # NaN is not
+        # refuses NaN too
+        if tuple(made.shape) != shape or not bool(((made >= 0) & (made <= 1)).all()):
             raise ValueError(
                 f"Expected numbers from 0 to 1 of shape {list(shape)} from drawn(labels, "
                 f"generator), got others, {list(made.shape)}."

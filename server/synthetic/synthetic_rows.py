@@ -1,6 +1,6 @@
-"""Drawn records as the file that their schema reads: a CSV of columns, an .npz of arrays.
+"""Write drawn records to a file that their schema reads: a CSV of columns, an .npz of arrays.
 
-Pieces are written as they come: memory does not grow with how many there are.
+Pieces are written as they come, so that memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Pieces = Iterable[NDArray[Any]]
 
 
 def get_file_name(schema: Schema) -> str:
-    """What a run calls its synthetic records."""
+    """Return the file name of a run's synthetic records."""
     return "synthetic.csv" if find_array_column(schema) is None else "synthetic.npz"
 
 
 def split_rows(rows: int, max_rows: int) -> Iterator[int]:
-    """How many rows each piece has.
+    """Yield the number of rows of each piece.
 
     >>> list(split_rows(10, 4))
     [4, 4, 2]
@@ -38,9 +38,7 @@ def split_rows(rows: int, max_rows: int) -> Iterator[int]:
 
 
 def take_rows(chunks: Pieces, max_rows: int) -> NDArray[Any]:
-    """`[n, columns]` the first pieces, together: as few as have `max_rows` rows, and no more
-    rows.
-    """
+    """Return `[n, columns]` the first `max_rows` rows, from as few pieces as possible."""
     kept: list[NDArray[Any]] = []
     for piece in chunks:
         kept.append(piece)
@@ -50,13 +48,13 @@ def take_rows(chunks: Pieces, max_rows: int) -> NDArray[Any]:
 
 
 def write_rows(chunks: Pieces, schema: Schema, out: Path, *, rows: int, seed: int) -> None:
-    """Writes all rows to a new file; whole or not at all.
+    """Write all rows to a new file, atomically.
 
     Args:
-        seed: public; where within its part a number lies.
+        seed: public; decides where in its interval a number lies.
 
     Raises:
-        ValueError: arrays into a file that is no .npz.
+        ValueError: arrays for a file that does not end with .npz.
     """
     array = find_array_column(schema)
     if array is None:
@@ -69,7 +67,7 @@ def write_rows(chunks: Pieces, schema: Schema, out: Path, *, rows: int, seed: in
 
 
 def decode_tables(codes: Pieces, schema: Schema, *, seed: int) -> Iterator[pl.DataFrame]:
-    """Codes as the table that the schema reads, in pieces; ignored columns are there, and empty.
+    """Yield codes as the schema's table, in pieces; ignored columns are present, and empty.
 
     Args:
         codes: pieces of `[n, columns]`, of `build_coded_columns(schema)`.
@@ -86,11 +84,11 @@ def decode_tables(codes: Pieces, schema: Schema, *, seed: int) -> Iterator[pl.Da
 
 
 def write_table(frames: Iterable[pl.DataFrame], schema: Schema, out: Path) -> None:
-    """Writes a CSV as the schema says that it is written; whole or not at all."""
+    """Write a CSV in the schema's file format, atomically."""
     file = schema.file
     numbers = pl.selectors.float()
 
-    # One text stream: an encoding with a mark at its beginning writes it once.
+    # Use one text stream: an encoding with a byte-order mark writes it once.
     with replace_file(out) as draft:
         written = io.TextIOWrapper(draft, encoding=file.encoding, newline="")
         for number, frame in enumerate(frames):
@@ -103,9 +101,9 @@ def write_table(frames: Iterable[pl.DataFrame], schema: Schema, out: Path) -> No
 
 
 def decode_array(shares: NDArray[np.floating[Any]], column: ArrayColumn) -> NDArray[Any]:
-    """`[n, p]` entries of an array in its own unit, of where in its range they lie.
+    """Return `[n, p]` entries of an array in its own unit, from their positions in its range.
 
-    Whole numbers where the range is 0 to 255, as images have; else float32.
+    They are whole numbers if the range is 0 to 255, as for images; else float32.
     """
     low, high = column.range
     begin, end = column.scale.apply_transform(np.array(column.range, np.float64))
@@ -139,7 +137,7 @@ def _write_arrays(
 
 
 def _build_member(name: str) -> zipfile.ZipInfo:
-    """Of ZipInfo's own fixed date: equal records are equal files."""
+    """Build a member with ZipInfo's fixed date, so that equal records give equal files."""
     member = zipfile.ZipInfo(f"{name}.npy")
     member.compress_type = zipfile.ZIP_DEFLATED
     return member
