@@ -1,1 +1,1 @@
-"""Audits: many worlds of one job through its own code, and what an attacker makes of them."""
+"""Audits: simulate many trials of one job through its own code, and attack their releases."""

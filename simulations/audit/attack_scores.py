@@ -1,14 +1,14 @@
-"""What an attacker computes of one world's releases: the exact log-ratio of the noise's law.
+"""Score one trial's releases as an attacker does: by the exact log-ratio of the noise distribution.
 
-| law | score of y, of two noise-free sums f₁ (with the canary) and f₀ |
+| distribution | score of y, of two noise-free sums f₁ (with the canary) and f₀ |
 |---|---|
 | gaussian, discrete-gaussian | ⟨y − (f₁ + f₀)/2, f₁ − f₀⟩/σ² |
 | l2-laplace | (‖y − f₀‖₂ − ‖y − f₁‖₂)/b |
 | laplace, laplace-l1, laplace-as-printed | (‖y − f₀‖₁ − ‖y − f₁‖₁)/b |
 | DP-SGD, every step seen | ln(1 − q + q·e^{(2sc − c²)/2σ²}) along f₁ − f₀, less the same for f₀ |
-| the same of a party that is absent, which y = 0 shows | 0 |
+| the same for an absent party, which y = 0 shows | 0 |
 
-added up over the rounds, each with the round's weight of the attack.
+Scores are added up over the rounds, each with the round's weight in the attack.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Hypotheses:
     """The two explanations of a release.
 
     Attributes:
-        inside, outside: `[T, d]` noise-free sums with and without the canary, every record taken.
-        base: `[T, d]` of the records that both have.
-        difference: `[T, d]` f₁ − f₀ of a round that shows the canary. In one that hides it the
-            score
-            looks the same way: for noise that it shares with the others.
+        inside, outside: `[T, d]` noise-free sums with and without the canary, with every record
+            sampled.
+        base: `[T, d]` noise-free sums of the records that both have.
+        difference: `[T, d]` f₁ − f₀ of a round that shows the canary. In a round that hides it, the
+            score uses the same direction, for the noise that it shares with the others.
         scale: σ, b or t of the noise, in the same unit.
-        sampling_rate: how much longer a record's share is in a batch than in these sums: a
-            contribution of DP-SGD inside a party is divided by q.
+        sampling_rate: factor by which a record's part of a batch is larger than in these sums: a
+            DP-SGD contribution inside a party is divided by q.
         weights: `[T]` of the rounds.
     """
 
@@ -52,7 +52,7 @@ class Hypotheses:
 
     @property
     def middle(self) -> NDArray[np.float64]:
-        """`[T, d]` half-way between the two."""
+        """`[T, d]` midpoint of the two."""
         return (self.inside + self.outside) / 2
 
     @property
@@ -68,16 +68,16 @@ class Hypotheses:
 
 
 def get_sampling_rate(mechanism: Mechanism) -> float:
-    """q that a mechanism is charged at; 1 where it takes all records."""
+    """Return q at which a mechanism is charged; 1 if it takes all records."""
     own = mechanism.training or mechanism.sampled
     return 1.0 if own is None else own.sampling_rate
 
 
 def score_releases(released: NDArray[np.float64], hypotheses: Hypotheses) -> Scores:
-    """`[W]` of releases `[W, T, d]`: larger means more likely with the canary."""
+    """Return `[W]` scores of releases `[W, T, d]`: larger means more likely with the canary."""
     mechanism = hypotheses.mechanism
     rate, steps = get_sampling_rate(mechanism), mechanism.training
-    # Of several steps inside a party its one contribution is seen.
+    # Only one contribution of several steps inside a party is visible.
     if rate < 1 and not (steps is not None and steps.steps > 1):
         by_round = _score_sampled(released, hypotheses, rate)
     else:
@@ -105,13 +105,13 @@ def _score_laplace(y: NDArray[np.float64], hypotheses: Hypotheses) -> Scores:
 def _compute_residuals(
     y: NDArray[np.float64], hypotheses: Hypotheses
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """From f₀ and from f₁."""
+    """Return the residuals from f₀ and from f₁."""
     centred = y - hypotheses.middle
     return centred + hypotheses.difference / 2, centred - hypotheses.difference / 2
 
 
 def _score_sampled(y: NDArray[np.float64], hypotheses: Hypotheses, rate: float) -> Scores:
-    """Mixtures: in either world the canary is in a sum's batch with probability q."""
+    """Score mixtures: in both trials the canary is in a sum's batch with probability q."""
     length = np.sqrt(np.vecdot(hypotheses.difference, hypotheses.difference))[:, None]
     direction = hypotheses.difference / np.maximum(length, 1e-300)
     along = np.vecdot(y - hypotheses.base, direction) / hypotheses.scale
@@ -130,8 +130,10 @@ def _score_sampled(y: NDArray[np.float64], hypotheses: Hypotheses, rate: float) 
 
 @dataclass(frozen=True)
 class NoiseScoring:
-    """How an attacker looks at noise: the log-ratio, the norm in which two sums are as far apart as
-    they are easy to tell, and the continuous law whose shape it has.
+    """How an attacker scores noise.
+
+    It consists of the log-ratio, the norm that measures how distinguishable two sums are, and the
+    continuous distribution with the noise's shape.
     """
 
     ratio: Callable[[NDArray[np.float64], Hypotheses], Scores]
@@ -150,5 +152,5 @@ _SCORINGS = {
 
 
 def get_noise_scoring(mechanism: Mechanism) -> NoiseScoring:
-    """The row of a mechanism's law; others than Laplace's are Gaussians."""
+    """Return the row of a mechanism's distribution; all but Laplace's are Gaussians."""
     return _SCORINGS.get(mechanism.law, _GAUSSIAN)

@@ -1,13 +1,13 @@
-"""The methods: from scores and residuals to a bound, and whether it refutes the claim.
+"""Define the audit methods: from scores and residuals to a bound, and whether it refutes the claim.
 
-| method | assumes | refutes where |
+| method | assumes | refutes if |
 |---|---|---|
 | pair | nothing | its ε is above the claim |
 | mu | a Gaussian curve, which is what is claimed | its μ is above the claimed |
 | profile | nothing; the bound's number is of Gaussian steps | a point of the claimed curve fails |
-| factor | the law's shape | the scale is surely less than the claimed |
+| factor | the distribution's shape | the scale is surely less than the claimed |
 | white | nothing | noise repeats itself at some lag |
-| one-run | nothing | its ε, of coins guessed right, is above the claim |
+| one-run | nothing | its ε, from coins guessed right, is above the claim |
 | one-run-fdp | a Gaussian curve, likewise | its μ is above the claimed |
 """
 
@@ -45,17 +45,17 @@ _SHAPE_ALPHA = 1e-6
 _NONE = 1e-6
 
 _PARTS = tuple((part, 1 / 3) for part in (1, 4, 16))
-"""Guesses: all coins, a quarter, a sixteenth; each at a third of α."""
+"""Parts of the coins that are guessed: all, a quarter, a sixteenth; each at a third of α."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodInput:
-    """What a method is given.
+    """Input of a method.
 
     Attributes:
-        event: that its pilot chose; None where the method needs none.
-        inside, outside: worlds with the canary and without, none of the pilot's.
-        reach: of the sensitivity, by the canaries; None: noise is not added to it.
+        event: chosen from its pilot; None if the method needs none.
+        inside, outside: trials with the canary and without, none of them from the pilot.
+        reach: share of the sensitivity that the canaries reach; None: noise is not added to it.
     """
 
     target: AuditTarget
@@ -66,18 +66,18 @@ class MethodInput:
     alpha: float
 
     def count_hits(self) -> tuple[Hits, Hits]:
-        """Of the event, in worlds with the canary and without."""
+        """Count the event in trials with the canary and without."""
         found: tuple[Hits, Hits] = self.event.count(self.inside.scores, self.outside.scores)
         return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditMethod:
-    """One way to a bound.
+    """One method for a bound.
 
     Attributes:
-        choose_event: how it chooses its event, from pilot worlds alone, and how many worlds of each
-            kind it will be counted on; None: it needs none.
+        choose_event: how it chooses its event, from only pilot trials and the number of trials of
+            each kind that will be counted; None: it needs none.
     """
 
     assumption: str
@@ -139,11 +139,11 @@ def _find_factor_bound(inputs: MethodInput) -> Finding:
     noise += inputs.outside.residuals
     high, low = noise.scale_upper(inputs.alpha / 2), noise.scale_lower(inputs.alpha / 2)
     kept = np.concatenate([inputs.inside.residual_vectors, inputs.outside.residual_vectors])
-    # At its own size: a wrong scale is the factor's to find, a wrong shape this test's.
+    # Compare at its own size: the factor finds a wrong scale, this test a wrong shape.
     typical = (noise.total / (noise.vectors * noise.dimension)) ** (1 / noise.power)
     own = shape_p(noise.law, kept / typical, 1.0)
     reach = min(inputs.reach or 0.0, 1.0)
-    # Canaries that another clip hides show nothing of the sensitivity.
+    # Canaries that another clip hides show nothing about the sensitivity.
     epsilon = (
         _compute_scaled_spending(audited, high / reach).compute_lowest_epsilon(audited.delta)[1]
         if reach > _NONE
@@ -154,7 +154,8 @@ def _find_factor_bound(inputs: MethodInput) -> Finding:
         note += "; the residuals have not the law's shape"
     return Finding(
         epsilon_lower=epsilon,
-        # Whatever part of the sensitivity the canaries reach: there is less noise than claimed.
+        # Valid for any part of the sensitivity that the canaries reach: there is less noise than
+        # claimed.
         refuted=high < 1.0,
         noise_scale=(low, high),
         fraction_of_claim=reach / high if audited.mu else audited.compute_claim_fraction(epsilon),
@@ -189,7 +190,7 @@ def _find_one_run_bound(inputs: MethodInput, *, curve: bool) -> Finding:
 
 
 def _format_error_rates(inputs: MethodInput, *rates: float) -> str:
-    """The chance that a score with the canary is above one without, and what is found at rates."""
+    """Format the AUC of scores with and without the canary, and true positives at some rates."""
     inside, ordered = inputs.inside.scores, np.sort(inputs.outside.scores)
     # Ties count half.
     below = np.searchsorted(ordered, inside, "left") + np.searchsorted(ordered, inside, "right")
@@ -201,14 +202,14 @@ def _format_error_rates(inputs: MethodInput, *rates: float) -> str:
 
 
 def _compute_scaled_spending(target: AuditTarget, ratio: float) -> Composition:
-    """What all releases would be charged, were the noise `ratio` times the claimed."""
+    """Return the charge of all releases if the noise were `ratio` times the claimed."""
     return Composition.create_empty().add(_scale_charge(target, ratio), count=target.rounds)
 
 
 def _scale_charge(target: AuditTarget, ratio: float) -> Charge:
-    """What one release would be charged, were the noise `ratio` times the claimed."""
+    """Return the charge of one release if the noise were `ratio` times the claimed."""
     mechanism: Any = target.charged.mechanism
-    # The number that the noise of a law is proportional to, or inversely.
+    # The parameter to which the noise is proportional, or inversely proportional.
     if hasattr(mechanism, "noise_multiplier"):
         less = replace(mechanism, noise_multiplier=mechanism.noise_multiplier * ratio)
     elif hasattr(mechanism, "sigma"):
@@ -220,14 +221,14 @@ def _scale_charge(target: AuditTarget, ratio: float) -> Charge:
 
 
 def _build_scaled_curve(target: AuditTarget) -> Callable[[float], ClaimedCurve]:
-    """Noise over the claimed → the curve that it would be charged by."""
+    """Return the function from noise relative to the claimed to the curve that would be charged."""
     by = target.accountant
     return lambda ratio: _compute_curve(_scale_charge(target, ratio), target.rounds, by)
 
 
 @lru_cache(maxsize=256)
 def _compute_curve(event: Charge, rounds: int, by: str) -> ClaimedCurve:
-    """Kept: every attack on one claim asks for the same."""
+    """Compute a claimed curve; cached, because every attack on one claim needs the same."""
     return ClaimedCurve.of(Composition.create_empty().add(event, count=rounds), points=24, by=by)
 
 
@@ -251,7 +252,7 @@ def _choose_profile_event(pilot: MethodInput, trials: int) -> ScoreEvent:
         _build_scaled_curve(pilot.target),
         pilot.inside.scores,
         pilot.outside.scores,
-        # As sure as the pilot itself: nothing seen of an event says little, and would win else.
+        # No surer than the pilot: otherwise an event without hits, which shows little, would win.
         trials=min(trials, pilot.inside.scores.size),
         alpha=pilot.alpha,
     )

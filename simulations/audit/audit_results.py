@@ -1,4 +1,4 @@
-"""What an audit found, as it is written to `audit.json`."""
+"""Define the results of an audit, as they are written to `audit.json`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from parley.privacy.audit.world_pair import compute_pair_ceiling, compute_pair_e
 Verdict = Literal["not-refuted", "refuted", "loose"]
 
 CONFIRMED = 1e-6
-"""α of the second look."""
+"""α of the confirmation."""
 
 LOOSE = 1.05
-"""Noise of surely more than this, over the claimed, is a warning: no lower bound sees too much."""
+"""Noise that is surely larger than this factor of the claimed is a warning: no lower bound
+detects excess noise.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditClaim:
-    """What is audited, in plain values.
+    """The audited claim, in plain values.
 
     Attributes:
-        curve: gaussian where μ is claimed, else the accountant's.
-        release: what is released: an algorithm's rounds, a stage beside them, or queries.
-        mu: √Σμ², where it is claimed.
+        curve: gaussian if μ is claimed, else the accountant's.
+        release: what is released: an algorithm's rounds, a stage before or after them, or queries.
+        mu: √Σμ², if it is claimed.
     """
 
     epsilon: float
@@ -44,15 +46,15 @@ class AuditClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What one method says of what was observed.
+    """The result of one method.
 
     Attributes:
-        epsilon_lower: the bound; None where the method has none.
-        confirmed: alone, at 1 − 10⁻⁶, on four times as many fresh trials; None: not tried.
-        hits_in, hits_out: of the event; 0 where there is none.
-        ceiling: the most that so many trials can certify; None where there is no such end.
-        fraction_of_claim: of ε; of μ where it is bounded.
-        noise_scale: limits of the noise's scale over the claimed, at this α.
+        epsilon_lower: the bound; None if the method has none.
+        confirmed: repeated alone, at 1 − 10⁻⁶, on four times as many fresh trials; None: not tried.
+        hits_in, hits_out: of the event; 0 without an event.
+        ceiling: maximum that this number of trials can certify; None if there is no maximum.
+        fraction_of_claim: of ε; of μ if it is bounded.
+        noise_scale: bounds of the noise's scale relative to the claimed, at this α.
     """
 
     assumption: str = "none"
@@ -72,7 +74,7 @@ class Finding:
 def build_pair_finding(
     hits: tuple[Hits, Hits], *, alpha: float, delta: float, claimed: float, **more: Any
 ) -> Finding:
-    """The bound of one event's hits in worlds with the canary and without, beside the claimed ε."""
+    """Build the finding for one event's hits in trials with and without the canary."""
     epsilon = compute_pair_epsilon(*hits, alpha=alpha, delta=delta)
     return Finding(
         epsilon_lower=epsilon,
@@ -80,7 +82,7 @@ def build_pair_finding(
         ceiling=compute_pair_ceiling(hits[0].trials, alpha=alpha, delta=delta),
         hits_in=hits[0].hits,
         hits_out=hits[1].hits,
-        # Where δ alone covers what is claimed, there is no part of it.
+        # If δ alone covers the claim, there is no fraction of it.
         fraction_of_claim=epsilon / claimed if claimed else None,
         **more,
     )
@@ -89,7 +91,7 @@ def build_pair_finding(
 def confirm_refutations(
     findings: dict[str, Finding], repeat: Callable[[list[str]], dict[str, Finding]]
 ) -> dict[str, Finding]:
-    """Findings by method, with a second look at those that refute: at α = `CONFIRMED`."""
+    """Return findings by method, with those that refute repeated at α = `CONFIRMED`."""
     doubtful = [name for name, each in findings.items() if each.refuted]
     sure = repeat(doubtful) if doubtful else {}
     return findings | {
@@ -99,17 +101,17 @@ def confirm_refutations(
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult(Finding):
-    """One attack under one assumption.
+    """One attack with one method.
 
     Attributes:
-        way: how per-record gradients were computed; empty where there is only one.
-        trials_in, trials_out: worlds that were counted, with the canary and without.
-        trials_threshold: worlds that chose the event.
-        alpha: of this bound: the audit's, over the number of its comparisons.
-        reach: of the sensitivity, by the canaries; None for attacks on the released model, and for
-            noise inside an objective.
-        peak_mib: of the process; `worlds_mib` of that are above what it held before the first
-            world, which is Python, the libraries and the plan. None where no worlds are in blocks.
+        way: how per-record gradients were computed; empty if there is only one method.
+        trials_in, trials_out: counted trials, with the canary and without.
+        trials_threshold: trials that chose the event.
+        alpha: of this bound: the audit's, divided by the number of its comparisons.
+        reach: share of the sensitivity that the canaries reach; None for attacks on the released
+            model, and for noise inside an objective.
+        peak_mib: of the process; `worlds_mib` of that are above its memory before the first trial,
+            which is Python, the libraries and the plan. None if trials are not in blocks.
     """
 
     attack: str
@@ -127,7 +129,7 @@ class AuditResult(Finding):
     worlds_mib: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         plain = asdict(self)
         if self.threshold is not None and not math.isfinite(self.threshold):
             plain["threshold"] = None
@@ -136,12 +138,12 @@ class AuditResult(Finding):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditReport:
-    """One guarantee, audited.
+    """The audit of one guarantee.
 
     Attributes:
         environment: how the audited job differs, versions, randomness.
         roc: empirical error rates (false positives, false negatives) by attack.
-        claimed_curve: (false positives, least false negatives) of the claim.
+        claimed_curve: (false positives, minimum false negatives) of the claim.
     """
 
     claim: AuditClaim
@@ -153,14 +155,14 @@ class AuditReport:
 
     @property
     def verdict(self) -> Verdict:
-        """Refuted where a result was confirmed; loose where the noise is surely too large."""
+        """Refuted if a result was confirmed; loose if the noise is surely too large."""
         if any(each.confirmed for each in self.results):
             return "refuted"
         scales = [each.noise_scale for each in self.results if each.noise_scale]
         return "loose" if any(low > LOOSE for low, _ in scales) else "not-refuted"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, the verdict first."""
+        """Return plain values, the verdict first."""
         return {
             "verdict": self.verdict,
             "simulation_only": True,
@@ -170,6 +172,6 @@ class AuditReport:
 
 
 def combine_verdicts(verdicts: Iterable[Verdict]) -> Verdict:
-    """Of several audits: the worst."""
+    """Return the worst verdict of several audits."""
     found = set(verdicts)
     return next((worst for worst in ("refuted", "loose") if worst in found), "not-refuted")

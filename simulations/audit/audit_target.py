@@ -1,8 +1,9 @@
-"""From a job, or queries, to what is audited: the same release, of a federation cheap to repeat.
+"""Build an audit's target from a job or queries: the same release, of a federation cheap to repeat.
 
-An audit may change what ε does not depend on: data, start, learning rate, width of the model, the
-number of parties and of records. The plan is made anew for those by the product's own planner;
-mechanism, law, calibration, budget, clip, weights, sampler, rounds and steps are the job's.
+An audit may change only what ε does not depend on: data, start, learning rate, width of the model,
+the number of parties and of records. The product's own planner makes a new plan for those.
+Mechanism, distribution, calibration, budget, clip, weights, sampler, rounds and steps are the
+job's.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from parley.simulations.audit.federation_templates import (
 from parley.simulations.data.simulated_world import Experiment
 
 ROUNDS = ""
-"""Name of the stage that is a job's rounds."""
+"""Name of the stage of a job's rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +61,13 @@ class AuditTarget:
     """One guarantee of one job or batch of queries, as it is audited.
 
     Attributes:
-        job: with the changes; None where queries are asked.
-        guarantee: of the unit, and whose event charges it.
+        job: with the changes; None for queries.
+        guarantee: of the unit.
         charged: the guarantee whose noise charges the unit.
-        against: who looks: the guarantee's own adversary, or whoever reads what is released.
-        changed: how the job differs from the one that was asked for, in words.
-        records: that whole runs are trained on, of an attack on the released model; else None.
-        by_halves: each of them is in a world by a coin.
+        against: the attacker: the guarantee's own adversary, or readers of the release.
+        changed: how the job differs from the requested one, in words.
+        records: records of whole trainings, for an attack on the released model; else None.
+        by_halves: whether each record is in a trial by a coin.
     """
 
     job: Job | None
@@ -85,7 +86,7 @@ class AuditTarget:
 
     @classmethod
     def from_plan(cls, plan: ReleasePlan, unit: Unit, **own: Any) -> AuditTarget:
-        """What a plan says of one of its units."""
+        """Build the target of a plan's guarantee for one of its units."""
         guarantee, charged = plan.get_guarantee(unit), plan.get_charging_guarantee(unit)
         if guarantee is None:
             raise AuditError(f"Expected a guarantee for a {unit}, got none.")
@@ -98,21 +99,21 @@ class AuditTarget:
 
     @property
     def response(self) -> ResponseTraits:
-        """What its parties answer."""
+        """Traits of its parties' responses."""
         return get_response_traits(self.algorithm.kind)
 
     @property
     def unit(self) -> Unit:
-        """Whose guarantee it is."""
+        """Unit of the guarantee."""
         return self.guarantee.unit
 
     @property
     def sums(self) -> int:
-        """Secure sums of all releases."""
+        """Number of secure sums in all releases."""
         return self.rounds * self.plan.steps
 
     def get_plan(self, number: int) -> ReleasePlan:
-        """The plan of one of the sums, from 1."""
+        """Return the plan of one of the sums, from 1."""
         release, step = divmod(number - 1, self.plan.steps)
         return self.plan.with_round(self.plan.round_number + release).with_step(step + 1)
 
@@ -123,7 +124,7 @@ class AuditTarget:
         return own is not None and min(own.sampling_rate, own.attendance) < 1
 
     def compute_claim_fraction(self, epsilon: float) -> float | None:
-        """ε as a fraction of what is claimed; None where δ alone covers what is claimed."""
+        """Return ε as a fraction of the claim; None if δ alone covers the claim."""
         return epsilon / self.epsilon if self.epsilon else None
 
     @property
@@ -133,7 +134,7 @@ class AuditTarget:
 
     @cached_property
     def spent(self) -> Composition:
-        """All that the unit is charged against this adversary; it keeps what it was asked for."""
+        """Composition of all that the unit is charged against this adversary, cached."""
         event = self.charged.compute_event_against(self.against)
         if event is None:
             raise AuditError(f"Expected a claim against {self.charged.against}, got none.")
@@ -141,10 +142,10 @@ class AuditTarget:
 
     @property
     def summed(self) -> int:
-        """Parties whose contributions, and whose noise, make up what is seen.
+        """Number of parties whose contributions, and whose noise, the attacker sees.
 
-        Where noise is inside a party, all others are on the server's side; where it is in shares,
-        colluders are. What they know they can take off.
+        With noise inside a party, all others are on the server's side; with noise in shares,
+        colluders are. What they know they can subtract.
         """
         if self.before_server:
             return 1
@@ -160,28 +161,28 @@ class AuditTarget:
 
     @property
     def accountant(self) -> str:
-        """By whose account."""
+        """Accountant of the claim."""
         return self.spent.compute_lowest_epsilon(self.delta)[0]
 
     @property
     def mu(self) -> float | None:
-        """√Σμ², where the claim is a Gaussian curve; else None."""
+        """√Σμ² if the claim is a Gaussian curve; else None."""
         return self.spent.mu
 
     @property
     def before_server(self) -> bool:
-        """Whether the claim holds against the server: no noise is added yet to what it sees."""
+        """Whether the claim holds against the server, which sees a sum without its own noise."""
         return self.charged.in_training and self.against is self.charged.against
 
     @property
     def trains_with_draws(self) -> bool:
-        """Whether a party's training draws batches or noise, or the party if it is in a sum."""
+        """Whether a party's training samples batches or noise, or the party itself is sampled."""
         own: Any = getattr(self.algorithm, "attendance", None)
         return self.draws_in_training or not (own is None or own.includes_everyone)
 
     @property
     def draws_in_training(self) -> bool:
-        """Whether a party's training draws batches or noise."""
+        """Whether a party's training samples batches or noise."""
         training: Any = getattr(self.algorithm, "training", None)
         if training is None:
             return self.response.noisy
@@ -199,12 +200,13 @@ def build_target(
     features: int | None = None,
     seed: int | None = None,
 ) -> AuditTarget:
-    """The job as it is audited, for one of its units (the one that it names first).
+    """Build the audited job's target for one of its units (by default the first).
 
     Args:
-        parties: most of a world; a job with fewer keeps its own. None: two, or five in shares.
-        records, features: of the smallest party; None: as many as the attack needs.
-        seed: of the worlds, for a plan that says that they are seeded; None for entropy.
+        parties: maximum number in a trial; a job with fewer keeps its own. None: two, or five with
+            shares.
+        records, features: of the smallest party; None: as the attack needs.
+        seed: of the trials, for a plan that is marked as seeded; None for entropy.
     """
     wanted = job.budgets[0].unit if unit is None else unit
     _check_request(job, wanted, stage)
@@ -232,7 +234,7 @@ def build_target(
     plain = plain.resolve_auto(federation, 2)
     width = shape.features * learner.width
     model = build_model(plain, features=width, classes=2)
-    # Rows of an audit are as they are after projection.
+    # An audit's rows are already projected.
     components = np.eye(width) if plain.model.component_count else None
     stages = build_stages(
         plain,
@@ -257,7 +259,7 @@ def build_target(
 
 
 def _check_request(job: Job, unit: Unit, stage: str) -> None:
-    """Raises AuditError for a unit or a stage that the job does not have, or a deployment."""
+    """Raise AuditError for a unit or a stage that the job does not have, or a deployment."""
     if not job.run.in_process:
         raise AuditError(
             f"Expected run.engine = 'fast', got {job.run.engine!r}: an audit needs the same "
@@ -276,14 +278,14 @@ def _check_request(job: Job, unit: Unit, stage: str) -> None:
 def build_unchanged_target(
     job: Job, world: Experiment, *, by_halves: bool, seed: int | None
 ) -> AuditTarget:
-    """The rounds of a job with nothing changed, seen by whoever reads the model at last.
+    """Build the target of an unchanged job's rounds, against readers of the final model.
 
     Args:
-        by_halves: a world holds half of every party's records.
+        by_halves: whether a trial holds half of every party's records.
 
     Raises:
-        AuditError: a job without a linear model or a network on the records themselves, or whose
-            budget is a party's alone.
+        AuditError: a job without a linear model or a network on the records themselves, or with
+            only a party's budget.
     """
     if job.model.learns not in LEARNERS or job.model.component_count:
         raise AuditError(
@@ -325,7 +327,7 @@ def build_unchanged_target(
 
 
 def list_stages(job: Job) -> tuple[str, ...]:
-    """What a job releases: ahead of its rounds, these, and after them."""
+    """Return the names of what a job releases: before its rounds, the rounds, after them."""
     ahead = (COMPONENTS,) if job.model.components_share else ()
     after = (EVALUATION,) if job.evaluation.is_requested else ()
     return (*ahead, ROUNDS, *after)
@@ -345,10 +347,10 @@ def build_query_target(
     counting: Counting | None = None,
     seed: int | None = None,
 ) -> AuditTarget:
-    """One batch of queries, by the planner of sessions: the release of few public records.
+    """Build the target of one batch of queries, with the sessions' planner, for few public records.
 
     Raises:
-        QueryError, SchemaError, CalibrationError, RingTooSmall: as asking would.
+        QueryError, SchemaError, CalibrationError, RingTooSmall: as for a session.
     """
     split = noise_point.in_contributions
     parties = 5 if split else 2

@@ -1,8 +1,8 @@
-"""Records laid out anew, as rows or columns; and records to try as canaries, one of each kind.
+"""Select records as rows or columns, and build pools of records to try as canaries.
 
-The latter where a release adds up what each record says: which two of them move it most is found by
-computing it (`corners` of `parley.simulations.audit.neighbouring_worlds`). Nothing here knows what
-is added.
+A pool serves a release that adds up a value per record. Which two records move it most is found by
+computing it (`corners` of `parley.simulations.audit.neighbouring_worlds`). This module does not
+know what is added.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from parley.client.data.schema import Schema
 Block = PartyBlock | RawPartyBlock
 
 MAX_COMBINATIONS = 256
-"""Records of a pool."""
+"""Maximum number of records in a pool."""
 
 _COLUMNS = 8
-"""Of a row that are tried by themselves."""
+"""Number of a row's columns that are tried on their own."""
 
 
 def build_table_schema(columns: int) -> str:
-    """The public schema of an audited table: columns of two categories, and a label."""
+    """Return the public schema of an audited table: columns of two categories, and a label."""
     lines = [f'c{k} = {{ kind = "categorical", categories = ["a", "b"] }}' for k in range(columns)]
     return "\n".join(["[columns]", *lines, 'y = { kind = "label", positive = 1, negative = 0 }'])
 
 
 def build_row_pool(algorithm: Any) -> PartyBlock:
-    """Rows of norm at most 1 with every label: nothing, a column alone, all of them alike."""
+    """Return rows of norm at most 1 with every label: zeros, a single column, all columns equal."""
     model = algorithm.model
     width, classes = model.features, int(getattr(model, "classes", 0))
     few = np.eye(width)[:_COLUMNS]
@@ -44,7 +44,7 @@ def build_row_pool(algorithm: Any) -> PartyBlock:
 
 
 def build_code_pool(algorithm: Any) -> PartyBlock:
-    """Rows with one indicator a column: every combination of codes, or some of them."""
+    """Return rows with one indicator per column: every combination of codes, or some of them."""
     sizes = algorithm.columns
     codes = np.array(_list_combinations([range(size) for size in sizes]))
     starts = np.cumsum([0, *sizes[:-1]])
@@ -54,10 +54,12 @@ def build_code_pool(algorithm: Any) -> PartyBlock:
 
 
 def build_column_pool(algorithm: Any) -> RawPartyBlock:
-    """Raw columns: every combination of categories and of ends, middle and quarter of a range."""
+    """Return raw columns: every combination of categories and of ends, middle and quarter of a
+    range.
+    """
     schema: Schema = algorithm.schema
     fields = list_fields(schema)
-    # Where none is read one column says how many records there are.
+    # If none is read, one column determines the number of records.
     names = sorted(algorithm.batch.columns) or [next(iter(fields))]
     wanted = {name: fields[name] for name in names}
     choices = [
@@ -78,7 +80,7 @@ def build_column_pool(algorithm: Any) -> RawPartyBlock:
 
 
 def _list_combinations(choices: list[Any]) -> list[tuple[Any, ...]]:
-    """All, or `MAX_COMBINATIONS` of them, drawn from a fixed seed."""
+    """Return all combinations, or `MAX_COMBINATIONS` of them, drawn from a fixed seed."""
     count = np.prod([float(len(each)) for each in choices])
     if count <= MAX_COMBINATIONS:
         return list(product(*choices))
@@ -93,7 +95,7 @@ def _build_one_row_parties(rows: np.ndarray[Any, Any], labels: np.ndarray[Any, A
 
 
 def reorder_records(block: Block, rows: NDArray[np.intp], offsets: NDArray[np.int64]) -> Block:
-    """The records `rows` of a block, party after party as `offsets` says."""
+    """Return the records `rows` of a block, divided among parties by `offsets`."""
     if isinstance(block, RawPartyBlock):
         columns = {name: values[rows] for name, values in block.columns.items()}
         return replace(block, columns=columns, offsets=offsets)
@@ -101,14 +103,14 @@ def reorder_records(block: Block, rows: NDArray[np.intp], offsets: NDArray[np.in
 
 
 def repeat_world(world: Block, count: int) -> Block:
-    """`count` worlds like this one, after each other."""
+    """Return `count` copies of this trial, one after another."""
     rows = np.tile(np.arange(world.offsets[-1]), count)
     offsets = np.concatenate([[0], np.cumsum(np.tile(world.sizes, count))])
     return reorder_records(world, rows, offsets)
 
 
 def compute_bytes(world: Block) -> int:
-    """Of one world's records."""
+    """Return the size of one trial's records."""
     if isinstance(world, RawPartyBlock):
         return sum(values.nbytes for values in world.columns.values())
     return int(world.features.nbytes)

@@ -1,8 +1,8 @@
-"""What an audit's worlds look like for each kind of model and of algorithm: a row of a table each.
+"""Define an audit's trials for each kind of model and algorithm, a table row each.
 
-And the job of a federation that is cheap to repeat, with what differs from the one asked for. A
-model is recognised by what it learns (`model.learns` of a job), an algorithm by its kind; one
-without a row takes the plainest.
+`shrink_job` builds the job of a federation that is cheap to repeat, with its differences from the
+requested job. A model is recognised by what it learns (`model.learns` of a job), an algorithm by
+its kind. One without a row uses the simplest row.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ from parley.simulations.audit.canary_pool import (
 )
 
 ANGLE = 1e-3
-"""Between a linear model's canaries and the direction that is theirs alone."""
+"""Angle between a linear model's canaries and the direction that only they use."""
 
 HIDDEN = 3
 """Units of a hidden layer: one for the state, one for the canary, one more."""
 
 _MAX_PARTY_RECORDS = 1000
-"""Records: more than this are not laid out for every world."""
+"""Maximum number of records that are copied for every trial."""
 
 _MAX_FEATURES = 256
-"""Likewise of a record."""
+"""Maximum number of features of a record."""
 
 
 class AuditError(ValueError):
-    """What cannot be audited, and what can."""
+    """The request cannot be audited; the message names what can."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learner:
-    """Worlds for what a model learns.
+    """Trials for what a model learns.
 
     Attributes:
-        records, features: of a party, unless the audit is asked for others.
+        records, features: of a party, unless the audit requests others.
         angle: between a canary and the direction that is its own.
-        diagonal: that direction is the diagonal, the worst of a coordinatewise law.
-        classes: labels are class numbers, 0 and 1.
-        cheap: a world is a row of an array: many are computed at a time.
-        model: a job's `[model]`, p → the keys that ε does not depend on, at the least work.
-        algorithm: keys of `[algorithm]`, of those that a job has, likewise.
+        diagonal: whether that direction is the diagonal, the worst for a coordinatewise
+            distribution.
+        classes: whether labels are class numbers, 0 and 1.
+        cheap: whether a trial is a row of an array, so that many are computed at a time.
+        model: a job's `[model]`, p → the keys that ε does not depend on, for the least work.
+        algorithm: likewise, keys of `[algorithm]` that a job has.
         width: columns of a row, for each of its features.
         schema: p → text of the records' public schema; empty: they have none.
     """
@@ -76,7 +77,9 @@ def _build_linear_settings(model: Any, features: int) -> dict[str, object]:
 
 
 def _build_network_settings(model: Any, features: int) -> dict[str, object]:
-    """As deep as the job's, up to two hidden layers; on components where the job's is."""
+    """Return a network as deep as the job's, up to two hidden layers; on components if the job's
+    is.
+    """
     kind = {"kind": "pca-mlp", "components": features} if model.component_count else {"kind": "mlp"}
     return {**kind, "hidden": [HIDDEN] * min(len(getattr(model, "hidden", ())), 2)}
 
@@ -90,8 +93,7 @@ LEARNERS: dict[str, Learner] = {
         classes=False,
         cheap=True,
         model=_build_linear_settings,
-        # Keeps θ where the canary's gradient is full: the step is post-processing of what is
-        # released.
+        # Keeps θ where the canary's gradient is full: the step is post-processing of the release.
         algorithm={"learning-rate": 1e-9},
     ),
     "network": Learner(
@@ -126,22 +128,22 @@ MOMENTS = Learner(
     cheap=True,
     model=_build_network_settings,
 )
-"""Of the release ahead of the rounds: the canaries' outer products are orthogonal."""
+"""Trials for the release ahead of the rounds: the canaries' outer products are orthogonal."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResponseTraits:
-    """What an algorithm's parties answer.
+    """Traits of an algorithm's party responses.
 
     Attributes:
-        trains: from the state that is sent, which the server may send again.
-        optimum: of each party's own objective, whatever state is sent.
-        noisy: with noise of a party's own, inside its training.
-        features: of a record, where attacks see most with so few; 0: as many as the model's.
+        trains: from the state that is sent; the server may send it again.
+        optimum: of each party's own objective, for any state.
+        noisy: with a party's own noise, inside its training.
+        features: number of a record's features at which attacks are strongest; 0: the model's.
         remove_noise: the algorithm without noise, with every record in every batch and every party
             in every sum.
-        build_pool: records to try as canaries, where what each record says is added up; None:
-            canaries are made for the algorithm's gradients.
+        build_pool: records to try as canaries, if a value per record is added up; None: canaries
+            are built for the algorithm's gradients.
     """
 
     trains: bool = False
@@ -165,7 +167,7 @@ def _remove_sampling(algorithm: Any) -> Any:
 
 
 def _remove_objective_noise(algorithm: Any) -> Any:
-    """With next to no noise in the objective: about where its optimum is pulled from."""
+    """Return the algorithm with almost no noise in the objective, so near its own optimum."""
     return replace(algorithm, objective_epsilon=1e6)
 
 
@@ -188,13 +190,13 @@ _OWN = ResponseTraits(build_pool=build_row_pool)
 
 
 def get_response_traits(algorithm: str) -> ResponseTraits:
-    """The row of an algorithm; without one, an answer at the state that is sent."""
+    """Return an algorithm's row; without one, a response to the state that is sent."""
     return _OWN if is_own_code(algorithm) else RESPONSE_TRAITS.get(algorithm, ResponseTraits())
 
 
 @dataclass(frozen=True, kw_only=True)
 class FederationShape:
-    """The federation of one world: m parties, n records of the smallest, p features."""
+    """The federation of one trial: m parties, n records of the smallest, p features."""
 
     parties: int
     records: int
@@ -202,24 +204,24 @@ class FederationShape:
 
 
 def compute_min_records(job: Job) -> int:
-    """Records of a party of a world, as many as the attacks need."""
+    """Return the number of a party's records that the attacks need."""
     if get_response_traits(job.algorithm.kind).optimum:
-        # A canary moves the optimum by 1/(nλ), within which its slope has to stay full.
+        # A canary moves the optimum by 1/(nλ); within that, its slope has to stay full.
         return min(max(2, math.ceil(2 / job.model.regularisation)), _MAX_PARTY_RECORDS)
-    # With their own rate, batches are of few records in any case.
+    # With their own rate, batches have few records in any case.
     return LEARNERS[job.model.learns].records
 
 
 def compute_min_parties(job: Job) -> int:
-    """Parties of a world, of whom one is in a sum on average."""
+    """Return the number of parties of which one is in a sum on average."""
     return math.ceil(1 / _get_participation_rate(job))
 
 
 def _get_participation_rate(job: Job) -> float:
-    """p with which a party is in a sum of a world; 1 where it is in each of them."""
+    """Return p with which a party is in a sum of a trial; 1 if it is in each of them."""
     asked, unit = job.parties.per_round, job.privacy.unit
     hidden = unit == "party" and job.parties.hides_presence
-    # With noise inside, an absent party's contribution is all zeros: its coin is seen.
+    # With noise inside, an absent party's contribution is all zeros: its coin is visible.
     seen = unit == "record" and get_response_traits(job.algorithm.kind).noisy
     return asked if isinstance(asked, float) and (hidden or seen) else 1.0
 
@@ -227,7 +229,7 @@ def _get_participation_rate(job: Job) -> float:
 def shrink_job(
     job: Job, unit: Unit, shape: FederationShape, seed: int | None
 ) -> tuple[tuple[str, ...], Job]:
-    """The job of so small a federation, and what was changed."""
+    """Return the job of such a small federation, and its changes."""
     changes: dict[str, dict[str, Any]] = {
         "parties": {
             "count": shape.parties,
@@ -264,9 +266,9 @@ def shrink_job(
 
 
 def compute_min_features(job: Job) -> int:
-    """p at which a network without hidden layers has gradients as long as the clip; 0: any.
+    """Return p at which a network without hidden layers has gradients as long as the clip; 0: any.
 
-    Its inputs are √p long, and w·(softmax − e_y) is up to w√2, w the least weight of a class.
+    Its inputs are √p long, and w·(softmax − e_y) is up to w√2, w the smallest weight of a class.
     """
     learner = LEARNERS[job.model.learns]
     if learner is not LEARNERS["network"] or getattr(job.model, "hidden", None):
@@ -277,14 +279,14 @@ def compute_min_features(job: Job) -> int:
 
 
 def _include_all_parties(job: Job) -> dict[str, Any]:
-    """Every party in every sum, where no attack has a use for its coins."""
+    """Return settings with every party in every sum, if attacks do not use the parties' coins."""
     return {} if _get_participation_rate(job) < 1 else {"per-round": "all", "presence": "auto"}
 
 
 def _keep_sampling(job: Job) -> dict[str, Any]:
-    """The job's rate and steps, whatever the number of records."""
+    """Return the job's sampling rate and steps, for any number of records."""
     if job.privacy.unit == "party":
-        # Of no effect on ε, and a party that takes all its records computes the same every time.
+        # No effect on ε, and a party that takes all its records computes the same every time.
         return {"sampling-rate": 1.0, "batch-size": "auto", "local-steps": 1}
     settings, least = job.dp_sgd, job.parties.min_records
     rate: Any = settings.sampling_rate
@@ -303,7 +305,7 @@ def _keep_sampling(job: Job) -> dict[str, Any]:
 
 def _compute_network_rate(job: Job, unit: Unit) -> float:
     if unit is Unit.PARTY:
-        return 1e3  # An update far beyond S: the clip is what is tested.
-    # Where an update is clipped too, well within S: that clip would only hide the record.
+        return 1e3  # An update far beyond S, because the clip is what is tested.
+    # If an update is clipped too, stay well within S: that clip would only hide the record.
     clip = job.dp_sgd.party_clip_norm if job.privacy.unit == "both" else 1.0
     return 1e-2 * replace_auto(clip, 1.0)

@@ -1,11 +1,11 @@
-"""An audit: attacks on many worlds, bounds from what they saw, and a second look at what refutes.
+"""Audit a guarantee: attack many trials, derive bounds, and confirm what refutes a claim.
 
-The event of a bound is chosen on a tenth of the worlds and counted on the rest. α is shared by all
-comparisons of an audit. What refutes a claim at the asked confidence is looked at once more, alone,
-at 1 − 10⁻⁶ on four times as many fresh worlds, with the same event: at 95 % one honest audit in
-twenty would refute.
+A tenth of the trials choose the event of a bound; it is counted on the rest. All comparisons of an
+audit share α. A refutation at the requested confidence is repeated once, alone, at 1 − 10⁻⁶ on four
+times as many fresh trials, with the same event. At 95 % alone, one honest audit in twenty would
+refute.
 
-Also here: the audit of a job's released model, by attacks that train it many times over.
+`audit_released` audits a job's released model, with attacks that train it many times.
 """
 
 from __future__ import annotations
@@ -62,10 +62,11 @@ Rates = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much an audit asks for.
+    """How much work an audit does.
 
     Attributes:
-        trials: worlds with the canary, and as many without; None: as many as are cheap.
+        trials: number of trials with the canary, and the same number without; None: as many as are
+            cheap.
         confidence: 1 − α, of all bounds of one audit together.
         attacks, methods: names; empty: those that fit.
     """
@@ -93,14 +94,14 @@ class Effort:
 
 
 def audit(job: Job, effort: Effort, **shape: Any) -> list[AuditReport]:
-    """Every guarantee of a job, each by its own audit, in worlds of a shape (`audited`)."""
+    """Audit every guarantee of a job, each on its own, in trials of a shape (`build_target`)."""
     return [
         audit_guarantee(each, effort) for each in list_job_targets(job, seed=effort.seed, **shape)
     ]
 
 
 def list_job_targets(job: Job, *, seed: int | None, **shape: Any) -> Iterator[AuditTarget]:
-    """All that a job claims: of every unit, each of its releases, against each who looks."""
+    """Yield all claims of a job: for every unit, each of its releases, against each adversary."""
     for budget in job.budgets:
         for stage in list_stages(job):
             yield from list_views(
@@ -109,14 +110,17 @@ def list_job_targets(job: Job, *, seed: int | None, **shape: Any) -> Iterator[Au
 
 
 def list_views(target: AuditTarget) -> Iterator[AuditTarget]:
-    """One claim, and what readers of the whole sum learn where noise is in shares."""
+    """Yield one claim and, with noise in shares, what readers of the whole sum learn."""
     yield target
     if target.charged.shares is not None:
         yield replace(target, against=Adversary.READERS)
 
 
 def choose_trials(target: AuditTarget, *, short: bool = False) -> int:
-    """As many worlds as are cheap, many or few: networks cost more, ways without a batch most."""
+    """Return a cheap number of trials, large or small.
+
+    Networks cost more, and methods without a batch cost most.
+    """
     job, slow = target.job, target.response.slow
     split = target.charged.shares is not None
     shared = split if job is None else job.privacy.point.in_contributions
@@ -124,7 +128,7 @@ def choose_trials(target: AuditTarget, *, short: bool = False) -> int:
         return (500 if shared else 5_000) if short else 100_000
     party = job.privacy.unit == "party"
     by_cost = (
-        # Every party of every world trains by itself.
+        # Every party of every trial trains on its own.
         (party and (shared or job.parties.per_round != "all"), 2_000, 30),
         (slow, 1_000, 40),
         (party, 20_000, 1_500),
@@ -136,7 +140,7 @@ def choose_trials(target: AuditTarget, *, short: bool = False) -> int:
 
 
 def audit_guarantee(target: AuditTarget, effort: Effort) -> AuditReport:
-    """One guarantee, by all attacks and methods that are asked for and fit."""
+    """Audit one guarantee by all requested attacks and methods that fit."""
     names = effort.attacks or [name for name, each in ATTACKS.items() if each.is_applicable(target)]
     effort = replace(effort, trials=effort.trials or choose_trials(target))
     return audit_by_attacks(dict.fromkeys(names, target), effort)
@@ -145,7 +149,7 @@ def audit_guarantee(target: AuditTarget, effort: Effort) -> AuditReport:
 def audit_by_attacks(
     targets: Mapping[str, AuditTarget], effort: Effort, **environment: Any
 ) -> AuditReport:
-    """One claim by several attacks, each on its own of what is audited for it."""
+    """Audit one claim by several attacks, each on its own target."""
     by_attack = {name: _choose_methods(given, effort) for name, given in targets.items()}
     comparisons = sum(map(len, by_attack.values()))
     results: list[AuditResult] = []
@@ -173,7 +177,7 @@ def build_report(
     roc: dict[str, Rates],
     **environment: Any,
 ) -> AuditReport:
-    """What was found of one guarantee, beside its claim, and how the audited job differs."""
+    """Build the report on one guarantee: results, claim, and how the audited job differs."""
     claim = AuditClaim(
         epsilon=target.epsilon,
         delta=target.delta,
@@ -205,7 +209,7 @@ def build_report(
 
 
 def describe_environment(effort: Effort, *, delta: float) -> dict[str, Any]:
-    """How much was asked for, and versions."""
+    """Return the effort and versions."""
     alpha = 1 - effort.confidence
     return {
         "seed": effort.seed,
@@ -220,7 +224,7 @@ def describe_environment(effort: Effort, *, delta: float) -> dict[str, Any]:
 def _run_attack(
     target: AuditTarget, name: str, methods: list[str], effort: Effort, comparisons: int
 ) -> tuple[list[AuditResult], Rates]:
-    """What every method found of one attack, and the empirical error rates."""
+    """Return what every method found for one attack, and the empirical error rates."""
     began, held = time.perf_counter(), get_current_mib()
     look, reached = _prepare_attack(target, name)
     source = WorldRandomness(
@@ -283,7 +287,7 @@ def _run_attack(
 def _prepare_attack(
     target: AuditTarget, name: str
 ) -> tuple[Callable[[int, WorldRandomness], Pair], float | None]:
-    """How many worlds, and their randomness → what is seen of them; and how far apart they are."""
+    """Return the function from trials and randomness to observations, and the canaries' reach."""
     if target.records is not None:
         return partial(TRAININGS[name], target), None
     worlds = build_neighbours(target, name)
@@ -300,10 +304,10 @@ def _prepare_attack(
 
 
 def compute_error_rates(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> Rates:
-    """(false positives, false negatives) at 60 thresholds, from 10⁻⁴ of either on."""
+    """Return (false positives, false negatives) at 60 thresholds, from 10⁻⁴ of either on."""
     quantiles = 1 / (1 + np.exp(-np.linspace(-9, 9, 60)))
     pooled = np.concatenate([inside, outside])
-    thresholds = np.quantile(pooled, quantiles, overwrite_input=True)  # a copy less
+    thresholds = np.quantile(pooled, quantiles, overwrite_input=True)  # in place, to save a copy
     del pooled
     positives = 1 - np.searchsorted(np.sort(outside), thresholds) / outside.size
     negatives = np.searchsorted(np.sort(inside), thresholds) / inside.size
@@ -312,9 +316,11 @@ def compute_error_rates(inside: NDArray[np.float64], outside: NDArray[np.float64
 
 
 def compute_claimed_rates(spent: Composition, delta_of_claim: float) -> Rates:
-    """(false positives, least false negatives) of all that is charged: max of its points' lines."""
+    """Return (false positives, minimum false negatives) of all that is charged: max over its
+    points' lines.
+    """
     epsilon, delta = np.array(ClaimedCurve.of(spent, delta=delta_of_claim, points=40).points).T
-    # Denser at both ends, for axes of logarithms.
+    # Denser at both ends, for logarithmic axes.
     positives = 1 / (1 + np.exp(-np.linspace(-12, 12, 80)))
     lines = np.maximum(
         1 - delta - np.exp(epsilon) * positives[:, None],
@@ -325,7 +331,7 @@ def compute_claimed_rates(spent: Composition, delta_of_claim: float) -> Rates:
 
 
 _TRIALS = 400
-"""Worlds with a canary, and as many without, unless the audit is asked for others."""
+"""Default number of trials with a canary; the same number is without."""
 
 _SYNTHETIC = {
     "source": "synthetic",
@@ -337,14 +343,13 @@ _SYNTHETIC = {
 
 
 def audit_released(job: Job, effort: Effort, *, own_records: bool = False) -> AuditReport:
-    """What readers of the job's model get, by the attacks of `effort`: names of `TRAININGS`.
+    """Audit what readers of the job's model learn, by attacks named in `TRAININGS`.
 
     Args:
-        own_records: train on the job's own, of which the scores then say something.
+        own_records: train on the job's own records; the scores then reveal something about them.
 
     Raises:
-        AuditError: an attack of another kind, methods that are asked for, or a job that has no
-            such model.
+        AuditError: an attack of another kind, requested methods, or a job without such a model.
     """
     wrong = [name for name in effort.attacks if name not in TRAININGS]
     if wrong or effort.methods or not effort.attacks:

@@ -1,22 +1,22 @@
-"""Attacks on the model that a run releases at last: whole trainings, on the records of a job.
+"""Attack the final model that a run releases, by whole trainings on the records of a job.
 
 | attack | canary | score of a model |
 |---|---|---|
 | clipbkd | along the direction that records use least, with the rarest label | logit |
 | label-flip | a record with another label | logit |
-| membership | every record: it is in a world by a coin | how likely its logit is with it |
+| membership | every record: it is in a trial by a coin | likelihood of its logit if it is |
 
-clipbkd and label-flip train worlds with the canary and without (Jagielski, Ullman & Oprea 2020,
-arXiv:2006.07709); a logit is that of the canary's label at the canary, less that of a row of zeros.
-Membership (after Carlini et al. 2022, arXiv:2112.03570): a coin decides which of two records is in
-a world, or under add-or-remove-one whether a record is. As many worlds again give every record two
-Gaussians of its logit; the coins of the others are guessed. Worlds are independent, so that all
-their coins together are those of one run of a release that costs a record no more
-(`parley.privacy.audit.one_run`). Who reads the model at last is the weakest adversary: bounds are
-far below the claim, and say what such an attacker gets.
+clipbkd and label-flip train trials with the canary and without (Jagielski, Ullman & Oprea 2020,
+arXiv:2006.07709). A logit is that of the canary's label at the canary, less that of a row of zeros.
+In membership (after Carlini et al. 2022, arXiv:2112.03570) a coin decides which of two records is
+in a trial or, under add-or-remove-one, whether a record is. The same number of other trials gives
+every record two Gaussians of its logit; the coins of the first are guessed. Trials are independent,
+so that all their coins together are those of one run of a release that costs a record no more
+(`parley.privacy.audit.one_run`). A reader of the final model is the weakest adversary: bounds are
+far below the claim, and show what such an attacker achieves.
 
-The records are synthetic, or the job's own: what an attack then says of them is computed from them,
-and no ε covers it. Nothing else of the job is changed.
+The records are synthetic, or the job's own. In the latter case the attack's results are computed
+from them, and no ε covers that. The rest of the job is unchanged.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _run_canary_attack(
     count: int,
     source: WorldRandomness,
 ) -> Pair:
-    """With the canary in place of the first record; without it: that record, or none."""
+    """Train with the canary in place of the first record, and with that record, or none."""
     records = _require_records(target)
     row, label = make(records)
     features, labels = records.features.copy(), records.labels.copy()
@@ -78,11 +78,11 @@ def _run_canary_attack(
 
 
 def _run_membership_attack(target: AuditTarget, count: int, source: WorldRandomness) -> Pair:
-    """Scores of every coin of `count` worlds, of those that fell in and of those that fell out."""
+    """Score every coin of `count` trials; return the scores of heads and of tails."""
     block = _require_records(target)
     one_of_two = target.guarantee.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE
     rng = np.random.default_rng(source.with_names("coins").get_chunk(0).seed)
-    # Every party's records in pairs, in the order that the job split them in: it drew that.
+    # Pair every party's records in the order of the job's split, which was random.
     first = np.concatenate(
         [at + 2 * np.arange(n // 2) for at, n in zip(block.offsets, block.sizes, strict=False)]
     )
@@ -119,7 +119,7 @@ def _run_membership_attack(target: AuditTarget, count: int, source: WorldRandomn
 def _compute_likelihoods(
     scores: NDArray[np.float64], coins: NDArray[np.bool_], shadows: int
 ) -> NDArray[np.float64]:
-    """Log-ratios of the worlds that are guessed, by Gaussians of the others; one variance."""
+    """Return log-ratios of the guessed trials, by Gaussians of the others with one variance."""
     own, there = scores[:shadows], coins[:shadows]
     counts = np.maximum(there.sum(0), 1), np.maximum((~there).sum(0), 1)
     means = (own * there).sum(0) / counts[0], (own * ~there).sum(0) / counts[1]
@@ -144,11 +144,11 @@ TRAININGS: dict[str, Callable[[AuditTarget, int, WorldRandomness], Pair]] = {
     "label-flip": partial(_run_canary_attack, _build_flipped_canary),
     "membership": _run_membership_attack,
 }
-"""By name: how many worlds of each kind are looked at, and whence their randomness → what of."""
+"""Name → attack: target, number of trials of each kind and randomness → observations."""
 
 
 def _compute_logits(model: Any, thetas: Values, rows: NDArray[np.floating], labels: Any) -> Values:
-    """`[W, N]` of every record's own class, under every model."""
+    """Return `[W, N]` the logit of every record's own class, under every model."""
 
     def scores(theta: Values) -> Values:
         if hasattr(model, "scores"):

@@ -1,17 +1,17 @@
-"""Two neighbouring worlds whose releases are as far apart as the claim allows: the canary.
+"""Build two neighbouring data sets with releases as far apart as the claim allows: the canary.
 
 Features 0 and 1 of a record are its own (`u`) and the model's state (`s`). The canaries
 
     x₁ = cos φ·u + sin φ·s, label +1        x₂ = cos φ·u − sin φ·s, label −1
 
-have opposite gradients, of full length where the public state puts x₁ and x₂ on the wrong side,
-and of none on the right side. No other record has feature `u`. The public state is anybody's
-choice, the server's among them: ε holds for each.
+have opposite gradients. The gradients have full length if the public state puts x₁ and x₂ on the
+wrong side, and are zero on the right side. No other record has feature `u`. Anyone may choose the
+public state, also the server: ε holds for each choice.
 
-In a network with hidden layers both canaries are the same row, `u`, with the two labels: the state
+In a network with hidden layers both canaries are the same row, `u`, with the two labels. The state
 gives them equal scores, so that ∂ℓ/∂scores = ±(½, −½), and every layer's gradient is opposite. One
-unit of each layer carries `u`, one the feature `s`, where every other record sits on its label's
-side, with no gradient.
+unit of each layer carries `u`, one the feature `s`, in which every other record is on its label's
+side, without a gradient.
 """
 
 from __future__ import annotations
@@ -41,25 +41,24 @@ from parley.simulations.audit.federation_templates import (
 )
 
 _FAR = 512.0
-"""Of a network's weights along `s`: single precision still resolves a step beside it."""
+"""A network's weights along `s`: single precision still resolves a step next to it."""
 
 _SURE = 40.0
-"""A margin at which a loss's slope is full, to double precision."""
+"""Margin at which a loss's slope is full, to double precision."""
 
 
 _OTHERS = 6
-"""Kinds of others that canaries are tried beside."""
+"""Number of kinds of other records with which canaries are tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NeighbouringWorlds:
-    """Two data sets that differ by one unit, and what the server sends.
+    """Two data sets that differ by one unit, and the states that the server sends.
 
     Attributes:
-        inside, outside: one world's parties each.
-        get_sent_state: sum → the public state of that sum; None: the run's own goes on from
-            `start`.
-        weights: `[T]` of the sums in the score: +1, or −1 where one only carries noise.
+        inside, outside: the parties of one trial each.
+        get_sent_state: sum → the public state of that sum; None: the run's own, from `start`.
+        weights: `[T]` of the sums in the score: +1, or −1 if a sum only carries noise.
     """
 
     inside: Block
@@ -70,7 +69,7 @@ class NeighbouringWorlds:
 
 
 def build_neighbours(target: AuditTarget, attack: str) -> NeighbouringWorlds:
-    """The neighbours of an attack."""
+    """Build the neighbouring data sets of an attack."""
     fitting = [name for name, each in ATTACKS.items() if each.is_applicable(target)]
     if attack not in fitting:
         raise AuditError(
@@ -86,7 +85,7 @@ class _Attack:
 
 
 def _build_on_off(target: AuditTarget) -> NeighbouringWorlds:
-    """Sums alternate between a state that shows the canary and one that hides it."""
+    """Alternate between a state that shows the canary and one that hides it."""
     showing, hiding = (_build_state(target, shows=shows) for shows in (True, False))
     return replace(
         _build_record(target),
@@ -97,13 +96,15 @@ def _build_on_off(target: AuditTarget) -> NeighbouringWorlds:
 
 
 def _build_party(target: AuditTarget) -> NeighbouringWorlds:
-    """All that the first party holds pulls one way, or the other; the others hold nothing of it.
+    """Let all records of the first party pull one way, or the other; other parties lack its
+    features.
 
-    Or it is not there: it then contributes zero, as a party does whose update is not finite.
+    Under add-or-remove-one the party is absent instead: it contributes zero, like a party with an
+    update that is not finite.
     """
     shape = target.shape
     ours = np.zeros((shape.parties * shape.records, shape.features))
-    # Features nobody else has, and an update that the clip cuts.
+    # Features that no other party has, and an update that the clip cuts.
     ours[: shape.records, 0] = 1.0
     ours[shape.records :, 2] = 1.0
     labels = np.zeros(len(ours), dtype=np.int64)
@@ -118,10 +119,10 @@ def _build_party(target: AuditTarget) -> NeighbouringWorlds:
 
 
 def _build_corners(target: AuditTarget) -> NeighbouringWorlds:
-    """Of many records the two that move the release most, or the one that adds most to it.
+    """Choose the two records of a pool that move the release most, or the one that adds most to it.
 
-    Beside others of several kinds: a release whose records move each other is further apart there.
-    Of a person or a party all records are that one.
+    They are tried with other records of several kinds: if records influence each other, releases
+    differ more with some of them. For a person or a party, all records are that one.
     """
     pool = (target.response.build_pool or build_row_pool)(target.algorithm)
     start, (m, n) = target.algorithm.init(), (target.shape.parties, target.shape.records)
@@ -135,7 +136,7 @@ def _build_corners(target: AuditTarget) -> NeighbouringWorlds:
     def world(canary: int | None) -> Block:
         if canary is None:
             without = np.maximum(offsets - own, 0)
-            # Nobody is there, or a party of fewer records.
+            # The party is absent, or has fewer records.
             return reorder_records(pool, others, without[1:] if own == n else without)
         return reorder_records(pool, np.append([canary] * own, others), offsets)
 
@@ -145,7 +146,7 @@ def _build_corners(target: AuditTarget) -> NeighbouringWorlds:
 def _build_always_shown(
     target: AuditTarget, inside: Block, outside: Block, start: State, *, again: bool = True
 ) -> NeighbouringWorlds:
-    """Every sum shows the canary: at the state that the server sends again, or the run's own."""
+    """Show the canary in every sum: at the state that the server sends again, or the run's own."""
     return NeighbouringWorlds(
         inside=inside,
         outside=outside,
@@ -156,7 +157,7 @@ def _build_always_shown(
 
 
 def _count_unit_records(target: AuditTarget) -> int:
-    """Records that the unit has in a world."""
+    """Return the number of records that the unit has in a trial."""
     if target.unit is Unit.RECORD:
         return 1
     if target.unit is Unit.PARTY:
@@ -168,9 +169,11 @@ def _count_unit_records(target: AuditTarget) -> int:
 def _find_furthest(
     target: AuditTarget, pool: Block, start: State, other: int
 ) -> tuple[float, int, int | None]:
-    """How far two of the pool are apart beside others like `other`, and which; None: nobody."""
+    """Return the largest distance of two pool records next to others like `other`, and which; None:
+    absent.
+    """
     count, n, own = len(pool.sizes), target.shape.records, _count_unit_records(target)
-    # Each beside the same others, then nobody beside those.
+    # Each next to the same others, then only those others.
     rows = np.full((count + 1, n), other, dtype=np.intp)
     rows[:count, :own] = np.arange(count)[:, None]
     sizes = [*[n] * count, n - own][: count + (n > own)]
@@ -187,7 +190,7 @@ def _find_furthest(
 
 
 def _check_removed(target: AuditTarget, own: int) -> None:
-    """Raises AuditError where no world without the unit is one that a session could have."""
+    """Raise AuditError if a session could have no trial without the unit."""
     if target.unit is Unit.PARTY:
         if target.plan.shared_guarantee is not None:
             raise AuditError(
@@ -207,12 +210,14 @@ def _compute_lengths(target: AuditTarget, moved: NDArray[np.floating]) -> NDArra
 
 
 def _is_gradient_canary(target: AuditTarget) -> bool:
-    """Whether a canary is made for the gradients of one record."""
+    """Return whether a canary is built for the gradients of one record."""
     return target.unit is Unit.RECORD and target.response.build_pool is None
 
 
 def _build_record(target: AuditTarget, *, crowd: bool = False) -> NeighbouringWorlds:
-    """One record's gradient pulls one way or the other; in a crowd all others pull the other."""
+    """Let one record's gradient pull one way or the other; in a crowd all others pull the other
+    way.
+    """
     shape, learner = target.shape, target.learner
     upright = shape.features == 1 or target.response.optimum or count_hidden_layers(target)
     tilt = 0.0 if upright else learner.angle
@@ -251,7 +256,7 @@ def _build_record(target: AuditTarget, *, crowd: bool = False) -> NeighbouringWo
 
 
 def _choose_directions(target: AuditTarget) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """`u` and `s`; for a linear model u is the diagonal, the worst of a coordinatewise law."""
+    """Return `u` and `s`; in a linear model u is the diagonal, worst for coordinatewise noise."""
     p = target.shape.features
     first, second = np.eye(p)[0], np.eye(p)[1 % p]
     if not target.learner.diagonal or p == 1:
@@ -260,7 +265,7 @@ def _choose_directions(target: AuditTarget) -> tuple[NDArray[np.float64], NDArra
 
 
 def _to_labels(target: AuditTarget, signs: NDArray[np.float64]) -> NDArray[Any]:
-    """±1 as the model wants them: signs, targets, or classes 1 and 0."""
+    """Return ±1 as the model needs them: signs, targets, or classes 1 and 0."""
     model: Any = target.algorithm.model
     return (signs > 0).astype(np.int64) if target.learner.classes else model.loss.from_signs(signs)
 
@@ -273,10 +278,10 @@ def _build_block(
 
 
 def _build_state(target: AuditTarget, *, shows: bool) -> State:
-    """A public state at which the canaries' gradients are full, or none.
+    """Build a public state at which the canaries' gradients are full, or zero.
 
-    x₁ has label +1 and is on the side of `s`, x₂ label −1 on the other: scores against `s` are
-    wrong for both.
+    x₁ has label +1 and is on the side of `s`, x₂ has label −1 on the other side: scores against `s`
+    are wrong for both.
     """
     if target.learner is MOMENTS:
         return target.algorithm.init()
@@ -302,7 +307,7 @@ def _with_theta(target: AuditTarget, theta: NDArray[np.float64]) -> State:
 
 
 def count_hidden_layers(target: AuditTarget) -> int:
-    """How many the audited network has."""
+    """Return the number of hidden layers of the audited network."""
     if target.learner is not LEARNERS["network"]:
         return 0
     job: Any = target.job
@@ -310,7 +315,7 @@ def count_hidden_layers(target: AuditTarget) -> int:
 
 
 def build_network_theta(target: AuditTarget, sign: float) -> NDArray[np.float64]:
-    """`[d]` parameters: with sign −1 the canaries' gradients are full."""
+    """Return `[d]` parameters: with sign −1 the canaries' gradients are full."""
     p, depth = target.shape.features, count_hidden_layers(target)
     theta = _build_deep_theta(target, p, depth) if depth else _build_flat_theta(p, sign)
     if theta.size != target.algorithm.model.dimension:
@@ -328,7 +333,7 @@ def _build_flat_theta(p: int, sign: float) -> NDArray[np.float64]:
 
 
 def _build_deep_theta(target: AuditTarget, p: int, depth: int) -> NDArray[np.float64]:
-    """Units 0 and 1 of every layer carry `s` and `u`; the scores are steep, for full gradients."""
+    """Let units 0 and 1 of every layer carry `s` and `u`, with steep scores for full gradients."""
     training: Any = getattr(target.algorithm, "training")  # noqa: B009 - a network's alone
     least = min(target.algorithm.model.losses.weights, default=1.0)
     steep = 2.0 ** math.ceil(math.log2(max(8.0, 4 * (training.clip_norm or 1.0) / least)))
@@ -338,7 +343,7 @@ def _build_deep_theta(target: AuditTarget, p: int, depth: int) -> NDArray[np.flo
     between[0, 0] = between[1, 1] = 1.0
     last = np.zeros((2, HIDDEN))
     last[:, 0], last[:, 1] = (_FAR * steep, -_FAR * steep), (steep, -steep)
-    # A canary's score is moved back to where both classes are alike.
+    # Move a canary's score back to where both classes are equal.
     bias = np.array([-1.0, 1.0]) * steep * math.sqrt(p)
     parts = [first, np.zeros(HIDDEN)]
     for _ in range(depth - 1):

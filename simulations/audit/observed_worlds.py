@@ -1,4 +1,4 @@
-"""Worlds as an attacker expects them, without noise, and sees them: a score each, and the noise."""
+"""Run trials and reduce them to an attacker's observations: a score each, and the noise."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from parley.simulations.audit.neighbouring_worlds import NeighbouringWorlds, cou
 from parley.simulations.audit.world_batch import WorldRandomness, simulate_releases
 
 _KEPT = 1 << 18
-"""Residual values that are kept for tests of their shape."""
+"""Number of residual values that are stored for tests of their shape."""
 
 _UNUSED = 2
-"""Features that a canary or the state uses: those beyond move with nothing but noise."""
+"""Number of features that a canary or the state uses: all others contain only noise."""
 
 _FINE = 2.0**10
-"""Steps of the grid in one of the noise's scale."""
+"""Minimum number of grid steps per scale of the noise."""
 
 
 def build_hypotheses(target: AuditTarget, worlds: NeighbouringWorlds) -> Hypotheses:
-    """What an attacker who knows every other record expects of either world."""
+    """Return what an attacker who knows every other record expects of either trial."""
     inside, outside = (
         _compute_noise_free(target, worlds, world) for world in (worlds.inside, worlds.outside)
     )
@@ -46,7 +46,7 @@ def build_hypotheses(target: AuditTarget, worlds: NeighbouringWorlds) -> Hypothe
         inside=inside,
         outside=outside,
         base=outside if apart else (inside + outside) / 2,
-        # In a round that hides the canary, the way that it would have pulled.
+        # In a round that hides the canary, use the direction in which it would have pulled.
         difference=np.where(worlds.weights[:, None] < 0, apart_by[shown], apart_by),
         scale=target.charged.mechanism.scale * compute_unit_scale(target),
         mechanism=target.charged.mechanism,
@@ -58,15 +58,16 @@ def build_hypotheses(target: AuditTarget, worlds: NeighbouringWorlds) -> Hypothe
 
 
 def compute_reach(target: AuditTarget, hypotheses: Hypotheses) -> float | None:
-    """‖f(D) − f(D′)‖/Δ: how much of the sensitivity the canaries use, the grid's share included.
+    """Return ‖f(D) − f(D′)‖/Δ: the share of the sensitivity that the canaries use, with the grid's
+    part.
 
-    None where noise is not added to what the records say, but inside an objective.
+    It is None if noise is inside an objective, and not added to the parties' values.
     """
     mechanism = target.charged.mechanism
     if mechanism.objective is not None:
         return None
     steps = mechanism.training
-    # Of a training: all records were taken, in each of the steps; a contribution is divided by q.
+    # In a training, all records were in each of the steps; a contribution is divided by q.
     taken = 1.0 if steps is None else steps.sampling_rate * steps.steps
     moved, sensitivity = hypotheses.distance, mechanism.sensitivity
     if mechanism.bound_l1 is not None:
@@ -75,11 +76,11 @@ def compute_reach(target: AuditTarget, hypotheses: Hypotheses) -> float | None:
 
 
 def compute_unit_scale(target: AuditTarget) -> float:
-    """One unit of the mechanism's scale, in that of a contribution."""
+    """Return one unit of the mechanism's scale, in that of a contribution."""
     steps = target.charged.mechanism.training
     if steps is not None:
         training: Any = getattr(target.algorithm, "training")  # noqa: B009 - a network's alone
-        # v = −η·(sum)/(q·n); here for all records, q is left to the score.
+        # v = −η·(sum)/(q·n), here for all records; the score accounts for q.
         records = target.shape.records
         return float(training.learning_rate / (steps.sampling_rate * records))
     return 1 / target.charged.compute_unit_scale(2.0**target.plan.encoding.scale_bits)
@@ -88,7 +89,7 @@ def compute_unit_scale(target: AuditTarget) -> float:
 def _compute_noise_free(
     target: AuditTarget, worlds: NeighbouringWorlds, world: Block
 ) -> NDArray[np.float64]:
-    """`[T, d]`: sums of what the parties contribute, without noise, at the state of each round."""
+    """Return `[T, d]`: noise-free sums of the parties' contributions, at each round's state."""
     algorithm = target.response.remove_noise(target.algorithm)
     sums = []
     for number in range(1, target.sums + 1):
@@ -104,11 +105,11 @@ def _compute_noise_free(
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedWorlds:
-    """What is kept of many worlds.
+    """Observations of many trials.
 
     Attributes:
         scores: `[n]`, of each.
-        residuals: the noise's size, in units of the claimed scale; None where none is bare.
+        residuals: size of the noise, in units of the claimed scale; None if no noise is observable.
         residual_vectors: `[k, r]` the first residual vectors, in units of the claimed scale.
     """
 
@@ -118,7 +119,7 @@ class ObservedWorlds:
 
 
 Pair = tuple[ObservedWorlds, ObservedWorlds]
-"""Of worlds with the canary, and of worlds without."""
+"""Observations of trials with the canary, and of trials without."""
 
 
 def run_worlds(
@@ -130,7 +131,7 @@ def run_worlds(
     count: int,
     source: WorldRandomness,
 ) -> ObservedWorlds:
-    """Runs `count` worlds and keeps what an attacker computes of them."""
+    """Run `count` trials and return what an attacker computes from them."""
     scores, done = np.empty(count), 0
     kept: list[NDArray[np.float64]] = []
     total: Residuals | None = None
@@ -154,29 +155,29 @@ def run_worlds(
 
 
 def has_bare_noise(target: AuditTarget) -> bool:
-    """Whether what is seen has coordinates of the charged noise alone, at its own scale."""
+    """Return whether the attacker sees coordinates of only the charged noise, at its scale."""
     steps = target.charged.mechanism.training
     if steps is not None and (steps.clipped_share or steps.attendance < 1):
-        return False  # an absent party has no noise
-    # With shares of more parties than are charged for, there is more noise, of another shape.
+        return False  # An absent party has no noise.
+    # Shares of more parties than are charged add up to more noise, with another shape.
     if target.against is not target.charged.against:
         return False
     if target.charged.mechanism.objective is not None or target.records is not None:
-        return False  # it is not added to what is seen
+        return False  # It is not added to what the attacker sees.
     if not target.trains_with_draws:
-        # On a coarser grid it is no continuous law's: counts are noised in whole numbers.
+        # On a coarser grid the noise is not continuous: counts get whole numbers.
         return target.charged.mechanism.scale >= _FINE
     if target.unit is not Unit.RECORD or target.shape.features <= _UNUSED:
         return False
-    # A contribution of a party's own noise may bear its share of the sum's noise beside; and where
-    # the sum's is charged, there is the party's own.
+    # A contribution with a party's own noise may also have its share of the sum's noise. If the
+    # sum's noise is charged, the party's own is there too.
     mechanism = target.charged.mechanism
     alone = mechanism.training is not None and target.plan.shared_guarantee is None
     return (alone and not _is_clipped_later(target)) or mechanism.sampled is not None
 
 
 def _is_clipped_later(target: AuditTarget) -> bool:
-    """Whether noise inside a party may be cut by a clip of the whole update, of unit both."""
+    """Return whether clipping the whole update, with unit both, may cut noise inside a party."""
     algorithm: Any = target.algorithm
     training = algorithm.training
     steps = training.steps * target.plan.parameters
@@ -187,9 +188,10 @@ def _is_clipped_later(target: AuditTarget) -> bool:
 def _compute_residuals(
     target: AuditTarget, hypotheses: Hypotheses, released: NDArray[np.float64], *, inside: bool
 ) -> NDArray[np.float64] | None:
-    """`[W·T, r]` noise alone, in units of the claimed scale.
+    """Return `[W·T, r]` only noise, in units of the claimed scale.
 
-    Where batches are drawn, of the coordinates that no record moves: features that none has.
+    If batches are sampled, it is that of the coordinates that no record moves: features that none
+    has.
     """
     if not has_bare_noise(target):
         return None
@@ -200,7 +202,7 @@ def _compute_residuals(
     steps, features = hypotheses.mechanism.training, target.shape.features
     units = HIDDEN if count_hidden_layers(target) else 2
     columns = [row * features + at for row in range(units) for at in range(_UNUSED, features)]
-    # Of several steps inside a party its one contribution is seen.
+    # Only one contribution of several steps inside a party is visible.
     inside_party = 1 if steps is None else steps.steps
     bare = released[:, :, columns] / (hypotheses.scale * inside_party**0.5)
     return np.asarray(bare.reshape(-1, len(columns)))

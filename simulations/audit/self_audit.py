@@ -1,12 +1,13 @@
-"""One run that audits itself: canary records, whose coins are guessed from what the run released.
+"""Audit a run with its own canary records: guess their coins from what the run released.
 
 K coins decide over K canaries: which of two opposite records each one is (replace-one), or whether
-it is there at all (add-or-remove-one). They are of norm 1, in turn in every party, and as far as
-there are columns in the directions that the records use least, where the model answers nothing
-else. The job's ε covers canaries as it covers any record; the public least number of records counts
-none. A score is how the run's last iterate answers a canary; guesses are the canaries with the
-largest scores, of both signs. The bounds are those of one run (`parley.privacy.audit.one_run`),
-for two numbers of guesses, each at its share of α. A weak check, against large faults.
+it is present (add-or-remove-one). Canaries have norm 1 and are placed in the parties in turn. As
+far as there are columns, they use the directions that the records use least, where the model
+answers nothing else. The job's ε covers canaries like any record; the public minimum number of
+records counts none of them. A score is the answer of the run's last iterate to a canary; guesses
+are the canaries with the largest scores, of both signs. The bounds are those of one run
+(`parley.privacy.audit.one_run`), for two numbers of guesses, each at its share of α. It is a weak
+check, against large faults.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ CONFIDENCE = 0.95
 _STREAM = 0xCA9A
 _LARGEST_BASIS = 2000
 _PARTS = ((4, 0.8), (1, 0.2))
-"""Guesses: a quarter of the canaries, which bounds most, or all; each with its share of α."""
+"""Part of the canaries that is guessed, and its share of α: a quarter, which bounds most, or all.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +41,7 @@ class InsertedCanaries:
 
     Attributes:
         rows: `[K, p]` of norm 1.
-        coins: `[K]` heads: the first of the two records, or there.
+        coins: `[K]` heads: the first of the two records, or present.
     """
 
     rows: NDArray[np.float64]
@@ -47,7 +49,7 @@ class InsertedCanaries:
     kind: Literal["in-out", "one-of-two"]
 
     def compute_bounds(self, model: Any, theta: NDArray[np.float64], *, delta: float) -> SelfAudit:
-        """What the coins' right guesses bound, from a run's last iterate alone."""
+        """Return the bound from correct guesses of the coins, using only a run's last iterate."""
         scores = _compute_margins(model, theta, self.rows)
         centred = scores - np.median(scores)
         right = ((centred if self.kind == "in-out" else scores) > 0) == self.coins
@@ -71,13 +73,13 @@ class InsertedCanaries:
 def insert_canaries(
     job: Job, experiment: Experiment, count: int, *, seed: int
 ) -> tuple[Experiment, InsertedCanaries]:
-    """The experiment with canaries among its records.
+    """Insert canaries among the experiment's records.
 
     Args:
         seed: of directions and coins; another use of the same number draws something else.
 
     Raises:
-        JobError: a job whose canaries would not be covered, or more of them than records.
+        JobError: a job that would not cover its canaries, or more canaries than records.
     """
     _check_canaries(job, experiment, count)
     block = experiment.block
@@ -104,7 +106,7 @@ def insert_canaries(
         offsets=np.concatenate([[0], np.cumsum(sizes)]),
     )
     canaries = InsertedCanaries(rows=rows, coins=coins, kind="in-out" if in_out else "one-of-two")
-    # What the noise is made for counts no canary; only the bound on rounding does.
+    # The public numbers for the noise count no canary; only the bound on rounding does.
     federation = replace(experiment.federation, max_records=max(sizes))
     return replace(experiment, block=with_canaries, federation=federation), canaries
 
@@ -112,7 +114,7 @@ def insert_canaries(
 def _choose_directions(
     features: NDArray[np.floating], count: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """`[K, p]` of norm 1: the right singular vectors that records use least, or random ones."""
+    """Return `[K, p]` of norm 1: right singular vectors that records use least, or random."""
     columns = features.shape[1]
     if count <= columns <= _LARGEST_BASIS:
         least: NDArray[np.float64] = np.linalg.eigh(features.T @ features)[1][:, :count]
@@ -144,7 +146,7 @@ def _check_canaries(job: Job, experiment: Experiment, count: int) -> None:
 
 
 def _to_labels(job: Job, experiment: Experiment, signs: NDArray[np.float64]) -> NDArray[Any]:
-    """±1 as the model wants them: class 1 and class 0 of a classifier."""
+    """Return ±1 as the model needs them: class 1 and class 0 of a classifier."""
     if LEARNERS[job.model.learns].classes:
         return (signs > 0).astype(experiment.block.labels.dtype)
     labels: NDArray[Any] = experiment.model.loss.from_signs(signs)
@@ -152,7 +154,7 @@ def _to_labels(job: Job, experiment: Experiment, signs: NDArray[np.float64]) -> 
 
 
 def _compute_margins(model: Any, theta: NDArray[np.float64], rows: NDArray[np.float64]) -> Any:
-    """`[K]` the model's margin for the first record's label, less that of a row of zeros."""
+    """Return `[K]` the model's margin for the first record's label, less that of a row of zeros."""
     if hasattr(model, "compute_scores"):
         both = np.concatenate([rows, np.zeros((1, rows.shape[1]))])
         scores = model.compute_margins(theta, both)

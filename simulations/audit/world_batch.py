@@ -1,10 +1,10 @@
-"""Worlds by the thousand: W federations as one block, through the product's own round.
+"""Run trials by the thousand: W federations as one block, through the product's own round.
 
-A world is one federation of m parties; W worlds are one block of W·m parties, so that no algorithm
-is written twice: a party's session answers (checks, local computation, weights, encoding), the ring
-adds up each world's parties, the plan draws the server's noise, the algorithm updates `[W, d]`.
-
-A chunk of worlds is bounded by its bytes; only what an attacker computes is kept of it.
+A trial (a world, in names) is one federation of m parties. W trials are one block of W·m parties,
+so that no algorithm is written twice. A party's session answers (checks, local computation,
+weights, encoding), the ring adds up each trial's parties, the plan draws the server's noise, the
+algorithm updates `[W, d]`. A chunk of trials is bounded by its bytes; only what an attacker
+computes from it is kept.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ from parley.simulations.audit.federation_templates import AuditError
 from parley.simulations.audit.neighbouring_worlds import NeighbouringWorlds
 
 _CHUNK_BYTES = 16 << 20
-"""Of a chunk's worlds; four times as many for up to `_ENOUGH` of them: a call costs many worlds."""
+"""Size of a chunk's trials; four times as much for up to `_ENOUGH` of them, because a call is
+costly.
+"""
 
 _ENOUGH, _LARGEST_CHUNK = 1_000, 20_000
 
 _COMPARED_WORLDS = 3
-"""Worlds that are computed, and compared to the bit."""
+"""Number of trials that are computed, and compared to the bit."""
 
 _POLICY = RefusalRules(
     budgets=dict.fromkeys(Unit, (math.inf, 0.5)), neighbouring=frozenset(Neighbouring)
@@ -48,21 +50,21 @@ _POLICY = RefusalRules(
 
 @dataclass(frozen=True, kw_only=True)
 class WorldRandomness:
-    """Randomness of every chunk of worlds: the operating system's, or a seed's with its names.
+    """Randomness of every chunk of trials: from the operating system, or from a seed and names.
 
     Attributes:
-        names: of the audit, the attack, the world and the purpose.
+        names: of the audit, the attack, the trial and the purpose.
     """
 
     seed: int | None
     names: tuple[str | int, ...] = ()
 
     def with_names(self, *names: str | int) -> WorldRandomness:
-        """With more names."""
+        """Return the randomness with more names."""
         return replace(self, names=(*self.names, *names))
 
     def get_chunk(self, number: int) -> Randomness:
-        """That of one chunk; no two chunks share a stream."""
+        """Return the randomness of one chunk; no two chunks share a stream."""
         if self.seed is None:
             return Randomness.from_entropy()
         named = repr((self.seed, *self.names, number)).encode()
@@ -77,10 +79,10 @@ def simulate_releases(
     count: int,
     source: WorldRandomness,
 ) -> Iterator[NDArray[np.float64]]:
-    """Chunks `[W, T, d]` of what `count` worlds release: noisy sums, in the contribution's unit.
+    """Yield chunks `[W, T, d]` of `count` trials' releases: noisy sums, in the contribution's unit.
 
-    Of the parties that are not on the attacker's side; without the server's noise where the claim
-    holds against the server.
+    They cover the parties that are not on the attacker's side, without the server's noise if the
+    claim holds against the server.
     """
     world = worlds.inside if inside else worlds.outside
     size = _compute_chunk_size(target, world)
@@ -92,12 +94,12 @@ def simulate_releases(
 def train_models(
     target: AuditTarget, world: Callable[[int], PartyBlock], count: int, source: WorldRandomness
 ) -> NDArray[np.float64]:
-    """`[count, d]` the models that so many federations release, each trained to the end.
+    """Return `[count, d]` the released models of that many federations, each trained to the end.
 
     Args:
-        world: number of a world → its parties.
+        world: number of a trial → its parties.
     """
-    # Parties of a network share the state that they train from: a world at a time.
+    # Parties of a network share the state that they train from: one trial at a time.
     size = _compute_chunk_size(target, world(0)) if target.learner.cheap else 1
     found = []
     for number, first in enumerate(range(0, count, size)):
@@ -132,11 +134,11 @@ def _run_rounds(
     randomness: Randomness,
     worlds: NeighbouringWorlds | None,
 ) -> tuple[NDArray[np.float64], State]:
-    """What a chunk of worlds releases, `[W, T, d]`, and the state that it leads to.
+    """Return the releases of a chunk of trials, `[W, T, d]`, and their final state.
 
     Args:
-        worlds: whose every world is alike, and what is sent to them; None: each is another, and
-            trains on.
+        worlds: the data set that all trials share, and what is sent to them; None: trials differ,
+            and train on from their own state.
     """
     algorithm, encoding = target.algorithm, target.plan.encoding
     own: Any = algorithm
@@ -168,8 +170,8 @@ def _run_rounds(
 def _collect_responses(
     session: PartySession, plan: ReleasePlan, state: State, parties: int
 ) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.float64]]:
-    """Ring elements `[W, m, d]` of all worlds' parties, and the parties' weights `[W·m]`."""
-    if state["theta"].ndim > 1:  # each world's θ `[W, d]`, for each of its parties
+    """Return ring elements `[W, m, d]` of all trials' parties, and the parties' weights `[W·m]`."""
+    if state["theta"].ndim > 1:  # Each trial's θ `[W, d]`, for each of its parties.
         state = {**state, "theta": np.repeat(state["theta"], parties, axis=0)}
     answer = session.answer(plan, state)
     if answer.refused or answer.failed:
@@ -180,10 +182,10 @@ def _collect_responses(
 
 @dataclass(frozen=True)
 class IdenticalParties:
-    """The product's algorithm, for a block of worlds of so many parties that are all the same.
+    """The product's algorithm for a block of identical trials with a number of parties each.
 
-    For answers that are a function of the public state and of the records alone: they are computed
-    in a few worlds, compared, and repeated. What is each party's own goes on for each of them: its
+    It serves responses that depend only on the public state and the records: they are computed in a
+    few trials, compared, and repeated. What differs by party is still computed for each party: its
     coin for being in a sum, its weight, the grid and its share of the noise.
     """
 
@@ -196,7 +198,9 @@ class IdenticalParties:
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """What `algorithm` gives; where states or a few worlds' answers differ, by itself."""
+        """Return the algorithm's result; compute all of it if states or a few trials' responses
+        differ.
+        """
         worlds = block.parties // self.parties
         attendance = getattr(self.algorithm, "attendance", None) or EVERYONE
         if state["theta"].ndim == 1 and worlds > _COMPARED_WORLDS:
