@@ -1,12 +1,12 @@
-"""Data sets that need no file: what `parley run` learns from when no data are named.
+"""Define the data sets that need no file, which `parley run` uses if no data are named.
 
-| name | models | what it is |
+| name | models | content |
 |---|---|---|
 | breast-cancer | logistic | 569 tumours, 30 properties (scikit-learn's copy of UCI's) |
 | digits | softmax | 1797 images of 8 × 8 pixels (scikit-learn's copy of UCI's) |
-| synthetic | all | records drawn from a model of the kind asked for, by a seed |
+| synthetic | all | records drawn from a model of the requested kind, by a seed |
 
-Each comes with a schema whose ranges are public, and goes through the same preprocessing as a file.
+Each comes with a schema with public ranges, and goes through the same preprocessing as a file.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from parley.client.data.schema import Schema
 Columns = dict[str, NDArray[Any]]
 
 CHUNK_ROWS = 2**16
-"""Records drawn and read at a time."""
+"""Number of records drawn and read at a time."""
 
 _COLUMNS = 20
-"""Of a synthetic record."""
+"""Number of columns of a synthetic record."""
 
 _DIGITS = """
 scaling = "record"
@@ -48,7 +48,7 @@ y = { kind = "label", positive = [1], negative = [-1], classes = [0, 1, 2], rang
 
 
 def get_bundled_schema(name: str) -> Schema:
-    """The schema of a bundled data set, without loading the data."""
+    """Return the schema of a bundled data set, without loading the data."""
     if name not in BUNDLED:
         raise ValueError(f"Expected a data set of {', '.join(BUNDLED)}, got {name!r}.")
     return Schema.from_toml(BUNDLED[name].schema(), source=name)
@@ -73,16 +73,18 @@ def _load_digits(model_kind: str, records: int, seed: int) -> Columns:
 
 
 def _load_from_scikit_learn(name: str, *, header: int = 0) -> NDArray[np.float64]:
-    """A table among scikit-learn's files; importing scikit-learn itself takes two seconds."""
+    """Return a table from scikit-learn's files, without its import, which takes two seconds."""
     package = find_spec("sklearn")
     places = (package and package.submodule_search_locations) or [""]
     return np.loadtxt(Path(places[0], "datasets", "data", name), delimiter=",", skiprows=header)
 
 
 def _generate_synthetic(model_kind: str, records: int, seed: int) -> Columns:
-    """x ~ N(0, I/p) clamped; y by a fixed model with signal ‖θ‖ = 8 and the kind's own noise."""
+    """Draw x ~ N(0, I/p), clipped, and y by a fixed model with signal ‖θ‖ = 8 and the kind's own
+    noise.
+    """
     rng = np.random.default_rng([0x5EED, seed])
-    # With a free column behind: `Records.buffer`.
+    # With a free column at the end, for `Records.buffer`.
     x = np.empty((records, _COLUMNS + 1))[:, :_COLUMNS]
     for begin in range(0, records, CHUNK_ROWS):
         piece = x[begin : begin + CHUNK_ROWS]
@@ -111,7 +113,8 @@ def _sample_classes(scores: Scores, rng: np.random.Generator) -> NDArray[np.gene
 
 
 _LABELS = {"ridge": (1, _sample_targets), "softmax": (3, _sample_classes)}
-"""Kind of model → margins a record has, and labels drawn from them; of others two, −1 and +1."""
+"""Kind of model → margins per record, and labels drawn from them; other kinds: −1 and +1.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +122,7 @@ class BundledDataset:
     """A data set that needs no file.
 
     Attributes:
-        records: how many it has, unless another number is drawn: public, known without loading.
+        records: its size, unless another number is drawn: public, known without loading.
     """
 
     schema: Callable[[], str]

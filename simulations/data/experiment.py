@@ -1,4 +1,4 @@
-"""From a job to a simulation's world: read, draw, hold out, split among the parties, prepare."""
+"""Build a simulation's experiment from a job: read, draw, hold out, split, prepare."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from parley.simulations.data.row_cache import load_cached_data
 from parley.simulations.data.simulated_world import Experiment, StatisticExperiment
 
 FEATURE_CACHE = "PARLEY_FEATURE_CACHE"
-"""Environment variable: a folder in which a simulation keeps features; unset: it keeps none."""
+"""Environment variable: a folder in which simulations cache features; unset: no cache."""
 
 _SPLIT_STREAM = 1
-"""Keeps the draw and split apart from any other use of the same seed."""
+"""Separates the draw and split from any other use of the same seed."""
 
 
 def load_experiment(job: Job, given: InMemoryData | None = None) -> Experiment:
-    """The world of a job: its data, read, drawn, held out, split and prepared.
+    """Load the experiment of a job: its data, read, drawn, held out, split and prepared.
 
     Args:
-        given: the data, where they are in memory.
+        given: the data, if they are in memory.
 
     Raises:
         DataError, SchemaError, PartitionError, JobError: what is wrong, with file, row, column.
     """
-    # Features have a cache by their map's digest.
+    # Features are cached by their map's digest.
     early = job.resolve_auto().model
     if given is not None or job.data.query or (not early.is_feature_map_open and early.feature_map):
         return build_experiment(job, prepare_data(job, given))
@@ -59,8 +59,8 @@ def load_experiment(job: Job, given: InMemoryData | None = None) -> Experiment:
 
 
 def prepare_data(job: Job, given: InMemoryData | None = None) -> PreparedData:
-    """Reads, draws, holds out, splits and prepares the job's data; raises as `load_experiment`."""
-    # The split is never private and never touches the noise: its own seed, always.
+    """Read, draw, hold out, split and prepare the job's data; raise as `load_experiment`."""
+    # The split is never private and never touches the noise: it always has its own seed.
     rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
     job = asked = job.resolve_auto()
     records, classes, files = read_sources(job, rng, given)
@@ -83,7 +83,7 @@ def prepare_data(job: Job, given: InMemoryData | None = None) -> PreparedData:
             _compute_test_rows(asked, features, held), intercept=intercept
         )
     order = np.concatenate(parties)
-    del parties  # of a million parties some hundred MiB
+    del parties  # Some hundred MiB for a million parties.
     room = None if features else records.buffer
     return PreparedData(
         rows=build_prepared_rows(raw, intercept=intercept, order=order, buffer=room),
@@ -103,7 +103,7 @@ def prepare_data(job: Job, given: InMemoryData | None = None) -> PreparedData:
 
 
 def _find_party_names(job: Job, records: Records, *, in_memory: bool) -> tuple[str, ...]:
-    """What the data call their parties, in the parties' order; empty where they don't."""
+    """Return the parties' names in the data, in the parties' order; empty if there are none."""
     if job.data.has_several_files:
         return () if in_memory else tuple(path.name for path in find_party_files(job.data.source))
     if job.data.partition != "column" or records.groups is None:
@@ -113,10 +113,10 @@ def _find_party_names(job: Job, records: Records, *, in_memory: bool) -> tuple[s
 
 
 def build_experiment(job: Job, data: PreparedData) -> Experiment:
-    """The world of a job on data that were prepared for it.
+    """Build the experiment of a job on data that were prepared for it.
 
     Raises:
-        JobError, NetworkError: a model that can't be built for these data.
+        JobError, NetworkError: the model cannot be built for these data.
     """
     schema = Schema.from_toml(data.schema)
     federation = _build_federation(job, data.sizes, data.party_names, schema)
@@ -134,7 +134,7 @@ def build_experiment(job: Job, data: PreparedData) -> Experiment:
 def _build_federation(
     job: Job, sizes: NDArray[np.int64], names: tuple[str, ...], schema: Schema
 ) -> Federation:
-    """What is public of parties of these sizes."""
+    """Build the public facts about parties of these sizes."""
     least = job.parties.min_records
     if job.privacy.has_private_sizes and least != "auto":
         # Sizes are private: a smaller party takes part like any other.
@@ -180,22 +180,23 @@ _EXPERIMENT_BUILDERS: dict[str, Callable[[Job, PreparedData, Shared], Experiment
     "network": _build_network_experiment,
     "nothing": _build_statistic_experiment,
 }
-"""What a job's model learns → the world of its simulation; all have some fields the same."""
+"""What a job's model learns → builder of its simulation's experiment."""
 
 
 def _load_job_schema(job: Job) -> Schema:
-    """What the columns of the job's data are."""
+    """Return the schema of the job's data."""
     if job.data.source in BUNDLED:
         return get_bundled_schema(job.data.source)
     return load_schema(job.data.data_schema)
 
 
 def _compute_fingerprint(job: Job) -> str:
-    """Names the source: a bundled set by its name, files by the digest of their bytes.
+    """Name the source: a bundled set by its name, files by the digest of their bytes.
 
-    Any use of the same files is the same data to the ledger: another model, schema, draw or
-    split does not start a new budget; nor does another file of the same rows, which
-    `Experiment.contents` tells. A digest identifies: keep a ledger as closed as the data.
+    Any use of the same files is the same data to the ledger. Another model, schema, draw or split
+    does not start a new budget. Neither does another file of the same rows, which
+    `PreparedData.contents` identifies. A digest identifies the data: protect a ledger as strictly
+    as the data.
     """
     source = job.data.source
     if source == "synthetic":
@@ -210,13 +211,13 @@ def _compute_fingerprint(job: Job) -> str:
 def _compute_rows(
     job: Job, features: FeatureMap | None, records: Records, schema: Schema, fingerprint: str
 ) -> NDArray[np.floating[Any]]:
-    """`[N, p]` what rows are made of: cells, or features of the map that was chosen."""
+    """Return `[N, p]` the raw rows: cells, or features of the chosen map."""
     if features is None:
-        # Where a rule might have chosen a map, rows are scaled only now.
+        # If a rule might have chosen a map, rows are scaled only now.
         read = records.features
         return schema.scale_rows(read) if job.model.is_feature_map_open else read
     place = os.environ.get(FEATURE_CACHE)
-    # A draw of some records is of no use to another.
+    # A draw of some records is useless to another draw.
     folder = Path(place) if place and not job.data.records else None
     try:
         return compute_features(
@@ -236,7 +237,7 @@ def _compute_test_rows(
 def _split(
     job: Job, records: Records, files: list[int] | None, rng: np.random.Generator
 ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
-    """Every party's training rows, and the test rows, held out before the split."""
+    """Return every party's training rows, and the test rows, held out before the split."""
     data, count = job.data, job.parties.count
     if files is not None:
         starts = np.cumsum([0, *files])
@@ -248,7 +249,7 @@ def _split(
     rows, test = split_test(len(records), data.test_fraction, rng)
     least = 1 if job.parties.min_records == "auto" else job.parties.min_records
     if job.privacy.has_private_sizes:
-        least = 1  # the public number bounds no party's size
+        least = 1  # The public number bounds no party's size.
     if data.partition == "column":
         if records.groups is None:
             raise JobError(

@@ -1,7 +1,7 @@
-"""How labels and sizes are spread over the parties: what makes a federation non-IID.
+"""Compute how labels and sizes are distributed over the parties: the heterogeneity of a federation.
 
-Known to a simulation alone: every figure here is computed from all parties' records, without
-noise. With up to 30 parties every one is shown, with more the quantiles over the parties.
+Only a simulation knows it: every number is computed from all parties' records, without noise. Up to
+30 parties are shown each; for more, quantiles over the parties are shown.
 
     >>> found = compute_label_distribution(np.array([0, 0, 0, 1, 1, 1]), np.array([0, 3, 6]))
     >>> found.labels, found.counts, found.skew
@@ -32,8 +32,8 @@ def describe_partition(
     label_names: Sequence[str] = (),
     party_names: Sequence[str] = (),
 ) -> PartitionSummary:
-    """`compute_label_distribution`, and the rule that the job split its data by: `partition` of
-    `summary.json`.
+    """Return `partition` of `summary.json`: the label distribution, and the job's rule for the
+    split.
     """
     data = job.data
     kind = "files" if data.has_several_files else data.partition
@@ -55,15 +55,16 @@ def compute_label_distribution(
     numeric: bool = False,
     names: Sequence[str] = (),
 ) -> PartitionSummary:
-    """What parties hold of each label.
+    """Compute the parties' distribution of labels.
 
     Args:
-        offsets: `[B+1]` where each party's begin.
+        offsets: `[B+1]` start of each party's records.
         numeric: labels are numbers, shown by fifths of all of them.
-        names: of labels −1 and +1, or of the classes; none: they are shown as they are.
+        names: of labels −1 and +1, or of the classes; empty: they are shown unchanged.
 
     Returns:
-        the spread, without the rule that made it: every party's counts for few parties, quantiles
+        The distribution, without the rule that made it: every party's counts for few parties,
+            quantiles for many.
     """
     shown, at = _group_numbers(labels) if numeric else _group_labels(labels, names)
     sizes = np.diff(offsets)
@@ -91,7 +92,7 @@ def compute_label_distribution(
 def _group_labels(
     labels: NDArray[np.generic], label_names: Sequence[str]
 ) -> tuple[list[str], NDArray[np.int64]]:
-    """Names and positions of labels; beyond the commonest they are one."""
+    """Return the names and positions of labels; all beyond the most common are one."""
     values, at, counts = np.unique(labels, return_inverse=True, return_counts=True)
     names = [
         label_names[max(int(value), 0)] if label_names else f"{value:g}".replace("-", "−")
@@ -106,7 +107,7 @@ def _group_labels(
 
 
 def _group_numbers(labels: NDArray[np.generic]) -> tuple[list[str], NDArray[np.int64]]:
-    """Fifths of numbers, each named by its upper end."""
+    """Return fifths of numbers, each named by its upper end."""
     values = labels.astype(np.float64)
     edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:]))
     names = [f"≤ {edge:.3g}".replace("-", "−") for edge in edges]

@@ -1,10 +1,10 @@
-"""A simulation's world where parties train a network: classes, components, and what is measured.
+"""Define a simulation's experiment with a network: classes, components, baseline and metrics.
 
 The non-private baseline is the same network trained by Adam on all parties' records in one place,
-for as many steps, and at least 500, without clipping or noise: what privacy and federation together
-cost. Its batches are as large, on average, as all those of a round's step together, so that it sees
-as many records as the parties that are in the rounds do. Simulation-only, as all figures that look
-across parties.
+for the same number of steps, and at least 500, without clipping or noise. It shows what privacy and
+federation together cost. Its batches are on average as large as all those of a round's step
+together, so that it sees as many records as the parties in the rounds do. It exists only in a
+simulation, like all numbers computed across parties.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from parley.simulations.data.simulated_world import Experiment, Predictions
 _BASELINE_STEPS = 500
 
 _SAMPLE = 10_000
-"""Training records on which a simulation's loss is measured, at most: evenly spread."""
+"""Maximum number of training records for a simulation's loss, evenly spaced."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class NetworkExperiment(Experiment):
     """The data of a simulation with a network.
 
     Attributes:
-        algorithm: how, once it is known: the baseline trains as long.
+        algorithm: once it is known; the baseline trains as long.
     """
 
     model: Any
@@ -52,7 +52,7 @@ class NetworkExperiment(Experiment):
     _cache: dict[str, NDArray[np.float64]] = field(default_factory=dict, compare=False)
 
     def compute_loss(self, theta: NDArray[np.float64]) -> float:
-        """Mean cross-entropy on training records of all parties (on 10,000 of them at most)."""
+        """Return the mean cross-entropy on training records of all parties (on at most 10,000)."""
         rows = np.linspace(0, len(self.block.labels) - 1, _SAMPLE).astype(np.int64)
         if len(self.block.labels) <= _SAMPLE:
             rows = np.arange(len(self.block.labels))
@@ -61,14 +61,14 @@ class NetworkExperiment(Experiment):
         )
 
     def compute_aggregated(self) -> None:
-        """None: networks are not averaged."""
+        """Return None, because networks are not averaged."""
 
     def compute_baseline(self) -> NDArray[np.float64]:
-        """The same network, trained without noise."""
+        """Return the same network, trained without noise."""
         return self.compute_optimum()
 
     def compute_optimum(self) -> NDArray[np.float64]:
-        """The baseline's parameters: trained once, on all records in one place."""
+        """Return the baseline's parameters, trained once, on all records in one place."""
         if self.algorithm is None:
             raise ValueError("Expected the algorithm before the baseline, got none.")
         if "theta" not in self._cache:
@@ -95,12 +95,12 @@ class NetworkExperiment(Experiment):
             )
             theta = self.algorithm.init()["theta"]
             trained = train_party(self.model, theta, data, training).theta[0]
-            # Where it cannot be trained, the start is all there is to compare with.
+            # If it cannot be trained, its initial parameters serve as the baseline.
             self._cache["theta"] = trained if np.isfinite(trained).all() else theta
         return self._cache["theta"]
 
     def predict_held_out(self, theta: NDArray[np.float64]) -> Predictions | None:
-        """What a network says of the held-out records; None where it says nothing finite."""
+        """Return a network's predictions of the held-out records; None if they are not finite."""
         if not len(self.test_labels):
             return None
         scores = self.model.compute_margins(theta, self.test_features)
@@ -114,7 +114,9 @@ class NetworkExperiment(Experiment):
         )
 
     def bind_algorithm(self, algorithm: FederatedAlgorithm) -> Self:
-        """With the baseline of this training, and every row on its components."""
+        """Return the experiment with the baseline of this training, and every row on its
+        components.
+        """
         if get_algorithm_spec(algorithm.kind).before_rounds:
             return self
         training: Any = algorithm
@@ -130,24 +132,24 @@ class NetworkExperiment(Experiment):
         )
 
     def evaluate_every(self, setting: int | str) -> int:
-        """Every round: an evaluation is cheap beside a round of training."""
+        """Return 1 by default: an evaluation is cheap compared with a round of training."""
         return 1 if setting == "auto" else int(setting)
 
 
 def build_network_experiment(
     job: Job, data: PreparedData, shared: Mapping[str, Any]
 ) -> NetworkExperiment:
-    """The experiment of a network; rows are those of party after party, of norm at most 1.
+    """Build the experiment of a network; rows are ordered by party, with norm at most 1.
 
-    Components that are declared public are those of `model.pca-file`, or are taken from the test
-    rows here; private ones are computed by a release (`parley.server.planning.run_stages`). Rows
-    are projected when the rounds begin (`NetworkExperiment.bind_algorithm`).
+    Public components are those of `model.pca-file`, or are computed here from the test rows.
+    Private ones are computed by a release (`parley.server.planning.run_stages`). Rows are projected
+    when the rounds begin (`NetworkExperiment.bind_algorithm`).
 
     Args:
-        shared: fields that every world of these data has.
+        shared: fields that every experiment on these data has.
 
     Raises:
-        JobError, NetworkError: no such components, a model that cannot be built.
+        JobError, NetworkError: no such components, or a model that cannot be built.
     """
     try:
         labels, count = to_classes(data.labels, data.classes)

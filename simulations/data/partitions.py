@@ -1,9 +1,9 @@
-"""One table split among parties: who holds which record in a simulation.
+"""Split one table among parties: which party holds which record in a simulation.
 
 Each partition is `(values [N], parties, rng, *, min_records, …) -> [rows of party 0, …]`; `values`
-are the labels, or a column's values where the partition goes by one. A record goes to one party at
-most. Every party holds at least `min_records` (the public lower bound n₍₁₎ that sets the noise) or
-there is a `PartitionError`; none is padded, dropped or merged silently.
+are the labels, or a column's values if the partition depends on one. A record goes to at most one
+party. Every party holds at least `min_records` (the public lower bound n₍₁₎ that determines the
+noise), or there is a `PartitionError`. No party is padded, dropped or merged silently.
 
     >>> rng = np.random.default_rng(1)
     >>> [len(rows) for rows in split_iid(np.zeros(10), 3, rng)]
@@ -25,11 +25,11 @@ Rows = NDArray[np.int64]
 
 
 class PartitionError(ValueError):
-    """The records can't be split as asked; the message says by how much and what would help."""
+    """The records cannot be split as requested; the message contains the shortage and a remedy."""
 
 
 def split_test(records: int, test_fraction: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Training and test rows: disjoint, all of `records` together, round(N·fraction) for tests."""
+    """Return disjoint training and test rows of all `records`, round(N·fraction) for tests."""
     if not 0 <= test_fraction < 1:
         raise PartitionError(f"Expected test-fraction in [0, 1), got {test_fraction:g}.")
     tests = round(records * test_fraction)
@@ -49,7 +49,7 @@ def split_iid(
     *,
     min_records: int = 1,
 ) -> list[Rows]:
-    """At random, all records, in sizes that differ by at most one."""
+    """Split all records at random, in sizes that differ by at most one."""
     sizes = _compute_equal_sizes(len(values), parties, min_records)
     return _cut_rows(rng.permutation(len(values)), sizes)
 
@@ -62,7 +62,7 @@ def split_by_sizes(
     sizes: Sequence[int],
     min_records: int = 1,
 ) -> list[Rows]:
-    """At random, party j holding `sizes[j]` records; records beyond their sum are unused."""
+    """Split at random, with `sizes[j]` records for party j; records beyond their sum are unused."""
     if len(sizes) != parties:
         raise PartitionError(f"Expected {parties} sizes, one a party, got {len(sizes)}.")
     if min(sizes) < 1:
@@ -82,7 +82,7 @@ def split_by_column(
     *,
     min_records: int = 1,
 ) -> list[Rows]:
-    """One party for each value of a column (a hospital, a bank), in the values' order."""
+    """Split into one party per value of a column (a hospital, a bank), in the values' order."""
     names, owner = np.unique(values, return_inverse=True)
     if parties != len(names):
         raise PartitionError(
@@ -102,12 +102,12 @@ def split_dirichlet(
     alpha: float,
     min_records: int = 1,
 ) -> list[Rows]:
-    """Label skew at equal sizes: party j draws its records by a label mixture q_j ~ Dir(α·K·p).
+    """Split with label skew at equal sizes: party j samples by a label mixture q_j ~ Dir(α·K·p).
 
-    p is the share of the K labels in the table; α → 0 leaves a party one label, α → ∞ is iid
-    (Hsu, Qi, Brown 2019, arXiv:1909.06335, with the concentration spread over the labels). A label
-    that has run out gives way to the ones left in the party's mixture. Sizes are equal so that
-    skew doesn't change n₍₁₎, and with it the noise.
+    p is the share of the K labels in the table. α → 0 leaves a party one label; α → ∞ is iid (Hsu,
+    Qi, Brown 2019, arXiv:1909.06335, with the concentration spread over the labels). If a label
+    runs out, the other labels of the party's mixture replace it. Sizes are equal so that skew does
+    not change n₍₁₎, and with it the noise.
     """
     if not (alpha > 0 and np.isfinite(alpha)):
         raise PartitionError(f"Expected a finite alpha > 0, got {alpha:g}.")
@@ -122,7 +122,7 @@ def split_dirichlet(
     left = np.array([len(pool) for pool in pools])
     mixtures = rng.dirichlet(alpha * len(labels) * left / left.sum(), size=parties)
     parts: list[Rows] = [np.empty(0, np.int64)] * parties
-    # In a random order, so that party 0 isn't always the one served from full pools.
+    # In a random order, so that party 0 does not always get the full pools.
     for party in rng.permutation(parties):
         counts = _draw_counts(mixtures[party], sizes[party], left, rng)
         left = left - counts
@@ -135,7 +135,7 @@ def split_dirichlet(
 def _draw_counts(
     mixture: NDArray[np.float64], size: int, left: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """`[K]` how many of each label, by the mixture among the labels that are left."""
+    """Draw `[K]` the number of each label, by the mixture among the labels that are left."""
     counts = np.zeros_like(left)
     while (open_places := size - int(counts.sum())) > 0:
         available = left - counts
@@ -184,7 +184,7 @@ def _check_sizes(parts: list[Rows], min_records: int, names: list[str] | None = 
 
 
 def _format_remedies(least: int) -> str:
-    """Return what helps parties that hold too few records, the smallest of them `least`."""
+    """Return remedies for parties with too few records, the smallest of them with `least`."""
     leave = "leave those parties' records out"
     return f"use `--set parties.min-records={least}`, or {leave}" if least else leave
 

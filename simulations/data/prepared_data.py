@@ -1,10 +1,11 @@
-"""A simulation's data, read, drawn, split and prepared once, for many worlds.
+"""Define a simulation's data: read, drawn, split and prepared once, for many experiments.
 
-What a job says of its data and parties decides the rows; its model decides what is learned from
-them. So runs that differ in noise, budget or algorithm share them, also across processes: an array
-lies in its own file, mapped into memory and never written to. Such a folder is this program's
-own, beside its runs, and as closed as the data are. It says its own name and the digests of its
-arrays, and is refused where another user could have written to it.
+The job's keys on data and parties determine the rows; its model determines what is learned from
+them. So runs that differ in noise, budget or algorithm share rows, also across processes. Each
+array is stored in its own file, which is mapped into memory and never written again. The folder
+belongs to this program, is next to its runs, and must be protected as strictly as the data. It
+stores its own name and the digests of its arrays. It is refused if another user could have written
+to it.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from parley.server.jobs.job import Job
 _ARRAYS = ("rows", "labels", "test_rows", "test_labels", "sizes", "row_digests")
 
 FILES = (*(f"{name}.npy" for name in _ARRAYS), "facts.json")
-"""All that lies in a folder of prepared rows."""
+"""Names of all files in a folder of prepared rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedData:
-    """Rows of all parties, and what is known of them.
+    """Rows of all parties, and the facts about them.
 
     Attributes:
         rows, labels: `[N, p]`, `[N]` party after party, prepared.
-        classes: K of the schema; 0 where it lists none.
-        fingerprint, contents: what a ledger knows the data by.
-        row_digests: `[K, 3]` and each of their rows; none of data that are bundled.
-        label_names: of the labels, as the model counts them.
-        features: the public map of every row; empty where there is none.
-        party_names: where files or a column name them.
+        classes: K of the schema; 0 if it lists none.
+        fingerprint, contents: identify the data in a ledger.
+        row_digests: `[K, 3]` digest of each row; empty for bundled data.
+        label_names: of the labels, in the model's order.
+        features: the public feature map of every row; empty without one.
+        party_names: if files or a column name them.
     """
 
     rows: NDArray[np.floating[Any]]
@@ -65,18 +66,18 @@ class PreparedData:
     party_names: tuple[str, ...] = ()
 
     def build_block(self, labels: NDArray[np.generic]) -> PartyBlock:
-        """The parties' records, labels as a model takes them."""
+        """Build the parties' records, with labels as a model takes them."""
         offsets = np.concatenate([[0], np.cumsum(self.sizes)])
         return PartyBlock(features=self.rows, labels=labels, offsets=offsets)
 
     def save(self, folder: Path, *, name: str = "") -> None:
-        """Writes it to a new folder, whole when `facts.json` is there.
+        """Write the data to a new folder, complete once `facts.json` exists.
 
         Args:
-            name: that the folder will have; default: that it has.
+            name: future name of the folder; default: its current one.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o700)  # records
+        folder.chmod(0o700)  # The folder contains records.
         facts = {
             key: list(value) if isinstance(value, tuple) else value
             for key, value in vars(self).items()
@@ -94,16 +95,17 @@ class PreparedData:
 
     @classmethod
     def load(cls, folder: Path, *, whole: bool = False) -> Self:
-        """What `save` wrote, mapped into memory.
+        """Load what `save` wrote, mapped into memory.
 
         Args:
-            whole: every byte is compared with the digests.
+            whole: whether every byte is compared with the digests.
 
         Raises:
-            OSError, ValueError, KeyError, TypeError, AttributeError: not all of it is there, or it
-                is not what was written there, or somebody else may write to it.
+            OSError, ValueError, KeyError, TypeError, AttributeError: parts are missing or changed,
+                or another user may write to it.
         """
-        # What is opened below is what was checked: an open folder is not exchanged for another.
+        # All files are opened through the checked folder, so that it cannot be exchanged in
+        # between.
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             _check_own(opened)
@@ -134,7 +136,7 @@ class PreparedData:
         return data
 
     def compute_digest(self, first: int, last: int) -> str:
-        """Names the records of parties `first` to `last` − 1."""
+        """Return a digest of the records of parties `first` to `last` − 1."""
         rows = slice(int(self.sizes[:first].sum()), int(self.sizes[:last].sum()))
         digest = hashlib.sha256()
         for each in (self.sizes[first:last], self.labels[rows], self.rows[rows]):
@@ -144,7 +146,7 @@ class PreparedData:
 
 
 def _open_inside(folder: int, name: str) -> BufferedReader:
-    """A file of an open folder, to read."""
+    """Open a file in an open folder, to read."""
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
@@ -153,21 +155,21 @@ def _open_inside(folder: int, name: str) -> BufferedReader:
 
 
 def _map_array(folder: int, name: str) -> NDArray[Any]:
-    """An array of an open folder, mapped; ValueError where it is cut or of another form."""
+    """Map an array from an open folder; raise ValueError if it is cut or has another form."""
     with _open_inside(folder, f"{name}.npy") as file:
         if format.read_magic(file) != (1, 0):
             raise ValueError(f"expected {name}.npy as it was written, got another version")
         shape, fortran, dtype = format.read_array_header_1_0(file)
         if fortran or dtype.hasobject:
             raise ValueError(f"expected {name}.npy as it was written, got {dtype}")
-        if 0 in shape:  # nothing to map
+        if 0 in shape:  # There is nothing to map.
             return np.empty(shape, dtype)
-        # A plain view: each slice of a memmap would be an object with a file's name.
+        # Use a plain view: each slice of a memmap would be an object with a file name.
         return np.asarray(np.memmap(file, dtype, mode="r", offset=file.tell(), shape=shape))
 
 
 def _compute_digests(folder: int) -> dict[str, str]:
-    """SHA-256 of every array's file."""
+    """Return the SHA-256 of every array's file."""
 
     def digest(name: str) -> str:
         with _open_inside(folder, f"{name}.npy") as file:
@@ -178,7 +180,7 @@ def _compute_digests(folder: int) -> dict[str, str]:
 
 
 def _check_own(folder: int) -> None:
-    """Refuses an open folder that another user owns or may write to, and one with links in it."""
+    """Refuse an open folder that another user owns or may write to, or that contains links."""
     found = {"the folder": os.stat(folder)}
     for name in os.listdir(folder):
         found[name] = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -190,11 +192,11 @@ def _check_own(folder: int) -> None:
 
 
 def compute_data_key(job: Job, *, contents: bool = False) -> str:
-    """What decides the prepared rows of a job, as text: equal texts, equal rows.
+    """Return a text that determines a job's prepared rows: equal texts mean equal rows.
 
     Args:
         contents: whether a file is identified by the digest of its bytes; else by its name, size
-            and time of change.
+            and modification time.
     """
     named = (job.data.source, job.data.data_schema, job.data.test_source, job.data.test_schema)
     paths = sorted(path for name in named if name for path in glob.glob(name, recursive=True))
@@ -213,7 +215,7 @@ def compute_data_key(job: Job, *, contents: bool = False) -> str:
 
 
 def _get_map_key(job: Job) -> Any:
-    """What decides the features: the map, or all that its rule looks at beside the records."""
+    """Return what determines the features: the map, or its rule's inputs except the records."""
     model = job.resolve_auto().model
     if not model.is_feature_map_open:
         return model.feature_map
@@ -228,6 +230,6 @@ def _identify_file(path: str, *, contents: bool) -> list[int | str]:
 
 
 def compute_file_digest(path: str | Path) -> str:
-    """SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file, in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""What is public about a job's data without reading it: for planning."""
+"""Determine what is public about a job's data without reading them, for planning."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class PublicShape:
-    """Classes and least party size.
+    """Classes and minimum party size.
 
     Attributes:
-        origin: where `min_records` comes from, in words.
+        origin: source of `min_records`, in words.
     """
 
     classes: int
@@ -30,10 +30,10 @@ class PublicShape:
 
 
 def get_public_shape(job: Job) -> PublicShape:
-    """Columns from the schema, party size from the job or from a bundled source's known size.
+    """Return columns from the schema, and party size from the job or a bundled source's known size.
 
     Raises:
-        JobError: neither says it; the message says which key to set.
+        JobError: neither states it; the message names the key to set.
     """
     source = job.data.source
     check_own_schema(job)
@@ -57,7 +57,7 @@ def get_public_shape(job: Job) -> PublicShape:
 
 
 def check_own_schema(job: Job) -> None:
-    """Raise JobError for a bundled source next to a schema: it has its own, which is read."""
+    """Raise JobError for a bundled source with a schema: it has its own."""
     source, schema = job.data.source, job.data.data_schema
     if source in BUNDLED and schema:
         raise JobError(
@@ -68,7 +68,7 @@ def check_own_schema(job: Job) -> None:
 
 
 def _find_min_records(job: Job) -> tuple[int, str]:
-    """n₍₁₎, and where it comes from."""
+    """Return n₍₁₎ and its origin."""
     source, least = job.data.source, job.parties.min_records
     if least != "auto":
         return least, "parties.min-records"
@@ -92,7 +92,7 @@ def _find_min_records(job: Job) -> tuple[int, str]:
 
 
 def compute_width(job: Job, schema: Schema) -> int:
-    """p of the rows that a settled job learns from."""
+    """Return p, the width of the rows that a resolved job learns from."""
     features = build_feature_map(job)
     if features is None:
         return schema.dimension
@@ -103,7 +103,7 @@ def compute_width(job: Job, schema: Schema) -> int:
 
 
 def build_feature_map(job: Job) -> FeatureMap | None:
-    """The public map that the job's records are learned from through; None: there is none.
+    """Return the public feature map of the job's records, or None.
 
     Raises:
         JobError: there is no such map, or its settings are refused.
@@ -119,7 +119,9 @@ def build_feature_map(job: Job) -> FeatureMap | None:
 
 
 def get_memory_limit_mib(job: Job) -> int:
-    """MiB that a run's records may take: what the job says, or half of this machine's memory."""
+    """Return the MiB that a run's records may take: the job's limit, or half of this machine's
+    memory.
+    """
     if job.run.memory != "auto":
         return job.run.memory
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // MIB

@@ -1,6 +1,6 @@
-"""The records that a job's data section names: bundled, in memory, a query, or files.
+"""Read the records that a job's data section names: bundled, in memory, a query, or files.
 
-Also here: data that the caller hands over in memory, with the schema that reads them.
+`InMemoryData` holds data that the caller passes in memory, with their schema.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from parley.simulations.data.bundled_datasets import (
 from parley.simulations.data.public_shape import check_own_schema
 
 MEMORY = ("memory", "memory-*")
-"""`data.source` of a job whose data are handed over: a table, and one a party."""
+"""`data.source` of a job with data in memory: one table, and one per party."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,8 @@ class InMemoryData:
     """Data in memory.
 
     Attributes:
-        frames: of one table for all parties, or of each party.
-        is_one_per_party: which of both.
+        frames: one table for all parties, or one per party.
+        is_one_per_party: which of the two.
     """
 
     frames: tuple[MemoryTable, ...]
@@ -65,7 +65,9 @@ class InMemoryData:
 
 
 def adapt_job_to_memory(job: Job, given: InMemoryData) -> Job:
-    """The job, naming no file as its source; where it names no model, the label's."""
+    """Return the job without a file as its source and, if it names no model, with the label's
+    model.
+    """
     if not job.run.in_process:
         raise JobError(
             f"Expected run.engine = 'fast' with data in memory, got {job.run.engine!r}: real "
@@ -93,17 +95,16 @@ def adapt_job_to_memory(job: Job, given: InMemoryData) -> Job:
 def build_in_memory_data(
     job: Job, data: Any, *, schema: Schema | str | Path | None = None, label: str | None = None
 ) -> InMemoryData:
-    """What the caller hands over, with its schema.
+    """Return the caller's data with their schema.
 
     Args:
         data: of a kind that `parley.client.data.data_sources.build_memory_table` takes, or a list
-        of one a
-            party.
+            with one per party.
         label: then the label's column; default the last one.
 
     Raises:
-        DataError: none of these kinds, or no schema can be read off them.
-        SchemaError: the schema's file can't be read; `label` beside a schema.
+        DataError: none of these kinds, or no schema can be inferred from them.
+        SchemaError: the schema's file cannot be read; `label` together with a schema.
         JobError: a list of another length than parties.count.
     """
     named = schema if schema is not None else job.data.data_schema or None
@@ -123,7 +124,7 @@ def build_in_memory_data(
             f"{job.parties.count}."
         )
     if known is None:
-        # A network has a place for each column of an array, also for one that never changes.
+        # A network has an input for each column of an array, even for a constant one.
         kept = job.model.learns == "network" and not any(map(has_names, parts))
         known = _infer_frame_schema(frames, label, keep_numbers=kept)
     return InMemoryData(frames=frames, is_one_per_party=several, schema=known)
@@ -132,7 +133,7 @@ def build_in_memory_data(
 def _infer_frame_schema(
     frames: tuple[MemoryTable, ...], label: str | None, *, keep_numbers: bool
 ) -> Schema:
-    """Return the schema that is read off all parties' rows; warn of the columns that it ignores."""
+    """Return the schema inferred from all parties' rows; warn about columns that it ignores."""
     own = {frame.label for frame in frames}
     if label is not None and own - {"", label}:
         got = f"label = {label!r}"
@@ -151,12 +152,12 @@ def _infer_frame_schema(
 
 
 def _get_cell_schema(job: Job, schema: Schema) -> Schema:
-    """How cells are read: a map takes them before rows are scaled."""
+    """Return how cells are read: a map takes them before rows are scaled."""
     return schema.unscaled if job.model.is_mapped else schema
 
 
 def _build_division(job: Job) -> Division | None:
-    """How the records are divided, and which of them the job reads. Raises JobError."""
+    """Return how the records are divided, and which of them the job reads. Raises JobError."""
     data = job.data
     if not data.block_column:
         if data.blocks:
@@ -170,7 +171,7 @@ def _build_division(job: Job) -> Division | None:
 def read_sources(
     job: Job, rng: np.random.Generator, given: InMemoryData | None
 ) -> tuple[Records, int, list[int] | None]:
-    """The records, K, and every party's number of records where there is one file for each."""
+    """Return the records, K, and every party's number of records if there is one file for each."""
     data = job.data
     _build_division(job)
     if given is not None:
@@ -210,7 +211,7 @@ def query_of(data: DataSection) -> SqlQuery:
 def _join_parties(
     job: Job, schema: Schema, sources: Sequence[Path | MemoryTable]
 ) -> tuple[Records, int, list[int]]:
-    """The records of one file a party."""
+    """Return the records of one file per party."""
     if job.data.records:
         raise JobError("Expected data.records = 0 with one file a party, got a number.")
     kind = job.label_kind(schema.classes)
@@ -237,7 +238,7 @@ def _sample_records(
     source_name: str,
     rng: np.random.Generator,
 ) -> tuple[Records, int]:
-    """The records of one table, or as many of them as the job draws."""
+    """Return the records of one table, or the job's sample of them."""
     column = job.data.partition_column if job.data.partition == "column" else None
     if column is not None and column not in schema.columns:
         raise JobError(
@@ -258,7 +259,7 @@ def _sample_records(
         )
     except (DataError, SchemaError):
         raise
-    except ValueError as error:  # more records asked for than there are
+    except ValueError as error:  # More records were requested than there are.
         raise JobError(f"data.records: {error}") from error
     return records, schema.classes
 
@@ -276,7 +277,7 @@ def check_source_named(job: Job) -> None:
 
 
 def read_test(job: Job, classes: int) -> Records:
-    """The records of `data.test-source`."""
+    """Return the records of `data.test-source`."""
     path = job.data.test_schema or job.data.data_schema
     if not path:
         raise JobError("Expected data.test-schema with data.test-source, got none.")
@@ -311,7 +312,7 @@ def load_bundled(
     seed: int = 0,
     scaled: bool = True,
 ) -> tuple[Records, Schema]:
-    """The records of a bundled data set and its schema.
+    """Load the records of a bundled data set and its schema.
 
     >>> records, schema = load_bundled("synthetic", records=100, seed=1)
     >>> records.features.shape, sorted(set(records.labels.tolist()))
@@ -319,8 +320,8 @@ def load_bundled(
 
     Args:
         model_kind: logistic, softmax or ridge: how the label is read.
-        records, seed: N and the seed of "synthetic"; of no effect on the others.
-        scaled: rows have norm at most 1; else their cells stay as the schema reads them.
+        records, seed: N and the seed of "synthetic"; no effect on the others.
+        scaled: whether rows have norm at most 1; else their cells stay as the schema reads them.
 
     Raises:
         DataError: more records than there is memory for.
@@ -339,7 +340,7 @@ def load_bundled(
 
 
 def _read_in_place(columns: Columns, schema: Schema, model_kind: str) -> Records:
-    """The records of columns x and y, in the memory of x: any number of them is held once."""
+    """Read the records of columns x and y in the memory of x, so that they are held only once."""
     x, labels = columns["x"], []
     for begin in range(0, len(x), CHUNK_ROWS):
         rows = slice(begin, begin + CHUNK_ROWS)

@@ -1,10 +1,10 @@
-"""Prepared rows that are kept: read from a file, through a memory map, beyond a share of memory.
+"""Cache prepared rows: above a share of memory they are read from a file, through a memory map.
 
-A folder holds one place for each content: named by the SHA-256 of the files' bytes and of all else
-that decides the rows. Runs and sweeps that name the same folder share what lies there. It is as
-closed as the data are: whoever can write to it can put other records in their place, and have them
-charged to another budget. So a place that another user owns, or may write to, is refused, and so is
-one that has another name or other bytes than it was given: all of them are read once, at the start.
+A cache folder has one subfolder per content, named by the SHA-256 of the files' bytes and of all
+else that determines the rows. Runs and sweeps that name the same folder share them. Protect it as
+strictly as the data: a user who can write to it could insert other records and have them charged to
+another budget. So a subfolder is refused if another user owns it or may write to it. It is also
+refused if its name or bytes differ from those it was given; all bytes are read once, at the start.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from parley.simulations.data.public_shape import MIB, get_memory_limit_mib
 from parley.simulations.data.record_reading import MEMORY
 
 _ROWS = 5
-"""To be raised when the same records become other rows, or are kept otherwise."""
+"""Version; raise it if the same records give other rows, or are stored differently."""
 
 _BEGUN = ".parley-rows-"
-"""Begins the name of a folder that is not kept: no other folder's, for those are removed."""
+"""Name prefix of temporary folders. No other folder may have it, because they are removed."""
 
 
 def compute_data_mib(block: PartyBlock) -> float:
-    """MiB of the parties' records."""
+    """Return the MiB of the parties' records."""
     return (block.features.nbytes + block.labels.nbytes) / MIB
 
 
 def get_peak_mib() -> float:
-    """MiB that this process held at most, mapped files among them.
+    """Return the maximum MiB that this process has held, including mapped files.
 
-    Linux counts into `ru_maxrss` what the process held that started this one; VmHWM is our own.
+    On Linux, `ru_maxrss` includes what the parent process held; VmHWM counts only this process.
     """
     return _read_status_mib("VmHWM:")
 
 
 def get_current_mib() -> float:
-    """MiB that this process holds now; at most, where the machine says no more."""
+    """Return the MiB that this process holds now, or its maximum if the system reports no more."""
     return _read_status_mib("VmRSS:")
 
 
@@ -64,7 +64,7 @@ def _read_status_mib(key: str) -> float:
 
 
 def get_cache_path(job: Job) -> Path:
-    """Where the job's rows are kept, if they are."""
+    """Return the folder in which the job's rows are, or would be, cached."""
     key = f"{_ROWS} {compute_data_key(job, contents=True)}"
     return _get_cache_folder(job) / hashlib.sha256(key.encode()).hexdigest()[:24]
 
@@ -74,10 +74,10 @@ def _get_cache_folder(job: Job) -> Path:
 
 
 def load_cached_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedData:
-    """The job's rows, from a file where they are kept.
+    """Load the job's rows, from a file if they are cached.
 
     Raises:
-        JobError: there is no room to keep them.
+        JobError: there is no space to store them.
     """
     before = compute_data_key(job)
     place = get_cache_path(job) if _get_cache_folder(job).is_dir() else None
@@ -94,17 +94,17 @@ def load_cached_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedD
 def cache_rows_at(
     path: Path, prepare: Callable[[], PreparedData], is_unchanged: Callable[[], bool] | None = None
 ) -> PreparedData:
-    """The rows that are kept in a place, prepared first where nobody did.
+    """Load the rows cached at a path; prepare and store them first if they are missing.
 
     Args:
-        is_unchanged: whether that is what it was when the place was named.
+        is_unchanged: whether the files are the same as when the path was computed.
 
     Raises:
-        JobError: no room, a place of somebody else's, or one that is damaged.
+        JobError: no space, a folder of another user, or a damaged one.
     """
     if not os.path.lexists(path):
         data = prepare()
-        if is_unchanged is not None and not is_unchanged():  # the rows would have others' name
+        if is_unchanged is not None and not is_unchanged():  # The rows would get other rows' name.
             raise JobError(
                 "Expected the files of the data to stay as they are while they are read, got "
                 "others at the end. Nothing was kept: run it again."
@@ -114,7 +114,7 @@ def cache_rows_at(
                 data.save(begun, name=path.name)
                 try:
                     begun.replace(path)
-                except OSError:  # who comes first wins
+                except OSError:  # Another process was faster.
                     if not (path / "facts.json").exists():
                         raise
         except OSError as error:
@@ -125,21 +125,25 @@ def cache_rows_at(
 
 
 def find_shared_path(job: Job) -> Path | None:
-    """Where runs and sweeps share the job's rows; None where `run.prepared` names no folder.
+    """Return the folder in which runs and sweeps share the job's rows, or None.
 
-    Nor do they share rows that their files and the job's text do not tell.
+    It is None if `run.prepared` names no folder, or if files and the job's text do not determine
+    the rows.
     """
     return get_cache_path(job) if job.run.prepared and _is_determined_by_files(job) else None
 
 
 def _is_determined_by_files(job: Job) -> bool:
-    """Whether files and text tell the rows: no data in memory or a database, no code of yours."""
+    """Return whether files and text determine the rows.
+
+    They do not with data in memory, a database, or code of your own.
+    """
     named = "" if job.model.is_feature_map_open else str(job.model.feature_map.get("name", ""))
     return job.data.source not in MEMORY and not job.data.query and ":" not in named
 
 
 def _load_cached(path: Path) -> PreparedData:
-    """What an earlier run kept."""
+    """Load what an earlier run stored."""
     try:
         return PreparedData.load(path, whole=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -154,10 +158,11 @@ def _load_cached(path: Path) -> PreparedData:
 def cache_data(
     job: Job, prepare: Callable[[], PreparedData]
 ) -> Iterator[tuple[Path, PreparedData]]:
-    """The job's rows and where they are kept: for processes that map them, each its own.
+    """Yield the job's rows and their folder, for processes that each map them.
 
-    Rows that their files and the job's text do not tell (data in memory or a database, code of your
-    own, which may change under its name) are in a place of their own, which ends with the block.
+    If files and the job's text do not determine the rows (data in memory or a database, code of
+    your own, which may change under its name), they are in a temporary folder, which is removed at
+    the end of the block.
     """
     with ExitStack() as stack:
         before, place = compute_data_key(job), get_cache_path(job)
@@ -168,17 +173,18 @@ def cache_data(
 
 @contextmanager
 def _create_temporary_folder(parent: Path) -> Iterator[Path]:
-    """A folder that ends with the block; those of processes that were killed are removed."""
+    """Create a folder for the block; also remove those of processes that were killed."""
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(f"{_BEGUN}*"):
         with _lock_folder(left) as ours:
-            # Nothing else is removed, whoever gave it such a name.
+            # Remove nothing else, even if it has such a name.
             if ours and all(map(_is_of_rows, left.rglob("*"))):
                 shutil.rmtree(left, ignore_errors=True)
     while True:
         own = Path(tempfile.mkdtemp(prefix=_BEGUN, dir=parent))
         with _lock_folder(own, wait=True):
-            if not own.is_dir():  # before it was held, another process took it for one that is left
+            # Before the lock was taken, another process removed it as a leftover.
+            if not own.is_dir():
                 continue
             try:
                 yield own
@@ -189,13 +195,14 @@ def _create_temporary_folder(parent: Path) -> Iterator[Path]:
 
 @contextmanager
 def _lock_folder(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Whether no other process holds the folder; this one does within the block.
+    """Yield whether no other process holds the folder; this process does within the block.
 
-    A lock ends with its process, however that ends. Where a file system has none, it is never ours.
+    A lock ends with its process, however that ends. On a file system without locks the result is
+    False.
     """
     with ExitStack() as stack:
         ours = False
-        with suppress(OSError):  # held, or ended meanwhile
+        with suppress(OSError):  # Another process holds it, or it was removed meanwhile.
             opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             stack.callback(os.close, opened)
             fcntl.flock(opened, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -204,10 +211,10 @@ def _lock_folder(folder: Path, *, wait: bool = False) -> Iterator[bool]:
 
 
 def check_memory(job: Job, block: PartyBlock) -> None:
-    """Refuses a limit that the records worked on at once don't fit: a party's, or a core's share.
+    """Refuse a limit below the records processed at once: a party's, or a core's share.
 
     Raises:
-        JobError: with the limit that does.
+        JobError: with a sufficient limit.
     """
     record = block.features.itemsize * block.features.shape[1]
     least = max(int(block.sizes.max()) * record, min(CHUNK_BYTES, block.features.nbytes))
@@ -221,5 +228,5 @@ def check_memory(job: Job, block: PartyBlock) -> None:
 
 
 def _is_of_rows(path: Path) -> bool:
-    """Return whether a file or folder is one that prepared rows are kept in, or a draft of one."""
+    """Return whether a file or folder contains prepared rows, or is a draft of one."""
     return path.name in {"rows", *FILES} or is_draft(path)

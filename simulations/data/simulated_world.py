@@ -1,7 +1,7 @@
-"""A simulation's world: the parties' data, and what only a simulation may know of them.
+"""Define a simulation's experiment: the parties' data, and what only a simulation may know.
 
-Everything that looks across parties (loss, accuracy, the non-private optimum) is simulation-only:
-in a real run each would be a separate release.
+Everything computed across parties (loss, accuracy, the non-private optimum) exists only in a
+simulation. In a real run each would be a separate release.
 """
 
 from __future__ import annotations
@@ -23,25 +23,27 @@ from parley.server.jobs.section_base import JobError
 from parley.simulations.data.prepared_data import PreparedData
 
 _MAX_CHEAP_ENTRIES = 500_000
-"""Entries of the data matrix up to which every round is evaluated."""
+"""Maximum number of entries of the data matrix at which every round is evaluated."""
 
 
 _CLOSE = 1e-6
 """Gradient norm of the optima that are averaged without privacy."""
 
 _MAX_SOLVABLE_ENTRIES = 10**9
-"""Entries of the data matrix, times outputs, up to which the optimum is worth its minutes."""
+"""Maximum number of entries of the data matrix, times outputs, at which the optimum is computed,
+which takes minutes.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """What a model says of records whose labels are known.
+    """A model's predictions of records with known labels.
 
     Attributes:
         values: `[N, K]` probabilities, or `[N]` scores in [0, 1]; `[N]` values of targets.
         truth: `[N]` classes 0..K−1, or targets.
         names: of the labels; empty for targets.
-        probabilities: the values are, and don't only rank.
+        probabilities: whether the values are probabilities, and do not only rank.
     """
 
     values: NDArray[np.float64]
@@ -55,11 +57,11 @@ class Experiment:
     """The data of a simulation.
 
     Attributes:
-        data: as they were read and prepared, and what is known of them.
+        data: as read and prepared, with facts about them.
         block: the parties' records, rows prepared, labels as the model takes them.
         test_features, test_labels: `[N_test, p]`, `[N_test]` held out before the split.
-        size_weights: parties count by their size.
-        components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
+        size_weights: whether parties are weighted by size.
+        components: `[p, k]` scaled principal directions on which rows are, or will be, projected.
     """
 
     data: PreparedData
@@ -74,7 +76,7 @@ class Experiment:
 
     @cached_property
     def held_out(self) -> PartyBlock:
-        """The held-out records as the parties' own: dealt out one by one, in their order.
+        """Held-out records divided among the parties one by one, in their order.
 
         Raises:
             JobError: fewer than parties.
@@ -101,14 +103,14 @@ class Experiment:
         return np.asarray(weights / weights.sum())
 
     def compute_loss(self, theta: NDArray[np.float64]) -> float:
-        """The objective F(θ) = Σ w_j J_j(θ) on the training records, λ term included."""
+        """Return the objective F(θ) = Σ w_j J_j(θ) on the training records, with the λ term."""
         losses = self.model.losses(theta, self.block)
         return float(self.party_weights @ losses + self.lambda_ / 2 * theta @ theta)
 
     def compute_accuracy(self, theta: NDArray[np.float64]) -> float | None:
-        """Accuracy (R² of ridge) on the held-out records; None where it has none.
+        """Return the accuracy (R² of ridge) on the held-out records, or None.
 
-        There is none without held-out records, nor an R² of targets that are all the same.
+        It is None without held-out records; so is the R² of targets that are all equal.
         """
         if not len(self.test_labels):
             return None
@@ -117,14 +119,14 @@ class Experiment:
 
     @cached_property
     def majority_accuracy(self) -> float | None:
-        """Accuracy of always answering the held-out records' most frequent label."""
+        """Accuracy of always predicting the held-out records' most frequent label."""
         if not len(self.test_labels) or self.model.metric_name != "accuracy":
             return None
         _, counts = np.unique(self.test_labels, return_counts=True)
         return float(counts.max() / counts.sum())
 
     def compute_optimum(self) -> NDArray[np.float64]:
-        """The non-private optimum θ* of the federated objective, computed once."""
+        """Return the non-private optimum θ* of the federated objective, computed once."""
         return self._optimum
 
     @cached_property
@@ -138,12 +140,12 @@ class Experiment:
         ).theta
 
     def compute_aggregated(self) -> NDArray[np.float64] | None:
-        """The non-private mean of the parties' own optima; None where there are none."""
+        """Return the non-private mean of the parties' own optima; None if there are none."""
         optima = solve_local_optima(self.model, self.block, self.lambda_, _CLOSE)
         return np.asarray(self.party_weights @ optima.theta)
 
     def predict_held_out(self, theta: NDArray[np.float64]) -> Predictions | None:
-        """What a model says of the held-out records; None where it says nothing finite."""
+        """Return a model's predictions of the held-out records; None if they are not finite."""
         margins = np.asarray(self.model.compute_margins(theta, self.test_features), np.float64)
         if not len(margins) or not np.isfinite(margins).all():
             return None
@@ -161,19 +163,19 @@ class Experiment:
         )
 
     def bind_algorithm(self, algorithm: FederatedAlgorithm) -> Self:
-        """The same data as an algorithm sees them."""
+        """Return the data as an algorithm sees them, here unchanged."""
         del algorithm
         return self
 
     def compute_baseline(self) -> NDArray[np.float64] | None:
-        """The non-private model to compare with; None where its data are too large to solve."""
+        """Return the non-private model for comparison; None if its data are too large to solve."""
         entries = self.block.features.size * self.model.loss.outputs
         return self.compute_optimum() if entries <= _MAX_SOLVABLE_ENTRIES else None
 
     def compute_metrics(
         self, theta: NDArray[np.float64], best: NDArray[np.float64]
     ) -> dict[str, float | None]:
-        """What a summary says of a model, beside the non-private one."""
+        """Return a summary's metrics of a model, with the non-private ones."""
         loss, baseline_loss = self.compute_loss(theta), self.compute_loss(best)
         return {
             "loss": loss,
@@ -185,11 +187,11 @@ class Experiment:
         }
 
     def evaluate(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
-        """What a round's line says of a model."""
+        """Return a round line's metrics of a model."""
         return {"loss": self.compute_loss(theta), "accuracy": self.compute_accuracy(theta)}
 
     def evaluate_every(self, setting: int | str) -> int:
-        """Rounds between evaluations; 0 for never before the end."""
+        """Return the number of rounds between evaluations; 0 for only at the end."""
         if setting != "auto":
             return int(setting)
         return 1 if self.block.features.size <= _MAX_CHEAP_ENTRIES else 10
@@ -197,19 +199,19 @@ class Experiment:
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticExperiment(Experiment):
-    """The data of a simulation in which nothing is learned: there is nothing to measure."""
+    """The data of a simulation without a model: there is nothing to evaluate."""
 
     model: Any
 
     def predict_held_out(self, theta: NDArray[np.float64]) -> None:
-        """None."""
+        """Return None."""
 
     def compute_baseline(self) -> None:
-        """None."""
+        """Return None."""
 
     def compute_aggregated(self) -> None:
-        """None."""
+        """Return None."""
 
     def evaluate(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
-        """Nothing."""
+        """Return no metrics."""
         return {}
