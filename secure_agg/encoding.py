@@ -2,9 +2,9 @@
 
 A contribution x is encoded as `round(2^s · x)` mod 2^b (nearest, ties to even). The encoded vectors
 of m parties add up exactly, in any order, inside a ring in which masks cancel. Rounding moves each
-coordinate by at most ½ grid unit. A sum with L2 sensitivity Δ therefore has sensitivity
-`2^s·Δ + √d` on the grid. The relative *inflation* √d/(2^s·Δ) is charged to the noise (Kairouz et
-al. 2021, arXiv:2102.06387, section 4, with nearest instead of randomised rounding).
+coordinate by at most ½ grid unit. A sum with L2 sensitivity Δ therefore has sensitivity `2^s·Δ +
+√d` on the grid. The relative *inflation* √d/(2^s·Δ) is charged to the noise (Kairouz et al. 2021,
+arXiv:2102.06387, section 4, with nearest instead of randomised rounding).
 
 No sum wraps around. The ring is chosen and checked so that m largest contributions plus the noise's
 tail stay below 2^(b−1). NaN, infinities and out-of-range values are refused before any value is
@@ -130,8 +130,7 @@ class FixedPoint:
 
         Raises:
             EncodingError: wrong dtype or shape; or a NaN, infinite or out-of-range entry, with its
-                row
-                and coordinate. No entry is encoded then.
+                row and coordinate. No entry is encoded then.
         """
         return self.wrap_to_ring(self._round_to_integers(values, self.scale))
 

@@ -54,13 +54,11 @@ class MaskedSum:
         Args:
             entropy_seed: None: secrets come from the operating system. Bytes: secrets are a
                 deterministic expansion of them, so that a simulation repeats to the bit; `seeded`
-                is
-                then True. The sums repeat. The ciphertexts, and so the masked vectors, do not:
+                is then True. The sums repeat. The ciphertexts, and so the masked vectors, do not:
                 encapsulation takes no seed.
             shared: False: parties share no work, as if each ran on its own machine.
             shared_bytes: largest size of the vectors, in bytes, with which an edge's mask is
-                expanded
-                only once.
+                expanded only once.
         """
         if parameters.parties < 2:
             raise ValueError(f"Expected at least 2 parties, got {parameters.parties}.")

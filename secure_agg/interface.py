@@ -78,8 +78,7 @@ class SecureSum(Protocol):
 
         Args:
             vectors: `[B, d]` ring elements, one row per party. The row of a party that drops before
-                its
-                vector is not read.
+                its vector is not read.
             round_number: from 1, strictly increasing.
             dropped: party index to the stage at which the party falls silent in this round.
 

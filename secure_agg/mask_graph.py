@@ -51,8 +51,7 @@ def bound_security_failure(parties: int, degree: int, threshold: int, corrupt: i
     """Bound the probability that c colluding parties rebuild a secret that they must not rebuild.
 
     It is a union bound over the parties of the conditions on one party's neighbours. A complete
-    graph
-    involves no chance, so the bound is 0 or at least 1.
+    graph involves no chance, so the bound is 0 or at least 1.
     """
     needed = 2 * threshold - degree
     if needed <= 0:
@@ -121,8 +120,7 @@ def choose_degree(
 
     Returns:
         (k, t). A complete graph (m ≤ 100) has the smallest secure majority as its threshold, so
-        that
-        it bears the most dropouts.
+        that it bears the most dropouts.
 
     Raises:
         ValueError: no degree up to 255 meets the conditions.

@@ -80,8 +80,7 @@ class Message:
     """Sender and round. Bodies are raw fields, which the state machines check.
 
     Each kind declares its name for errors, whether the server sends it (`down`), whether it belongs
-    to
-    the set-up, and its maximum number of items.
+    to the set-up, and its maximum number of items.
     """
 
     kind: ClassVar[int] = 0
@@ -200,8 +199,7 @@ class Vector(Message, kind=5):
     """Masked vector of little-endian words, followed by halves of masks (`party_joining`).
 
     It is uniform to all who lack one of its masks. Its body is not split into fields, so it is the
-    only
-    one that is not copied.
+    only one that is not copied.
     """
 
     payload: Bytes = field(repr=False)
@@ -234,9 +232,8 @@ class Reveal(Message, kind=9, what="secrets", most=lambda run: 2 * run.degree):
     """The sender's self seed and, per participating neighbour, the secrets that the list allows.
 
     For a survivor: a share of its self seed. For a dropped party: the pair's key of this round and
-    a
-    share of its recovery secret. Never shares of both secrets of one party. If a share could not be
-    opened, its bytes are zero and the neighbour's bit in `opened` is 0.
+    a share of its recovery secret. Never shares of both secrets of one party. If a share could not
+    be opened, its bytes are zero and the neighbour's bit in `opened` is 0.
     """
 
     seed: Annotated[bytes, FieldLayout(SECRET_BYTES)] = field(repr=False)

@@ -83,8 +83,7 @@ def compute_confirmation_tag(secret: bytes, where: bytes) -> bytes:
     """Return the tag that shows the receiver that it decapsulated what the sender encapsulated.
 
     The tag depends only on the ML-KEM secret, so that the key alone can prove the tag false. No
-    other
-    secret is needed.
+    other secret is needed.
     """
     return derive(secret, b"parley/kem confirm" + where)[:TAG_BYTES]
 

@@ -155,15 +155,12 @@ class MaskingParty:
         """Complete the pair secrets with the neighbours' ciphertexts (PAIRING → IDLE).
 
         In any later state the ciphertexts are not read. A server that does not know whether they
-        arrived
-        sends them again and gets the same answer.
+        arrived sends them again and gets the same answer.
 
         Returns:
             Empty, or a Complaint about neighbours whose ciphertexts do not match. This party takes
-            part
-            in no round with them. Until it sends a vector, the server may ask it to prove the
-            complaint
-            (`prove`).
+            part in no round with them. Until it sends a vector, the server may ask it to prove the
+            complaint (`prove`).
         """
         state = self.state
         if state.phase <= PartyPhase.PAIRING:
@@ -182,10 +179,9 @@ class MaskingParty:
         """Return Evidence of what the ciphertexts decapsulate to: the key itself (IDLE → LEFT).
 
         The party proves only before it has sent any vector. It also requires a list of this run
-        that
-        enough parties near each of its neighbours signed. Signers have sent vectors, so those who
-        can still
-        prove are, together with the colluders, fewer than t: see `survivor_confirmation`.
+        that enough parties near each of its neighbours signed. Signers have sent vectors, so those
+        who can still prove are, together with the colluders, fewer than t: see
+        `survivor_confirmation`.
         """
         state = self.state
         if state.phase is not PartyPhase.IDLE or not state.disputed or not state.kem_seed:
@@ -205,8 +201,7 @@ class MaskingParty:
         unchanged).
 
         While PAIRING, only round 1 can be prepared: it travels with the Encapsulated. Other rounds
-        may
-        travel with an earlier message, so that a round needs no stage for its shares.
+        may travel with an earlier message, so that a round needs no stage for its shares.
         """
         return prepare_round(self.state, number, self._work, self._entropy)
 

@@ -44,10 +44,8 @@ class MaskingServer:
     """The server of one run. It holds no secret that it must not know, and no party's vector.
 
     `RemoteProtocolError` is a message that the server refuses without changing its state, because
-    of
-    its sender or because it belongs to another phase or round. `LocalProtocolError` is a call out
-    of
-    order. `TooFewSurvivors` ends the round.
+    of its sender or because it belongs to another phase or round. `LocalProtocolError` is a call
+    out of order. `TooFewSurvivors` ends the round.
     """
 
     def __init__(
@@ -64,8 +62,7 @@ class MaskingServer:
             identities: Ed25519 public keys by index, to refuse forged adverts; the parties check
                 again.
             commitments: commitments to the parties' nonces, by index; empty if the graph is
-                complete or
-                no party has committed yet (`with_commitments`).
+                complete or no party has committed yet (`with_commitments`).
             deployment: as in the parties' `ProtocolRequirements`.
         """
         self.run, self.phase, self.round_number = run.without_beacon, ServerPhase.JOINING, 0
@@ -94,8 +91,7 @@ class MaskingServer:
         """Return a server for a new set-up in which parties have committed to nonces.
 
         A party that committed must advertise, or the set-up is void (`AdvertisedKeys.unrevealed`).
-        It is
-        then repeated without that party, under fresh commitments and another `run_id`.
+        It is then repeated without that party, under fresh commitments and another `run_id`.
         """
         return MaskingServer(
             run=replace(
@@ -152,8 +148,7 @@ class MaskingServer:
         """Return the Ciphertexts to attach to a message for a party (any phase).
 
         Empty before READY, and once the party has answered with a vector, with shares of a later
-        round, or
-        with a complaint.
+        round, or with a complaint.
         """
         return self._delivery.build_ciphertexts(party) if self._delivery is not None else b""
 
@@ -222,10 +217,8 @@ class MaskingServer:
         Args:
             context: 32 bytes, what the application agreed to release.
             participants: None: all that joined. Always excluded: parties that did not prepare this
-                round
-                or sent no ciphertexts, blamed parties, pairs in a dispute over a ciphertext, and
-                parties
-                with fewer than t participating neighbours.
+                round or sent no ciphertexts, blamed parties, pairs in a dispute over a ciphertext,
+                and parties with fewer than t participating neighbours.
         """
         if self.phase is ServerPhase.JOINING or number <= self.round_number or len(context) != 32:
             raise LocalProtocolError(
@@ -334,8 +327,7 @@ class MaskingServer:
 
         Raises:
             TooFewSurvivors: a mask cannot be rebuilt. The round and its total are given up. The
-                blamed
-                party takes part in no other round.
+                blamed party takes part in no other round.
         """
         self._require_phase("finish", ServerPhase.UNMASKING)
         try:

@@ -200,8 +200,7 @@ def complete_pairs(
     """Complete the pair secrets and return the neighbours whose ciphertext does not match its tag.
 
     A neighbour without a ciphertext, or with one that does not match, gets a chain that no other
-    party
-    has. No mask with it cancels, and no share sealed for it opens.
+    party has. No mask with it cancels, and no share sealed for it opens.
 
     Args:
         state: must be PAIRING; its chains, the keys of round 1 and `disputed` are written.

@@ -7,10 +7,10 @@ base keys of the round, so that t neighbours can replace a party that dropped. K
 ratcheted: the chain from which a round's keys were derived is erased.
 
 Masks are pseudorandom vectors of Z/2^b, expanded from a key and added in place. The mask of a key
-is its AES-256-CTR keystream as little-endian words. Piece p starts at counter block
-`p as 96 bits ‖ 2`, so that pieces can be computed in any order, or in threads. A piece of 256 KiB
-stays in cache together with the part of the vector to which it is added. Pieces are the outer loop,
-keys the inner one: the vector passes through memory once, not once per neighbour.
+is its AES-256-CTR keystream as little-endian words. Piece p starts at counter block `p as 96 bits ‖
+2`, so that pieces can be computed in any order, or in threads. A piece of 256 KiB stays in cache
+together with the part of the vector to which it is added. Pieces are the outer loop, keys the inner
+one: the vector passes through memory once, not once per neighbour.
 """
 
 from __future__ import annotations

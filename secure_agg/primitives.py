@@ -184,10 +184,8 @@ def build_keystream(key: bytes, size: int) -> Callable[[bytes, memoryview, memor
     """Return a function of nonce, zeros and target that writes AES-256-CTR from block `nonce ‖ 2`.
 
     The target has 16 bytes more than the zeros. AES-256-GCM over zeros is that keystream plus a
-    tag;
-    the tag is overwritten and never leaves the process. For a mask of `size` bytes the faster of
-    the
-    two calls is used; their bytes are the same.
+    tag; the tag is overwritten and never leaves the process. For a mask of `size` bytes the faster
+    of the two calls is used; their bytes are the same.
 
     Safe: the key serves one mask. Each piece has its own nonce and is far below GCM's 64 GiB, so no
     counter block repeats.

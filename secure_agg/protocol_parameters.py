@@ -269,8 +269,7 @@ class RunParameters:
         """32 bytes that a party signs, and to which each secret of the run is bound.
 
         They depend on the derived parameters: two programs that derive differently do not connect.
-        They
-        also depend on the names of the algorithms: a key signed for others counts as forged.
+        They also depend on the names of the algorithms: a key signed for others counts as forged.
         """
         derived = struct.pack(">III", self.degree, self.threshold, self.confirmations)
         algorithms = SIGNATURE.encode(), KEY_EXCHANGE.encode()

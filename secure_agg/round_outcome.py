@@ -7,7 +7,7 @@ those that reveal, N(i) the neighbours of i. A round completes if
 * |U| ≥ minimum survivors and |C| ≥ the required confirmations;
 * each i in U that does not reveal has |N(i) ∩ A| ≥ t: its self mask is rebuilt from shares;
 * each i outside U, if not all its survivors N(i) ∩ U reveal, has |N(i) ∩ A| ≥ t: its pair keys of
-  the round are rebuilt from shares.
+the round are rebuilt from shares.
 
 A party with |N(i) ∩ U| < t stays silent itself.
 """

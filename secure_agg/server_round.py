@@ -178,8 +178,7 @@ class ServerRound:
         """Store the true secrets of a survivor's reveal.
 
         Shares that differ from their dealers' digests are left out. A few can be the dealers'
-        fault. More
-        than c of them, or a self seed that is not the sender's, are the sender's fault.
+        fault. More than c of them, or a self seed that is not the sender's, are the sender's fault.
         """
         self._check_survivor(message, self._seeds)
         sender, members = message.sender, self.members[message.sender]
@@ -275,8 +274,7 @@ class ServerRound:
         """Return the base of a pair's mask, from the dropped party's table entry for the pair.
 
         An entry of round 1 was made before pair secrets were complete. It contains the dropped
-        party's half
-        and the pad under which the survivor sent its own half.
+        party's half and the pad under which the survivor sent its own half.
         """
         if not is_before_pairing(self.number):
             return entry

@@ -200,8 +200,7 @@ class Claim:
         """Δ plus what the grid of a party's ball adds.
 
         Clipping to a ball never moves two sums further apart. Cutting them to its grid does, by
-        less than
-        one unit per entry. With noise inside the party, this was added before.
+        less than one unit per entry. With noise inside the party, this was added before.
         """
         if self.party_norm is None or self.steps is not None:
             return self.sensitivity
@@ -314,8 +313,7 @@ class FederatedAlgorithm(Protocol):
         """Assumption of the claim beyond its proof (`parley.client.contract.list_assumptions`).
 
         Empty if contributions are exact by construction. A user-defined algorithm declares none:
-        that its
-        claim is right is an assumption.
+        that its claim is right is an assumption.
         """
 
     def claim(self, facts: PublicFacts) -> Claim:
@@ -330,12 +328,9 @@ class FederatedAlgorithm(Protocol):
         """Compute what each party of the block would contribute to this round.
 
         Each party uses only its own records, `block.positions` and `state`. With a seed its bits do
-        not
-        depend on the other parties in the block, so a simulation may compute its parties in turn,
-        or on
-        many machines. All randomness comes from `randomness`: a simulation repeats, and a real
-        release
-        takes its noise from the operating system.
+        not depend on the other parties in the block, so a simulation may compute its parties in
+        turn, or on many machines. All randomness comes from `randomness`: a simulation repeats, and
+        a real release takes its noise from the operating system.
         """
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:

@@ -131,8 +131,7 @@ class DistributedDPSGD(IterativeAlgorithm):
         """Compute each party's clipped sum at θ, bounded for any records; none fails.
 
         A single party, and a simulation that repeats, process one party's batch after the other.
-        Their
-        results agree to the last bit. Otherwise all batches go through one pass.
+        Their results agree to the last bit. Otherwise all batches go through one pass.
         """
         theta, rate = state["theta"], self.training.sampling_rate
         present = self.attendance.sample_parties(block, plan, randomness)

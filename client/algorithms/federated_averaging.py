@@ -134,12 +134,10 @@ class FederatedAveraging(IterativeAlgorithm):
         """Compute each party's update, bounded for any outcome of its training; none fails.
 
         A record whose gradient is not finite adds zero to the sum
-        (`parley.client.dp_sgd.torch_clipping`).
-        If training diverged, the update is not finite, and a fixed map brings it within its bound.
-        With
-        unit record this is post-processing of noisy sums, coordinate by coordinate. With unit party
-        any
-        function of a party's data with norm at most S moves the sum by 2S.
+        (`parley.client.dp_sgd.torch_clipping`). If training diverged, the update is not finite, and
+        a fixed map brings it within its bound. With unit record this is post-processing of noisy
+        sums, coordinate by coordinate. With unit party any function of a party's data with norm at
+        most S moves the sum by 2S.
         """
         present = self.attendance.sample_parties(block, plan, randomness)
         if randomness.party is None and not present.all():

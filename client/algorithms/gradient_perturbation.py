@@ -1,7 +1,7 @@
 """Gradient perturbation: each round is a gradient step along the noisy average of gradients.
 
-For strongly convex linear models with the local objective
-J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Jayaraman et al. 2018, §4; Bassily et al. 2014).
+For strongly convex linear models with the local objective J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖²
+(Jayaraman et al. 2018, §4; Bassily et al. 2014).
 
 The sum adds each record's gradient over a public n, in whole numbers that depend only on that
 record (`parley.client.models.integer_gradients`). They lie in a ball of radius G/n. Replacing a
@@ -56,11 +56,9 @@ class GradientPerturbation(IterativeAlgorithm):
     """Noisy gradient descent: θ ← θ − ηv, v ← βv + g, g = ḡ + λθ; Nesterov: θ ← θ − η(g + βv).
 
     v_j is computed from party j's (clipped) gradients of the data loss. λθ is public and added by
-    the
-    server, as is momentum (Nesterov's with the change of variables of Sutskever et al. 2013: the
-    gradient is taken at θ). The average over the later half of the iterates may be reported instead
-    of
-    the last.
+    the server, as is momentum (Nesterov's with the change of variables of Sutskever et al. 2013:
+    the gradient is taken at θ). The average over the later half of the iterates may be reported
+    instead of the last.
 
     Attributes:
         lipschitz: G, upper bound on each record's gradient.
@@ -208,10 +206,8 @@ class GradientPerturbation(IterativeAlgorithm):
         """Return the bound of `parley.client.algorithms.iterative.HasNoiseGain`.
 
         Along θ₁, the level's direction, the gain is larger. None if the Hessian's bound does not
-        hold: for
-        a sum over more records than n₍₁₎, or for clipped gradients of several margins, whose
-        derivative
-        need not be symmetric.
+        hold: for a sum over more records than n₍₁₎, or for clipped gradients of several margins,
+        whose derivative need not be symmetric.
         """
         if self._private_sizes or (self.clip_norm and self.model.loss.outputs > 1):
             return None

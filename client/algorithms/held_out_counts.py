@@ -147,8 +147,7 @@ class HeldOutCounts(ReleasedAggregate):
         only.
 
         No probability is computed: the library's exp may round a number differently next to others.
-        Instead
-        the edges are converted to margins once, and margins are compared with them.
+        Instead the edges are converted to margins once, and margins are compared with them.
         """
         margins = self._compute_margins(theta, rows)
         if self.classes > 2:
@@ -162,13 +161,10 @@ class HeldOutCounts(ReleasedAggregate):
         """Compute `[n, outputs]` margins, each from its row only.
 
         A linear model uses exact products. Other models take one row at a time, each at the same
-        address.
-        Next to other rows, a row's last digits may depend on those rows and their number
+        address. Next to other rows, a row's last digits may depend on those rows and their number
         (`parley.client.dp_sgd.batch_invariance`), and an attacker may choose a θ at which these
-        digits
-        decide. One more or one fewer record would then change other records' cells, and move the
-        counts by
-        more than one cell.
+        digits decide. One more or one fewer record would then change other records' cells, and move
+        the counts by more than one cell.
         """
         if isinstance(self.model, LinearModel):
             return project_rows(rows, theta.reshape(-1, rows.shape[1]).T)

@@ -18,8 +18,7 @@ class HasNoiseGain(Protocol):
         """Return an upper bound on θ's standard deviation along any direction, after `done` rounds.
 
         For noise of standard deviation 1 in each coordinate of each average, to first order, and
-        from
-        public facts only. None if no bound is known.
+        from public facts only. None if no bound is known.
         """
 
 

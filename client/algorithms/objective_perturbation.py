@@ -49,8 +49,7 @@ def compute_output_share(relative_tolerance: float) -> float:
     """Return the share of ε for the noise on the optimum: κ^⅔/(1 + κ^⅔).
 
     The two noises have variances near (1/ε₁)² and (κ/ε₂)², times the same factor. Their sum is
-    smallest
-    at ε₂/ε₁ = κ^⅔.
+    smallest at ε₂/ε₁ = κ^⅔.
     """
     ratio = math.pow(relative_tolerance, 2 / 3)
     return ratio / (1 + ratio)
@@ -86,8 +85,7 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         """Claim a ball of radius (κG + h)/(n₍₁₎(λ + Δ′)) around the exact minimiser.
 
         The ball covers the distance by which solvers miss the minimiser. h is what rounding b to
-        its grid
-        adds to the gradient, times n.
+        its grid adds to the gradient, times n.
         """
         if not self.model.loss.twice_smooth or self.lipschitz != 1:
             raise ValueError("Expected the logistic loss, unweighted, in objective perturbation.")

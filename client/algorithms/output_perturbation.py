@@ -1,8 +1,8 @@
 """Output perturbation: one noisy average of the parties' certified local optima.
 
-For strongly convex linear models with the local objective
-J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Chaudhuri et al. 2011; Jayaraman et al. 2018, §3). Each
-optimum is certified to a gradient norm ≤ κG/n.
+For strongly convex linear models with the local objective J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖²
+(Chaudhuri et al. 2011; Jayaraman et al. 2018, §3). Each optimum is certified to a gradient norm ≤
+κG/n.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ class OutputPerturbation(ReleasedAggregate):
     A local optimum is accepted if its gradient norm is proved to be at most τ = κG/n_j
     (`parley.client.solvers.optimum_certificate`). Then ‖θ̂ − θ*‖ ≤ τ/λ by strong convexity, and the
     sensitivity of one party's model is 2G/(n_jλ) + 2τ/λ, for records on a grid of 2^-16. A party
-    that
-    cannot certify its optimum fails, and the release fails with it. This failure is visible, and no
-    noise covers it. Therefore only problems are accepted for which no records are known to prevent
-    the
-    certificate (`check_certifiable`), regardless of the λ, κ and loss that a server requests.
+    that cannot certify its optimum fails, and the release fails with it. This failure is visible,
+    and no noise covers it. Therefore only problems are accepted for which no records are known to
+    prevent the certificate (`check_certifiable`), regardless of the λ, κ and loss that a server
+    requests.
 
     Attributes:
         relative_tolerance: κ.
@@ -75,10 +74,8 @@ class OutputPerturbation(ReleasedAggregate):
         """Refuse problems whose optimum double precision may not reach, for some records.
 
         Newton's method is damped and J is λ-strongly convex, so each party converges in exact
-        arithmetic.
-        Rounding leaves a gradient of about 2⁻⁵²·G, and relative errors of the steps of 2⁻⁵²/(λ·h),
-        with h
-        the width over which the slope changes. The limits keep both far away.
+        arithmetic. Rounding leaves a gradient of about 2⁻⁵²·G, and relative errors of the steps of
+        2⁻⁵²/(λ·h), with h the width over which the slope changes. The limits keep both far away.
         """
         if not self.lambda_ >= MIN_LAMBDA:
             raise ValueError(

@@ -80,9 +80,8 @@ class ClippedSum(Statistic, ABC):
     """Sum of a vector per record, clipped to an L2 norm.
 
     Subclasses add `kind`, `title`, `neighbouring`, `dimension` and `numbers`. The result of
-    `numbers`
-    becomes a vector of whole numbers in a ball, one record at a time. A vector that is not finite
-    becomes zeros.
+    `numbers` becomes a vector of whole numbers in a ball, one record at a time. A vector that is
+    not finite becomes zeros.
 
     Attributes:
         norm: L2 norm to which a record's numbers are clipped.

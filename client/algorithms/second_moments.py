@@ -179,8 +179,8 @@ def project_rows(
     A server chooses components and θ. If a row cancels to its last digits, they determine what a
     network computes from it. Therefore no product is rounded. Rows are whole numbers of 2⁻²⁰.
     Components have as many bits as keep |x·c| ≤ ‖x‖·‖c‖, also for any part of the sum, below 2⁵³. A
-    row
-    that is not finite, or longer than 32, becomes zeros. If components are not finite, all rows do.
+    row that is not finite, or longer than 32, becomes zeros. If components are not finite, all rows
+    do.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         longest = float(np.linalg.norm(components, axis=0).max())

@@ -1,1 +1,1 @@
-"""What is learned: losses, linear models, networks."""
+"""Models that are learned: losses, linear models, networks."""

@@ -1,12 +1,12 @@
-"""Check that a network scores each row by itself: whatever other rows are in its batch.
+"""Check that a network scores each row independently of the other rows in its batch.
 
-DP-SGD takes every record's gradient by itself, and a file of records is scored in batches. A
-network that subtracts the mean of its batch, sorts it or counts it learns one function and predicts
-another. Such a network is refused before anything is charged.
+DP-SGD computes each record's gradient from that record, and a file of records is scored in batches.
+A network that subtracts the mean of its batch, sorts it or counts it would learn one function and
+predict with another. Such a network is refused before anything is charged.
 
-It is an experiment on made-up rows. Rows are scored one by one, then among others: batches of many
-sizes, in other places, beside other rows; at the start, near it at random, as the network was built
-and in eval mode.
+The check is an experiment on made-up rows. Rows are scored one by one, then in batches: of many
+sizes, at other positions, next to other rows. It runs at the start and at random points near it, in
+the mode in which the network was built and in eval mode.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from parley.client.models.own_code import CODE_FAILURES, describe_failure
 from parley.client.models.record_losses import get_own_losses
 
 _WATCHED_ROWS: Final = 8
-"""Rows that are scored by themselves, and looked for in every batch."""
+"""Number of rows that are scored one by one and compared in each batch."""
 
 _SIZES: Final = (2, 3, 4, 5, 8, 16, 31, 32, 64, 100)
 
 _MAX_ROWS: Final = 4096
-"""Rows that are scored at once (`Network.compute_scores`)."""
+"""Maximum number of rows that are scored at once (`Network.compute_scores`)."""
 
 _MAX_CELLS: Final = 1 << 20
-"""Of the largest batch."""
+"""Maximum cells of the largest batch."""
 
 ForwardPass = Callable[[Tensor, Tensor], Tensor]
 
@@ -61,7 +61,7 @@ def check_batch_invariance(network: Network) -> None:
 
 
 def _list_passes(network: Network) -> Iterator[tuple[str, ForwardPass]]:
-    """Yield what is computed of a batch: its scores, and its losses if they are the module's."""
+    """Yield what is computed from a batch: its scores, and its losses if they are the module's."""
     if not network.draws_per_record:
         yield "scores", lambda x, _: network.module(x)
     if get_own_losses(network.module) is not None:
@@ -77,7 +77,7 @@ def _compare(
     *,
     at_start: bool = False,
 ) -> None:
-    """Compare the watched rows' results alone with those in batches of `sizes`."""
+    """Compare the watched rows' single results with those in batches of `sizes`."""
     rows, labels = expected
     rng = np.random.default_rng(0)
     alone = torch.cat(
@@ -95,7 +95,7 @@ def _compare(
     finite = torch.isfinite(alone).reshape(_WATCHED_ROWS, -1).all(1)
     if not bool(finite.any()):
         return
-    # Libraries add in another order for batches of other sizes: half of the digits may differ.
+    # Libraries change the order of summation with the batch size: half of the digits may differ.
     near = float(alone[finite].abs().max()) * torch.finfo(alone.dtype).eps ** 0.5
     for size in sizes:
         for places in _build_batches(size, len(rows), rng):
@@ -103,7 +103,7 @@ def _compare(
             watched = torch.as_tensor(places < _WATCHED_ROWS, device=rows.device)
             own = torch.as_tensor(places, device=rows.device)[watched]
             away = (found[watched] - alone[own]).abs().reshape(len(own), -1).amax(1)
-            # A result that is not a number among others, and is one alone, is away as well.
+            # A result also differs if it is finite for the single row and NaN in a batch.
             if bool((~(away <= near) & finite[own]).any()):
                 raise NetworkError(
                     f"Expected {network.kind} to score each row by itself, got other "
@@ -115,7 +115,7 @@ def _compare(
 
 
 def _build_batches(size: int, count: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Yield batches of `size` rows, watched ones among them: in order, then twice at random."""
+    """Yield batches of `size` rows with watched ones among them: in order, then twice at random."""
     if size >= count:
         yield rng.permutation(count)
         return

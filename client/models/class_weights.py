@@ -1,8 +1,8 @@
 """Public class weights: a record of class k counts w_k times, ℓ_w(z; y) = w_y·ℓ(z; y).
 
-The weights are numbers of the job, never computed from records. A factor that only a record's own
-label chooses keeps every bound of the loss, with W = max_k w_k in front: G_w = W·G, L_s,w = W·L_s.
-The regulariser has no class, and λ stays the strong convexity.
+The weights are numbers of the job, never computed from records. The factor depends only on a
+record's own label. It keeps each bound of the loss, multiplied by W = max_k w_k: G_w = W·G, L_s,w =
+W·L_s. The regulariser has no class, and λ stays the strong convexity.
 
     >>> from parley.client.models.linear_losses import LogisticLoss
     >>> rare = ClassWeightedLoss(loss=LogisticLoss(), weights=(1.0, 8.0))
@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from parley.client.models.loss_base import Array, Loss
 
 MAX_WEIGHT = 1e6
-"""Weights lie between this and its inverse."""
+"""Maximum weight; the minimum is its inverse."""
 
 
 def check_weights(weights: Sequence[float], classes: int) -> None:
-    """Refuses weights that are not one a class, in range."""
+    """Check that there is one weight per class, each in range."""
     if len(weights) != classes:
         raise ValueError(
             f"Expected {classes} class weights, one a label in their order, got {len(weights)}."
@@ -37,7 +37,7 @@ def check_weights(weights: Sequence[float], classes: int) -> None:
 
 
 def apply_class_weights(loss: Loss, weights: Sequence[float]) -> Loss:
-    """The loss, with weights where there are any."""
+    """Return the loss, weighted if there are weights."""
     return ClassWeightedLoss(loss=loss, weights=tuple(weights)) if weights else loss
 
 
@@ -60,58 +60,58 @@ class ClassWeightedLoss(Loss):
 
     @property
     def lipschitz(self) -> float:
-        """W·G."""
+        """Lipschitz constant, W·G."""
         return self.max_weight * self.loss.lipschitz
 
     @property
     def smoothness(self) -> float:
-        """W·L_s."""
+        """Smoothness, W·L_s."""
         return self.max_weight * self.loss.smoothness
 
     @property
     def max_weight(self) -> float:
-        """W."""
+        """Largest weight, W."""
         return max(self.weights)
 
     @property
     def outputs(self) -> int:
-        """As ℓ."""
+        """Margins per record, as for ℓ."""
         return self.loss.outputs
 
     @property
     def classes(self) -> int:
-        """As ℓ; 0 for −1/+1."""
+        """Number of classes, as for ℓ; 0 for −1/+1."""
         return int(getattr(self.loss, "classes", 0))
 
     @property
     def theta_radius(self) -> float:
-        """As ℓ."""
+        """Radius of the ball of θ, as for ℓ."""
         return self.loss.theta_radius
 
     def _get_record_weights(self, labels: NDArray[Any], like: Array) -> Array:
-        """`[…]` every record's weight, in the margins' precision."""
+        """Return `[…]` each record's weight, in the margins' precision."""
         chosen = labels.astype(np.int64) if self.classes else (labels > 0).astype(np.int64)
         return np.asarray(self.weights, like.dtype)[chosen]
 
     def _expand_weights(self, labels: NDArray[Any], margins: Array) -> Array:
-        """The same, to multiply what is shaped as margins."""
+        """Return the records' weights in a shape that multiplies arrays shaped like margins."""
         own = self._get_record_weights(labels, margins)
         return own if self.outputs == 1 else own[..., None]
 
     def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """w_y·ℓ′."""
+        """Return w_y·ℓ′."""
         return np.asarray(
             self.loss.compute_slopes(margins, labels) * self._expand_weights(labels, margins)
         )
 
     def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """w_y·ℓ."""
+        """Return w_y·ℓ."""
         return np.asarray(
             self.loss.compute_values(margins, labels) * self._get_record_weights(labels, margins)
         )
 
     def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """w_y·ℓ″; of several margins ℓ's own, and w_y beside it as one more column."""
+        """Return w_y·ℓ″; for several margins ℓ's own, with w_y as one more column."""
         own, bent = (
             self._expand_weights(labels, margins),
             self.loss.compute_curvatures(margins, labels),
@@ -119,39 +119,39 @@ class ClassWeightedLoss(Loss):
         return np.asarray(own * bent if self.outputs == 1 else np.append(bent, own, axis=-1))
 
     def apply_curvature(self, curvature: Array, change: Array) -> Array:
-        """w_y·(ℓ″ times the change)."""
+        """Return w_y·(ℓ″ times the change)."""
         if self.outputs == 1:
             return curvature * change
         return curvature[..., -1:] * self.loss.apply_curvature(curvature[..., :-1], change)
 
     def predict(self, margins: Array) -> NDArray[Any]:
-        """As ℓ."""
+        """Return the labels that ℓ predicts."""
         return self.loss.predict(margins)
 
     def compute_probabilities(self, margins: Array) -> Array | None:
-        """As ℓ: of a population in which class k is w_k times as common."""
+        """Return ℓ's probabilities: of a population in which class k is w_k times as common."""
         return self.loss.compute_probabilities(margins)
 
     def to_nearest_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """As ℓ."""
+        """Return the nearest labels, as ℓ does."""
         return self.loss.to_nearest_labels(labels)
 
     def check_labels(self, labels: NDArray[Any]) -> None:
-        """As ℓ."""
+        """Check labels as ℓ does."""
         self.loss.check_labels(labels)
 
     def compute_slope_norms(self, slopes: Array) -> Array:
-        """As ℓ."""
+        """Return the slopes' norms, as ℓ does."""
         return self.loss.compute_slope_norms(slopes)
 
     def from_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
-        """As ℓ."""
+        """Return the labels of signs, as ℓ does."""
         return self.loss.from_signs(signs)
 
     def build_theta(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
-        """As ℓ."""
+        """Return a model along a direction, as ℓ does."""
         return self.loss.build_theta(direction)
 
     def get_direction(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
-        """As ℓ."""
+        """Return a model's direction, as ℓ does."""
         return self.loss.get_direction(theta)

@@ -1,7 +1,7 @@
-"""Contributions within their bound, whatever they are: maps of all floats, NaN and ∞ among them.
+"""Clip contributions to their bound: maps that accept all floats, including NaN and ∞.
 
-They are fixed beforehand and defined for every input, so that what a record or a party adds is
-bounded also where a number overflowed, and nothing says that it did
+The maps are fixed beforehand and defined for each input. What a record or a party adds is therefore
+bounded even if a number overflowed, and the result does not reveal that it did
 (`parley.client.dp_sgd.torch_clipping`).
 
     >>> import numpy as np
@@ -26,14 +26,14 @@ from parley.privacy.sensitivity.bounded_sets import Set
 from parley.privacy.sensitivity.exact_rows import keep_within
 
 _RADIUS_BITS: Final = 26
-"""Of a radius in whole numbers: its square is below 2⁵³."""
+"""Bits of a radius in whole numbers: its square is below 2⁵³."""
 
 _REAL_BITS: Final = 60
-"""Of a radius of real vectors: one in double precision is a whole number of such units."""
+"""Bits of a radius of real vectors: any in double precision is a whole number of such units."""
 
 
 def clamp_entries(values: NDArray[np.floating[Any]], limit: float) -> None:
-    """Every entry into ±limit in place; NaN becomes 0."""
+    """Clamp each entry to ±limit in place; NaN becomes 0."""
     for first, last in compute_row_ranges(values):
         own = values[first:last]
         np.clip(own, -limit, limit, out=own)
@@ -41,22 +41,28 @@ def clamp_entries(values: NDArray[np.floating[Any]], limit: float) -> None:
 
 
 def build_ball(dimension: int, norm: float) -> tuple[Set, int]:
-    """The vectors of L2 norm at most `norm` on a grid of 2^-b whose squares are exact; and b."""
+    """Build the set of vectors of L2 norm at most `norm` on a grid of 2^-b; return it and b.
+
+    b is chosen so that the squares of such vectors are exact.
+    """
     bits = _RADIUS_BITS - math.frexp(norm)[1]
     return Set.ball(dimension, squared=int((to_fraction(norm) * Fraction(2) ** bits) ** 2)), bits
 
 
 def real_ball(dimension: int, norm: Fraction) -> tuple[Set, int]:
-    """Real vectors of L2 norm at most `norm`, in units of 2^-b: their squares rounded up; and b."""
+    """Build the set of real vectors of L2 norm at most `norm`, in units of 2^-b; return it and b.
+
+    The squared radius is rounded up.
+    """
     bits = _REAL_BITS - math.frexp(norm)[1]
     return Set.ball(dimension, squared=math.ceil((norm * Fraction(2) ** bits) ** 2)), bits
 
 
 def clip_rows(values: NDArray[np.float64], norm: float) -> None:
-    """Every row of `[B, d]` into `build_ball` its norm in place; 0 where its norm is not finite."""
+    """Clip each row of `[B, d]` to the ball of `build_ball` in place; 0 if its norm is NaN or ∞."""
     ball, bits = build_ball(values.shape[1], norm)
     squared = ball.radius.l2_squared
-    radius = math.sqrt(squared) * (1 - 2.0**-40)  # a guess; what is outside becomes 0
+    radius = math.sqrt(squared) * (1 - 2.0**-40)  # an estimate; rows outside become 0
     for first, last in compute_row_ranges(values):
         own = values[first:last]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -69,7 +75,7 @@ def clip_rows(values: NDArray[np.float64], norm: float) -> None:
 
 
 def zero_broken_rows(values: NDArray[np.floating[Any]]) -> None:
-    """Entries of `[n]`, or rows of `[n, K]`, that are not finite become 0 in place."""
+    """Set entries of `[n]`, or rows of `[n, K]`, that are not finite to 0 in place."""
     finite = np.isfinite(values)
     if not finite.all():
         values[~(finite if values.ndim == 1 else finite.all(axis=1))] = 0

@@ -1,8 +1,8 @@
-"""exp and tanh of +, −, ×, ÷ and powers of two alone: the same bits in every array.
+"""exp and tanh from +, −, ×, ÷ and powers of two only: the same bits in each array.
 
-A library's exp differs between the body and the tail of an array, and between machines. Below is
-elementwise what IEEE 754 rounds correctly, in one order, without fused multiply-add: a number's
-result is a function of that number.
+A library's exp differs between the body and the tail of an array, and between machines. The
+functions below use only elementwise operations that IEEE 754 rounds correctly, in one order,
+without fused multiply-add. A number's result is therefore a function of that number only.
 
     >>> bool(abs(exp(np.array([-1.0]))[0] - math.exp(-1)) < 1e-14)
     True
@@ -30,11 +30,11 @@ _TERMS: Final = (
     0.69314718055995,
     1.0,
 )
-"""2^f of |f| ≤ ½, to 2^-51 of it: the polynomial of degree 10 through its Chebyshev points."""
+"""Coefficients of 2^f for |f| ≤ ½, to a relative 2^-51: degree 10, through its Chebyshev points."""
 
 
 def exp(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """e^v to a relative 2^-49 + |v|·2^-52; beyond ±700 it is that of ±700, and of NaN NaN."""
+    """Compute e^v to a relative 2^-49 + |v|·2^-52; clamp v to ±700; NaN stays NaN."""
     v = np.asarray(values, np.float64).clip(-_MAX_EXPONENT, _MAX_EXPONENT)
     v *= 1 / math.log(2)
     doublings = np.rint(v)
@@ -44,7 +44,7 @@ def exp(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     for term in _TERMS[2:]:
         series *= v
         series += term
-    # Its last eleven bits are the exponent of 2^k; those before them are shifted out.
+    # The last eleven bits are the exponent of 2^k. The shift removes those before them.
     doublings += 2.0**52 + 1023
     bits = doublings.view(np.int64)
     bits <<= 52
@@ -53,7 +53,7 @@ def exp(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 
 
 def sum_in_order(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`[…]` of `[…, K]`, from the first to the last."""
+    """Sum `[…, K]` to `[…]`, from the first to the last."""
     total: NDArray[np.float64] = values[..., 0].copy()
     for each in range(1, values.shape[-1]):
         total += values[..., each]
@@ -61,6 +61,6 @@ def sum_in_order(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def tanh(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """tanh v of finite v, to an absolute 10⁻¹⁵·(1 + |v|)."""
+    """Compute tanh v of finite v, to an absolute 10⁻¹⁵·(1 + |v|)."""
     decayed = exp(-2 * np.abs(values))
     return np.copysign((1 - decayed) / (1 + decayed), values)

@@ -1,19 +1,19 @@
-"""Sums of a linear model's gradients in whole numbers: what a record adds is its own, exactly.
+"""Sums of a linear model's gradients in whole numbers: each record's part is exact.
 
 A record's gradient is slope(θ·x)·xᵀ. Its slope is a function of that record, θ and public numbers,
-and is computed by arithmetic on that record alone; the two products about it are exact, so that
-neither order nor company, blocks, threads or the library's kernel can matter:
+computed by arithmetic on that record only. The two products around it are exact. The result
+therefore does not depend on order, other records, blocks, threads or the library's kernel:
 
 | | whole numbers, times | such that |
 |---|---|---|
 | row x | 2^-16, once, when rows are prepared | ‖x‖ ≤ 2^16; a longer one adds nothing |
-| θ, once a round | a power of two that ‖θ‖∞ says | ‖θ‖·2^16 < 2^53: so is every part of θ·x |
-| slope s | 2^-k (`SlopeGrid`) | ‖s‖·‖x‖ ≤ S·2^16, asked of the numbers themselves |
-| Σ s xᵀ | 2^-(k + 16) | added up as whole numbers of 64 bits |
+| θ, once per round | a power of two that follows from ‖θ‖∞ | ‖θ‖·2^16 < 2^53, as each part of θ·x |
+| slope s | 2^-k (`SlopeGrid`) | ‖s‖·‖x‖ ≤ S·2^16, checked on the numbers |
+| Σ s xᵀ | 2^-(k + 16) | summed as whole numbers of 64 bits |
 
-What a record adds thus lies in the ball of radius S·2^16, whatever θ, x and the loss are: which
-factor its slope was scaled and clipped by is no matter. A θ that is not finite, or above 2^1000,
-gives zeros.
+What a record adds is thus in the ball of radius S·2^16, for any θ, x and loss. The factors by which
+its slope was scaled and clipped do not matter. A θ that is not finite, or above 2^1000, gives
+zeros.
 
     >>> from parley.client.models.linear_losses import LogisticLoss
     >>> rows = np.array([[0.5, 0.0], [0.0, 0.75]])
@@ -52,20 +52,20 @@ from parley.privacy.sensitivity.exact_rows import round_slopes, sum_outer
 Real = NDArray[np.float64]
 
 _SUM_BITS: Final = 52
-"""A party's sum is of fewer bits, and so a float64."""
+"""Maximum bits of a party's sum, so that it is a float64."""
 
 MAX_RECORDS: Final = 1 << 28
-"""Of a party whose number of records is private: the sum of so many has 63 bits."""
+"""Maximum records of a party if their number is private: the sum of that many has 63 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlopeGrid:
-    """The grid of slopes that are divided by a number of records already.
+    """Grid of slopes that are already divided by a number of records.
 
     Attributes:
         max_slope: G, or the C that gradients are clipped to.
-        max_entry: entries of a party's sum are clamped to ± this, which brings no two sums further
-            apart.
+        max_entry: entries of a party's sum are clamped to ± this. Clamping never moves two sums
+            further apart.
         bits: k; slopes are whole numbers of 2^-k.
     """
 
@@ -77,12 +77,12 @@ class SlopeGrid:
     def choose(
         cls, max_slope: float, *, max_weight: float = 1.0, private: int | None = None
     ) -> SlopeGrid:
-        """The finest on which sums of gradients keep 52 bits.
+        """Return the finest grid on which sums of gradients keep 52 bits.
 
         Args:
-            max_weight: by which a party's number of records may exceed the one that it is divided
-                by.
-            private: n, where a party's number is private and its sum is divided by this.
+            max_weight: largest ratio of a party's number of records to the number that it is
+                divided by.
+            private: n, if a party's number is private and its sum is divided by n.
         """
         largest = max_slope * max_weight
         bits = _SUM_BITS - ROW_BITS - math.frexp(largest)[1]
@@ -92,15 +92,15 @@ class SlopeGrid:
 
     @property
     def sum_bits(self) -> int:
-        """k + 16, of the sums."""
+        """Grid bits of the sums, k + 16."""
         return self.bits + ROW_BITS
 
     def compute_max_slope(self, records: Fraction | int) -> int:
-        """S = ⌊2^k·G/n⌋: no slope of a row of length 1 is larger, divided by n records."""
+        """Return S = ⌊2^k·G/n⌋, the maximum slope of a row of length 1, divided by n records."""
         return math.floor(to_fraction(self.max_slope) * Fraction(2) ** self.bits / records)
 
     def build_ball(self, dimension: int, records: Fraction | int) -> Set:
-        """Of radius S·2^16: where a record's gradient lies."""
+        """Build the ball of radius S·2^16 that contains a record's gradient."""
         return Set.ball(dimension, squared=(self.compute_max_slope(records) << ROW_BITS) ** 2)
 
 
@@ -114,13 +114,13 @@ def compute_gradients(
     grid: SlopeGrid | None = None,
     records: Fraction | int | None = None,
 ) -> Real:
-    """`[B, d]` every party's sum of its records' gradients of the data loss, divided by n.
+    """Compute `[B, d]` each party's sum of its records' gradients of the data loss, divided by n.
 
     Args:
-        theta: `[d]`, or `[B, d]` a model of each party's own.
+        theta: `[d]`, or `[B, d]` with one model per party.
         clip: C; each record's gradient is scaled down to L2 norm ≤ C before the sum.
-        divisor: of each record's gradient, before it is clipped.
-        grid: left out: that of means.
+        divisor: divisor of each record's gradient, before it is clipped.
+        grid: None: the grid of means.
         records: n; None: each party's own number, which is public then.
 
     Returns:
@@ -140,8 +140,8 @@ def compute_gradients(
     grid = grid or SlopeGrid.choose(model.lipschitz if clip is None else clip)
     totals = np.zeros((block.parties, model.loss.outputs, model.features), np.int64)
     counts, which = np.unique(block.sizes, return_inverse=True)
-    with np.errstate(all="ignore"):  # what is not finite is dropped
-        if np.isinf(block.row_squares).any():  # rows that nobody prepared
+    with np.errstate(all="ignore"):  # values that are not finite are dropped
+        if np.isinf(block.row_squares).any():  # rows that were not prepared
             cut = quantize_rows(block.features)
             block = PartyBlock(features=cut, labels=block.labels, offsets=block.offsets)
         sums = _GradientSums(
@@ -165,26 +165,29 @@ def compute_gradients(
 
         map_chunks(add, [(at, at + 1) for at in range(len(pieces))])
     limit = math.floor(to_fraction(grid.max_entry) * Fraction(2) ** grid.sum_bits)
-    values = totals.view(np.float64)  # in their place: fresh memory costs more than all of this
+    values = totals.view(np.float64)  # in place: fresh memory costs more than all of this
     for rows in itertools.starmap(slice, compute_row_ranges(values)):
         np.multiply(np.clip(totals[rows], -limit, limit), 2.0**-grid.sum_bits, out=values[rows])
     return values.reshape(block.parties, -1)
 
 
 def _quantize_theta(theta: Real) -> Real:
-    """`[T, K, p]` as whole numbers of a power of two, none of its K rows longer than 2^36 of them;
-    NaN where an entry is not finite or so large that a sum could overflow.
+    """Return `[T, K, p]` as whole numbers of a power of two, with rows no longer than 2^36 of them.
+
+    NaN if an entry is not finite, or so large that a sum could overflow.
     """
     known = (np.abs(theta) < 2.0**1000).all(axis=(1, 2), keepdims=True)
     exponents = np.frexp(np.abs(theta).max(axis=(1, 2), keepdims=True))[1]
     bits = 36 - ((theta.shape[2] - 1).bit_length() + 1) // 2  # 2^36 ≥ √p·2^bits
-    step = bits - np.maximum(exponents, -900)  # whose products with rows do not underflow
+    step = bits - np.maximum(exponents, -900)  # products with rows do not underflow
     return np.where(known, np.ldexp(np.rint(np.ldexp(theta, step)), -step), np.nan)
 
 
 def _split_pieces(block: PartyBlock) -> list[tuple[int, int, int, int]]:
-    """Parties (first, last + 1) and records (begin, end) that stay in cache; a part of a large
-    party's.
+    """Split the block into pieces that stay in cache: (first, last + 1) parties, (begin, end)
+    records.
+
+    A large party is split into several pieces.
     """
     rows = max(2 * CHUNK_BYTES // (8 * block.features.shape[1]), 1)
     pieces = []
@@ -214,11 +217,11 @@ class _GradientSums:
     theta: Real
 
     def compute(self, first: int, last: int, begin: int, end: int) -> NDArray[np.int64]:
-        """`[last − first, K, p]` of records `begin` to `end`."""
+        """Return `[last − first, K, p]` sums over records `begin` to `end`."""
         part, alone = slice(begin, end), last == first + 1
         x = self.block.features[part].astype(np.float64, copy=False)
         alike = alone or self.block.uniform_size is not None
-        own: Any = slice(first, first + 1)  # whose a record is, or one who stands for all of them
+        own: Any = slice(first, first + 1)  # each record's party, or one party for all of them
         if not alike or (len(self.theta) > 1 and not alone):
             own = np.repeat(np.arange(first, last), self.block.sizes[first:last])
         lengths = self.block.row_squares[part]
@@ -236,29 +239,29 @@ class _GradientSums:
         return np.stack([sum_outer(slopes[a:b], x[a:b], s << ROW_BITS) for s, a, b in parts])
 
     def compute_margins(self, x: Real, own: Any) -> Real:
-        """`[n]`, or `[n, K]`."""
+        """Return `[n]` or `[n, K]` margins."""
         one = self.model.loss.outputs == 1
         if len(self.theta) > 1:
             several: Real = np.vecdot(x[:, None], self.theta[own])
             return several[:, 0] if one else several
         theta = self.theta[0]
-        # Measured: one dot product a row streams fresh memory twice as fast as a product with it.
+        # Measured: one dot product per row streams fresh memory twice as fast as a matrix product.
         return np.asarray(np.vecdot(x, theta[0]) if one else x @ theta.T)
 
     @cached_property
     def scale(self) -> Real:
-        """`[B]` by which a slope is turned into whole numbers."""
-        # Room for rounding to whole numbers, and for the test's own caution.
+        """`[B]` factor that turns a slope into whole numbers."""
+        # Margin for rounding to whole numbers, and for the safety margin of the check.
         room = 1 + math.sqrt(self.model.loss.outputs) / 2
         return np.asarray(np.maximum(self.max_slopes - room, 0) / self.max_slope / self.divisor)
 
     @cached_property
     def squared(self) -> Real:
-        """`[B]` (S·2^16)², of which no slope times its row is more."""
+        """`[B]` (S·2^16)², the maximum square of a slope times its row."""
         return np.asarray(np.square(self.max_slopes * 2.0**ROW_BITS))
 
     def compute_slopes(self, margins: Real, labels: NDArray[Any], lengths: Real, own: Any) -> Real:
-        """`[n, K]` in 2^-k of 2^-16, as the rows count them: none longer than S with its row."""
+        """Return `[n, K]` slopes in 2^-k of 2^-16, like the rows; none exceeds S with its row."""
         slopes, scale = self.model.loss.compute_slopes(margins, labels), self.scale[own]
         if self.clip is not None:
             unit = 2.0**-ROW_BITS / self.divisor

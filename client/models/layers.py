@@ -1,4 +1,4 @@
-"""The layers of networks: Parley's own networks, and what is refused of anybody's."""
+"""Layers of networks: Parley's own networks, and checks that refuse unsuitable layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 
 class NetworkError(ValueError):
-    """A model that cannot be loaded, or whose records cannot be kept apart."""
+    """A model cannot be loaded, or its records cannot be separated."""
 
 
 class ScaleLayer(nn.Module):
@@ -22,7 +22,7 @@ class ScaleLayer(nn.Module):
         self.factor = factor
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """As `torch.nn.Module` has it."""
+        """Return x times the factor."""
         return x * self.factor
 
 
@@ -65,9 +65,9 @@ BUILT_IN: dict[str, Callable[[int, int, Sequence[int]], nn.Module]] = {
 
 
 def check_layers(module: nn.Module) -> None:
-    """Refuses layers that mix records, change by themselves, or draw their own randomness.
+    """Refuse layers that mix records, change by themselves, or draw their own randomness.
 
-    A layer in eval mode, as those of a frozen backbone are, keeps records apart.
+    A layer in eval mode, for example in a frozen backbone, keeps records separate.
 
     Raises NetworkError.
     """
@@ -97,10 +97,10 @@ def check_layers(module: nn.Module) -> None:
 
 
 def _check_registered(layer: nn.Module, name: str, known: set[int]) -> None:
-    """Refuse layers and parameters that torch does not know: they would never learn or be saved.
+    """Refuse layers and parameters that torch does not know: they would never be trained or saved.
 
     Args:
-        known: ids of what is registered anywhere in the model.
+        known: ids of all registered parameters of the model.
     """
     for attribute, value in vars(layer).items():
         if attribute in _TORCH_ATTRIBUTES:
@@ -116,7 +116,7 @@ def _check_registered(layer: nn.Module, name: str, known: set[int]) -> None:
                 f"({name}), a plain {type(value).__name__} of layers, which would not be trained. "
                 f"Use torch.nn.{right}."
             )
-        # What is computed of registered parameters, as weight_norm does, is no leaf.
+        # A tensor computed from registered parameters, as by weight_norm, is not a leaf.
         own = [each for each in tensors if each.requires_grad and each.is_leaf]
         if not {id(tensor) for tensor in own} <= known:
             raise NetworkError(
@@ -127,7 +127,7 @@ def _check_registered(layer: nn.Module, name: str, known: set[int]) -> None:
 
 
 def _iterate_parts(value: object) -> Iterator[object]:
-    """Yield a value, or what is in it if it is a plain container."""
+    """Yield a value, or its elements if it is a plain container."""
     if isinstance(value, dict | list | tuple | set):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _iterate_parts(part)
@@ -136,11 +136,11 @@ def _iterate_parts(value: object) -> Iterator[object]:
 
 
 _TORCH_ATTRIBUTES = frozenset(vars(nn.Module()))
-"""Attributes that every module has: its registered parameters, buffers, layers and hooks."""
+"""Attributes of each module: its registered parameters, buffers, layers and hooks."""
 
 
 def _is_learning(layer: nn.modules.batchnorm._NormBase) -> bool:
-    """Whether it takes statistics of a batch: in training, or where it keeps none."""
+    """Return whether a layer uses a batch's statistics: in training, or if it stores none."""
     return layer.training or layer.running_mean is None
 
 
@@ -149,10 +149,10 @@ def check_repeatable(
     rows: torch.Tensor,
     forward: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> None:
-    """Refuses a forward pass that changes the module, or that gives other scores a second time.
+    """Refuse a forward pass that changes the module, or returns other scores the second time.
 
     Args:
-        forward: what is looked at instead of the module's own forward pass.
+        forward: function to check instead of the module's own forward pass.
 
     Raises NetworkError.
     """

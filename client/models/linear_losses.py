@@ -1,8 +1,8 @@
 """Losses of linear models on the unit ball: values, slopes, curvatures and privacy constants.
 
-A loss sees a record only through its margin z = θ·x (K margins for K classes). Everything else
+A loss depends on a record only through its margin z = θ·x (K margins for K classes). The rest
 follows by the chain rule: the gradient of a record is slope·x, its Hessian curvature·x xᵀ. All
-losses here are convex in θ; with ‖x‖₂ ≤ 1 they are G-Lipschitz and L_s-smooth:
+losses here are convex in θ. With ‖x‖₂ ≤ 1 they are G-Lipschitz and L_s-smooth:
 
 | loss | G | L_s |
 |---|---|---|
@@ -30,11 +30,11 @@ from parley.client.models.exact_math import exp, sum_in_order
 from parley.client.models.loss_base import Array, Loss, SignLoss, TargetLoss
 
 MIN_LABEL_SHARE = 2.0**-20
-"""Smallest bound on targets, as a fraction of the radius of the ball that models are kept in."""
+"""Minimum bound on targets, as a fraction of the radius of the models' ball."""
 
 
 def softmax(scores: Array) -> Array:
-    """e^z over its sum along the last axis, which neither overflows nor divides by zero."""
+    """Return e^z over its sum along the last axis, without overflow or division by zero."""
     shares = exp(scores - scores.max(axis=-1, keepdims=True))
     shares /= sum_in_order(shares)[..., None]
     return shares
@@ -50,25 +50,25 @@ class LogisticLoss(SignLoss):
     smoothness = 0.25
 
     def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """−y / (1 + e^(yz))."""
+        """Return −y / (1 + e^(yz))."""
         slope = exp(np.multiply(margins, labels))
         np.subtract(-1, slope, out=slope)
         np.divide(labels, slope, out=slope)
         return slope
 
     def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """max(−yz, 0) + ln(1 + e^(−|yz|)), which neither overflows nor cancels."""
+        """Return max(−yz, 0) + ln(1 + e^(−|yz|)), which neither overflows nor cancels."""
         agreement = np.multiply(margins, labels)
         return np.asarray(np.log1p(np.exp(-np.abs(agreement))) - np.minimum(agreement, 0))
 
     def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """s(1 − s) with s = 1/(1 + e^|z|): free of overflow, and of y."""
+        """Return s(1 − s) with s = 1/(1 + e^|z|): independent of y, without overflow."""
         small = np.exp(-np.abs(margins))
         curvature: Array = small / (1 + small) ** 2
         return curvature
 
     def compute_probabilities(self, margins: Array) -> Array:
-        """1/(1 + e^z) and 1/(1 + e^(−z))."""
+        """Return 1/(1 + e^z) and 1/(1 + e^(−z))."""
         small = np.exp(-np.abs(margins))
         positive = np.where(margins >= 0, 1 / (1 + small), small / (1 + small))
         return np.stack([1 - positive, positive], axis=-1)
@@ -91,7 +91,7 @@ class HuberSVM(SignLoss):
 
     @property
     def smoothness(self) -> float:
-        """1/(2h)."""
+        """Smoothness, 1/(2h)."""
         return 1 / (2 * self.width)
 
     def _compute_share(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
@@ -99,17 +99,17 @@ class HuberSVM(SignLoss):
         return lack, np.clip(lack / (2 * self.width), 0, 1)
 
     def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """−y·clip((1 + h − yz)/(2h), 0, 1)."""
+        """Return −y·clip((1 + h − yz)/(2h), 0, 1)."""
         slope: Array = -self._compute_share(margins, labels)[1] * labels
         return slope
 
     def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """h·share² + max(1 − h − yz, 0) is the loss on all three pieces."""
+        """Return h·share² + max(1 − h − yz, 0), the loss on all three pieces."""
         lack, share = self._compute_share(margins, labels)
         return np.asarray(self.width * share**2 + np.maximum(lack - 2 * self.width, 0))
 
     def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """1/(2h) where |1 − yz| ≤ h, else 0: an element of the generalised Hessian."""
+        """Return 1/(2h) if |1 − yz| ≤ h, else 0: an element of the generalised Hessian."""
         inside = np.abs(1 - np.multiply(margins, labels)) <= self.width
         curvature: Array = inside.astype(margins.dtype) * self.smoothness
         return curvature
@@ -117,9 +117,9 @@ class HuberSVM(SignLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class SquaredLoss(TargetLoss):
-    """½(z − y)² with |y| ≤ Y, for models kept in the ball ‖θ‖₂ ≤ R: ridge regression.
+    """½(z − y)² with |y| ≤ Y, for models in the ball ‖θ‖₂ ≤ R: ridge regression.
 
-    Outside the ball the gradient has no bound: project every iterate (`LinearModel.project`).
+    Outside the ball the gradient has no bound: project each iterate (`LinearModel.project`).
     """
 
     radius: float
@@ -128,13 +128,13 @@ class SquaredLoss(TargetLoss):
     def __post_init__(self) -> None:
         if not 0 < self.radius < math.inf:
             raise ValueError(f"Expected a finite radius > 0, got {self.radius}.")
-        # At 0 every target is 0, and a contribution says nothing.
+        # At 0 each target is 0, and a contribution contains no information.
         if not 0 < self.label_bound < math.inf:
             raise ValueError(f"Expected a finite label_bound > 0, got {self.label_bound}.")
 
     @property
     def degenerate_reason(self) -> str:
-        """Targets that are nothing beside the ball."""
+        """Error if targets are negligible compared with the ball; otherwise empty."""
         least = MIN_LABEL_SHARE * self.radius
         if self.label_bound >= least:
             return ""
@@ -142,26 +142,26 @@ class SquaredLoss(TargetLoss):
 
     @property
     def lipschitz(self) -> float:
-        """R + Y."""
+        """Lipschitz constant, R + Y."""
         return self.radius + self.label_bound
 
     smoothness = 1.0
 
     @property
     def theta_radius(self) -> float:
-        """R."""
+        """Radius R of the ball of θ."""
         return self.radius
 
     def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """z − y."""
+        """Return z − y."""
         return np.asarray(np.subtract(margins, labels))
 
     def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """½(z − y)²."""
+        """Return ½(z − y)²."""
         return np.asarray(np.square(np.subtract(margins, labels)) / 2)
 
     def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """1."""
+        """Return 1."""
         return np.ones_like(margins)
 
 
@@ -180,66 +180,66 @@ class SoftmaxLoss(Loss):
 
     @property
     def outputs(self) -> int:
-        """K."""
+        """Margins per record, K."""
         return self.classes
 
     def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """Probabilities minus the one-hot label, `[…, K]`."""
+        """Return the probabilities minus the one-hot label, `[…, K]`."""
         slope = softmax(margins)
         index = labels[..., None].astype(np.int64, copy=False)
         np.put_along_axis(slope, index, np.take_along_axis(slope, index, axis=-1) - 1, axis=-1)
         return slope
 
     def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """By the largest margin, so that nothing overflows."""
+        """Return the losses, computed relative to the largest margin, so that nothing overflows."""
         top = margins.max(axis=-1, keepdims=True)
         index = labels[..., None].astype(np.int64, copy=False)
         chosen = np.take_along_axis(margins, index, axis=-1)
         return np.asarray(np.log(np.exp(margins - top).sum(axis=-1)) + (top - chosen)[..., 0])
 
     def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """The probabilities P, `[…, K]`; the Hessian is diag(P) − P Pᵀ."""
+        """Return the probabilities P, `[…, K]`; the Hessian is diag(P) − P Pᵀ."""
         return softmax(margins)
 
     def apply_curvature(self, curvature: Array, change: Array) -> Array:
-        """(diag(P) − P Pᵀ) applied to each record's change."""
+        """Apply diag(P) − P Pᵀ to each record's change."""
         weighted = curvature * change
         product: Array = weighted - curvature * weighted.sum(axis=-1, keepdims=True)
         return product
 
     def compute_slope_norms(self, slopes: Array) -> Array:
-        """√Σ_k slope_k²."""
+        """Return √Σ_k slope_k²."""
         return np.sqrt(sum_in_order(slopes * slopes))
 
     def predict(self, margins: Array) -> NDArray[Any]:
-        """The class with the largest margin."""
+        """Return the class with the largest margin."""
         return np.asarray(margins.argmax(axis=-1))
 
     def compute_probabilities(self, margins: Array) -> Array:
-        """e^z, divided by its sum over the classes."""
+        """Return e^z, divided by its sum over the classes."""
         return softmax(margins)
 
     def from_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
-        """Classes 1 and 0."""
+        """Return the classes 1 and 0."""
         return (signs > 0).astype(np.int64)
 
     def build_theta(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Half of the margin by either class."""
+        """Return a model in which each of the two classes has half of the margin."""
         theta = np.concatenate([-direction, direction]) / 2
         return np.pad(theta, (0, (self.classes - 2) * direction.size))
 
     def get_direction(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Class 1's less class 0's."""
+        """Return class 1's row minus class 0's."""
         difference: NDArray[np.float64] = theta[1] - theta[0]
         return difference
 
     def to_nearest_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """Rounded, and clamped to 0..K−1."""
+        """Round the labels and clamp them to 0..K−1."""
         whole = np.rint(np.asarray(labels, np.float64))
         return np.clip(whole, 0, self.classes - 1).astype(np.int64)
 
     def check_labels(self, labels: NDArray[Any]) -> None:
-        """Labels are integers 0..K−1."""
+        """Check that labels are integers 0..K−1."""
         fits = (labels >= 0) & (labels < self.classes) & (labels == np.floor(labels))
         if not fits.all():
             raise ValueError(f"Expected classes 0..{self.classes - 1}, got {labels[~fits][0]}.")

@@ -1,9 +1,9 @@
 """Linear models: margins, losses and metrics in a few batched passes.
 
-The norms of `parley.client.models.linear_losses` presume ‖x‖₂ ≤ 1 and a regularised intercept:
-`prepare_rows` sees to both. What a party releases of its records' gradients is summed exactly, in
-`parley.client.models.integer_gradients`; here are plain floats: of a solver, a prediction, a
-figure.
+The norms of `parley.client.models.linear_losses` assume ‖x‖₂ ≤ 1 and a regularised intercept;
+`prepare_rows` ensures both. Gradients that a party releases are summed exactly in
+`parley.client.models.integer_gradients`. This module uses plain floats: for solvers, predictions
+and metrics.
 
     >>> from parley.client.models.linear_losses import LogisticLoss
     >>> model = LinearModel(loss=LogisticLoss(), features=2)
@@ -29,7 +29,7 @@ class LinearModel:
     """A loss over margins θ·x.
 
     Attributes:
-        features: p, columns of a prepared row (the intercept's among them).
+        features: p, columns of a prepared row, including the intercept's.
     """
 
     in_threads: ClassVar[bool] = True
@@ -48,26 +48,26 @@ class LinearModel:
 
     @property
     def dimension(self) -> int:
-        """d = p, or K·p: softmax's θ is `[K, p]`, flattened."""
+        """Coordinates of θ: d = p, or K·p for softmax, whose θ is `[K, p]`, flattened."""
         return self.loss.outputs * self.features
 
     @property
     def lipschitz(self) -> float:
-        """G of the data loss on the unit ball."""
+        """Lipschitz constant G of the data loss on the unit ball."""
         return self.loss.lipschitz
 
     @property
     def smoothness(self) -> float:
-        """L_s of the data loss on the unit ball."""
+        """Smoothness L_s of the data loss on the unit ball."""
         return self.loss.smoothness
 
     @property
     def metric_name(self) -> str:
-        """What `compute_metric` returns: "accuracy", or "r2" for ridge."""
+        """Name of the result of `compute_metric`: "accuracy", or "r2" for ridge."""
         return self.loss.metric_name
 
     def project(self, theta: Array) -> Array:
-        """The nearest θ, `[d]` or `[B, d]`, for which G holds: ridge's ball ‖θ‖₂ ≤ R."""
+        """Return the nearest θ, `[d]` or `[B, d]`, for which G holds: ridge's ball ‖θ‖₂ ≤ R."""
         radius = self.loss.theta_radius
         if np.isinf(radius):
             return theta
@@ -76,16 +76,16 @@ class LinearModel:
         return projected
 
     def compute_margins(self, theta: Array, rows: Array) -> Array:
-        """θ·x for rows `[…, n, p]` under θ `[d]` or `[…, d]`: `[…, n]`, or `[…, n, K]`.
+        """Compute θ·x for rows `[…, n, p]` with θ `[d]` or `[…, d]`: `[…, n]`, or `[…, n, K]`.
 
-        `[n, p]` rows may each have their own θ, `[n, d]`, where there is one output. A row's
-        bits depend on that row alone (one output), or on its party's rows (softmax).
+        With one output, `[n, p]` rows may each have their own θ, `[n, d]`. A row's bits depend only
+        on that row (one output), or on its party's rows (softmax).
         """
         if self.loss.outputs == 1:
             if theta.ndim == rows.ndim - 1 > 1:
                 theta = theta[..., None, :]
-            # Measured: one dot product a row streams fresh memory twice as fast as a batched
-            # matrix-vector product; in float32 einsum is twice as fast again.
+            # Measured: one dot product per row streams fresh memory twice as fast as a batched
+            # matrix-vector product. In float32 einsum is twice as fast again.
             if rows.dtype == np.float32:
                 return np.asarray(np.einsum("...p,...p->...", rows, theta))
             return np.asarray(np.vecdot(rows, theta))
@@ -93,13 +93,13 @@ class LinearModel:
         return np.asarray(np.matmul(rows, classes.swapaxes(-1, -2)))
 
     def sum_gradients(self, slopes: Array, rows: Array) -> Array:
-        """Σ_i slope_i·x_i over rows `[…, n, p]`, slopes shaped as margins: `[…, d]`."""
+        """Return Σ_i slope_i·x_i over rows `[…, n, p]`, slopes shaped as margins: `[…, d]`."""
         by_output = slopes[..., None, :] if self.loss.outputs == 1 else slopes.swapaxes(-1, -2)
         total: Array = np.matmul(by_output, rows)
         return total.reshape(*total.shape[:-2], self.dimension)
 
     def losses(self, theta: Array, block: PartyBlock) -> Array:
-        """`[B]` every party's mean data loss: a simulation's own figure, in plain floats."""
+        """Compute `[B]` each party's mean data loss in plain floats, for a simulation's metrics."""
         self._check(theta, block.features)
 
         def measure(first: int, last: int) -> None:
@@ -128,7 +128,7 @@ class LinearModel:
     def evaluate(
         self, theta: Array, features: Array, labels: NDArray[Any], lambda_: float
     ) -> tuple[float, float]:
-        """Regularised mean loss and metric over records, in one pass.
+        """Compute the regularised mean loss and the metric over records, in one pass.
 
         Returns:
             (mean loss + (λ/2)‖θ‖₂², accuracy; R² for ridge).
@@ -153,24 +153,24 @@ class LinearModel:
         return float(loss), float(1 - parts[1] / spread) if spread else float("nan")
 
     def check_labels(self, labels: NDArray[Any]) -> None:
-        """Raise ValueError unless every label is one that the loss is defined for."""
+        """Raise ValueError unless the loss is defined for each label."""
         self.loss.check_labels(labels)
 
     def compute_metric(self, theta: Array, features: Array, labels: NDArray[Any]) -> float:
-        """Accuracy; for ridge R² (NaN where all labels are equal)."""
+        """Return the accuracy; for ridge R² (NaN if all labels are equal)."""
         return self.evaluate(theta, features, labels, 0.0)[1]
 
     @property
     def class_weights(self) -> tuple[float, ...]:
-        """Of the labels in their order; (): all 1."""
+        """Weights of the labels in their order; (): all 1."""
         return tuple(getattr(self.loss, "weights", ()))
 
     def compute_probabilities(self, margins: Array) -> Array | None:
-        """Probabilities of the labels; None: margins only rank."""
+        """Return probabilities of the labels; None: margins only rank."""
         return self.loss.compute_probabilities(margins)
 
     def predict(self, theta: Array, features: Array) -> NDArray[Any]:
-        """Predicted labels `[N]` of prepared rows: −1/+1, classes, or real values (ridge)."""
+        """Return labels `[N]` predicted for prepared rows: −1/+1, classes, or reals (ridge)."""
         self._check(theta, features)
         return self.loss.predict(
             self.compute_margins(np.ascontiguousarray(theta, features.dtype), features)

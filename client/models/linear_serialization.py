@@ -1,6 +1,6 @@
-"""A linear model as plain values: what a task and a model file say of it, and back.
+"""Encode a linear model as plain values for tasks and model files, and decode it.
 
-No ε rests on which model that is: it states its claim itself, and computes.
+No ε depends on which model it is: the model itself states its claim, and computes.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from parley.client.models.loss_base import Loss
 from parley.client.models.loss_registry import LOSSES
 
 MAX_MODEL_SIZE: Final = 10**8
-"""Most features or units of a layer that a task may ask for."""
+"""Maximum features, or units of a layer, that a task may request."""
 
 MAX_PARAMETER: Final = 1e150
-"""Parameters below this have finite products. A model file with larger ones is refused."""
+"""Limit on parameters: smaller ones have finite products. A model file with larger ones is refused.
+"""
 
 
 def encode_linear_model(model: LinearModel) -> dict[str, Any]:
-    """The model as plain JSON values."""
+    """Return the model as plain JSON values."""
     return {"loss": _encode_loss(model.loss), "features": model.features}
 
 
 def decode_linear_model(value: Any) -> LinearModel:
-    """The inverse of `encode_linear_model`. Raises DecodingError."""
+    """Build the model from the result of `encode_linear_model`. Raises DecodingError."""
     if not isinstance(value, Mapping) or set(value) != {"loss", "features"}:
         raise DecodingError("Expected a linear model's loss and features, got others.")
     features = decode_value(int, value["features"], "features")
@@ -53,5 +54,5 @@ def _decode_loss(value: Any) -> Loss:
     loss = LOSSES[value["kind"]].from_settings(settings)
     if weights is None:
         return loss
-    # One way to say that there are none: not to say any.
+    # There is only one encoding of no weights: no such key.
     return decode_dataclass(ClassWeightedLoss, {"weights": weights}, loss=loss)

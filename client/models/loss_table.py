@@ -1,7 +1,8 @@
-"""The table of your own loss: its function is asked at public points, and never at a record.
+"""Build the table of a user-defined loss: its function is called at public points, never at a
+record.
 
-A table says its constants itself (`parley.client.models.own_losses`): no ε rests on how it was
-made.
+A table states its constants itself (`parley.client.models.own_losses`): no ε depends on how it was
+built.
 
     >>> from parley.client.models.own_losses import TabledSignLoss
     >>> squared_hinge = lambda z, y: max(0.0, 1 - y * z) ** 2
@@ -22,7 +23,7 @@ from parley.client.models.own_code import CODE_FAILURES, describe_failure
 from parley.client.models.own_losses import MAX_SLOPE, NODES, REACH, STEP, TabledLoss
 
 _ROUNDED: Final = 2.0**-30
-"""Of the steepest slope: what rounding alone may make an entry less than the one before."""
+"""Decrease between entries that rounding may cause, as a fraction of the steepest slope."""
 
 Tabled = TypeVar("Tabled", bound="TabledLoss")
 
@@ -34,12 +35,13 @@ def build_tabled_loss(
     lipschitz: float,
     steeper: Literal["refuse", "clip"] = "refuse",
 ) -> Tabled:
-    """The table of a function of one record's margin and label.
+    """Build the table of a function of one record's margin and label.
 
     Args:
         kind: `TabledSignLoss` (y is −1 or +1), or `TabledResidualLoss` (a function of z − y; y is 0
             here).
-        steeper: what a steeper slope is: refused, or clipped to ±G, which leaves the loss convex.
+        steeper: what happens to a steeper slope: it is refused, or clipped to ±G, which leaves the
+            loss convex.
     """
     if not 0 < lipschitz <= MAX_SLOPE:
         raise ValueError(f"Expected a Lipschitz constant in (0, {MAX_SLOPE:g}], got {lipschitz:g}.")
@@ -67,7 +69,7 @@ def build_tabled_loss(
             )
         row = np.clip(grown, -lipschitz, lipschitz)
         rows.append(tuple(row.tolist()))
-        # What was clipped is the loss no longer: it is the function's at z = 0.
+        # A clipped loss differs from the function. It equals the function at z = 0.
         below = row[: NODES // 2 + 1]
         starts.append(
             _evaluate_loss(loss, 0.0, label) - float(np.sum(below[1:] + below[:-1])) * STEP / 2

@@ -1,7 +1,7 @@
-"""Memory that a library needed only to start: pages of its code that were read once.
+"""Release memory that a library needed only at its start: pages of its code that were read once.
 
-While torch starts it runs through 80 MiB of its code, and all of it stays counted as this process's
-memory, although training needs a quarter of it. Linux takes such pages back when it is asked to.
+While torch starts it reads 80 MiB of its code. All of it counts as this process's memory, although
+training needs only a quarter. Linux takes such pages back on request.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ [1-9]\d* +/")
 
 
 def release_start_pages() -> int:
-    """Gives back libraries' code, and what was freed; how many libraries. Nothing without Linux.
+    """Release libraries' code, and freed memory; return how many libraries. Does nothing without
+    Linux.
 
-    Only mappings of files are given back that cannot be written and have no page that differs from
-    its file: what is read again is then what was there.
+    Only mappings of files are released that cannot be written and have no page that differs from
+    its file. What is read again is therefore the same.
     """
     if sys.platform != "linux" or not _SMAPS.exists():
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "malloc_trim"):  # glibc's
+    if hasattr(libc, "malloc_trim"):  # glibc only
         libc.malloc_trim(ctypes.c_size_t(0))
     given, code = 0, None
     for line in _SMAPS.read_text(encoding="ascii", errors="replace").splitlines():

@@ -1,7 +1,7 @@
-"""Build what a network is tried on before it is used: made-up records, and parameters at random.
+"""Build inputs for network checks: made-up records, and random parameters.
 
-`parley.client.models.batch_invariance` and `parley.client.dp_sgd.batch_invariance` try networks. No
-record of a party is read.
+`parley.client.models.batch_invariance` and `parley.client.dp_sgd.batch_invariance` check networks
+with them. No record of a party is read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Rows = NDArray[np.float64]
 
 
 def build_trial_rows(network: Network, count: int) -> Rows:
-    """Return `[count, p]` rows of norm at most 1, as records are; none of them is zero."""
+    """Return `[count, p]` rows of norm at most 1, like records; none of them is zero."""
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn((count, network.features), generator=generator, dtype=torch.float64)
     rows *= torch.rand(count, generator=generator)[:, None] / rows.norm(dim=1, keepdim=True)
@@ -28,7 +28,7 @@ def build_trial_rows(network: Network, count: int) -> Rows:
 
 
 def add_trial_labels(network: Network, rows: Rows) -> tuple[Tensor, Tensor]:
-    """Return `[n, p + D]` rows with draws of their own behind them, and `[n]` labels."""
+    """Return `[n, p + D]` rows followed by their draws, and `[n]` labels."""
     generator = torch.Generator().manual_seed(1)
     labels = torch.randint(0, network.classes, (len(rows),), generator=generator)
     drawn = torch.randn(
@@ -41,7 +41,7 @@ def add_trial_labels(network: Network, rows: Rows) -> tuple[Tensor, Tensor]:
 def move_near_start(network: Network, *, seed: int = 1) -> Iterator[None]:
     """Move the network's parameters near its start, at random, and move them back afterwards.
 
-    At the start itself a parameter may be zero and hide what it multiplies; far off, layers
+    At the start itself a parameter may be zero and hide what it multiplies. Far away, layers
     saturate.
     """
     parameters = [p for p in network.module.parameters() if p.requires_grad]

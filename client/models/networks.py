@@ -1,15 +1,15 @@
-"""Networks that parties train together: built-in ones, a user's own, and what is refused.
+"""`Network`: built-in and user-defined networks that parties train together, and their checks.
 
 A network maps `[b, p]` rows to `[b, K]` class scores. Its trainable parameters travel as one flat
-vector, `[d]`, in the order of `parameters()`; those that are frozen (`requires_grad_(False)`, a
-backbone that was trained on public data) stay as they were built, to the bit, at every party.
+vector, `[d]`, in the order of `parameters()`. Frozen parameters (`requires_grad_(False)`, for
+example a backbone trained on public data) stay as they were built, to the bit, at each party.
 
 | kind | |
 |---|---|
 | mlp | p → hidden units (ReLU) → K, for tables; rows are scaled by √p, a public factor |
 | pca-mlp | the same on the leading principal components (Abadi et al. 2016: 60, and 1000 units) |
 | cnn | two convolutions and two linear layers, about 26,000 parameters, for square images |
-| module:function, file.py:function | `function(features, classes)` gives a `torch.nn.Module` |
+| module:function, file.py:function | `function(features, classes)` returns a `torch.nn.Module` |
 
     >>> network = Network.build("mlp", features=4, classes=3, hidden=(8,))
     >>> network.dimension, network.start().shape
@@ -50,11 +50,16 @@ from parley.safe_io.path_names import compute_own_file_digest
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
-_release_start_pages_once = functools.cache(release_start_pages)  # once: torch has started
+_release_start_pages_once = functools.cache(
+    release_start_pages
+)  # once per process: torch starts once
 
 
 def load_own_function(kind: str) -> Callable[..., Any]:
-    """What 'module:function' or 'file.py:function' names: its code is run. Raises NetworkError."""
+    """Load the function named 'module:function' or 'file.py:function'; this runs its file.
+
+    Raises NetworkError.
+    """
     try:
         return load_function(kind)
     except OwnCodeError as error:
@@ -75,7 +80,7 @@ def _build_own_network(kind: str, features: int, classes: int) -> nn.Module:
     if _list_lazy_tensors(made):
         try:
             with torch.no_grad():
-                made(torch.zeros(2, features))  # layers learn their width from a first batch
+                made(torch.zeros(2, features))  # layers infer their width from a first batch
         except CODE_FAILURES as error:
             raise NetworkError(
                 f"Expected {kind} to take a first batch of {features} features, from which its "
@@ -90,12 +95,12 @@ def _build_own_network(kind: str, features: int, classes: int) -> nn.Module:
 
 
 def _list_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Return parameters and buffers by name; each once."""
+    """Return parameters and buffers by name, each once."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def _list_lazy_tensors(module: nn.Module) -> list[str]:
-    """Return the names of parameters and buffers of lazy layers that no batch went through."""
+    """Return the names of parameters and buffers of lazy layers that saw no batch."""
     lazy = (nn.UninitializedParameter, nn.UninitializedBuffer)
     return [name for name, tensor in _list_tensors(module).items() if isinstance(tensor, lazy)]
 
@@ -107,7 +112,7 @@ def _list_fixed_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _check_numbers(kind: str, module: nn.Module) -> None:
-    """Refuse parameters that no model file could hold. Raises NetworkError."""
+    """Refuse parameters that no model file can store. Raises NetworkError."""
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise NetworkError(f"Expected a model with parameters to train, got none in {kind}.")
     for name, tensor in _list_tensors(module).items():
@@ -141,7 +146,7 @@ def _flatten_parameters(module: nn.Module) -> NDArray[np.float64]:
 
 
 def _describe_value(value: Any) -> str:
-    """Return what a forward pass gave, in words."""
+    """Return a description of what a forward pass returned."""
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of {len(value)} values"
     return f"an object of type {type(value).__name__}"
@@ -153,8 +158,8 @@ class Network:
 
     Attributes:
         module: the torch module; `set_parameters` overwrites its parameters.
-        initial: `[d]` the trainable parameters that it was built with, public.
-        losses: what it is trained by, with public weights of the classes.
+        initial: `[d]` the public trainable parameters with which it was built.
+        losses: the training losses, with public weights of the classes.
     """
 
     kind: str
@@ -168,7 +173,7 @@ class Network:
     losses: RecordLosses = CROSS_ENTROPY
 
     metric_name = "accuracy"
-    in_threads: ClassVar[bool] = False  # its module holds the θ that it computes at
+    in_threads: ClassVar[bool] = False  # its module stores the current θ
 
     @classmethod
     def build(
@@ -183,9 +188,9 @@ class Network:
         device: str = "cpu",
         seed: int = 0,
     ) -> Network:
-        """A built-in network or a user's own, with a public start drawn from `seed`.
+        """Build a built-in or user-defined network, with a public start sampled from `seed`.
 
-        With frozen layers the seed is 0 for everybody.
+        With frozen layers the seed is 0 for all parties.
 
         Raises NetworkError.
         """
@@ -198,7 +203,8 @@ class Network:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         if device == "cuda":
-            # TF32 keeps 10 bits of a product. Determinism: a killed run resumes to the same.
+            # TF32 keeps only 10 bits of a product. Determinism: a killed run resumes to the same
+            # result.
             torch.backends.cuda.matmul.allow_tf32 = False
             torch.backends.cudnn.allow_tf32 = False
             torch.backends.cudnn.deterministic = True
@@ -210,7 +216,8 @@ class Network:
             else:
                 module = _build_own_network(kind, features, classes)
                 if _list_fixed_tensors(module):
-                    # Nobody sends frozen layers: a party that draws them must draw the same.
+                    # Frozen layers are not sent: a party that samples them must get the same
+                    # values.
                     torch.manual_seed(0)
                     module = _build_own_network(kind, features, classes)
         check_layers(module)
@@ -251,11 +258,11 @@ class Network:
 
     @property
     def dimension(self) -> int:
-        """d, the number of trainable parameters."""
+        """Number of trainable parameters, d."""
         return len(self.initial)
 
     def _find_output_shape(self) -> tuple[int, ...]:
-        """The shape of what it gives of two rows, twice the same; or a loss that draws."""
+        """Return the output's shape for two rows; check that a second pass, or loss, agrees."""
         wide = self.features + self.draws_per_record
         made_up = np.random.default_rng(0).random((2, wide)) / math.sqrt(self.features)
         if get_own_losses(self.module) is not None:
@@ -269,7 +276,7 @@ class Network:
         return tuple(scores.shape)
 
     def _check_scores(self, scores: Any) -> None:
-        """Refuse scores that are no real tensor, or that no parameter changes."""
+        """Refuse scores that are not a real tensor, or that do not depend on a parameter."""
         if not isinstance(scores, torch.Tensor):
             raise NetworkError(
                 f"Expected one tensor of scores, [rows, {self.classes}], from {self.kind}, got "
@@ -298,17 +305,17 @@ class Network:
             )
 
     def _compute_first_losses(self, rows: torch.Tensor) -> torch.Tensor:
-        """`[b]` losses of `[b, p + D]` rows, were they all of the first class."""
+        """Return `[b]` losses of `[b, p + D]` rows, as if all were of the first class."""
         y = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
         return self.losses(self.module, rows, y)
 
     @property
     def draws_per_record(self) -> int:
-        """D: random numbers that a record's loss takes, behind the columns of its row; 0: none."""
+        """D: random numbers per record's loss, after the columns of its row; 0: none."""
         return get_draw_count(self.module)
 
     def with_draws(self, features: NDArray[Any], draws: NDArray[np.float64] | None) -> torch.Tensor:
-        """`[b, p + D]` rows; `draws` `[b, D]`, zeros where None."""
+        """Return `[b, p + D]` rows; `draws` is `[b, D]`, or None for zeros."""
         if not self.draws_per_record:
             return self.to_tensor(features)
         drawn = np.zeros((len(features), self.draws_per_record)) if draws is None else draws
@@ -321,9 +328,9 @@ class Network:
 
     @property
     def frozen_digest(self) -> str:
-        """SHA-256 of what a forward pass uses beside θ, in hex; empty where there is nothing.
+        """SHA-256, in hex, of what a forward pass uses in addition to θ; empty if there is nothing.
 
-        Parties whose frozen layers differ would train θ for another network than the server's.
+        Parties with other frozen layers would train θ for a network that differs from the server's.
         """
         fixed = _list_fixed_tensors(self.module)
         if not fixed:
@@ -336,16 +343,16 @@ class Network:
         return whole.hexdigest()
 
     def to_tensor(self, features: NDArray[Any]) -> torch.Tensor:
-        """Features as a tensor of the network's precision on its device."""
-        own = np.require(features, requirements=["C", "W"])  # torch takes none that is read-only
+        """Return features as a tensor of the network's precision on its device."""
+        own = np.require(features, requirements=["C", "W"])  # torch accepts no read-only array
         return torch.as_tensor(own, dtype=self.dtype, device=self.device)
 
     def start(self) -> NDArray[np.float64]:
-        """`[d]` the public start, whatever the module was used for since."""
+        """Return `[d]`, the public start, independent of the module's use since."""
         return self.initial.copy()
 
     def check_labels(self, labels: NDArray[Any]) -> None:
-        """Refuses labels that are not classes 0..K−1."""
+        """Check that labels are classes 0..K−1."""
         whole = np.asarray(labels)
         if len(whole) and not (whole.min() >= 0 and whole.max() < self.classes):
             raise ValueError(
@@ -353,7 +360,7 @@ class Network:
             )
 
     def set_parameters(self, theta: torch.Tensor) -> None:
-        """Makes the parameters views of `theta` `[d]`: changing it changes the network."""
+        """Make the parameters views of `theta` `[d]`: changing it changes the network."""
         at = 0
         for parameter in self.module.parameters():
             if not parameter.requires_grad:
@@ -363,7 +370,7 @@ class Network:
             at += size
 
     def compute_scores(self, theta: NDArray[np.float64], features: NDArray[Any]) -> torch.Tensor:
-        """`[N, K]` scores of a model `[d]`, in pieces."""
+        """Compute `[N, K]` scores of a model `[d]`, in pieces."""
         self.set_parameters(torch.as_tensor(theta, dtype=self.dtype, device=self.device).clone())
         with torch.no_grad():
             pieces = [
@@ -374,30 +381,30 @@ class Network:
 
     @property
     def class_weights(self) -> tuple[float, ...]:
-        """Of the labels in their order; (): all 1."""
+        """Weights of the labels in their order; (): all 1."""
         return self.losses.weights
 
     def compute_margins(
         self, theta: NDArray[np.float64], rows: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """`[N, K]` as `scores`, as numpy's."""
+        """Compute `[N, K]` scores as a numpy array."""
         return np.asarray(self.compute_scores(theta, rows).cpu().numpy(), np.float64)
 
     def compute_probabilities(self, margins: NDArray[np.float64]) -> NDArray[np.float64]:
-        """`[N, K]` probabilities."""
+        """Return `[N, K]` probabilities."""
         return np.asarray(softmax(margins), np.float64)
 
     def compute_loss(
         self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any
     ) -> float:
-        """The records' mean loss."""
+        """Compute the records' mean loss."""
         wanted = torch.as_tensor(np.asarray(labels, dtype=np.int64), device=self.device)
         if not self.losses.weights and get_own_losses(self.module) is None:
             return float(nn.functional.cross_entropy(self.compute_scores(theta, features), wanted))
         self.set_parameters(torch.as_tensor(theta, dtype=self.dtype, device=self.device).clone())
         total = 0.0
         with torch.no_grad():
-            rng = np.random.default_rng(0)  # a figure of a simulation: the same for every model
+            rng = np.random.default_rng(0)  # a simulation's metric: the same draws for each model
             for at in range(0, len(features), 4096):
                 own = features[at : at + 4096]
                 drawn = (
@@ -410,11 +417,11 @@ class Network:
         return total / len(features)
 
     def predict(self, theta: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.int64]:
-        """`[N]` classes."""
+        """Return `[N]` classes."""
         return np.asarray(self.compute_scores(theta, features).argmax(1).cpu().numpy(), np.int64)
 
     def compute_metric(
         self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any
     ) -> float:
-        """Accuracy."""
+        """Compute the accuracy."""
         return float((self.predict(theta, features) == np.asarray(labels)).mean())

@@ -1,6 +1,6 @@
 """Load functions and classes of your own code by name: 'module:function' or 'file.py:function'.
 
-Your own code may raise anything. Whatever it raises becomes one line: `describe_failure`.
+Your own code may raise any exception. `describe_failure` turns it into one line.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ _MAX_ERROR_LENGTH = 200
 
 
 class OwnCodeError(ValueError):
-    """Your own code that is not there, cannot be imported, or is no function."""
+    """Your own code is missing, cannot be imported, or is not a function."""
 
 
 CODE_FAILURES = (Exception, SystemExit)
-"""What a call of your own code may raise. `exit()` in it fails the call and leaves the process."""
+"""Exceptions of a call of your own code. `exit()` in it fails the call but does not end the
+process.
+"""
 
 
 def describe_failure(error: BaseException, location: str, *, values: bool = True) -> str:
-    """Return one line for what your own code raised, and the line of your file that raised it.
+    """Return one line that describes an exception of your own code, with the line of your file.
 
     Args:
         location: 'module' or 'file.py', the part of a name before its colon.
-        values: whether the exception's text may be shown. It may hold a record's values.
+        values: whether the exception's text may be shown. It may contain a record's values.
     """
     said = " ".join(str(error).split())[:_MAX_ERROR_LENGTH].rstrip(".") if values else ""
     if isinstance(error, OSError) and error.errno is not None:
         said = f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
     shown = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    if isinstance(error, SyntaxError):  # its text names file and line
+    if isinstance(error, SyntaxError):  # its text contains file and line
         return shown
     module = sys.modules.get(location)
     file = Path(
@@ -56,10 +58,11 @@ def _is_same_file(name: str, file: Path) -> bool:
 
 
 def load_code(name: str, *, what: str) -> Any:
-    """Return what 'module:attribute' or 'file.py:attribute' names, or None. Its code is run.
+    """Return the object named 'module:attribute' or 'file.py:attribute', or None. This runs its
+    code.
 
     Args:
-        name: `__main__:f` is one that a notebook or script defines itself.
+        name: `__main__:f` names an object that a notebook or script defines itself.
 
     Raises OwnCodeError.
     """
@@ -80,9 +83,9 @@ def _import_module(name: str) -> ModuleType:
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Run a file as a module of a name that no other module has."""
-    # Registered while it runs and afterwards: dataclasses and type hints that are text
-    # (`from __future__ import annotations`) are looked up by the module's name.
+    """Run a file as a module under a unique name."""
+    # Registered while it runs and afterwards: dataclasses, and type hints stored as text (`from
+    # __future__ import annotations`), are looked up by the module's name.
     name = f"parley_own_{hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

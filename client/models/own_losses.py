@@ -1,10 +1,10 @@
-"""Your own loss for a linear model, as a public table of its slopes.
+"""User-defined loss for a linear model, as a public table of its slopes.
 
-The function is asked at public points alone, never at a record. Its slope in the margin z is
-tabled at `NODES` points of ±`REACH`; a record's slope is read off by itself, linearly between two
-points and constant beyond the last. That table *is* the loss, convex where the entries grow, and
-its constants follow from it: G = max |s_k|, L_s = max (s_{k+1} − s_k)/h. It travels in the task:
-no party runs, or trusts, the code that made it.
+The function is called only at public points, never at a record. Its slope in the margin z is
+tabulated at `NODES` points of ±`REACH`. A record's slope is read off separately, linearly between
+two points and constant beyond the last. The table *is* the loss. It is convex because the entries
+never decrease, and its constants follow from it: G = max |s_k|, L_s = max (s_{k+1} − s_k)/h. The
+table travels in the task: no party runs, or trusts, the code that built it.
 
     >>> hinge = [-1.0] * (NODES // 2 + 1) + [0.0] * (NODES // 2)
     >>> TabledResidualLoss(slopes=(tuple(hinge),), starts=(REACH,)).lipschitz
@@ -29,10 +29,10 @@ from parley.client.models.loss_base import Array, Loss, SignLoss, TargetLoss
 NODES: Final = 513
 REACH: Final = 16.0
 STEP: Final = 2 * REACH / (NODES - 1)
-"""From one point to the next."""
+"""Distance between two points."""
 
 MAX_SLOPE: Final = 2.0**20
-"""Of a slope or a loss: beyond, a table's numbers are no loss that could be learned from."""
+"""Maximum slope or loss. A table with larger numbers is not a loss that could be learned from."""
 
 Real = NDArray[np.float64]
 
@@ -42,7 +42,7 @@ class TabledLoss(Loss):
     """ℓ(u; row), by its slopes.
 
     Attributes:
-        slopes: a row for each table, `NODES` each.
+        slopes: a row per table, `NODES` slopes each.
         starts: ℓ(−REACH) of each row.
     """
 
@@ -65,7 +65,7 @@ class TabledLoss(Loss):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Loss:
-        """As `Loss.from_settings`; its lists are as long as they have to be."""
+        """Build the loss as `Loss.from_settings` does; check the exact lengths of its lists."""
         slopes, starts = settings.get("slopes"), settings.get("starts")
         if set(settings) != {"slopes", "starts"} or not isinstance(starts, list):
             raise DecodingError("Expected slopes and their starts, got others.")
@@ -83,20 +83,20 @@ class TabledLoss(Loss):
 
     @abstractmethod
     def _find_row(self, labels: NDArray[Any]) -> NDArray[np.int64] | int:
-        """Which row a label reads."""
+        """Return the row that a label reads."""
 
     @abstractmethod
     def _find_position(self, margins: Array, labels: NDArray[Any]) -> Real:
-        """Where in its row a record reads: z, or its residual."""
+        """Return a record's position in its row: z, or its residual."""
 
     @cached_property
     def lipschitz(self) -> float:
-        """max |s_k|."""
+        """Lipschitz constant, max |s_k|."""
         return max(abs(slope) for row in self.slopes for slope in row)
 
     @cached_property
     def smoothness(self) -> float:
-        """max (s_{k+1} − s_k)/h, and a little for the rounding of it."""
+        """Smoothness, max (s_{k+1} − s_k)/h plus a margin for its rounding."""
         steepest = max(two - one for row in self.slopes for one, two in pairwise(row))
         return max(steepest / STEP * (1 + 2.0**-40), 2.0**-20)
 
@@ -116,8 +116,9 @@ class TabledLoss(Loss):
     def _find_segment(
         self, margins: Array, labels: NDArray[Any]
     ) -> tuple[Real, Real, NDArray[np.int64]]:
-        """Place u, the share of the way to the next point, and the point before it: each record's
-        by arithmetic on that record alone.
+        """Return position u, the fraction of the way to the next point, and the point before it.
+
+        Each record's result is computed by arithmetic on that record only.
         """
         place = np.asarray(self._find_position(margins, labels), np.float64)
         known = np.where(np.isnan(place), 0.0, place)
@@ -126,15 +127,15 @@ class TabledLoss(Loss):
         return place, at - before, before + NODES * np.asarray(self._find_row(labels), np.int64)
 
     def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """Read off the table."""
+        """Read the slopes off the table."""
         place, share, before = self._find_segment(margins, labels)
         low, high = self._table[before], self._table[before + 1]
         slope = np.clip(low + share * (high - low), -self.lipschitz, self.lipschitz)
-        # dropped, as other losses' are
+        # NaN is dropped, as for other losses
         return np.where(np.isnan(place), np.nan, slope).astype(margins.dtype)
 
     def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """The integral of the slopes."""
+        """Return the integral of the slopes."""
         place, share, before = self._find_segment(margins, labels)
         low, high = self._table[before], self._table[before + 1]
         within = STEP * share * (low + share / 2 * (high - low))
@@ -143,7 +144,7 @@ class TabledLoss(Loss):
         return np.asarray(value.astype(margins.dtype))
 
     def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
-        """(s_{k+1} − s_k)/h; 0 beyond the table."""
+        """Return (s_{k+1} − s_k)/h; 0 beyond the table."""
         place, _, before = self._find_segment(margins, labels)
         bent = (self._table[before + 1] - self._table[before]) / STEP
         return np.where(np.abs(place) < REACH, bent, 0.0).astype(margins.dtype)
@@ -151,7 +152,7 @@ class TabledLoss(Loss):
 
 @dataclass(frozen=True, kw_only=True)
 class TabledSignLoss(TabledLoss, SignLoss):
-    """Of labels −1 and +1: a table of z for each of them, −1's first."""
+    """Loss of labels −1 and +1: one table of z per label, −1's first."""
 
     rows: ClassVar[int] = 2
 
@@ -165,7 +166,7 @@ class TabledSignLoss(TabledLoss, SignLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class TabledResidualLoss(TabledLoss, TargetLoss):
-    """Of targets in [−1, 1]: a table of the residual z − y."""
+    """Loss of targets in [−1, 1]: a table of the residual z − y."""
 
     rows: ClassVar[int] = 1
     label_bound = 1.0

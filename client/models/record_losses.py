@@ -1,13 +1,13 @@
-"""What a network is trained by: every record's own loss, `[b]`, one number a record.
+"""Training losses of a network: `[b]`, one number per record.
 
     ℓ_i = w_{y_i} · ℓ(f_θ; x_i, y_i, draws_i)
 
-Cross-entropy of the scores, unless the module brings a method `record_losses(x, y, draws)`: then
-that. Weights of classes are public; every record's gradient is clipped *after* them. `draws`
-`[b, D]` are standard normal numbers of a record's own, where a module says by its attribute
-`draws = D` that its loss needs some; they stand behind the record's columns, in its row. The mean
-over several draws of one record (Dockhorn et al. 2022, arXiv:2210.09929) has one gradient, clipped
-once. A module's own loss sees a record at a time (`parley.client.dp_sgd.torch_clipping`).
+The loss is the cross-entropy of the scores, unless the module has a method `record_losses(x, y,
+draws)`. Class weights are public. Each record's gradient is clipped *after* they are applied. A
+module whose loss needs random numbers declares `draws = D`. Then `draws` `[b, D]` are standard
+normal numbers per record, which follow the record's columns in its row. The mean over several draws
+of one record (Dockhorn et al. 2022, arXiv:2210.09929) has one gradient, clipped once. A module's
+own loss gets one record at a time (`parley.client.dp_sgd.torch_clipping`).
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from torch import Tensor, nn
 from parley.client.models.class_weights import check_weights
 
 MAX_DRAWS = 1 << 20
-"""Numbers of one record."""
+"""Maximum random numbers per record."""
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """`[b]` of scores `[b, K]` and labels `[b]` in 0..K−1."""
-    # Classes first: torch's softmax is three times as fast along an outer axis as along short rows.
+    """Return `[b]` losses of scores `[b, K]` and labels `[b]` in 0..K−1."""
+    # Classes first: torch's softmax is three times as fast along an outer axis as on short rows.
     by_class = outputs.T.contiguous()[None]
     return nn.functional.cross_entropy(by_class, labels[None], reduction="none")[0]
 
 
 def get_own_losses(module: nn.Module) -> Callable[[Tensor, Tensor, Tensor | None], Tensor] | None:
-    """The module's own `record_losses(x, y, draws)`, if it brings one."""
+    """Return the module's own `record_losses(x, y, draws)`, if it has one."""
     found = getattr(module, "record_losses", None)
     return found if callable(found) else None
 
 
 def get_draw_count(module: nn.Module) -> int:
-    """D: how many random numbers the loss of one record takes; 0: none."""
+    """Return D, the number of random numbers per record's loss; 0: none."""
     found = getattr(module, "draws", 0)
     if get_own_losses(module) is None:
         return 0
@@ -52,20 +52,20 @@ class RecordLosses:
     """Losses of a module's records.
 
     Attributes:
-        weights: of the classes, public; empty: every record counts once.
+        weights: public weights of the classes; empty: each record counts once.
     """
 
     weights: tuple[float, ...] = ()
 
     @classmethod
     def from_class_weights(cls, weights: Sequence[float], classes: int) -> RecordLosses:
-        """With weights for K classes, or none."""
+        """Build the losses with weights for K classes, or without."""
         if weights:
             check_weights(weights, classes)
         return cls(weights=tuple(weights))
 
     def __call__(self, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """`[b]` losses of records `[b, p]` with labels `[b]`; `[b, p + D]` where a loss draws."""
+        """Compute `[b]` losses of `[b, p]` records, `[b, p + D]` with draws, and labels `[b]`."""
         own = get_own_losses(module)
         drawn = get_draw_count(module)
         if own is None:
@@ -82,9 +82,9 @@ class RecordLosses:
         return each * self.get_weights(y, each) if self.weights else each
 
     def get_weights(self, y: Tensor, like: Tensor) -> Tensor:
-        """`[b]` the weights of labels."""
+        """Return `[b]` the weights of labels."""
         return torch.tensor(self.weights, dtype=like.dtype, device=like.device)[y]
 
 
 CROSS_ENTROPY = RecordLosses()
-"""No weights, and a module's own loss where it brings one."""
+"""Losses without weights; a module's own loss if it has one."""

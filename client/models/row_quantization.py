@@ -1,8 +1,8 @@
-"""Records as linear models take them: whole numbers of 2^-16, no longer than 1.
+"""Records as linear models use them: whole numbers of 2^-16, no longer than 1.
 
 A product of such rows with whole numbers is exact in float64
-(`parley.client.models.integer_gradients`). They are exact in float32, too, which is only how they
-may be stored.
+(`parley.client.models.integer_gradients`). The rows are also exact in float32, which is used only
+to store them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from parley.privacy.sensitivity.exact_rows import keep_within
 
 
 def prepare_rows(features: Array, intercept: bool) -> Array:
-    """Scale every record by itself so that its L2 norm is at most 1; no other record is read.
+    """Scale each record separately so that its L2 norm is at most 1; no other record is read.
 
-    A row longer than 1 is scaled down to 1. With `intercept` the constant 1 is appended after that
-    and the row divided by √2: (x, 1)/√2 has norm ≤ 1, and the intercept is a coefficient like any
-    other, regularised too, as the sensitivity theorems require. Entries are cut, towards zero, to
-    multiples of 2^-16.
+    A row longer than 1 is scaled down to 1. With `intercept` the constant 1 is then appended and
+    the row divided by √2: (x, 1)/√2 has norm ≤ 1. The intercept is a coefficient like any other and
+    is regularised, as the sensitivity theorems require. Entries are cut, towards zero, to multiples
+    of 2^-16.
 
     Args:
-        features: `[N, p]`, float32 or float64 (how the rows are stored, too).
+        features: `[N, p]`, float32 or float64; rows are stored in the same precision.
 
     Returns:
         `[N, p]` or `[N, p + 1]`, a new contiguous array.
@@ -39,10 +39,10 @@ def prepare_rows(features: Array, intercept: bool) -> Array:
         raise ValueError(
             f"Expected finite features, got {features[row, column]} in row {row}, column {column}."
         )
-    # Divided by the largest entry first: the square of a large number would overflow.
+    # Divide by the largest entry first: the square of a large number would overflow.
     largest = np.maximum(np.abs(features).max(axis=1, keepdims=True, initial=0), 1)
     scaled = np.divide(features, largest, dtype=np.float64)
-    # Not BLAS: of some processors' kernels a dot product's last digit depends on a row's address.
+    # Not BLAS: with some processors' kernels a dot product's last digit depends on the address.
     norms = np.linalg.norm(scaled, axis=1, keepdims=True)
     scaled /= np.maximum(norms, 1 / largest)
     if intercept:
@@ -52,7 +52,7 @@ def prepare_rows(features: Array, intercept: bool) -> Array:
 
 
 def quantize_rows(rows: Array) -> NDArray[np.float64]:
-    """`[n, p]` float64: entries cut to multiples of 2^-16; zeros where a row is longer than 1."""
+    """Return `[n, p]` float64, cut to multiples of 2^-16; zeros if a row is longer than 1."""
     whole: NDArray[np.float64] = np.trunc(rows * 2.0**ROW_BITS).astype(np.float64, copy=False)
     keep_within(whole, 4**ROW_BITS)
     whole *= 2.0**-ROW_BITS
