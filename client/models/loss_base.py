@@ -108,7 +108,7 @@ class Loss(ABC):
 
     @property
     def degenerate_reason(self) -> str:
-        """Error if parties would contribute almost nothing under these settings; otherwise empty."""
+        """Error if parties would contribute almost nothing with these settings; else empty."""
         return ""
 
     @property
