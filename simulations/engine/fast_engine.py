@@ -1,10 +1,10 @@
-"""The fast engine: all parties of a job as one block, in this process.
+"""Run a job with all its parties as one block in this process.
 
-What it leaves behind is a run folder like any other engine's; what only a simulation can know
-(loss, accuracy, the non-private baseline) is marked so wherever it is written.
+It leaves a run folder like every engine. What only a simulation can know (loss, accuracy, the
+non-private baseline) is marked as such wherever it is written.
 
-Also here: the parties of a simulated run: planned before anything is spent, made anew for every
-stage.
+`InProcessParties` are the parties of a simulated run: planned before anything is spent, opened
+again for every stage.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class InProcessParties:
-    """All parties of a job, as one block, and what is planned for them.
+    """All parties of a job, as one block, with their plan.
 
     Attributes:
-        check: the masked protocol, to compare the first sum with; None for none.
+        check: the masked protocol, to compare the first sum with; None for no check.
     """
 
     job: Job
@@ -84,7 +84,7 @@ class InProcessParties:
         faults: FaultScript,
         adding: SumFunction = sum_parties,
     ) -> Self:
-        """What the job releases of these data.
+        """Plan the releases of a job on these data.
 
         Raises:
             JobError, CalibrationError, RingTooSmall: the job does not fit them.
@@ -115,13 +115,13 @@ class InProcessParties:
         )
 
     def bind_run(self, run_id: str) -> Self:
-        """The same under a run's name."""
+        """Return the same parties under a run's name."""
         return replace(self, stages=tuple(stage.with_run_id(run_id) for stage in self.stages))
 
     def open_cohort(
         self, stage: RunStage, algorithm: FederatedAlgorithm, start: RunProgress
     ) -> AbstractContextManager[BlockCohort]:
-        """The parties of a stage (`parley.server.rounds.run_execution.BuildCohort`)."""
+        """Open the cohort of a stage (`parley.server.rounds.run_execution.BuildCohort`)."""
         job, learner = self.job, get_learner(algorithm)
         world, rounds = (
             self.experiment.bind_algorithm(learner),
@@ -153,20 +153,20 @@ class InProcessParties:
         return nullcontext(cohort)
 
     def evaluate(self, theta: NDArray[np.float64], number: int) -> dict[str, Any]:
-        """A round's figures, where it is one that is looked at."""
+        """Return a round's metrics, if the round is to be evaluated."""
         job, (_, world) = self.job, self._cohorts[-1]
         every = world.evaluate_every(job.run.evaluate_every)
         if number != job.rounds and (every == 0 or number % every):
             return {}
-        # A model that diverged has no finite loss; the run says so with null, not by stopping.
+        # A diverged model has no finite loss: report null instead of stopping the run.
         return {
             name: value if value is not None and math.isfinite(value) else None
             for name, value in world.evaluate(theta).items()
         }
 
     def get_round_cohort(self, finished: FinishedRun) -> tuple[BlockCohort, Experiment]:
-        """The parties that made the rounds, and their data."""
-        if not self._cohorts:  # the rounds were all made before the run was resumed
+        """Return the cohort of the rounds, and its data."""
+        if not self._cohorts:  # All rounds were run before the run was resumed.
             rounds = get_rounds_stage(self.stages)
             at = replace(finished.outcome.progress, stage=self.stages.index(rounds))
             self.open_cohort(rounds, finished.algorithm, at)
@@ -174,7 +174,7 @@ class InProcessParties:
 
 
 def _check_adding(job: Job, *, by_workers: bool) -> None:
-    """Refuses to add parties up apart from each other where their bits depend on all of them."""
+    """Refuse to sum parties on workers if the bits of the sum depend on all of them."""
     if by_workers and job.secure_aggregation.backend != "ideal":
         raise JobError(
             f"Expected secure-aggregation.backend = 'ideal' with run.engine = {job.run.engine!r}, "
@@ -190,7 +190,7 @@ def _build_secure_sum(
     masked: bool,
     parties: int | None = None,
 ) -> SecureSum:
-    """The sum of a release, over all of its parties or over fewer in proportion."""
+    """Build the sum of a release, over all of its parties or proportionally over fewer."""
     count = parties or plan.parties
     settings: dict[str, Any] = {
         "parties": count,
@@ -199,8 +199,8 @@ def _build_secure_sum(
         "corrupt": job.corrupt * count // plan.parties,
     }
     lost = math.ceil(faults.max_fraction * count)
-    if count > 100 and lost > count // 10:  # up to 100 the graph is complete
-        settings["dropped"] = lost  # The graph's degree must bear what the script takes away.
+    if count > 100 and lost > count // 10:  # The graph is complete up to 100 parties.
+        settings["dropped"] = lost  # The graph's degree must allow the script's dropouts.
     try:
         parameters = build_simulated_parameters(**settings)
         if not masked:
@@ -215,7 +215,7 @@ def _build_masked_check(job: Job, plan: ReleasePlan, faults: FaultScript) -> Mas
     if settings.backend == "masked" or not settings.masked_check or plan.parties == 1:
         return None
     count = count_checked_parties(parties=plan.parties, dimension=plan.dimension)
-    # Which parties has no bearing on what is released, only on what is looked at.
+    # The choice of parties affects only the check, not what is released.
     chosen = np.sort(np.random.default_rng().choice(plan.parties, count, replace=False))
     masked, ideal = (
         _build_secure_sum(job, plan, faults, masked=masked, parties=count)
@@ -235,7 +235,7 @@ def simulate(
     load: Callable[[Job], Experiment] = load_experiment,
     adding: SumFunction = sum_parties,
 ) -> RunResult:
-    """Runs a job, or continues the run in `resume`, with its canaries if it had any.
+    """Run a job, or resume the run in `resume`, with its canaries if it had any.
 
     Raises:
         JobError, DataError, CalibrationError, RingTooSmall, RunFolderError: the input is wrong;
@@ -267,7 +267,7 @@ def simulate(
         from parley.simulations.audit.self_audit import insert_canaries  # noqa: PLC0415 - start-up: `run` without a planted fault (scipy.stats takes .5 s)
 
         experiment, hidden = insert_canaries(job, experiment, coins["canaries"], seed=coins["seed"])
-    # Planned before the folder is made: a job that cannot run leaves nothing behind.
+    # Plan before the folder is created: a job that cannot run leaves nothing behind.
     planned = InProcessParties.from_job(job, experiment, faults, adding)
     folder = folder or RunFolder.create(job, out)
     folder.save_schema(experiment.data.schema)
@@ -297,7 +297,7 @@ def _save_run(
     version: str,
     observer: Observer | None,
 ) -> RunResult:
-    """The files of a run that ended, with what only a simulation may know."""
+    """Write the files of a run that ended, with what only a simulation may know."""
     job, theta = parties.job, finished.theta
     cohort, world = parties.get_round_cohort(finished)
     summary = build_summary(
@@ -325,12 +325,12 @@ def _save_run(
     summary, tensors = save_results(
         finished, job=job, folder=folder, summary=summary, features=world.data.features
     )
-    # The model is on disk. What follows is optional: a stop in it loses nothing.
+    # The model is on disk. The rest is optional: a stop loses nothing.
     tell_stage(observer, "baseline")
     summary = add_simulated_metrics(summary, job=job, experiment=world, theta=theta, dp_sgd=dp_sgd)
     if hidden is not None:
-        # Rounds count alike in the last iterate, not in a mean of them. Either is covered: every
-        # round's noisy sum is what is charged.
+        # All rounds count equally in the last iterate, but not in a mean of iterates. Both are
+        # covered: every round's noisy sum is charged.
         last = finished.outcome.progress.state.get("theta", theta)
         found = hidden.compute_bounds(world.model, last, delta=summary.primary.delta)
         summary = summary.with_fields(self_audit=found)
@@ -343,7 +343,7 @@ def _save_run(
 
 
 def _choose_canary_settings(job: Job, canaries: int) -> dict[str, int]:
-    """How many canaries, and the seed of their directions and coins: nothing of the noise's."""
+    """Return the number of canaries, and a seed for directions and coins, not for noise."""
     if not canaries:
         return {}
     seed = secrets.randbits(64) if job.seed is None else job.seed

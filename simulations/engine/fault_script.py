@@ -1,4 +1,4 @@
-"""Parties that drop out or decline, by a seeded script.
+"""Parse scripts of simulated faults: parties that drop out or decline, by a seed.
 
     >>> faults = parse_faults("drop:0.2, decline:0.1@3-5")
     >>> faults.sample_faults(round_number=1, attempt=0, parties=10).declined.tolist()
@@ -6,12 +6,12 @@
     >>> len(faults.sample_faults(round_number=3, attempt=0, parties=10).declined)
     1
 
-A script is a comma-separated list of `kind:fraction[@stage][@rounds]`. Kinds: `drop` (a party goes
-silent; stages `before-vector`, `after-vector`, `before-unmask`, or any of them in turn when none
-is named) and `decline` (it answers that it will not take part). `fraction` is of all parties,
-rounded to the nearest whole number; `rounds` is `a` or `a-b`, where 0 is a release ahead of the
-rounds (private components); a rule that names none holds for all of them. The choice depends on
-the seed, the round and the attempt alone.
+A script is a comma-separated list of `kind:fraction[@stage][@rounds]`. The kinds are `drop` (a
+party becomes silent) and `decline` (it answers that it will not take part). Stages of `drop` are
+`before-vector`, `after-vector`, `before-unmask`, or each of them in turn if none is named.
+`fraction` is of all parties, rounded to the nearest whole number. `rounds` is `a` or `a-b`; 0 is a
+release ahead of the rounds (private components). A rule without rounds holds for all of them. The
+choice depends only on the seed, the round and the attempt.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _RULE: Final = re.compile(
 
 
 class FaultScriptError(ValueError):
-    """A fault script that cannot be read."""
+    """A fault script that cannot be parsed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """What goes wrong in one round.
+    """The faults of one round.
 
     Attributes:
-        declined: indices of the parties that answer no.
-        dropped: party index → the stage at which it goes silent.
+        declined: indices of the parties that decline.
+        dropped: party index → the stage at which it becomes silent.
     """
 
     declined: NDArray[np.int64]
@@ -75,7 +75,7 @@ class FaultScript:
         return min(1.0, sum(rule.fraction for rule in self.rules))
 
     def sample_faults(self, *, round_number: int, attempt: int, parties: int) -> Faults:
-        """The faults of one attempt at one round among `parties` parties."""
+        """Sample the faults of one attempt at one round among `parties` parties."""
         if not self.rules:
             return Faults(declined=_NOBODY, dropped={})
         rng = np.random.default_rng([self.seed, round_number, attempt])
@@ -96,7 +96,7 @@ class FaultScript:
 
 
 def parse_faults(script: str, *, seed: int = 0) -> FaultScript:
-    """Reads a fault script; the empty one has no faults.
+    """Parse a fault script; the empty one has no faults.
 
     Raises:
         FaultScriptError: a rule that is not `kind:fraction[@stage][@rounds]`.

@@ -1,6 +1,6 @@
-"""The fast engine's cohort: every party in one block, in this process.
+"""Define the fast engine's cohort: every party in one block, in this process.
 
-Also here: the masked protocol beside the ideal sum, for a few parties of a simulation.
+`MaskedCheck` compares the masked protocol with the ideal sum for a few parties.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from parley.simulations.engine.streamed_sum import Ring, SumFunction, SumRequest
 MAX_CHECKED_PARTIES = 64
 _LEAST_PARTIES = 8
 _MOST_WORDS = 2**28
-"""Words of mask, parties² · d of them: a second or so."""
+"""Maximum number of mask words, parties² · d: about a second."""
 
 
 class MaskedCheckFailed(Exception):
-    """The masked protocol gave another sum than the ideal one: a bug, and the run stops."""
+    """The masked protocol and the ideal sum differ: a bug, and the run stops."""
 
 
 def count_checked_parties(*, parties: int, dimension: int) -> int:
-    """How many of the parties a check takes."""
+    """Return the number of parties in a check."""
     affordable = max(math.isqrt(_MOST_WORDS // dimension), _LEAST_PARTIES)
     return min(parties, MAX_CHECKED_PARTIES, affordable)
 
@@ -48,7 +48,7 @@ class MaskedCheck:
     Attributes:
         chosen: `[k]` their indices, in order.
         masked: the protocol, of k parties.
-        ideal: what it is compared with, of the same parameters.
+        ideal: the sum it is compared with, with the same parameters.
     """
 
     chosen: NDArray[np.int64]
@@ -64,7 +64,7 @@ class MaskedCheck:
         serial: int,
         dropped: Mapping[int, DropStage],
     ) -> str | None:
-        """What to say of the check; None where too few of the chosen parties survived for one.
+        """Return a description of the check; None if too few of the chosen parties survived.
 
         Args:
             contributions: `[k, d]` the chosen parties' contributions.
@@ -103,9 +103,10 @@ class BlockCohort:
     """All parties of a simulation behind one secure sum.
 
     Attributes:
-        central_noise: shares of noise are dealt as one draw of their sum, after one that is
-            checked: the law of r shares, in the place of the draws.
-        unchecked: no sum is compared with the masked protocol's, so that the first is dealt, too.
+        central_noise: shares of noise are drawn as one draw of their sum, after a sum that is
+            checked: the distribution of r shares replaces their draws.
+        unchecked: no sum is compared with the masked protocol's, so that the first has central
+            noise too.
     """
 
     session: PartySession
@@ -118,13 +119,13 @@ class BlockCohort:
     checked: str = field(default="", init=False)
 
     def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
-        """One release's sum; see `parley.server.rounds.round_release.Cohort`.
+        """Return one release's sum; see `parley.server.rounds.cohort.Cohort`.
 
         Raises:
             MaskedCheckFailed: the masked protocol's sum differs.
         """
         parties = self.session.block.parties
-        # Of every sum by itself: a release may have several.
+        # Counted per sum, because a release may have several.
         tried = (plan.step - 1) * MAX_ATTEMPTS + attempt
         faults = self.faults.sample_faults(
             round_number=plan.round_number, attempt=tried, parties=parties
@@ -176,7 +177,7 @@ class BlockCohort:
     def _compare(
         self, plan: ReleasePlan, kept: Ring, serial: int, lost: Mapping[int, DropStage]
     ) -> None:
-        """Holds the few that were kept against the masked protocol, until that was possible."""
+        """Compare the checked contributions with the masked protocol, until one check succeeds."""
         if self.check is None:
             return
         said = self.check.run(
@@ -194,7 +195,7 @@ class BlockCohort:
         refused: Mapping[int, str] = MappingProxyType({}),
         dropped: int = 0,
     ) -> RoundSum:
-        """The sum with the noise that is dealt, and what became of the parties."""
+        """Return the sum with central noise, and the counts of parties."""
         total = result.total
         if central_noise:
             stream = self.session.randomness.open_summed_shares(plan.round_number, plan.step)
@@ -215,7 +216,7 @@ class BlockCohort:
         )
 
     def _find_central_plan(self, plan: ReleasePlan) -> ReleasePlan | None:
-        """By whose grid it is added up, if dealt: a sum that is checked is drawn in full."""
+        """Return the plan for central noise, or None: a sum that is checked is drawn in full."""
         due = self.unchecked or plan.sum_number > 1
         return plan.central_noise_plan if self.central_noise and due else None
 

@@ -1,8 +1,8 @@
-"""Every party of a job as its own folder: records, policy, identity, ledger to be.
+"""Create a folder for every party of a job: records, policy, identity, and later a ledger.
 
-What `parley deploy init` makes for machines, made for one: the job's data are read and split as the
-fast engine splits them, and each party's prepared rows go to its folder alone. Its policy accepts
-this job and nothing else.
+It does on one machine what `parley deploy init` does for several. The job's data are read and split
+as the fast engine splits them. Each party's prepared rows are written only to its folder. Its
+policy accepts only this job.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.simulated_world import Experiment
 
 FINGERPRINT = "fingerprint"
-"""File beside the parties' folders: the data's name in the server's ledger."""
+"""File next to the parties' folders: the data's name in the server's ledger."""
 
 COMPONENTS = "components.safetensors"
-"""File beside the parties' folders: public components that the launcher took from held-out rows."""
+"""File next to the parties' folders: public components that the launcher took from held-out rows.
+"""
 
 
 def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = None) -> Deployment:
-    """Makes `folder/party-0`, `folder/party-1`, … and returns their roster.
+    """Create `folder/party-0`, `folder/party-1`, … and return their roster.
 
     Raises:
         JobError: what is wrong with the job for these data.
@@ -79,19 +80,19 @@ def _write_records(path: Path, block: PartyBlock) -> None:
 
 
 def party_folders(folder: Path, count: int) -> list[Path]:
-    """Where the parties' folders are, by index."""
+    """Return the paths of the parties' folders, by index."""
     return [folder / f"party-{index}" for index in range(count)]
 
 
 def write_roster(deployment: Deployment, folder: Path) -> None:
-    """Writes the roster beside the parties and into the folder of each."""
+    """Write the roster next to the parties' folders and into each of them."""
     text = render_deployment(deployment)
     for home in (folder, *party_folders(folder, len(deployment.parties))):
         write_file(home / "deployment.toml", text)
 
 
 def _build_policy(job: Job, experiment: Experiment) -> OwnerPolicy:
-    """A policy that this job just fits."""
+    """Build a policy that accepts exactly this job."""
     algorithm = build_algorithm(job, experiment.model, experiment.federation)
     stages = build_stages(
         job,
@@ -124,7 +125,7 @@ def _build_policy(job: Job, experiment: Experiment) -> OwnerPolicy:
             "colluders-at-least": job.corrupt,
             "noise-points": sorted({str(each.noise_point) for each in guarantees}),
             "insist-on-inner": plan.get_charging_guarantee(plan.primary.unit) is plan.primary,
-            # A grid that the job sets by hand is its owner's, who is the parties', too.
+            # The owner of a grid that the job sets by hand is the parties' owner too.
             "insist-on-fine-grid": (settings.ring_bits, settings.scale_bits) == ("auto", "auto"),
             "laws": sorted({each.mechanism.law for each in guarantees}),
             "calibrations": sorted({each.calibration for each in guarantees}),

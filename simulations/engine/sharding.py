@@ -1,9 +1,10 @@
-"""Parties dealt to workers: each holds a shard of them, and answers with one ring sum.
+"""Shard parties among workers: each holds a shard, and returns one ring sum.
 
-What a worker is asked for is what a block of parties is asked for here
-(`parley.simulations.engine.streamed_sum`), whatever the algorithm: a contribution is a function of
-the party's own records, its place and the state, and ring sums add up in any order, so that the
-total has the bits of one process's. Who carries questions and answers is no matter of this module.
+A worker gets the same request as a block of parties here
+(`parley.simulations.engine.streamed_sum`), for every algorithm. A contribution is a function of the
+party's own records, its position and the state. Ring sums add up in any order, so that the total
+has the same bits as in one process. This module does not depend on how requests and answers are
+sent.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ from parley.simulations.engine.streamed_sum import (
 
 
 class WrongAnswer(RuntimeError):
-    """A worker gave what is no sum of its parties'."""
+    """A worker's answer is not a sum of its parties."""
 
 
 class Workers(Protocol):
-    """Those who hold shards.
+    """Workers that hold shards.
 
     Attributes:
         shards: one for each worker, in the order of the parties.
@@ -59,14 +60,14 @@ class Workers(Protocol):
     def shards(self) -> Sequence[Shard]: ...  # noqa: D102 - above
 
     def share_value(self, value: Any) -> Any:
-        """A value that is sent once, to stand in every worker's question."""
+        """Send a value once, and return what represents it in every worker's request."""
 
     def request_answers(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Every worker's answer to its own question, in their order."""
+        """Return every worker's answer to its own request, in their order."""
 
 
 def split_evenly(parties: int, workers: int) -> list[tuple[int, int]]:
-    """Ranges (first, last + 1) of parties, one for each worker that has any.
+    """Return ranges (first, last + 1) of parties, one for each worker that has any.
 
     >>> split_evenly(7, 3), split_evenly(2, 5)
     ([(0, 2), (2, 4), (4, 7)], [(0, 1), (1, 2)])
@@ -76,13 +77,13 @@ def split_evenly(parties: int, workers: int) -> list[tuple[int, int]]:
 
 
 def check_digest(actual: str, expected: str) -> None:
-    """Raises ValueError if records are not those that were dealt."""
+    """Raise ValueError if records are not those that were sharded."""
     if actual != expected:
         raise ValueError("others, of another digest")
 
 
 def check_array(array: Any, expected: NDArray[Any], shard: Shard) -> None:
-    """Raises WrongAnswer unless a worker gave an array of this shape and ring."""
+    """Raise WrongAnswer unless a worker returned an array of this shape and ring."""
     if type(array) is np.ndarray and (array.shape, array.dtype) == (expected.shape, expected.dtype):
         return
     got = f"{getattr(array, 'shape', type(array).__name__)} {getattr(array, 'dtype', '')}".strip()
@@ -94,7 +95,7 @@ def check_array(array: Any, expected: NDArray[Any], shard: Shard) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RowShard:
-    """Parties of a job, whose prepared rows are in the folder `folder`, under this digest."""
+    """Parties of a job with prepared rows in the folder `folder`, under this digest."""
 
     job: Job
     folder: Path
@@ -103,12 +104,13 @@ class RowShard:
     digest: str
 
     def open_responder(self) -> Callable[..., BlockSum]:
-        """Maps the rows; gives what answers questions (algorithm, common, own) about its parties.
+        """Map the rows; return the function that answers (algorithm, common, own) for its parties.
 
-        `common` is what all shards are asked for, `own` names its parties by their place in it.
+        `common` is the request to all shards; `own` names this shard's parties by their position in
+        it.
 
         Raises:
-            OSError, ValueError: a file that is not there, or is not what it was.
+            OSError, ValueError: a file that is missing or has changed.
         """
         whole = PreparedData.load(self.folder)
         check_digest(whole.compute_digest(self.first, self.last), self.digest)
@@ -129,7 +131,8 @@ class RowShard:
             algorithm: FederatedAlgorithm, common: SumRequest, own: dict[str, Any]
         ) -> BlockSum:
             nonlocal kept
-            if kept is None or kept.algorithm.kind != algorithm.kind:  # of another stage
+            # The algorithm is of another stage.
+            if kept is None or kept.algorithm.kind != algorithm.kind:
                 block = build_experiment(self.job, held).bind_algorithm(algorithm).block
                 kept = _build_session(replace(block, positions=places), algorithm, self.job.seed)
             return sum_parties(kept, replace(common, **own))
@@ -138,11 +141,11 @@ class RowShard:
 
 
 def build_row_shards(job: Job, folder: Path, data: PreparedData, workers: int) -> list[RowShard]:
-    """A job's parties, dealt evenly; `data` are what lies in `folder`."""
+    """Shard a job's parties evenly; `data` are what `folder` contains."""
     job, ends = (
         resolve_paths(job),
         split_evenly(job.parties.count, workers),
-    )  # workers may be elsewhere
+    )  # Workers may be on other machines.
 
     def shard(first: int, last: int) -> RowShard:
         digest = data.compute_digest(first, last)
@@ -153,11 +156,11 @@ def build_row_shards(job: Job, folder: Path, data: PreparedData, workers: int) -
 
 @dataclass(frozen=True, kw_only=True)
 class TableShard:
-    """Parties `first` to `last` − 1 of a session of queries.
+    """Parties `first` to `last` − 1 of a query session.
 
     Attributes:
-        sources: their files or columns in memory, one a party; or the one that is split.
-        parties: m, among whom the one is split, in its order; 0: one source a party.
+        sources: their files or columns in memory, one per party; or one source that is split.
+        parties: m, among which one source is split, in its order; 0: one source per party.
     """
 
     sources: tuple[str | Path | MemoryTable, ...]
@@ -170,7 +173,7 @@ class TableShard:
     digest: str
 
     def open_responder(self) -> Callable[..., BlockSum]:
-        """Reads the columns; answers as a `RowShard` does."""
+        """Read the columns; return the function that answers as that of a `RowShard`."""
         schema = Schema.from_toml(self.schema)
         block = split_source(
             read_raw_party_block(self.sources, schema, persons=self.persons),
@@ -191,12 +194,14 @@ class TableShard:
 
 
 Shard = RowShard | TableShard
-"""Parties `first` to `last` − 1, and where their records are."""
+"""Parties `first` to `last` − 1, and the location of their records."""
 
 
 def split_source(block: RawPartyBlock, parties: int, persons: PersonIds | None) -> RawPartyBlock:
-    """The records of one source dealt to so many parties (0: left as they are), in its order, with
-    at most so many records of `persons` in each."""
+    """Divide the records of one source among parties in its order (0: leave them unchanged).
+
+    `persons` bounds the number of records per person in each party.
+    """
     if parties:
         ends = np.linspace(0, block.records, parties + 1).astype(np.int64)
         block = replace(block, offsets=ends)
@@ -210,7 +215,7 @@ def build_table_shards(
     seed: int | None,
     workers: int,
 ) -> list[TableShard]:
-    """A session's parties, dealt evenly; `block` is what was read from `sources`."""
+    """Shard a session's parties evenly; `block` was read from `sources`."""
     parties = block.parties
     divided = len(sources) != parties
     own = [Path(each).resolve() if isinstance(each, str | Path) else each for each in sources]
@@ -238,7 +243,7 @@ def _compute_digest(block: RawPartyBlock) -> str:
 
 
 def _build_session(block: Any, algorithm: FederatedAlgorithm, seed: int | None) -> PartySession:
-    """The parties of a shard, who have agreed at the driver."""
+    """Build the session of a shard's parties; they have agreed at the driver."""
     return PartySession(
         block=block,
         algorithm=algorithm,
@@ -249,14 +254,14 @@ def _build_session(block: Any, algorithm: FederatedAlgorithm, seed: int | None) 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSum:
-    """A way to add parties up (`parley.simulations.engine.streamed_sum.SumFunction`): by
-    workers.
-    """
+    """A `parley.simulations.engine.streamed_sum.SumFunction` that sums parties on workers."""
 
     workers: Workers
 
     def __call__(self, session: PartySession, request: SumRequest) -> BlockSum:
-        """The parties' sum. Of held-out records it is made here: no worker has them."""
+        """Return the parties' sum; for held-out records it is computed here, because no worker has
+        them.
+        """
         if get_learner(session.algorithm) is not session.algorithm:
             return sum_parties(session, request)
         charge_release(session, request)
@@ -280,7 +285,7 @@ class WorkerSum:
 
 
 def _check(given: Any, total: Ring, kept: int, shard: Shard) -> None:
-    """Raises WrongAnswer for anything but a sum of the shard's parties."""
+    """Raise WrongAnswer unless the answer is a sum of the shard's parties."""
     if type(given) is not BlockSum:
         raise WrongAnswer(f"Expected a sum of {shard.first} to {shard.last - 1}, got {given!r:.80}")
     check_array(given.total, total, shard)
@@ -290,7 +295,7 @@ def _check(given: Any, total: Ring, kept: int, shard: Shard) -> None:
 
 
 def _select_own(request: SumRequest, shard: Shard) -> dict[str, Any]:
-    """What names parties, of those of one shard and by their places in it."""
+    """Return the request's parties in one shard, by their position in it."""
     first, last = shard.first, shard.last
     return {
         "refused": [party - first for party in request.refused if first <= party < last],

@@ -1,8 +1,8 @@
-"""The parties' sum, a few of them at a time: no contribution is held once it is added.
+"""Sum the parties, a few at a time: no contribution is held once it is added.
 
-Integers of a ring add up alike in any order and in any groups, so that the sum has the same bits
-however the block is cut. Within a group an algorithm goes through the records in pieces that stay
-in cache, on every core at hand (`parley.client.data.record_chunks`); the group's results do, too.
+Integers of a ring have the same sum in any order and in any groups. So the sum has the same bits,
+however the block is cut. Within a group an algorithm processes the records in pieces that stay in
+cache, on every available core (`parley.client.data.record_chunks`). So do the group's results.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Ring = NDArray[np.unsignedinteger[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class SumRequest:
-    """What a block of parties is asked for.
+    """A request to a block of parties.
 
     Attributes:
         refused: parties that compute nothing.
         absent: parties that compute and are not in the sum.
-        kept: `[k]` parties in order whose contributions are wanted beside the sum.
+        kept: `[k]` parties in order whose contributions are returned with the sum.
     """
 
     plan: ReleasePlan
@@ -44,11 +44,11 @@ class SumRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSum:
-    """What a block of parties gives.
+    """The answer of a block of parties.
 
     Attributes:
         total: `[d]` ring elements.
-        kept: `[k, d]` those that were asked for; zeros of parties that refused.
+        kept: `[k, d]` the requested contributions; zeros for parties that refused.
         failed: parties that have nothing they may release; the total is then of no use.
     """
 
@@ -58,17 +58,17 @@ class BlockSum:
 
 
 def list_pieces(algorithm: FederatedAlgorithm, block: PartyBlock) -> Sequence[tuple[int, int]]:
-    """Ranges of the block's parties that are asked at once."""
+    """Return ranges of the block's parties that compute at once."""
     return compute_block_ranges(block, algorithm.dimension)
 
 
 def sum_parties(
     session: PartySession, request: SumRequest, pieces: Sequence[tuple[int, int]] | None = None
 ) -> BlockSum:
-    """The sum of the parties' contributions; each of them is charged.
+    """Return the sum of the parties' contributions; each of them is charged.
 
     Args:
-        pieces: as `list_pieces` gives them, if they are known.
+        pieces: result of `list_pieces`, if it is known.
 
     Raises:
         EncodingError, ValueError: as `PartySession.answer`.
@@ -89,11 +89,11 @@ def sum_parties(
 
 
 SumFunction = Callable[[PartySession, SumRequest], BlockSum]
-"""A way to add parties up: as `sum_parties`, wherever it is done."""
+"""A way to sum parties, equivalent to `sum_parties`, in any place."""
 
 
 def charge_release(session: PartySession, request: SumRequest) -> None:
-    """Counts the release for the parties that compute for it."""
+    """Count the release for the parties that compute for it."""
     willing = _exclude_parties(session.block.parties, request.refused)
     session.charge(request.plan, slice(None) if willing is None else np.flatnonzero(willing))
 
@@ -107,7 +107,7 @@ def _sum_piece(
     first: int,
     last: int,
 ) -> tuple[Ring, tuple[int, ...]]:
-    """`[d]` the sum of some parties, and who of them failed."""
+    """Return `[d]` the sum of some parties, and those that failed."""
     plan = request.plan
     nothing: Ring = np.zeros(plan.dimension, dtype=plan.encoding.dtype)
     rows = np.arange(first, last)
@@ -135,7 +135,7 @@ def _sum_piece(
     ranges = compute_row_ranges(contribution.values)
     if (
         plan.shared_guarantee is None or request.dealt
-    ):  # threads take longer to share the rest than it takes
+    ):  # Starting threads would take longer than the work.
         sums = [some(*each) for each in ranges]
     else:
         sums = map_chunks(some, ranges)
@@ -143,7 +143,7 @@ def _sum_piece(
 
 
 def _exclude_parties(parties: int, others: Collection[int]) -> NDArray[np.bool_] | None:
-    """`[B]` everyone but the others; None: everyone."""
+    """Return `[B]` a mask of all parties but the others; None: all parties."""
     if not others:
         return None
     chosen = np.ones(parties, dtype=bool)

@@ -1,1 +1,1 @@
-"""Figures that only a simulation may know."""
+"""Metrics that only a simulation may know."""

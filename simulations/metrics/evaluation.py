@@ -1,9 +1,9 @@
-"""How good a model is on held-out records: a simulation's figures, each a separate release.
+"""Evaluate a model on held-out records: a simulation's metrics, each a separate release.
 
-Accuracy alone hides a model that learned nothing where one label is common. Beside it stand what
-a ranking is worth (area under the ROC curve, average precision), what the probabilities are worth
-(log loss, Brier score, calibration), and what the decisions are (recall, precision, the confusion
-matrix). With K > 2 labels the figures of two are means over the labels, each against the rest.
+Accuracy alone hides a model that learned nothing if one label is common. So there are also metrics
+of the ranking (area under the ROC curve, average precision), of the probabilities (log loss, Brier
+score, calibration), and of the decisions (recall, precision, the confusion matrix). With K > 2
+labels, the metrics of two are means over the labels, one against the rest.
 
     >>> import numpy as np
     >>> evaluate_predictions = evaluate_classifier(np.array([0.9, 0.4, 0.6, 0.1]),
@@ -33,7 +33,7 @@ _BINS = 10
 _ROC_POINTS = 41
 _SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
 _LEAST = float(np.finfo(np.float64).eps)
-"""Probabilities are kept this far from 0 and 1 in the log loss, as is usual."""
+"""Minimum distance of probabilities from 0 and 1 in the log loss, as is usual."""
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 def evaluate_predictions(
     predictions: Predictions | None,
 ) -> ClassifierMetrics | RegressionMetrics | None:
-    """The figures of what a model says of held-out records; None where it says nothing."""
+    """Return the metrics of a model's predictions of held-out records; None without predictions."""
     if predictions is None:
         return None
     if not predictions.names:
@@ -57,13 +57,13 @@ def evaluate_predictions(
 def evaluate_classifier(
     chances: NDArray[Any], labels: NDArray[Any], *, names: tuple[str, ...], proper: bool = True
 ) -> ClassifierMetrics:
-    """The figures of a classifier's probabilities, or of scores.
+    """Return the metrics of a classifier's probabilities, or of scores.
 
     Args:
         chances: `[N]` of the second of two labels, or `[N, K]`.
         labels: `[N]` in 0..K−1.
-        proper: False for scores that only rank (0.5 and more predicts the second label): there is
-            no log loss, Brier score or calibration of them.
+        proper: False for scores that only rank (0.5 and more predicts the second label): they have
+            no log loss, Brier score or calibration.
     """
     if not len(labels) or len(chances) != len(labels):
         raise ValueError(f"Expected as many rows as labels, got {len(chances)}, {len(labels)}.")
@@ -97,7 +97,7 @@ def evaluate_classifier(
 
 
 def evaluate_targets(predicted: NDArray[Any], targets: NDArray[Any]) -> RegressionMetrics:
-    """Root of the mean squared error, and R²; None where all targets are the same."""
+    """Return the root of the mean squared error, and R²; R² is None if all targets are equal."""
     wrong = np.asarray(predicted, np.float64) - targets
     spread = float(np.square(targets - np.mean(targets)).sum())
     return RegressionMetrics(
@@ -112,23 +112,23 @@ def _compute_ratios(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> list
 
 
 def _compute_mean(values: list[float | None]) -> float | None:
-    """Over those that are defined."""
+    """Return the mean of the values that are defined."""
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
 
 
 def compute_auc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float | None:
-    """P[score of a positive > score of a negative] + half P[equal]; None without both."""
+    """Return P[score of a positive > score of a negative] + half P[equal]; None without both."""
     yes, no = int(positive.sum()), int((~positive).sum())
     if not yes or not no:
         return None
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = np.cumsum(counts) - (counts - 1) / 2  # of equal scores the mean rank
+    ranks = np.cumsum(counts) - (counts - 1) / 2  # Equal scores have their mean rank.
     return float((ranks[inverse][positive].sum() - yes * (yes + 1) / 2) / (yes * no))
 
 
 def _compute_average_precision(scores: Floats, positive: NDArray[np.bool_]) -> float | None:
-    """Σ (R_n − R_{n−1})·P_n over the thresholds."""
+    """Return Σ (R_n − R_{n−1})·P_n over the thresholds."""
     if not positive.any():
         return None
     order = np.argsort(-scores, kind="stable")
@@ -140,8 +140,11 @@ def _compute_average_precision(scores: Floats, positive: NDArray[np.bool_]) -> f
 def _compute_thresholds(
     chances: Floats, positive: NDArray[np.bool_]
 ) -> tuple[ThresholdMetrics, ...]:
-    """Of one half, and of what answers positive certain shares of the records: as many as are, and
-    some more and fewer. A threshold has three digits."""
+    """Return the metrics of some thresholds, with three digits each.
+
+    They are one half, and those that predict certain shares of the records positive: the actual
+    share, and some larger and smaller ones.
+    """
     falling = np.sort(chances)[::-1]
     wanted = [*_SHARES, positive.mean()]
     ends = [falling[max(round(share * len(falling)), 1) - 1] for share in wanted]
@@ -161,7 +164,7 @@ def _compute_thresholds(
 
 
 def _compute_roc(scores: Floats, positive: NDArray[np.bool_]) -> tuple[RocPoint, ...]:
-    """At scores that as many records lie between; empty without both labels."""
+    """Return ROC points at quantiles of the scores; empty without both labels."""
     if positive.all() or not positive.any():
         return ()
     falling = np.sort(scores)[::-1]
@@ -183,7 +186,7 @@ def _compute_log_loss(shares: Floats, truth: NDArray[np.int64]) -> float:
 def _compute_calibration(
     chances: Floats, happened: NDArray[np.bool_]
 ) -> tuple[CalibrationBin, ...]:
-    """Of records with about the same probability: its mean, and how often it came true."""
+    """Return bins of similar probabilities: mean probability and observed frequency."""
     at = np.minimum((chances * _BINS).astype(np.int64), _BINS - 1)
     return tuple(
         CalibrationBin(

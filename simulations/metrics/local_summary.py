@@ -1,7 +1,7 @@
-"""What only a simulation may add to a run's summary.
+"""Add to a run's summary what only a simulation may know.
 
-Also here: what DP-SGD came to, party by party: the part of `summary.json` under `dp_sgd`; what a
-run of real processes on one machine came to, with what only its launcher may know.
+`build_dp_sgd_facts` accounts DP-SGD by party, for `dp_sgd` of `summary.json`. `build_local_summary`
+is for a run of real processes on one machine, with what only its launcher may know.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def add_simulated_metrics(
     theta: NDArray[np.float64],
     dp_sgd: DpSgdSummary | None,
 ) -> RunSummary:
-    """A run's summary with what only a simulation may know, marked so.
+    """Return a run's summary with what only a simulation may know, marked as such.
 
-    Loss is the federated training objective with its λ term, accuracy is measured on the
-    held-out records, the baseline is the objective's non-private optimum (none if the data are
-    too large to solve, or run.baseline is false).
+    Loss is the federated training objective with its λ term. Accuracy is measured on the held-out
+    records. The baseline is the objective's non-private optimum (none if the data are too large to
+    solve, or run.baseline is false).
     """
     best = experiment.compute_baseline() if job.run.baseline else None
     figures = (
@@ -104,7 +104,7 @@ def add_simulated_metrics(
 
 
 def _list_warnings(summary: RunSummary) -> list[str]:
-    """What is odd about the privacy of a run."""
+    """Return warnings about the privacy of a run."""
     advice = []
     noise = summary.primary.noise
     if summary.primary.delta > summary.primary.delta_budget:
@@ -136,13 +136,13 @@ def build_dp_sgd_facts(
     precision: str,
     device: str,
 ) -> DpSgdSummary | None:
-    """Rate, noise, clip, steps and ε by RDP and PLD of every party; None for another mechanism.
+    """Return rate, noise, clip, steps and ε by RDP and PLD of every party; None without DP-SGD.
 
     Args:
         answered: `[B]` releases that each party computed for and is charged.
-        records: `[B]` its number of records, known to a simulation alone.
+        records: `[B]` its number of records, which only a simulation knows.
         before: what every party was charged before the first round.
-        precision, device: in which, and where, the parties trained.
+        precision, device: with which the parties trained.
     """
     mechanism = plan.primary.mechanism.training
     if mechanism is None:
@@ -185,7 +185,7 @@ def build_local_summary(
     model: Mapping[str, NDArray[np.float64]],
     parties: list[Path],
 ) -> RunSummary:
-    """The server's summary with the simulation's figures.
+    """Return the server's summary with the simulation's metrics.
 
     Args:
         parties: the parties' folders, by index.
@@ -221,7 +221,7 @@ def build_local_summary(
 
 
 def _count_charged_rounds(home: Path, run_id: str, rounds: RunStage) -> int:
-    """How many rounds of a run a party's own ledger was charged for."""
+    """Return the number of rounds of a run that a party's own ledger was charged for."""
     path = home / "ledger.sqlite"
     if not path.exists():
         return 0

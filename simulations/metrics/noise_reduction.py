@@ -1,7 +1,7 @@
-"""How large a run's noise is, and which public changes would make it smaller.
+"""Compute a run's noise, and the public changes that would reduce it.
 
-By the formulas of `parley plan`. Near an optimum, what a model loses grows with the square of the
-noise: so the noise has to be √(lost / what may be lost) times as small.
+It uses the formulas of `parley plan`. Near an optimum, a model's loss grows with the square of the
+noise. So the noise must be √(lost / acceptable loss) times smaller.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from parley.server.records.run_summary import RunSummary
 from parley.simulations.data.simulated_world import Experiment
 
 ACCEPTABLE_LOSS = 0.01
-"""Of accuracy, AUC or R²: so much the noise may cost without a word."""
+"""Loss of accuracy, AUC or R² from noise that needs no remark."""
 
 MAX_EPSILON = 8.0
-"""No larger ε is advised: beyond, a guarantee is hardly one."""
+"""Maximum ε that is advised: above it, a guarantee hardly protects."""
 
 _MANY_COLUMNS = 20
 _IGNORE = 'kind = "ignore" in the schema leaves one out'
@@ -37,14 +37,14 @@ _IGNORE = 'kind = "ignore" in the schema leaves one out'
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseReduction:
-    """A public change, and how many times smaller it makes the noise beside what is learned."""
+    """A public change, and the factor by which it reduces the noise relative to what is learned."""
 
     description: str
     factor: float
 
 
 def _compute_noise(job: Job, experiment: Experiment, federation: Federation) -> float:
-    """Return the expected length of the noise, relative to what so many records make together.
+    """Return the expected length of the noise, relative to the sum of all records.
 
     Raise JobError if the job would be refused.
     """
@@ -62,15 +62,16 @@ def _compute_noise(job: Job, experiment: Experiment, federation: Federation) -> 
     noise = scale_to_average(plan, own)
     length = noise.expected_norm() * own.noise_growth
     rate = getattr(getattr(algorithm, "training", None), "sampling_rate", 1.0)
-    if plan.sampled_noises:  # of a sum over a batch of all parties' records
+    if plan.sampled_noises:  # Noise of a sum over a batch of all parties' records.
         length /= rate * federation.total_records
-    elif own.in_training:  # of one over a party's batch; the average over the parties has less
+    # Noise of a sum over a party's batch; the average over the parties has less.
+    elif own.in_training:
         length /= rate * federation.min_records * math.sqrt(federation.parties)
     return float(length)
 
 
 def list_noise_reductions(job: Job, experiment: Experiment) -> list[NoiseReduction]:
-    """Public changes that make the noise smaller, the best first."""
+    """Return public changes that reduce the noise, the best first."""
     federation = experiment.federation
     own = _compute_noise(job, experiment, federation)
     found = []
@@ -79,18 +80,18 @@ def list_noise_reductions(job: Job, experiment: Experiment) -> list[NoiseReducti
             other = load_job(values=job.to_values(), overrides=keys) if keys else job
             times = own / _compute_noise(other, experiment, changed)
         except (CalibrationError, JobError, RingTooSmall, ValueError, ZeroDivisionError):
-            continue  # it cannot be had
+            continue  # This change is not possible.
         if times > 1.05:
             found.append(NoiseReduction(description=said, factor=times))
     if (columns := _count_columns(job, experiment)) >= _MANY_COLUMNS:
         said = f"half of the {columns} columns ({_IGNORE})"
         found.append(NoiseReduction(description=said, factor=math.sqrt(2)))
-    # By what is shown, so that rounding decides no order.
+    # Sort by the displayed value, so that rounding does not decide the order.
     return sorted(found, key=lambda way: -float(f"{way.factor:.2g}"))
 
 
 def _list_changes(job: Job, federation: Federation) -> Iterator[tuple[str, list[str], Federation]]:
-    """What may be changed: in words, as keys of the job, and of its parties."""
+    """Yield possible changes: in words, as keys of the job, and its parties."""
     if 2 * job.privacy.epsilon <= MAX_EPSILON:
         epsilon = f"privacy.epsilon={format_exact(2 * job.privacy.epsilon)}"
         yield f"twice ε (`--set {epsilon}`)", [epsilon], federation
@@ -129,7 +130,7 @@ def _list_changes(job: Job, federation: Federation) -> Iterator[tuple[str, list[
 def describe_noise_remedy(
     summary: RunSummary, job: Job, experiment: Experiment, noise_loss: float
 ) -> str:
-    """Which ε would give a model that loses little, or that none does with so many records."""
+    """Describe which ε would lose little, or that none does with this number of records."""
     needed = math.sqrt(max(noise_loss, 2 * ACCEPTABLE_LOSS) / ACCEPTABLE_LOSS)
     own, epsilon, times = (
         _compute_noise(job, experiment, experiment.federation),
@@ -141,7 +142,8 @@ def describe_noise_remedy(
         guarantee_text.format_scope(summary.primary),
     )
     columns, fewer = _count_columns(job, experiment), ""
-    kept = int(columns / needed**2)  # Gaussian noise is as long as the root of their number
+    # Gaussian noise has a length proportional to the square root of the number of columns.
+    kept = int(columns / needed**2)
     if columns >= _MANY_COLUMNS and kept > 1:
         fewer = (
             f". Of {columns} columns keep those that tell most ({_IGNORE}): with {kept} it is "
@@ -168,7 +170,7 @@ def describe_noise_remedy(
 
 
 def _count_columns(job: Job, experiment: Experiment) -> int:
-    """How many columns a linear model learns from; 0 of a network."""
+    """Return the number of columns that a linear model learns from; 0 for a network."""
     return (
         0
         if job.model.learns == "network"

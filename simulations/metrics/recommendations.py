@@ -1,8 +1,8 @@
-"""What a simulated run says of its model first, and what would give a better one.
+"""Recommend changes to a simulated run: a verdict on its model, and what would improve it.
 
-The non-private twin is asked first: where it is of no use either, no ε makes the model good, and
-what it learns from is named: the feature map, the steps, the schema. Else the noise is to blame,
-and the formulas of `parley plan` say how much smaller each public change would make it.
+First comes the non-private baseline. If it is of no use either, no ε makes the model good, and the
+cause is in its input: the feature map, the steps, the schema. Otherwise the noise is the cause, and
+the formulas of `parley plan` determine by how much each public change would reduce it.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from parley.simulations.metrics.noise_reduction import (
 from parley.simulations.metrics.tried_settings import is_accepted_here
 
 _NEAR = 0.05
-"""An AUC that is so much lower ranks as well, for whoever asks for a threshold."""
+"""AUC difference below which two models rank about equally well."""
 
 _FOUND = 0.3
-"""Of a rare label's records a threshold finds so many, where one does."""
+"""Share of a rare label's records that a useful threshold finds."""
 
 _FEW = 100
-"""Held-out records below which a figure is held against chance."""
+"""Number of held-out records below which a metric is tested against chance."""
 
 _CLEAR = 0.05
-"""Of accuracy or AUC beyond chance, or R²: so much the twin has to learn."""
+"""Accuracy or AUC beyond chance, or R², that shows that the baseline learned something."""
 
 _SMALL = 5
-"""Times as many records that half of the parties hold, if the smallest stands out."""
+"""Factor by which half of the parties hold more records than the smallest, if it is an outlier."""
 
 _MAX_REDUCTIONS = 4
 _HELD_OUT = "held-out records"
@@ -69,7 +69,7 @@ _AUTO = ("rounds", "learning-rate", "momentum", "nesterov", "clip-norm", "averag
 def recommend_changes(
     summary: RunSummary, *, job: Job, experiment: Experiment
 ) -> tuple[str, list[str]]:
-    """The verdict on a run's model, empty where nothing is known against it; and further advice."""
+    """Return the verdict on a run's model, empty without objections, and further advice."""
     found, twin = summary.judgement, summary.baseline_judgement
     weighted, lost = bool(summary.class_weights), _compute_noise_loss(summary)
     wrong = find_shortcoming(found, records=_HELD_OUT, weighted=weighted)
@@ -96,7 +96,7 @@ def recommend_changes(
 
 
 def _describe_half_lost(evaluation: Any, baseline: Any) -> str:
-    """That the noise takes most of what the twin learns; empty where it does not."""
+    """Report that the noise takes most of what the baseline learns; empty if it does not."""
     if isinstance(evaluation, RegressionMetrics):
         pairs = [(evaluation.r2 or 0.0, baseline.r2 or 0.0)]
     elif isinstance(evaluation, ClassifierMetrics):
@@ -110,7 +110,7 @@ def _describe_half_lost(evaluation: Any, baseline: Any) -> str:
 
 
 def _describe_too_few(evaluation: ClassifierMetrics | RegressionMetrics | None) -> str:
-    """Held-out records that do not tell a model from the commonest label."""
+    """Report too few held-out records to distinguish a model from the most common label."""
     if not isinstance(evaluation, ClassifierMetrics) or evaluation.records >= _FEW:
         return ""
     records, right = round(evaluation.records), round(evaluation.correct_records)
@@ -124,7 +124,7 @@ def _describe_too_few(evaluation: ClassifierMetrics | RegressionMetrics | None) 
 
 
 def _compute_wilson_interval(right: int, count: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927)."""
+    """Return the 95 % interval of a share (Wilson 1927)."""
     share, z2 = right / count, 1.96**2
     middle, scale = share + z2 / (2 * count), 1 + z2 / count
     half = math.sqrt(z2 * (share * (1 - share) / count + z2 / (4 * count**2)))
@@ -134,7 +134,7 @@ def _compute_wilson_interval(right: int, count: int) -> tuple[float, float]:
 def _list_class_weights(
     evaluation: ClassifierMetrics | RegressionMetrics | None, job: Job, world: Experiment
 ) -> list[str]:
-    """The weights by which rare ones of several labels are answered, too."""
+    """Return the weights with which the rare ones of several labels are predicted too."""
     if (
         not isinstance(evaluation, ClassifierMetrics)
         or len(evaluation.labels) == 2
@@ -161,13 +161,13 @@ def _list_class_weights(
 def _describe_remedy(
     summary: RunSummary, job: Job, experiment: Experiment, noise_loss: float
 ) -> str:
-    """What helps a model of no use, whose twin is of some."""
+    """Describe what helps a model of no use if its baseline is of some."""
     found, twin = summary.judgement, summary.baseline_judgement
     both = isinstance(found, ClassifierMetrics) and isinstance(twin, ClassifierMetrics)
     if both and _compute_auc_gap(found, twin) < _NEAR and (cure := _describe_threshold(found)):
         return cure
     row = ALGORITHMS.get(summary.algorithm)
-    # What costs nothing goes before what costs ε.
+    # Changes without cost come before those that cost ε.
     if job.model.learns == "network" and (cure := _format_settings_hint(job, experiment)):
         return cure
     if row and row.remedy and is_accepted_here(job, experiment, row.remedy):
@@ -176,7 +176,7 @@ def _describe_remedy(
 
 
 def _list_further_advice(summary: RunSummary, job: Job, experiment: Experiment) -> list[str]:
-    """What makes the noise smaller, or less of it do harm."""
+    """List what reduces the noise, or its harm."""
     ways = "; ".join(
         f"{way.factor:.2g} times with {way.description}"
         for way in list_noise_reductions(job, experiment)[:_MAX_REDUCTIONS]
@@ -192,7 +192,7 @@ def _list_further_advice(summary: RunSummary, job: Job, experiment: Experiment) 
 
 
 def _describe_smallest_party(summary: RunSummary, job: Job, experiment: Experiment) -> str:
-    """Which party's few records decide how large the noise is; empty if none stands out."""
+    """Describe the party whose few records determine the noise; empty without an outlier."""
     sizes = experiment.block.sizes
     least, others = int(sizes.argmin()), float(np.median(sizes))
     few = experiment.federation.min_records == sizes[least] and _SMALL * sizes[least] < others
@@ -220,7 +220,7 @@ def _is_noise_limited(
     *,
     weighted: bool,
 ) -> bool:
-    """Whether the twin is of use where the model is of none, or ranks far better."""
+    """Return whether the baseline is of use if the model is not, or ranks far better."""
     if not find_shortcoming(baseline, records=_HELD_OUT, weighted=weighted):
         return True
     if not (isinstance(evaluation, ClassifierMetrics) and isinstance(baseline, ClassifierMetrics)):
@@ -229,7 +229,7 @@ def _is_noise_limited(
 
 
 def _compute_auc_gap(evaluation: Any, baseline: Any) -> float:
-    """By how much the twin ranks better; of judgements."""
+    """Return by how much the baseline ranks better."""
     return float((baseline.auc or 0.0) - (evaluation.auc or 0.0))
 
 
@@ -241,13 +241,13 @@ def _format_metrics(evaluation: ClassifierMetrics | RegressionMetrics) -> str:
 
 
 def _compute_noise_loss(summary: RunSummary) -> float:
-    """What the noise cost in accuracy, AUC, R² or loss, beyond a standard error; 0: too little."""
+    """Return the noise's cost in accuracy, AUC, R² or loss beyond a standard error, or 0."""
     found, twin = summary.judgement, summary.baseline_judgement
     if isinstance(found, RegressionMetrics) and isinstance(twin, RegressionMetrics):
         lost = (twin.r2 or 0.0) - (found.r2 or 0.0)
         return lost if lost > ACCEPTABLE_LOSS else 0.0
     if not (isinstance(found, ClassifierMetrics) and isinstance(twin, ClassifierMetrics)):
-        excess = summary.excess_loss or 0.0  # all that is known without held-out records
+        excess = summary.excess_loss or 0.0  # Without held-out records nothing else is known.
         return excess if found is None and excess > ACCEPTABLE_LOSS else 0.0
     rarest = max(min(sum(row) for row in twin.confusion), 1)
     kinds = [
@@ -264,11 +264,11 @@ def _compute_noise_loss(summary: RunSummary) -> float:
     )
 
 
-# What is learned from.
+# What the model learns from.
 
 
 def _format_settings_hint(job: Job, experiment: Experiment) -> str:
-    """The command that learns from more; empty where the job says what it would say."""
+    """Return the command that learns from more; empty if the job does so already."""
     hats = ["model.features=hats"] if _can_use_splines(job, experiment) else []
     keys = hats + _find_off_rule_keys(job, experiment)
     if not keys or not is_accepted_here(job, experiment, keys):
@@ -277,7 +277,7 @@ def _format_settings_hint(job: Job, experiment: Experiment) -> str:
 
 
 def _find_off_rule_keys(job: Job, experiment: Experiment) -> list[str]:
-    """Keys that leave the steps to the rule of public facts, where it says clearly others."""
+    """Return keys that leave the steps to the rule of public facts, if it clearly differs."""
     autos = [f"algorithm.{key}=auto" for key in _AUTO]
     if job.model.learns == "network":
         autos = [_ROUNDS, *(f"dp-sgd.{key}=auto" for key in _AUTO_OF_NETWORKS)]
@@ -298,10 +298,10 @@ def _find_off_rule_keys(job: Job, experiment: Experiment) -> list[str]:
         )
         own, other = job.to_values(), ruled.to_values()
         differ = [key for key in autos[1:] if _get_value(own, key) != _get_value(other, key)]
-        # Rounds and steps make the way together.
+        # Rounds and steps together determine the path.
         found = [_ROUNDS, *differ]
     elif getattr(ruled.algorithm, "learning_rate", "auto") == "auto":
-        return []  # there is no rule for it
+        return []  # There is no rule for it.
     else:
         pairs = [(job.rounds, ruled.rounds)]
         pairs.append((job.model.regularisation, ruled.model.regularisation))
@@ -315,7 +315,7 @@ def _get_value(values: dict[str, dict[str, Any]], key: str) -> Any:
 
 
 def _compute_step_length(job: Job, experiment: Experiment) -> tuple[float, float]:
-    """How far a network's steps lead, and q."""
+    """Return the path length of a network's steps, and q."""
     algorithm: Any = build_algorithm(job, experiment.model, experiment.federation)
     training = algorithm.training
     length = training.max_step / (1 - training.momentum)
@@ -323,7 +323,7 @@ def _compute_step_length(job: Job, experiment: Experiment) -> tuple[float, float
 
 
 def _can_use_splines(job: Job, experiment: Experiment) -> bool:
-    """Whether the job learns from no map, and hats would give it more than the columns are."""
+    """Return whether the job has no feature map, and linear splines would give it more columns."""
     if job.model.feature_map:
         return False
     schema = Schema.from_toml(experiment.data.schema)
@@ -334,11 +334,11 @@ def _can_use_splines(job: Job, experiment: Experiment) -> bool:
         wider = hats is not None and hats.bind(schema).width > schema.dimension
         return wider and _is_spline_chosen(job, experiment) is not False
     except (FeatureError, JobError):
-        return False  # it takes no map, or no such columns
+        return False  # It takes no map, or has no such columns.
 
 
 def _is_spline_chosen(job: Job, experiment: Experiment, *keys: str) -> bool | None:
-    """Whether the rule takes hats with other keys; None: there is no rule for such a job."""
+    """Return whether the rule takes linear splines with other keys; None without a rule."""
     autos = ("model.features=auto", _ROUNDS, "algorithm.learning-rate=auto")
     try:
         asked = load_job(values=job.to_values(), overrides=[*autos, *keys])
@@ -351,7 +351,7 @@ def _is_spline_chosen(job: Job, experiment: Experiment, *keys: str) -> bool | No
 
 
 def _describe_curve_epsilon(job: Job, experiment: Experiment) -> str:
-    """From which ε on the rule learns curves, where this one buys none."""
+    """Describe from which ε on the rule learns curves, if the job's ε is too small."""
     if job.model.is_mapped or _is_spline_chosen(job, experiment) is not False:
         return ""
     epsilon = job.privacy.epsilon
@@ -367,7 +367,7 @@ def _describe_curve_epsilon(job: Job, experiment: Experiment) -> str:
 
 
 def _describe_schema_review(experiment: Experiment) -> str:
-    """What a person can look at where nothing else is left."""
+    """Describe what to review in the schema if no other cause is left."""
     schema = Schema.from_toml(experiment.data.schema)
     unread = [name for name in schema.columns if name not in schema.used]
     left = f" and columns that it ignores ({', '.join(map(repr, unread[:5]))})" if unread else ""
@@ -378,7 +378,7 @@ def _describe_schema_review(experiment: Experiment) -> str:
 
 
 def _describe_threshold(evaluation: ClassifierMetrics | RegressionMetrics | None) -> str:
-    """From which probability on as many records are answered positive as there are, or more."""
+    """Describe a threshold that predicts at least as many positives as there are."""
     if (
         not isinstance(evaluation, ClassifierMetrics)
         or not evaluation.thresholds

@@ -1,6 +1,6 @@
-"""How near synthetic records are to the records that made them, and to others of the same kind.
+"""Measure how near synthetic records are to the training records, and to held-out ones.
 
-Known to a simulation alone.
+Only a simulation knows these metrics.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from parley.simulations.data.simulated_world import Experiment
 from parley.simulations.metrics.evaluation import compute_auc
 
 _MOST = 2000
-"""Records of each kind that are looked at: all distances between them are taken."""
+"""Maximum number of records of each kind; all distances between them are computed."""
 
 Rows = NDArray[Any]
 
@@ -31,12 +31,12 @@ Rows = NDArray[Any]
 def compute_closeness(
     synthetic: Rows, train: Rows, held_out: Rows, rng: np.random.Generator, *, codes: bool
 ) -> dict[str, float | None]:
-    """Distances, copies, and how well distance tells training records from held-out ones.
+    """Return distances, copies, and how well distance separates training from held-out records.
 
     Args:
         synthetic, train, held_out: `[n, columns]` codes, or cells of arrays.
-        rng: which of them are looked at: as many training records as held-out ones.
-        codes: a distance is the share of columns that differ; otherwise the root mean square.
+        rng: chooses the records: the same number of training and of held-out ones.
+        codes: whether a distance is the share of columns that differ; else the root mean square.
     """
     count = min(_MOST, len(train), len(held_out))
     if not count or not len(synthetic):
@@ -59,7 +59,7 @@ def compute_closeness(
 
 
 def _compute_distances(first: Rows, second: Rows, codes: bool) -> NDArray[np.float64]:
-    """`[a, b]` of rows `[a, p]` and `[b, p]`."""
+    """Return `[a, b]` the distances of rows `[a, p]` and `[b, p]`."""
     if codes:
         found = np.zeros((len(first), len(second)), np.int32)
         for column in range(first.shape[1]):
@@ -71,13 +71,13 @@ def _compute_distances(first: Rows, second: Rows, codes: bool) -> NDArray[np.flo
 
 
 _MOST_ROWS = 100_000
-"""Rows that a model is fitted to."""
+"""Maximum number of rows that a model is fitted to."""
 
 _MOST_ARRAYS = 10_000
-"""Arrays that one is fitted to."""
+"""Maximum number of arrays that a model is fitted to."""
 
 _LOOKED_AT = 1_000_000
-"""Of a table that is longer, the first so many rows are compared with the records."""
+"""Maximum number of rows that are compared with the records: the first ones."""
 
 Codes = NDArray[np.int64]
 Labelled = tuple[NDArray[Any], NDArray[Any]]
@@ -92,7 +92,7 @@ def add_table_metrics(
     tensors: dict[str, NDArray[Any]],
     experiment: Experiment,
 ) -> RunSummary:
-    """The summary with the table, and with figures that look at the records, marked so."""
+    """Return the summary with the table, and with metrics on the records, marked as such."""
     figures = _compute_metrics(table, algorithm, settings, tensors, experiment)
     marked = tuple(f"synthetic.{name}" for name in figures)
     return summary.with_fields(
@@ -153,7 +153,7 @@ def _compute_array_metrics(
     experiment: Experiment,
     rng: np.random.Generator,
 ) -> Figures:
-    """Of arrays: whether a classifier that is fitted to them knows the real ones."""
+    """Measure whether a classifier that is fitted to synthetic arrays recognises real ones."""
     if not len(experiment.test_labels):
         return {}
     train, test = (
@@ -178,7 +178,7 @@ def _compute_array_metrics(
 
 
 def _to_unit_range(rows: NDArray[Any], schema: Schema) -> NDArray[np.float32]:
-    """`[n, p]` where in its range every entry lies, of rows as the map `codes` gives them."""
+    """Return `[n, p]` the position of every entry in its range, for rows of the map `codes`."""
     found = find_array_column(schema)
     if found is None:
         raise ValueError("Expected records that are arrays, got others.")
@@ -193,7 +193,7 @@ def _get_test_classes(experiment: Experiment, classes: int) -> Codes:
 
 
 def compute_variation(first: Codes, second: Codes, sizes: tuple[int, ...]) -> tuple[float, float]:
-    """Mean total variation over columns, and over pairs of columns."""
+    """Return the mean total variation over columns, and over pairs of columns."""
     columns = [
         _compute_one_variation(first[:, i], second[:, i], size) for i, size in enumerate(sizes)
     ]
@@ -213,7 +213,7 @@ def _compute_one_variation(first: Codes, second: Codes, size: int) -> float:
 
 
 def evaluate_logistic(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> Figures:
-    """AUC and accuracy of logistic regression, of the last column by the others."""
+    """Return AUC and accuracy of logistic regression, of the last column on the others."""
     made, held = (
         (_build_indicators(each, sizes), each[:, -1]) for each in (rows[:_MOST_ROWS], test)
     )
@@ -221,7 +221,7 @@ def evaluate_logistic(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> Figur
 
 
 def evaluate_trees(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> Figures:
-    """AUC of boosted trees."""
+    """Return the AUC of boosted trees."""
     from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415 - start-up: `run` without synthetic rows (scikit-learn takes a second)
 
     del sizes
@@ -240,7 +240,7 @@ def _build_logistic(**settings: float) -> Any:
 
 
 def _fit_and_evaluate(model: Any, made: Labelled, held: Labelled) -> Figures:
-    """AUC and accuracy on records that a classifier was not fitted to; None of one label."""
+    """Return a classifier's AUC and accuracy on held-out records; None with one label."""
     if len(np.unique(made[1])) < 2 or len(np.unique(held[1])) < 2:
         return {"auc": None, "accuracy": None}
     classes, chances = model.fit(*made).classes_, model.predict_proba(held[0])
@@ -254,7 +254,7 @@ def _fit_and_evaluate(model: Any, made: Labelled, held: Labelled) -> Figures:
 
 
 def _compute_majority_accuracy(labels: Codes, truth: Codes) -> float:
-    """Accuracy of always answering the training records' commonest label."""
+    """Return the accuracy of always predicting the training records' most common label."""
     return float((truth == np.bincount(labels).argmax()).mean())
 
 
