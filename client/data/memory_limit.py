@@ -66,6 +66,11 @@ class MemoryLimit:
             raise DataError(expected, f"{size / GIB:.2f} GiB or more", path=path)
 
 
+def compute_free_bytes() -> int | None:
+    """Return how much memory this process may still take; None if the kernel does not tell."""
+    return min(_list_free_bytes(), default=None)
+
+
 def compute_memory_limit(max_gib: float) -> MemoryLimit:
     """Return the limit of `file.max-gib`, or less if this process may not take as much."""
     stated = int(min(max_gib, _MAX_GIB) * GIB)

@@ -9,9 +9,30 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from parley.client.data.memory_limit import GIB, compute_free_bytes
+
 
 class NetworkError(ValueError):
     """A model cannot be loaded, or its records cannot be separated."""
+
+
+_PARAMETER_BYTES = 40
+"""Bytes per parameter: the network, its start, θ, a gradient and a contribution in the ring."""
+
+
+def check_model_size(parameters: int) -> None:
+    """Check that this machine has memory for a model of so many parameters.
+
+    Raises:
+        NetworkError: it does not; the message has the parameters, their memory and the limit.
+    """
+    free, needed = compute_free_bytes(), parameters * _PARAMETER_BYTES
+    if free is not None and needed > free:
+        raise NetworkError(
+            f"Expected a model that fits in the {free / GIB:.1f} GiB of memory left on this "
+            f"machine, got {parameters:,} parameters, which take {needed / GIB:,.1f} GiB. Use "
+            "smaller or fewer layers (model.hidden), or a machine with more memory."
+        )
 
 
 class ScaleLayer(nn.Module):
@@ -28,6 +49,7 @@ class ScaleLayer(nn.Module):
 
 def _build_mlp(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
     widths = [features, *hidden]
+    check_model_size(sum((a + 1) * b for a, b in pairwise([*widths, classes])))
     layers: list[nn.Module] = [ScaleLayer(math.sqrt(features))]
     for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]

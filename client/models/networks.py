@@ -30,7 +30,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from parley.client.models.layers import BUILT_IN, NetworkError, check_layers, check_repeatable
+from parley.client.models.layers import (
+    BUILT_IN,
+    NetworkError,
+    check_layers,
+    check_model_size,
+    check_repeatable,
+)
 from parley.client.models.linear_losses import softmax
 from parley.client.models.linear_serialization import MAX_PARAMETER
 from parley.client.models.memory_trim import release_start_pages
@@ -221,6 +227,7 @@ class Network:
                     torch.manual_seed(0)
                     module = _build_own_network(kind, features, classes)
         check_layers(module)
+        check_model_size(sum(p.numel() for p in module.parameters()))
         _check_numbers(kind, module)
         module = module.to(dtype=DTYPES[precision], device=device)
         network = cls(

@@ -31,6 +31,7 @@ from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import JobUnaffordable, build_budgets, check_affordable
 from parley.server.planning.job_planner import build_model
 from parley.server.planning.noise_scale import calibrate_mechanism
+from parley.server.planning.principal_components import load_public_components
 from parley.server.planning.run_stages import EVALUATION, RunStage, get_rounds_stage
 from parley.server.planning.stage_planner import plan_stages
 from parley.server.records.data_budgets import load_data_accounts
@@ -54,6 +55,7 @@ from parley.server.records.summary_builder import (
     compute_fraction_deviation,
 )
 from parley.simulations.data.public_shape import compute_width, get_public_shape
+from parley.simulations.engine.sum_parameters import check_sum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +123,9 @@ def plan(
         seconds_a_step=seconds_a_step,
     )
     release = planned.release
+    if job.model.components_file:
+        load_public_components(job, features=features)  # refused here if they do not fit
+    check_sum(job, release)
     refusal = _find_refusal(job, stages)
     facts = {
         "algorithm": get_public_name(job.algorithm.kind),

@@ -21,7 +21,7 @@ from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.records.plan_parts import PlannedSimulation
-from parley.simulations.data.public_shape import get_memory_limit_mib
+from parley.simulations.data.public_shape import check_memory_limit, get_memory_limit_mib
 
 _MIB = 1 << 20
 _PROCESS_MIB = {"linear": 150, "nothing": 150, "network": 350}
@@ -35,11 +35,22 @@ _MAX_WORK = 10**8
 def estimate_simulation(
     job: Job, algorithm: FederatedAlgorithm, release: ReleasePlan, federation: Federation
 ) -> PlannedSimulation | None:
-    """Memory and seconds; None where the parties are other processes."""
+    """Memory and seconds; None where the parties are other processes.
+
+    Raises:
+        JobError: the job states less memory than the records take.
+    """
     if not job.run.in_process:
         return None
     item = 4 if job.model.feature_map else 8
     records = federation.total_records * (algorithm.model.features * item + 8)
+    if job.run.memory != "auto":  # by itself it follows the machine, and a run may be elsewhere
+        check_memory_limit(
+            job,
+            record_bytes=item * algorithm.model.features,
+            largest_party=federation.max_records,
+            total=federation.total_records,
+        )
     limit = get_memory_limit_mib(job)
     mapped = records > limit * _MIB
     # Rows lie twice in memory while they are prepared, in the run that writes the file, too.

@@ -21,6 +21,8 @@ from fractions import Fraction
 
 _DUST = Decimal("1e-12")
 _SMALL = Decimal("1e-4")
+_LARGE = Decimal("1e16")
+"""From here on a number has an exponent, as below `_SMALL`: Python's own limits."""
 
 
 @functools.lru_cache(maxsize=4096)  # a run converts the same noise parameters in every round
@@ -69,8 +71,8 @@ def format_rounded_down(value: float, digits: int = 6) -> str:
 def format_exact(value: float) -> str:
     """Format a number that a person chose, such as a budget's ε or δ, with all its digits.
 
-    >>> format_exact(0.12345678), format_exact(1.0), format_exact(1e-05)
-    ('0.12345678', '1', '1e-05')
+    >>> format_exact(0.12345678), format_exact(1.0), format_exact(1e-05), format_exact(1e300)
+    ('0.12345678', '1', '1e-05', '1e+300')
     """
     return _format_rounded(value, 17, ROUND_CEILING)  # a double prints as at most 17 digits
 
@@ -82,7 +84,7 @@ def _format_rounded(value: float, digits: int, side: str) -> str:
     shown = Context(prec=digits).create_decimal(given)
     if abs(shown - given) > abs(given) * _DUST:
         shown = Context(prec=digits, rounding=side).create_decimal(given)
-    if shown == 0 or abs(shown) >= _SMALL:
+    if shown == 0 or _SMALL <= abs(shown) < _LARGE:
         return f"{shown.normalize():f}"
     digits_shown, exponent = f"{shown.normalize():e}".split("e")
     return f"{digits_shown}e{int(exponent):+03d}"

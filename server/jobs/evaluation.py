@@ -71,6 +71,11 @@ class EvaluationSection(JobSection):
                 "'federated' (a whole noise of every party would drown the counts), got "
                 f"{job.privacy.noise_point!r}."
             )
+        if not (job.data.test_fraction or job.data.test_source):
+            raise ValueError(
+                "Expected held-out records with evaluation.kind = 'federated' (data.test-fraction, "
+                "data.test-source), got none."
+            )
         self.choose_edges(records=0)
         # It is the run's last release, and its noise hides one record.
         check_unchanged(job, "run", ("partial",), "evaluation.kind = 'none'")

@@ -115,10 +115,50 @@ class Job(JobSection):
                 "Expected data.test-fraction with data.blocks and evaluation.kind = 'federated', "
                 "got a test-source, whose records are in no block."
             )
+        if self.data.partition == "sizes" and not self.data.has_several_files:
+            self._check_stated_sizes()
+        if not self.run.is_one_process:
+            self._check_engine()
         self.algorithm.check(self)
         self.evaluation.check(self)
         check_unused_keys(self)
         return self
+
+    def _check_stated_sizes(self) -> None:
+        """Check that the sizes of the parties are as many, and as large, as the job says."""
+        sizes, least = self.data.sizes, self.parties.min_records
+        if len(sizes) != self.parties.count:
+            raise ValueError(
+                f"Expected data.sizes of parties.count = {self.parties.count} parties, got "
+                f"{len(sizes)}. Use `--set parties.count={len(sizes)}`, or give each party a size."
+            )
+        if least != "auto" and min(sizes) < least and not self.privacy.has_private_sizes:
+            raise ValueError(
+                f"Expected data.sizes of at least parties.min-records = {least}, got {min(sizes)}. "
+                f"Use `--set parties.min-records={min(sizes)}`, or larger sizes."
+            )
+
+    def _check_engine(self) -> None:
+        """Refuse what only an engine of one process can do."""
+        engine = self.run.engine
+        if self.run.in_process:
+            if self.secure_aggregation.backend != "ideal":
+                raise ValueError(
+                    f"Expected secure-aggregation.backend = 'ideal' with run.engine = {engine!r}, "
+                    f"got {self.secure_aggregation.backend!r}."
+                )
+            return
+        if self.parties.count < 2:
+            raise ValueError(
+                f"Expected at least 2 parties to mask with each other with run.engine = "
+                f"{engine!r}, got {self.parties.count}: --set parties.count=2."
+            )
+        if self.data.blocks:
+            raise ValueError(
+                f"Expected no data.blocks with run.engine = {engine!r}, whose parties are made "
+                "here of prepared rows, got some. Use `--set run.engine=fast`, or real parties "
+                "with a block-column."
+            )
 
     @property
     def model_form(self) -> str:

@@ -87,6 +87,7 @@ class _NetworkSection(AlgorithmSection):
                 "fedavg with unit record adds its noise inside the parties by itself ([dp-sgd])."
             )
         _check_sampled_parties(job)
+        _check_component_source(job)
         for section, keys, needed in _UNUSED_BY_UNIT[job.privacy.unit]:
             check_unchanged(job, section, keys, needed)
         for check in _CHECKS_BY_UNIT[job.privacy.unit]:
@@ -311,6 +312,17 @@ def calibrate_noise_multiplier(
         )
     except ValueError as error:
         raise CalibrationError(str(error)) from error
+
+
+def _check_component_source(job: Job) -> None:
+    """Refuse public components that come neither from a file nor from held-out records."""
+    public = job.model.component_count is not None and not job.model.components_share
+    held_out = job.data.test_source or job.data.test_fraction
+    if public and not job.model.components_file and not held_out:
+        raise ValueError(
+            "Expected model.pca-file, or held-out records (data.test-fraction, data.test-source), "
+            "with model.pca = 'public', got neither: there is nothing to take components from."
+        )
 
 
 def compute_model_width(job: Job, features: int) -> int:

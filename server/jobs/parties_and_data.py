@@ -175,8 +175,12 @@ class DataSection(JobSection):
             )
         if self.partition == "column" and not self.partition_column:
             raise ValueError("Expected partition-column with partition = 'column', got none.")
+        if self.test_source and not (self.test_schema or self.data_schema):
+            raise ValueError("Expected data.test-schema with data.test-source, got none.")
         if self.partition == "sizes" and not self.sizes:
             raise ValueError("Expected sizes = [n1, n2, …] with partition = 'sizes', got none.")
+        if self.partition == "sizes" and min(self.sizes) < 1:
+            raise ValueError(f"Expected data.sizes of at least 1, got {min(self.sizes)}.")
         if self.test_source and self.test_fraction:
             raise ValueError(
                 f"Expected test-fraction = 0 with a test-source, got {self.test_fraction}."

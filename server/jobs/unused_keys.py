@@ -34,6 +34,8 @@ _NEEDED_SETTINGS: tuple[tuple[str, str, Condition, str], ...] = (
     ("data", "sizes", lambda job: job.data.partition == "sizes", "data.partition = 'sizes'"),
     ("data", "partition", lambda job: not job.data.has_several_files,
      "one table: here each party has its own file"),
+    ("data", "records", lambda job: not job.data.has_several_files,
+     "one table: here each party has its own file"),
     ("data", "query_timeout", lambda job: bool(job.data.query), "data.query"),
     ("dp_sgd", "sampling_rate", lambda job: job.dp_sgd.batch_size == "auto",
      "dp-sgd.batch-size = 'auto'"),

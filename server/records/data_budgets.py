@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.largest_count import find_largest_count
@@ -101,6 +102,9 @@ def load_data_accounts(job: Job, stages: Sequence[RunStage]) -> tuple[tuple[Data
 
     It reads no data; only a run discovers that they are known by another name. It opens no
     connection, so that for a ledger at a URL there is only the note.
+
+    Raises:
+        NotALedger: the file at its place is of another kind.
     """
     if not job.privacy.ledger:
         return (), ""
@@ -112,6 +116,9 @@ def load_data_accounts(job: Job, stages: Sequence[RunStage]) -> tuple[tuple[Data
         with Ledger.open(job.privacy.ledger, create=False, read_only=True) as ledger:
             totals = [each for each in ledger.list_accounts() if each.budget.name == name]
     except NotALedger:
+        place = Path(job.privacy.ledger)
+        if place.is_file() and place.stat().st_size:
+            raise
         return (), f"there is no ledger at {job.privacy.ledger} yet: the run makes it"
     if not totals:
         return (), f"nothing in the ledger is called {name!r}: the run opens a budget for it"

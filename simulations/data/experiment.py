@@ -251,12 +251,7 @@ def _split(
     if job.privacy.has_private_sizes:
         least = 1  # The public number bounds no party's size.
     if data.partition == "column":
-        if records.groups is None:
-            raise JobError(
-                f"Expected a file with a column {data.partition_column!r} for partition = "
-                f"'column', got the bundled source {data.source!r}."
-            )
-        parties = split_by_column(records.groups[rows], count, rng, min_records=least)
+        parties = split_by_column(np.asarray(records.groups)[rows], count, rng, min_records=least)
     elif data.partition == "dirichlet":
         labels = records.labels[rows]
         parties = split_dirichlet(labels, count, rng, alpha=data.dirichlet_alpha, min_records=least)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from parley.client.data.budget_blocks import Division
+from parley.client.data.record_chunks import CHUNK_BYTES
 from parley.client.data.schema import Schema, check_label, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.registry import build_map
@@ -13,6 +15,8 @@ from parley.server.jobs.section_base import JobError
 from parley.simulations.data.bundled_datasets import BUNDLED, get_bundled_schema
 
 MIB = 1 << 20
+_MAX_NAMES = 20
+"""Columns that an error lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,8 @@ def get_public_shape(job: Job) -> PublicShape:
             "there are), got none."
         )
     check_label(schema, job.label_kind(schema.classes))
+    if source:  # without one, parties may be real: they name their own columns
+        check_data_keys(job, schema)
     least, origin = _find_min_records(job)
     return PublicShape(
         classes=schema.classes,
@@ -67,12 +73,97 @@ def check_own_schema(job: Job) -> None:
         )
 
 
+def check_data_keys(job: Job, schema: Schema) -> None:
+    """Check what a simulation's data keys ask of its schema and source.
+
+    `plan` and `run` refuse the same jobs here, before a record is read.
+
+    Raises:
+        JobError, SchemaError: a key names a column that the source does not have, or records that
+            are not there.
+    """
+    data = job.data
+    if (division := build_division(job)) is not None:
+        division.check(schema)
+    if data.source in BUNDLED:
+        most = BUNDLED[data.source].records
+        if data.records > most and data.source != "synthetic":
+            raise JobError(
+                f"Expected data.records of at most {most} from {data.source}, got {data.records}."
+            )
+    if data.partition == "column":
+        _check_partition_column(job, schema)
+    if data.partition == "sizes" and (total := _count_public_records(job)) is not None:
+        _check_sizes_fit(job, total)
+    if data.test_source:
+        load_test_schema(job, schema.classes)
+
+
+def _check_partition_column(job: Job, schema: Schema) -> None:
+    name, source = job.data.partition_column, job.data.source
+    if source in BUNDLED:
+        raise JobError(
+            f"Expected a file with a column {name!r} for partition = 'column', got the bundled "
+            f"source {source!r}."
+        )
+    if name not in schema.columns:
+        names = [*schema.columns][:_MAX_NAMES]
+        more = ", …" if len(schema.columns) > _MAX_NAMES else ""
+        raise JobError(
+            f"Expected data.partition-column to be a column of the schema ({', '.join(names)}"
+            f"{more}), got {name!r}."
+        )
+
+
+def _check_sizes_fit(job: Job, total: int) -> None:
+    train = total - round(total * job.data.test_fraction)
+    if sum(job.data.sizes) > train:
+        raise JobError(
+            f"Expected data.sizes that sum to at most {train} records, got {sum(job.data.sizes)}: "
+            "lower the sizes or data.test-fraction."
+        )
+
+
+def build_division(job: Job) -> Division | None:
+    """Return how the records are divided, and which of them the job reads. Raises JobError."""
+    data = job.data
+    if not data.block_column:
+        if data.blocks:
+            raise JobError("Expected data.block-column with data.blocks in a simulation, got none.")
+        return None
+    if data.source in BUNDLED:
+        raise JobError(f"Expected a file with data.block-column, got bundled {data.source!r}.")
+    return Division(column=data.block_column, read=tuple(data.blocks))
+
+
+def load_test_schema(job: Job, classes: int) -> Schema:
+    """Return the schema of `data.test-source`.
+
+    Raises:
+        JobError: it has another number of classes than the training data.
+        SchemaError: it can't be read.
+    """
+    path = job.data.test_schema or job.data.data_schema
+    schema = load_schema(path)
+    if schema.classes != classes:
+        raise JobError(
+            f"Expected {classes} classes in {path}, as in the training data, got {schema.classes}."
+        )
+    return schema
+
+
+def _count_public_records(job: Job) -> int | None:
+    """Return how many records the parties share, if the job or a bundled source says it."""
+    source = job.data.source
+    return job.data.records or (BUNDLED[source].records if source in BUNDLED else None)
+
+
 def _find_min_records(job: Job) -> tuple[int, str]:
     """Return n₍₁₎ and its origin."""
-    source, least = job.data.source, job.parties.min_records
+    least = job.parties.min_records
     if least != "auto":
         return least, "parties.min-records"
-    total = job.data.records or (BUNDLED[source].records if source in BUNDLED else 0)
+    total = _count_public_records(job)
     if job.data.partition == "sizes":
         smallest, origin = min(job.data.sizes), "data.sizes"
     elif job.data.partition == "iid" and total:
@@ -125,3 +216,20 @@ def get_memory_limit_mib(job: Job) -> int:
     if job.run.memory != "auto":
         return job.run.memory
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // MIB
+
+
+def check_memory_limit(job: Job, *, record_bytes: int, largest_party: int, total: int) -> None:
+    """Check that a job's memory holds the records that are worked on at once.
+
+    These are the records of the largest party, or a core's share of all.
+
+    Raises:
+        JobError: it does not; the message names the memory that does.
+    """
+    least = max(largest_party * record_bytes, min(CHUNK_BYTES, total * record_bytes))
+    needed, limit = -(-least // MIB), get_memory_limit_mib(job)
+    if needed > limit:
+        raise JobError(
+            f"Expected run.memory of at least {needed} MiB, for the records that are worked on at "
+            f"once (the largest party holds {largest_party}), got {limit} MiB."
+        )

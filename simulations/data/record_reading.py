@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from parley.client.data.budget_blocks import Division
 from parley.client.data.content_digest import sum_contents
 from parley.client.data.data_sources import (
     MemoryTable,
@@ -44,7 +43,12 @@ from parley.simulations.data.bundled_datasets import (
     Columns,
     get_bundled_schema,
 )
-from parley.simulations.data.public_shape import check_own_schema
+from parley.simulations.data.public_shape import (
+    build_division,
+    check_data_keys,
+    check_own_schema,
+    load_test_schema,
+)
 
 MEMORY = ("memory", "memory-*")
 """`data.source` of a job with data in memory: one table, and one per party."""
@@ -156,31 +160,20 @@ def _get_cell_schema(job: Job, schema: Schema) -> Schema:
     return schema.unscaled if job.model.is_mapped else schema
 
 
-def _build_division(job: Job) -> Division | None:
-    """Return how the records are divided, and which of them the job reads. Raises JobError."""
-    data = job.data
-    if not data.block_column:
-        if data.blocks:
-            raise JobError("Expected data.block-column with data.blocks in a simulation, got none.")
-        return None
-    if data.source in BUNDLED:
-        raise JobError(f"Expected a file with data.block-column, got bundled {data.source!r}.")
-    return Division(column=data.block_column, read=tuple(data.blocks))
-
-
 def read_sources(
     job: Job, rng: np.random.Generator, given: InMemoryData | None
 ) -> tuple[Records, int, list[int] | None]:
     """Return the records, K, and every party's number of records if there is one file for each."""
     data = job.data
-    _build_division(job)
     if given is not None:
+        check_data_keys(job, given.schema)
         schema = _get_cell_schema(job, given.schema)
         if given.is_one_per_party:
             return _join_parties(job, schema, given.frames)
-        return (*_sample_records(job, given.frames, schema, "the schema", rng), None)
+        return (*_sample_records(job, given.frames, schema, rng), None)
     check_source_named(job)
     if data.source in BUNDLED:
+        check_data_keys(job, get_bundled_schema(data.source))
         return (*_load_bundled_records(job, rng), None)
     if data.source in MEMORY:
         raise JobError(
@@ -196,11 +189,13 @@ def read_sources(
             f"`parley schema infer {data.source}{asked}` writes a first one to review. "
             f"Bundled sources, which need none: {', '.join(BUNDLED)}."
         )
-    schema = _get_cell_schema(job, load_schema(data.data_schema))
+    own = load_schema(data.data_schema)
+    check_data_keys(job, own)
+    schema = _get_cell_schema(job, own)
     if data.has_several_files:
         return _join_parties(job, schema, find_party_files(data.source))
     source = query_of(data) if data.query else data.source
-    return (*_sample_records(job, (source,), schema, data.data_schema, rng), None)
+    return (*_sample_records(job, (source,), schema, rng), None)
 
 
 def query_of(data: DataSection) -> SqlQuery:
@@ -212,10 +207,8 @@ def _join_parties(
     job: Job, schema: Schema, sources: Sequence[Path | MemoryTable]
 ) -> tuple[Records, int, list[int]]:
     """Return the records of one file per party."""
-    if job.data.records:
-        raise JobError("Expected data.records = 0 with one file a party, got a number.")
     kind = job.label_kind(schema.classes)
-    divided = _build_division(job)
+    divided = build_division(job)
     parts = [read_records(source, schema, kind, division=divided) for source in sources]
     if len(parts) != job.parties.count:
         raise JobError(
@@ -235,16 +228,10 @@ def _sample_records(
     job: Job,
     sources: Sequence[Source],
     schema: Schema,
-    source_name: str,
     rng: np.random.Generator,
 ) -> tuple[Records, int]:
     """Return the records of one table, or the job's sample of them."""
     column = job.data.partition_column if job.data.partition == "column" else None
-    if column is not None and column not in schema.columns:
-        raise JobError(
-            f"Expected data.partition-column to be a column of {source_name} "
-            f"({', '.join(schema.columns)}), got {column!r}."
-        )
     kind = job.label_kind(schema.classes)
     sample = job.data.records or None
     try:
@@ -255,7 +242,7 @@ def _sample_records(
             group_column=column,
             sample=sample,
             rng=rng,
-            division=_build_division(job),
+            division=build_division(job),
         )
     except (DataError, SchemaError):
         raise
@@ -278,14 +265,7 @@ def check_source_named(job: Job) -> None:
 
 def read_test(job: Job, classes: int) -> Records:
     """Return the records of `data.test-source`."""
-    path = job.data.test_schema or job.data.data_schema
-    if not path:
-        raise JobError("Expected data.test-schema with data.test-source, got none.")
-    schema = load_schema(path)
-    if schema.classes != classes:
-        raise JobError(
-            f"Expected {classes} classes in {path}, as in the training data, got {schema.classes}."
-        )
+    schema = load_test_schema(job, classes)
     own = _get_cell_schema(job, schema)
     return read_records(job.data.test_source, own, job.label_kind(schema.classes))
 
@@ -295,10 +275,6 @@ def _load_bundled_records(job: Job, rng: np.random.Generator) -> tuple[Records, 
     kind = job.label_kind(get_bundled_schema(source).classes)
     drawn = wanted if source == "synthetic" and wanted else BUNDLED[source].records
     records, schema = load_bundled(source, kind, records=drawn, seed=job.data.seed, scaled=scaled)
-    if wanted > len(records):
-        raise JobError(
-            f"Expected data.records of at most {len(records)} from {source}, got {wanted}."
-        )
     if wanted and source != "synthetic":
         records = records.take(rng.choice(len(records), wanted, replace=False))
     return records, schema.classes

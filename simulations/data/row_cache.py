@@ -20,13 +20,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.record_chunks import CHUNK_BYTES
 from parley.safe_io.file_writing import is_draft
 from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.prepared_data import FILES, PreparedData, compute_data_key
-from parley.simulations.data.public_shape import MIB, get_memory_limit_mib
+from parley.simulations.data.public_shape import MIB, check_memory_limit, get_memory_limit_mib
 from parley.simulations.data.record_reading import MEMORY
 
 _ROWS = 5
@@ -211,20 +210,13 @@ def _lock_folder(folder: Path, *, wait: bool = False) -> Iterator[bool]:
 
 
 def check_memory(job: Job, block: PartyBlock) -> None:
-    """Refuse a limit below the records processed at once: a party's, or a core's share.
-
-    Raises:
-        JobError: with a sufficient limit.
-    """
-    record = block.features.itemsize * block.features.shape[1]
-    least = max(int(block.sizes.max()) * record, min(CHUNK_BYTES, block.features.nbytes))
-    needed = -(-least // MIB)
-    if needed > get_memory_limit_mib(job):
-        raise JobError(
-            f"Expected run.memory of at least {needed} MiB, for the records that are worked on at "
-            f"once (the largest party holds {block.sizes.max()}), got {get_memory_limit_mib(job)} "
-            "MiB."
-        )
+    """Check that a job's memory holds the records worked on at once. Raises JobError."""
+    check_memory_limit(
+        job,
+        record_bytes=block.features.itemsize * block.features.shape[1],
+        largest_party=int(block.sizes.max()),
+        total=len(block.features),
+    )
 
 
 def _is_of_rows(path: Path) -> bool:

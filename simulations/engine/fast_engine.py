@@ -51,6 +51,7 @@ from parley.simulations.engine.in_process_cohort import (
     count_checked_parties,
 )
 from parley.simulations.engine.streamed_sum import SumFunction, sum_parties
+from parley.simulations.engine.sum_parameters import build_sum_error, choose_sum_settings
 from parley.simulations.metrics.local_summary import add_simulated_metrics, build_dp_sgd_facts
 from parley.simulations.metrics.synthetic_quality import add_table_metrics
 
@@ -90,7 +91,6 @@ class InProcessParties:
             JobError, CalibrationError, RingTooSmall: the job does not fit them.
         """
         check_memory(job, experiment.block)
-        _check_adding(job, by_workers=adding is not sum_parties)
         _, stages = plan_stages(
             job,
             experiment.model,
@@ -173,15 +173,6 @@ class InProcessParties:
         return self._cohorts[-1]
 
 
-def _check_adding(job: Job, *, by_workers: bool) -> None:
-    """Refuse to sum parties on workers if the bits of the sum depend on all of them."""
-    if by_workers and job.secure_aggregation.backend != "ideal":
-        raise JobError(
-            f"Expected secure-aggregation.backend = 'ideal' with run.engine = {job.run.engine!r}, "
-            f"got {job.secure_aggregation.backend!r}."
-        )
-
-
 def _build_secure_sum(
     job: Job,
     plan: ReleasePlan,
@@ -191,23 +182,14 @@ def _build_secure_sum(
     parties: int | None = None,
 ) -> SecureSum:
     """Build the sum of a release, over all of its parties or proportionally over fewer."""
-    count = parties or plan.parties
-    settings: dict[str, Any] = {
-        "parties": count,
-        "min_survivors": math.ceil(plan.min_survivors * count / plan.parties),
-        "ring_bits": plan.encoding.ring_bits,
-        "corrupt": job.corrupt * count // plan.parties,
-    }
-    lost = math.ceil(faults.max_fraction * count)
-    if count > 100 and lost > count // 10:  # The graph is complete up to 100 parties.
-        settings["dropped"] = lost  # The graph's degree must allow the script's dropouts.
+    settings = choose_sum_settings(job, plan, faults, parties=parties)
     try:
         parameters = build_simulated_parameters(**settings)
         if not masked:
             return IdealSum(parameters)
         return MaskedSum(parameters)
     except ValueError as error:
-        raise JobError(f"Secure aggregation: {error}") from error
+        raise build_sum_error(error) from error
 
 
 def _build_masked_check(job: Job, plan: ReleasePlan, faults: FaultScript) -> MaskedCheck | None:

@@ -103,7 +103,11 @@ def test_next_years_records_have_a_whole_budget_while_old_ones_are_used_up(rows,
         ([f"data.blocks={[str(each) for each in range(10**5)]}"], JobError, "at most 64 blocks"),
         (["data.block-column="], JobError, "Expected data.block-column with data.blocks"),
         (["data.block-column=age"], SchemaError, "of kind ignore in the schema, got 'age'"),
-        (["data.source=breast-cancer"], JobError, "a file with data.block-column, got bundled"),
+        (
+            ["data.source=breast-cancer", "data.schema="],
+            JobError,
+            "a file with data.block-column, got bundled",
+        ),
         (["privacy.unit=party", "privacy.noise=gaussian"], JobError, "unit = 'record' with"),
     ],
 )

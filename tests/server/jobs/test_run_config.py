@@ -47,7 +47,7 @@ def test_the_bundle_of_this_repository_is_a_flower_app():
     [
         [],
         ["data.source=[ab]*.csv", "data.schema=s.toml"],
-        ["data.schema=s.toml", "data.sizes=[3, 4]", "data.partition=sizes"],
+        ["data.schema=s.toml", "data.sizes=[3, 4]", "data.partition=sizes", "parties.count=2"],
         ["run.seed=99999999999999999999", "parties.min-records=7"],
         ["data.source=naïve “π”\\\\.csv", "data.schema=s.toml"],
     ],
