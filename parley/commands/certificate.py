@@ -50,23 +50,33 @@ def issue_run_certificate(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="File to write (default: RUN/certificate.json).")
+        Path | None,
+        typer.Option(
+            help="JSON file (default: RUN/certificate.json). The page's name ends in .html."
+        ),
     ] = None,
     ledger: LedgerUrl = None,
 ) -> None:
     """Write a signed statement that binds model, job, ledger head and accounts of a run.
 
-    It says ε, δ, unit, relation and adversary, and holds the charged entries, so that anybody can
+    It states ε, δ, unit, relation and adversary. It contains the charged entries, so others can
     compute ε again. It names no data, path or party. If the schema is a draft that was not
-    reviewed, it names the file that the draft was read from.
+    reviewed, it names the file that the draft was read from. An HTML page with the same facts is
+    written next to it.
     """
+    from parley.certificate.certificate_page import write_certificate_page  # noqa: PLC0415 - spares jinja2
+
     target = out or run / "certificate.json"
-    if target.exists():
-        raise CertificateError(f"Expected a new file for --out, {target} exists.")
+    page = target.with_suffix(".html")
+    for file in (target, page):
+        if file.exists():
+            raise CertificateError(f"{file} exists already. Name another file with --out.")
     private = load_signing_key(key or Path(typer.get_app_dir("parley")) / "certificate.key")
     certificate = issue_certificate(run, private, ledger=ledger)
     write_file(target, certificate.to_text())
+    write_certificate_page(target, page)
     typer.echo(f"{target}, signed by key {certificate.signer}")
+    typer.echo(f"{page}: the same facts on one page, to read and print")
 
 
 @certificate_app.command("registry")

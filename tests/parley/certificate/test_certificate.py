@@ -1,7 +1,9 @@
 """A certificate binds a run's model, job, ledger and ε; nothing of it can be changed unseen."""
 
 import contextlib
+import hashlib
 import json
+import re
 import shutil
 import sqlite3
 import stat
@@ -21,6 +23,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job_file import load_job
 from parley.server.records.attacker_text import format_percent
+from parley.server.records.number_format import format_epsilon
 from parley.simulations.engine.fast_engine import simulate
 
 KEY = bytes(range(32))
@@ -143,13 +146,21 @@ def test_the_commands_issue_and_verify(run, tmp_path, capsys):
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     signer = json.loads(out.read_text())["signer"]
     assert signer in capsys.readouterr().out
+    page = out.with_suffix(".html").read_text()
+    (guarantee,) = run[1].statement.guarantees
+    assert f"ε\xa0=\xa0{format_epsilon(guarantee.epsilon)}" in page
+    assert "neighbours differ by replacing one record" in page
+    assert page.count("<td>") == 3 * (1 + len(guarantee.accounts)) + 2 * (1 + len(guarantee.found))
+    assert hashlib.sha256(out.read_bytes()).hexdigest() in page
+    assert f"parley certificate verify c.json --signer {signer}" in page
+    assert not re.search(r"(src|href)=|url\(|<script", page)
     assert load_signing_key(key) == bytes.fromhex(key.read_text().strip())
     command = ["certificate", "verify", str(out), "--signer", signer, "--run", str(folder)]
     app(command, standalone_mode=False)
     shown = capsys.readouterr().out
     assert shown.count("✓") == 5
     assert "? not checked: that the entries are all" in shown
-    with pytest.raises(CertificateError, match="Expected a new file"):
+    with pytest.raises(CertificateError, match="exists already"):
         app(["certificate", str(folder), "--out", str(out)], standalone_mode=False)
     key.chmod(0o644)
     with pytest.raises(CertificateError, match="chmod 600"):
