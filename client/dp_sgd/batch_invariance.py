@@ -1,24 +1,26 @@
-"""A record's gradient is the same bits whoever else is in its batch, and whatever its place.
+"""Find a pass layout in which a record's gradient has the same bits in any batch.
 
-Of networks that are no chains (`parley.client.dp_sgd.exact_clipping`): own modules.
+It is for networks that are not chains (`parley.client.dp_sgd.exact_clipping`): user-defined
+modules.
 
-The sensitivity of a clipped sum is that of one term only if no record moves another's. Libraries
-do not promise it: BLAS adds in other orders for batches of other sizes and rows at other places,
-which at a θ that a server sought turns *other* records' gradients on or off (docs/attacks.md). So
+The sensitivity of a clipped sum is that of one term only if no record changes another's term.
+Libraries do not guarantee this. BLAS changes the order of addition with the batch size and the
+rows' positions. At a θ that a server chose for this purpose, one record would switch *other*
+records' gradients on or off (docs/attacks.md). Therefore:
 
-1. **Every pass has one shape**: `width` rows, a public number (`poisson_batches.choose_widths`),
-filled up
-   with rows of weight zero. A kernel's order of operations follows from shapes and addresses, never
-   from values; so a row's bits are a function of its record, its place in the chunk, and θ.
-2. **A place is one of a class.** On this machine, for this network, rows are tried in other places
-   and beside other rows, zero and huge ones among them (`find_layout`). If they keep their bits in
-   all, a record may have any place; else places that agree repeat with a `period`, and a record
-   gets one of the class that its own digest values names: a function of the record alone.
-   A network for which none of this holds has passes of one row.
+1. **Each pass has one shape**: `width` rows, a public number (`poisson_batches.choose_widths`),
+   padded with rows of weight zero. A kernel's order of operations follows from shapes and
+   addresses, never from values. So a row's bits are a function of its record, its position in the
+   chunk, and θ.
+2. **A position is one of a class.** `find_layout` tries rows on this machine, for this network, at
+   other positions and next to other rows, including zero and huge ones. If they keep their bits
+   everywhere, a record may have any position. Otherwise equivalent positions repeat with a
+   `period`, and a record gets a position of the class that its own digest determines: a function of
+   only the record. If neither holds, passes have one row.
 
 Then g_i is a function of the record and θ, which is all that the proof of
-`parley.client.dp_sgd.torch_clipping` takes. Point 2 is an experiment, on random rows at a random θ,
-where two orders of adding agree in all bits of many sums by a chance that is nothing.
+`parley.client.dp_sgd.torch_clipping` needs. Point 2 is an experiment on random rows at a random θ.
+The probability that two orders of addition agree there in all bits of many sums is negligible.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ _MAX_CACHED_FILES: Final = 64
 
 
 def _get_cached_layouts(network: Network) -> dict[tuple[object, ...], PassLayout]:
-    """What was found for this network: parties build one of a file anew for every task."""
+    """Return the layouts found for this network; parties build a network from its file for each
+    task.
+    """
     if network.digest is None:
         return _LAYOUTS_BY_MODULE.setdefault(network.module, {})
     if len(_LAYOUTS_BY_FILE) > _MAX_CACHED_FILES:
@@ -62,13 +66,13 @@ def _get_cached_layouts(network: Network) -> dict[tuple[object, ...], PassLayout
 
 
 def find_layout(network: Network, widths: tuple[int, ...]) -> PassLayout:
-    """How records must stand for a pass to keep their bits apart, tried on this machine.
+    """Find a layout of passes that keeps records' bits separate, by trials on this machine.
 
-    The network's parameters are as before afterwards.
+    The network's parameters are unchanged afterwards.
 
     Args:
-        widths: rows of a pass (`poisson_batches.choose_widths`), fewer where records are not kept
-            apart so.
+        widths: rows of a pass (`poisson_batches.choose_widths`); fewer if records are not kept
+            separate with them.
     """
     known = _get_cached_layouts(network)
     key = (widths, network.dtype, str(network.device), torch.get_num_threads())
@@ -93,13 +97,14 @@ def _choose_layout(gradients: Callable[[list[int]], Rows], widths: tuple[int, ..
 
 
 def find_period(gradients: Callable[[list[int]], Rows], width: int) -> int | None:
-    """The least period of places that keep bits; None where neighbours change them.
+    """Return the smallest period of positions that keep bits; None if neighbours change them.
 
-    First others take the places of two thirds of the rows, then rows change places at random, again
-    and again, but keep theirs modulo the period: each is compared with itself.
+    First, other records take the positions of two thirds of the rows. Then rows change positions at
+    random, several times, but keep theirs modulo the period. Each row is compared with itself.
 
     Args:
-        gradients: made-up records of a chunk, by number below 2·width → `[width, d]`.
+        gradients: function from made-up records of a chunk, by number below 2·width, to `[width,
+            d]`.
     """
     rng, places = np.random.default_rng(0), np.arange(width)
     try:
@@ -122,7 +127,7 @@ def find_period(gradients: Callable[[list[int]], Rows], width: int) -> int | Non
 
 
 def _shuffle_rows(width: int, period: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Rows `[width]` in another order, each in a place that is equal to its own modulo period."""
+    """Return rows `[width]` in another order; each keeps its position modulo the period."""
     places = np.arange(width).reshape(-1, period)
     return rng.permuted(places, axis=0).ravel()
 
@@ -132,7 +137,7 @@ def _is_same(one: Rows, other: Rows) -> bool:
 
 
 def _build_trial_records(network: Network, count: int) -> tuple[Tensor, Tensor]:
-    """Records of the size of a data set's; every eighth is zero or huge, to be a neighbour."""
+    """Build records of the size of a data set's; each eighth is zero or huge, as a neighbour."""
     rows = build_trial_rows(network, count)
     rows[7::16], rows[15::16] = 0.0, rows[15::16] * 1e6
     return add_trial_labels(network, rows)

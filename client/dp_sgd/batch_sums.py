@@ -1,15 +1,15 @@
-"""Sums of one step's batches: of a party by itself, or of many parties in one pass.
+"""Sums of one step's batches: for a single party, or for many parties in one pass.
 
     g_j = Σ_{i ∈ batch j} clip(∇_θ ℓ(f_θ(x_i), y_i), C)
 
-A real party works on as many rows in every step, whatever it drew (`batches.compute_padded_width`):
-what a batch's size would say through the time that it takes (`pad`). A larger batch is worked on
-whole.
+A real party processes the same number of rows in each step, for any batch
+(`poisson_batches.compute_padded_width`). Otherwise the time taken would reveal the batch's size
+(`pad`). A larger batch is processed whole.
 
-Chains of linear layers are computed in whole numbers (`parley.client.dp_sgd.exact_clipping`): a
-party's sum has the same bits beside any others, in any pieces, on any number of threads. Of other
-networks each party has its passes (`parley.client.dp_sgd.torch_gradients`), of one shape, whose
-rows follow from a public number of records.
+Chains of linear layers are computed in whole numbers (`parley.client.dp_sgd.exact_clipping`). A
+party's sum has the same bits next to any others, in any pieces, on any number of threads. For other
+networks each party has its own passes (`parley.client.dp_sgd.torch_gradients`). They have one
+shape, and their number of rows follows from a public number of records.
 """
 
 from __future__ import annotations
@@ -37,34 +37,35 @@ from parley.client.models.networks import Network
 from parley.privacy.sampling.random_stream import NoiseStream
 
 _MAX_JOINT_DIMENSION: Final = 1 << 18
-"""Parameters up to which parties are in one pass: beyond, one party fills the cores."""
+"""Maximum parameters with which parties share a pass. Beyond, one party fills the cores."""
 
 _ROWS_AT_ONCE: Final = (128, 256)
-"""Records of a party in whole numbers that are worth a thread, and that stay in its cache."""
+"""Minimum and maximum records per thread: worth a thread, and small enough for its cache."""
 
 _WRITTEN_AT_ONCE: Final = 1 << 21
-"""Numbers of windows and their gradients that stay in a machine's cache."""
+"""Values of windows and their gradients that stay in a machine's cache."""
 
 _VALUES_TOGETHER: Final = 1 << 17
-"""Parameters, of the parties of a chunk, that stay in the cache with records."""
+"""Parameters, of all parties of a chunk, that stay in the cache together with records."""
 
 _CHUNKS: Final = 2
-"""Chunks that a block gives at least. Not more: threads wait for the interpreter's lock between
-calls, and large calls wait least."""
+"""Minimum number of chunks per block. More would be slower: threads wait for the interpreter's lock
+between calls, and large calls wait least.
+"""
 
 
 def supports_joint_pass(network: Network, training: LocalTraining) -> bool:
-    """Whether small parties of this network are in one pass."""
+    """Return whether small parties of this network share a pass."""
     return training.exact and network.dimension <= _MAX_JOINT_DIMENSION
 
 
 def split_party_chunks(
     network: Network, parties: int, training: LocalTraining
 ) -> list[tuple[int, int]]:
-    """Ranges (first, last + 1) of parties that are in one pass; one range where none are.
+    """Return ranges (first, last + 1) of parties that share a pass; one range if none do.
 
-    A function of public sizes and never of the machine: streams keyed by a chunk's number give the
-    same result on any number of cores.
+    The result depends on public sizes and never on the machine: streams keyed by a chunk's number
+    give the same result on any number of cores.
     """
     if not supports_joint_pass(network, training):
         return [(0, parties)]
@@ -76,11 +77,11 @@ def split_party_chunks(
 def choose_layout(
     network: Network, training: LocalTraining, public: int, *, pad: bool = False
 ) -> PassLayout:
-    """Where records stand in passes, for batches out of `public` records."""
+    """Return the positions of records in passes, for batches from `public` records."""
     most = training.compute_pass_rows(network.dimension)
     widths = choose_widths(public, training.sampling_rate, pad=pad, most=most)
     if training.clip_norm is None or training.exact:
-        # No record is told from another, or none moves another.
+        # Records are not distinguished, or no record changes another's gradient.
         return PassLayout(width=widths[0], period=1)
     return find_layout(network, widths)
 
@@ -95,15 +96,16 @@ def compute_batch_sums(
     min_chunks: int = 0,
     threads: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """`[B, d]` the sums of B parties' batches, clipped where the training clips, and `[B]` signs.
+    """Compute `[B, d]` sums of B parties' batches, clipped if the training clips, and `[B]` signs.
 
-    Signs are Σ (2b_i − 1), of a training that tells the fraction of clipped gradients; else zeros.
+    Signs are Σ (2b_i − 1) if the training releases the fraction of clipped gradients, otherwise
+    zeros.
 
     Args:
-        theta: `[B, d]`, or `[1, d]` of all parties, of a chain in whole numbers; None: of one
-            party, at the network's own θ.
-        min_chunks: passes to work on at least.
-        threads: a batch of one party is spread over cores, where its numbers are whole.
+        theta: `[B, d]`, or `[1, d]` for all parties, for a chain in whole numbers; None: one party,
+            at the network's own θ.
+        min_chunks: minimum number of passes.
+        threads: whether one party's batch is spread over cores, if its numbers are whole.
     """
     if theta is not None:
         return _compute_exact_sums(
@@ -122,7 +124,7 @@ def _compute_exact_sums(
     *,
     threads: bool,
 ) -> tuple[Tensor, Tensor]:
-    """`compute_batch_sums` in whole numbers: exact sums, in whatever pieces they are added up."""
+    """Compute `compute_batch_sums` in whole numbers: exact sums, for any split into pieces."""
     parties = len(batch.first)
     layers = find_exact_layers(network.module)
     if layers is None:
@@ -131,7 +133,7 @@ def _compute_exact_sums(
     holds = layout.assign_rows(
         np.zeros_like(batch.owners), batch.owners, parties=parties, min_chunks=least
     )
-    if not holds.shape[1]:  # nobody drew a record
+    if not holds.shape[1]:  # no party sampled a record
         total = torch.zeros((parties, network.dimension), dtype=torch.float64)
         return total, torch.zeros(parties, dtype=torch.float64)
 
@@ -172,16 +174,16 @@ def compute_party_sum(
     pad: bool,
     draws: NoiseStream | None = None,
 ) -> NDArray[np.float64]:
-    """`[d]` the sum of one party's batch; plain where the training clips no record.
+    """Compute `[d]`, the sum of one party's batch; not clipped if the training clips no record.
 
     Args:
         features, labels: `[n, p]`, `[n]` all of the party's records.
-        public: a number of records that everyone knows: the shape of a pass follows from it.
-        pad: work on as many passes as nearly every batch needs.
-        draws: where random numbers of the records' losses come from, if the network's take any.
+        public: a public number of records, from which the shape of a pass follows.
+        pad: whether to process as many passes as nearly all batches need.
+        draws: stream of the random numbers of the records' losses, if the network's use any.
 
     Raises:
-        ValueError: batches too large to be added within the margin of clipping.
+        ValueError: batches are too large to be added within the margin of clipping.
     """
     check_records(len(labels), training.sampling_rate)
     whole = training.exact and training.clip_norm is not None
@@ -210,12 +212,12 @@ def compute_union_sums(
     public: int,
     draws: NoiseStream | None = None,
 ) -> NDArray[np.float64]:
-    """`[B, d]` the clipped sums of B parties' batches at one θ, of one network.
+    """Compute `[B, d]` clipped sums of B parties' batches at one θ, for one network.
 
     Args:
         features, labels: `[N, p]`, `[N]` all parties' records.
-        batches: of every party, places among all N records.
-        public, draws: of all parties' records; the others as in `compute_party_sum`.
+        batches: per party, positions among all N records.
+        public, draws: for all parties' records; the others are as in `compute_party_sum`.
     """
     each = max(1, public // len(batches))
     if training.clip_norm is None or not training.exact:
@@ -253,10 +255,11 @@ def _build_record_lookup(
     batch: NDArray[np.int64],
     draws: NoiseStream | None,
 ) -> RecordLookup:
-    """Places → the records there, on the network's device: `[b, p]`, `[b]`.
+    """Build a function from positions to records on the network's device: `[b, p]`, `[b]`.
 
-    Random numbers of their losses stand behind them: each record of the batch has its own, which
-    are independent of all others', so that one more or less in the batch changes no law of theirs.
+    Random numbers of their losses follow them. Each record of the batch has its own, independent of
+    all others', so that one more or one fewer record in the batch does not change their
+    distribution.
     """
     wide = network.draws_per_record
     if wide and draws is None:
@@ -274,5 +277,5 @@ def _build_record_lookup(
 
 
 def draw_normals(stream: NoiseStream, count: int) -> NDArray[np.float64]:
-    """`[count]` standard normal numbers."""
+    """Sample `[count]` standard normal numbers."""
     return np.asarray(ndtri(((stream.draw_words(count) >> np.uint64(11)) + 0.5) * 2.0**-53))

@@ -4,9 +4,9 @@
 `parley.client.models.clipping.clip_rows` does on the CPU. Copying all gradients to the CPU would
 take most of a step: 2,048 gradients of 26,010 values are 426 MB.
 
-Scaling is a guess. What bounds a record is the check of the whole numbers that are added, as in
-`parley.privacy.sensitivity.exact_rows`: squares are not negative, so a rounded sum of squares below
-2^53 is exact in any order of addition. Rows that are not whole, not finite or longer than the
+Scaling is only an estimate. What bounds a record is the check of the whole numbers that are added,
+as in `parley.privacy.sensitivity.exact_rows`: squares are not negative, so a rounded sum of squares
+below 2^53 is exact in any order of addition. Rows that are not whole, not finite or longer than the
 radius become 0. Sums of whole numbers of at most 2^26 are exact in float64 for up to 2^26 rows.
 
     >>> rows = torch.tensor([[3.0, 4.0], [float("nan"), 0.0]], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What parties drew for one step: the records of their batches."""
+"""`SampledBatch`: the records that parties sampled for one step."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 RecordLookup: TypeAlias = Callable[[NDArray[np.int64]], tuple[Tensor, Tensor]]
-"""Places in the data → their rows and labels on the network's device."""
+"""Function from positions in the data to their rows and labels on the network's device."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledBatch:
-    """What B parties drew.
+    """Batches of B parties.
 
     Attributes:
-        first: `[B]` a place of each party, which rows of weight zero repeat: no party's values
+        first: `[B]` one position per party, repeated in rows of weight zero: no party's values
             touch another's.
     """
 
@@ -31,12 +31,14 @@ class SampledBatch:
     def find_positions(
         self, assigned: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """`[B, w]` places, and which are records, of what stands in rows `[B, w]`."""
+        """Return `[B, w]` positions of the records assigned to rows `[B, w]`, and flags of real
+        records.
+        """
         there = assigned >= 0
         return np.where(there, np.append(self.positions, 0)[assigned], self.first[:, None]), there
 
     @classmethod
     def from_one_party(cls, lookup: RecordLookup, positions: NDArray[np.int64]) -> SampledBatch:
-        """Of one party."""
+        """Build the batch of one party."""
         zero = np.zeros(1, dtype=np.int64)
         return cls(lookup=lookup, positions=positions, owners=np.zeros_like(positions), first=zero)

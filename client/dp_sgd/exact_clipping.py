@@ -1,25 +1,26 @@
-"""Clipped sums of chains of linear layers in whole numbers: a record's share is its own, exactly.
+"""Clipped sums of chains of linear layers in whole numbers: each record's term is exact.
 
-A chain is z_l = W_l a_{l−1} + b_l with a_l = φ(z_l), φ of ReLU, tanh, factors, pools, trained by
-softmax cross entropy. A record's gradient of a layer is δ_l ⊗ (a_{l−1}, 1), as ghost clipping has
-it (Goodfellow 2015, arXiv:1510.01799). A convolution is a linear layer of every window of a map
-(`parley.client.dp_sgd.integer_convolution`): its gradient is Σ δ_p ⊗ (window p, 1), written out,
-which is a row like any other: an outer product with the one number 2⁷.
+A chain is z_l = W_l a_{l−1} + b_l with a_l = φ(z_l), φ of ReLU, tanh, factors and pools, trained by
+softmax cross entropy. A record's gradient of a layer is δ_l ⊗ (a_{l−1}, 1), as in ghost clipping
+(Goodfellow 2015, arXiv:1510.01799). A convolution is a linear layer on each window of a map
+(`parley.client.dp_sgd.integer_convolution`). Its gradient Σ δ_p ⊗ (window p, 1) is written out as a
+row like any other: an outer product with the single number 2⁷.
 
-**A record's share is a function of the record, θ and public numbers.** Weights, activations and
-slopes δ are whole numbers times a power of two: of `Grid.weights` bits below the layer's largest
-weight, which is public, and of `Grid.values` bits below the record's own largest value. The layers'
-widths leave these bits such that every product of matrices adds whole numbers up to less than 2⁵³:
-exact, in any order, any number of threads, beside anybody. Between products there is arithmetic
-value by value that IEEE 754 rounds correctly, and exp of such (`parley.client.models.exact_math`).
-Numbers beyond 2²⁰⁰ are cut to it; a θ that is NaN counts as 0.
+**A record's term is a function of the record, θ and public numbers.** Weights, activations and
+slopes δ are whole numbers times a power of two. They have `BitAllocation.weights` bits below the
+layer's largest weight, which is public, or `BitAllocation.values` bits below the record's own
+largest value. The layers' widths leave these bits such that each matrix product adds whole numbers
+up to less than 2⁵³. It is exact, in any order, on any number of threads, next to any records.
+Between products there is only elementwise arithmetic that IEEE 754 rounds correctly, and exp of
+such values (`parley.client.models.exact_math`). Numbers beyond 2²⁰⁰ are cut to it. A θ that is NaN
+counts as 0.
 
 **It is no longer than C.** With the norms of these factors, which are exact sums, the slopes are
-scaled by min(1, C/norm) and rounded to whole numbers of the unit u, a power of two; the factor
-makes room for that rounding. None of this is trusted: `keep_factored` then asks the whole numbers
-themselves whether they lie in the ball of ⌊C/u⌋, and drops a record that does not.
+scaled by min(1, C/norm) and rounded to whole numbers of the unit u, a power of two. The factor
+leaves room for that rounding. None of this is trusted: `keep_factored` then checks the whole
+numbers themselves against the ball of ⌊C/u⌋, and drops a record outside.
 
-Sums are exact and held in float64: ⌊C/u⌋ ≤ 2³³, and no batch has more than 2²⁰ records
+Sums are exact and stored in float64: ⌊C/u⌋ ≤ 2³³, and no batch has more than 2²⁰ records
 (`parley.client.dp_sgd.poisson_batches.check_records`).
 """
 
@@ -40,23 +41,23 @@ from parley.privacy.sensitivity.exact_rows import EXACT, keep_factored
 InputTransform = str | float | MaxPool | MeanPool
 
 _MAX_EXPONENT: Final = 200
-"""log₂ of the largest number that a layer takes, and of the inverse of the least."""
+"""log₂ of the largest number that a layer accepts, and of the inverse of the smallest."""
 
 _SOFTMAX_BITS: Final = 32
-"""Bits of a chance before it is divided by the sum of all."""
+"""Bits of an exponential before it is divided by the sum of all."""
 
 _COARSE: Final = 2.0**7
-"""Units of a written-out row: of numbers below 2³³/2⁷, squares are exact."""
+"""Units of a written-out row: for numbers below 2³³/2⁷, squares are exact."""
 
 
 @dataclass(frozen=True)
 class ExactLayer:
-    """A linear layer, and what is done to its inputs before.
+    """A linear layer, and the transforms of its inputs.
 
     Attributes:
-        inputs: of a convolution, numbers of a window.
+        inputs: for a convolution, numbers per window.
         transforms: in this order: "relu", "tanh", a factor, or a pool.
-        windows: of a convolution; None: the layer sees all of a row.
+        windows: of a convolution; None: the layer uses the whole row.
     """
 
     inputs: int
@@ -67,11 +68,11 @@ class ExactLayer:
 
     @property
     def size(self) -> int:
-        """Parameters."""
+        """Number of parameters."""
         return self.outputs * (self.inputs + self.bias)
 
     def apply(self, values: _ScaledIntegers, weight: _ScaledIntegers) -> tuple[Array, Array]:
-        """Its inputs `[B, w, i + 1]`, or windows `[B, w, i + 1, P]`; and what it makes of them."""
+        """Return inputs `[B, w, i + 1]`, or windows `[B, w, i + 1, P]`; and the layer's outputs."""
         if self.windows is None:
             return values.numbers, values.multiply(weight, weight.numbers.swapaxes(-1, -2))
         row, last = np.split(values.numbers, [values.numbers.shape[-1] - self.bias], axis=-1)
@@ -83,7 +84,7 @@ class ExactLayer:
     def factor_gradient(
         self, inputs: Array, slope: _ScaledIntegers, unit: Array
     ) -> tuple[Array, Array, Array]:
-        """A record's gradient as inputs, slopes, both whole, and `[B, w, 1]` their unit."""
+        """Return a record's gradient as whole inputs and slopes, and `[B, w, 1]` their unit."""
         if self.windows is None:
             return inputs, slope.numbers, unit * slope.unit
         slopes = slope.numbers.reshape(*inputs.shape[:2], self.outputs, -1)
@@ -92,7 +93,7 @@ class ExactLayer:
         return np.full_like(unit, _COARSE), row.numbers, unit * slope.unit * row.unit / _COARSE
 
     def compute_input_slopes(self, slope: _ScaledIntegers, weight: _ScaledIntegers) -> Array:
-        """Slopes of what it was given."""
+        """Return the slopes of the layer's inputs."""
         own = weight.numbers[..., : self.inputs]
         if self.windows is None:
             return slope.multiply(weight, own)
@@ -111,18 +112,18 @@ class BitAllocation:
 
     @classmethod
     def from_layers(cls, layers: Sequence[ExactLayer]) -> BitAllocation:
-        """The widest layer's: values · weights · width ≤ 2⁵²."""
+        """Allocate bits for the widest layer: values · weights · width ≤ 2⁵²."""
         bits = 52 - (_compute_width(layers) - 1).bit_length()
-        # More of values would leave fewer for their slopes: a share has 33 for both.
+        # More bits of values would leave fewer for their slopes: a term has 33 for both.
         values = min(16, bits * 2 // 5)
         return cls(values=values, weights=bits - values)
 
     @staticmethod
     def can_fit(layers: Sequence[ExactLayer]) -> bool:
-        """Whether enough bits are left: 24, for values and weights together.
+        """Return whether enough bits are left: 24, for values and weights together.
 
-        Of a convolution 2²⁰ windows: sums of so many products of values are exact; and 2²⁴
-        parameters: 14 bits for each in a record's gradient.
+        A convolution may have 2²⁰ windows, so that sums of that many products of values are exact,
+        and 2²⁴ parameters, with 14 bits for each in a record's gradient.
         """
         written = ((own.windows, own.size) for own in layers if own.windows is not None)
         few = all(math.prod(of.counts) <= 1 << 20 and size <= 1 << 24 for of, size in written)
@@ -138,8 +139,9 @@ class _ScaledIntegers:
 
     @classmethod
     def from_values(cls, values: Array, bits: int, *, append_one: bool = False) -> _ScaledIntegers:
-        """Of rows `[…, n, p]`, each by itself, the largest just below 2^bits; with `append_one`,
-        and 1.
+        """Scale each row of `[…, n, p]` separately, so that its largest is just below 2^bits.
+
+        With `append_one`, the constant 1 is appended.
         """
         wide, largest = values.shape[-1], _find_row_maxima(values)
         if append_one:
@@ -151,7 +153,7 @@ class _ScaledIntegers:
         return cls(_round_numbers(numbers, largest, bits), unit)
 
     def multiply(self, other: _ScaledIntegers, matrix: Array) -> Array:
-        """This times another's numbers, exactly, then times both units."""
+        """Multiply by another's numbers, exactly, then by both units."""
         found: Array = self.numbers @ matrix
         found *= self.unit * other.unit
         return found
@@ -159,10 +161,10 @@ class _ScaledIntegers:
 
 @dataclass(frozen=True)
 class ExactChain:
-    """A chain at a θ, or at one of each of B parties.
+    """A chain at one θ, or at one θ per party.
 
     Attributes:
-        class_weights: of the labels; (): all 1.
+        class_weights: weights of the labels; (): all 1.
     """
 
     layers: tuple[ExactLayer, ...]
@@ -174,7 +176,7 @@ class ExactChain:
     def from_parameters(
         cls, layers: tuple[ExactLayer, ...], theta: Array, class_weights: tuple[float, ...] = ()
     ) -> ExactChain:
-        """At θ `[B, d]`: of every layer W `[o, i]`, then b `[o]`."""
+        """Build the chain at θ `[B, d]`: per layer W `[o, i]`, then b `[o]`."""
         grid, weights, at = BitAllocation.from_layers(layers), [], 0
         for layer in layers:
             shape = (len(theta), layer.outputs, layer.inputs + layer.bias)
@@ -205,22 +207,22 @@ class ExactChain:
         radius: int | None,
         grid_bits: int,
     ) -> tuple[list[Array], Array]:
-        """Sums of whole numbers of B parties' records, as `flatten` takes them; and `[B]` signs.
+        """Compute sums of whole numbers of B parties' records, for `flatten`; and `[B]` signs.
 
-        Sums are `[B, o, i + 1]` a layer, of a convolution in one row; signs are Σ of +1 a clipped
-        and −1 another record.
+        Sums are `[B, o, i + 1]` per layer, in one row for a convolution. Signs are Σ of +1 per
+        clipped and −1 per other record.
 
         Args:
             x, y: `[B, w, p]`, `[B, w]`.
-            is_record: `[B, w]` what is a record, and not a row that is only worked on.
-            radius: of the ball of whole numbers times 2^-grid_bits that shares are in; None: whole
-                gradients, on a grid as of the party's longest, of which nothing is promised.
+            is_record: `[B, w]` flags of records; other rows are only padding.
+            radius: radius of the ball of terms, in whole numbers times 2^-grid_bits. None: whole
+                gradients, on a grid for the party's longest, without any bound.
         """
-        is_record = is_record & (np.abs(x) <= 2.0**_MAX_EXPONENT).all(-1)  # NaN is not
+        is_record = is_record & (np.abs(x) <= 2.0**_MAX_EXPONENT).all(-1)  # False for NaN
         inputs, slopes, units = self._factor_gradients(np.where(is_record[..., None], x, 0.0), y)
         sizes = [np.vecdot(a, a)[..., None] for a in inputs]
         own = [n * np.vecdot(b, b)[..., None] for n, b in zip(sizes, slopes, strict=True)]
-        # A layer whose inputs are all 0 adds nothing, whatever its slopes.
+        # A layer whose inputs are all 0 adds nothing, for any slopes.
         units = [np.where(n > 0, u, 0.0) for n, u in zip(own, units, strict=True)]
         norms = np.sqrt(sum((n * (u * u) for n, u in zip(own, units, strict=True)), np.zeros(1)))
         if radius is None:
@@ -235,7 +237,7 @@ class ExactChain:
             np.multiply(b, u * times, out=b)
         limit = math.inf if radius is None else radius**2
         keep_factored(list(zip(inputs, slopes, strict=True)), limit)
-        # Exact: at most w shares of `radius`, below 2⁵³.
+        # Exact: at most w terms of `radius`, below 2⁵³.
         sums = [b.mT @ a for a, b in zip(inputs, slopes, strict=True)]
         if radius is None:
             sums = [own / scale for own in sums]
@@ -245,12 +247,12 @@ class ExactChain:
 
     @property
     def expanded_size(self) -> int:
-        """Numbers that are written out for each record, beside rows: windows, and gradients."""
+        """Numbers written out per record in addition to rows: windows, and gradients."""
         windows = ((own.windows, own) for own in self.layers if own.windows is not None)
         return sum(math.prod(of.counts) * (own.inputs + 1) + own.size for of, own in windows)
 
     def flatten(self, sums: Sequence[Array], unit: float) -> Array:
-        """`[B, d]` of every layer's sums `[B, o·(i + 1)]`, in θ's order, times a unit."""
+        """Return `[B, d]` of each layer's sums `[B, o·(i + 1)]`, in θ's order, times a unit."""
         total, at = np.empty((len(sums[0]), sum(layer.size for layer in self.layers))), 0
         for layer, found in zip(self.layers, sums, strict=True):
             own = found.reshape(len(total), layer.outputs, -1)
@@ -263,7 +265,7 @@ class ExactChain:
     def _factor_gradients(
         self, x: Array, y: NDArray[np.int64]
     ) -> tuple[list[Array], list[Array], list[Array]]:
-        """Every layer's inputs `[B, w, i]` and slopes `[B, w, o]`, whole, and `[B, w, 1]` units."""
+        """Return per layer whole inputs `[B, w, i]`, slopes `[B, w, o]`, and units `[B, w, 1]`."""
         values, passed = x, []
         for layer, weight in zip(self.layers, self.weights, strict=True):
             values, rising = _apply_transforms(layer.transforms, values)
@@ -286,19 +288,19 @@ class ExactChain:
 
 
 def _find_row_maxima(values: Array) -> Array:
-    """`[…, 1]` of rows `[…, p]`."""
+    """Return `[…, 1]` largest magnitudes of rows `[…, p]`."""
     found: Array = np.maximum(values.max(-1, keepdims=True), -values.min(-1, keepdims=True))
     return found
 
 
 def _compute_scale(row_maxima: Array, bits: int) -> tuple[Array, Array]:
-    """Powers of two that bring numbers up to `largest` to just below 2^bits, and their inverses."""
+    """Return powers of two that bring `row_maxima` to just below 2^bits, and their inverses."""
     power = np.clip(np.frexp(row_maxima)[1], -_MAX_EXPONENT, _MAX_EXPONENT) - bits
     return np.ldexp(1.0, -power), np.ldexp(1.0, power)
 
 
 def _round_numbers(numbers: Array, row_maxima: Array, bits: int) -> Array:
-    """Rounded in place; cut to ±2^bits where they were larger than a layer takes."""
+    """Round in place; clamp to ±2^bits if the values were larger than a layer accepts."""
     np.rint(numbers, out=numbers)
     if (row_maxima > 2.0**_MAX_EXPONENT).any():
         np.clip(numbers, -(2.0**bits), 2.0**bits, out=numbers)
@@ -310,10 +312,10 @@ def _compute_width(layers: Sequence[ExactLayer]) -> int:
 
 
 def _compute_clip_factors(norms: Array, off: Array, radius: int) -> Array:
-    """`[B, w, 1]` what slopes are multiplied by, of norms in units; at most 1.
+    """Return `[B, w, 1]` factors of slopes, from norms in units; at most 1.
 
     Args:
-        off: how much longer rounding to whole numbers may make them.
+        off: upper bound on how much rounding to whole numbers lengthens them.
     """
     aim = np.maximum(radius * (1 - 2.0**-30) - off, 0.0)
     with np.errstate(divide="ignore"):
@@ -321,7 +323,7 @@ def _compute_clip_factors(norms: Array, off: Array, radius: int) -> Array:
 
 
 def _compute_party_units(norms: Array, is_record: NDArray[np.bool_]) -> Array:
-    """`[B, 1, 1]` units in 1, such that parties' sums of whole gradients are below 2⁵²."""
+    """Return `[B, 1, 1]` units per 1, such that parties' sums of whole gradients are below 2⁵²."""
     longest = np.where(is_record, norms, 0.0).max(-2, keepdims=True)
     bits: Array = np.ldexp(
         1.0, 50 - np.frexp(longest)[1] - np.frexp(is_record.sum(-2, keepdims=True))[1]
@@ -332,7 +334,7 @@ def _compute_party_units(norms: Array, is_record: NDArray[np.bool_]) -> Array:
 def _apply_transforms(
     steps: tuple[InputTransform, ...], values: Array
 ) -> tuple[Array, list[Backward]]:
-    """Values after these steps, and every step's way back."""
+    """Return the transformed values, and each transform's backward function."""
     backs: list[Backward] = []
     for step in steps:
         values, back = _apply_transform(step, values)
@@ -355,7 +357,7 @@ def _apply_transform(step: InputTransform, values: Array) -> tuple[Array, Backwa
 
 
 def _compute_softmax_slopes(scores: Array, y: NDArray[np.int64]) -> Array:
-    """`[…, K]` softmax of scores, less 1 at the label."""
+    """Return `[…, K]` softmax of scores, minus 1 at the label."""
     likely = exp(scores - scores.max(-1, keepdims=True))
     likely = np.rint(likely * 2.0**_SOFTMAX_BITS)
     slopes: Array = likely / likely.sum(-1, keepdims=True)  # whole numbers: exact in any order

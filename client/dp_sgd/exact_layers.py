@@ -1,7 +1,8 @@
-"""Which networks are chains of linear layers, computed in whole numbers: by their structure.
+"""Recognise networks that are chains of linear layers, computed in whole numbers, by their
+structure.
 
-That a network is one is not tried out: a chain is Sequential alone, of torch's own modules, whose
-every module looks at one row at a time, a convolution or a pool at its map; its loss is
+This is not determined by trial. A chain consists only of Sequential and torch's own modules. Each
+module acts on one row at a time, a convolution or a pool on the row's map. The loss is
 cross-entropy.
 """
 
@@ -24,7 +25,7 @@ _MEANS: Final = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 
 
 def _iterate_modules(module: nn.Module) -> Iterator[nn.Module]:
-    """The modules of nested Sequentials, in the order in which they are applied."""
+    """Yield the modules of nested Sequentials, in the order in which they are applied."""
     if type(module) is nn.Sequential and _is_unmodified(module):
         for part in module:
             yield from _iterate_modules(part)
@@ -33,19 +34,20 @@ def _iterate_modules(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _is_unmodified(module: nn.Module) -> bool:
-    """Whether a module computes what its class does: a hook may compute anything."""
+    """Return whether a module computes what its class does: a hook may compute anything."""
     hooks = (module._forward_hooks, module._forward_pre_hooks)
     backward = (module._backward_hooks, module._backward_pre_hooks)
     return "forward" not in vars(module) and not any((*hooks, *backward))
 
 
 def find_exact_layers(network: nn.Module) -> tuple[ExactLayer, ...] | None:
-    """Its layers, if it is a chain of linear layers and convolutions that fits (`Grid.can_fit`).
+    """Return the layers of a chain of linear layers and convolutions that fits; None for other
+    networks.
 
-    Between them ReLU, tanh, factors and pools; none of them frozen or shared, and the last one
-    linear. Such a chain is computed in whole numbers (`parley.client.dp_sgd.exact_clipping`).
-    Dropout draws
-    nothing: one that would is refused (`parley.client.models.layers.check_layers`).
+    Between them are ReLU, tanh, factors and pools. No layer is frozen or shared, and the last one
+    is linear. Such a chain is computed in whole numbers (`parley.client.dp_sgd.exact_clipping`) if
+    `BitAllocation.can_fit`. Dropout is inactive: an active one is refused
+    (`parley.client.models.layers.check_layers`).
     """
     modules = list(_iterate_modules(network))
     parameters = [p for module in modules for p in module.parameters()]
@@ -54,7 +56,7 @@ def find_exact_layers(network: nn.Module) -> tuple[ExactLayer, ...] | None:
         return None
     found: list[ExactLayer] = []
     before: list[InputTransform] = []
-    shape: tuple[int, ...] = ()  # of a record's map, channels first; (): a row of whatever length
+    shape: tuple[int, ...] = ()  # of a record's map, channels first; (): a row of any length
     for module in modules:
         if not _is_unmodified(module) or not all(p.requires_grad for p in module.parameters()):
             return None
@@ -82,7 +84,7 @@ def find_exact_layers(network: nn.Module) -> tuple[ExactLayer, ...] | None:
 
 
 def _get_map_shape(module: nn.Unflatten) -> tuple[int, ...]:
-    """The public shape that rows take; (): none that is known."""
+    """Return the public shape that rows are given; (): no known shape."""
     sizes = tuple(module.unflattened_size)
     known = module.dim in (1, -1) and all(type(size) is int and size > 0 for size in sizes)
     return sizes if known and len(sizes) > 1 else ()
@@ -91,7 +93,7 @@ def _get_map_shape(module: nn.Unflatten) -> tuple[int, ...]:
 def _build_layer(
     module: nn.Module, transforms: tuple[InputTransform, ...], shape: tuple[int, ...]
 ) -> ExactLayer | None:
-    """The layer that torch's own module is, of a map or of a row."""
+    """Build the exact layer for one of torch's own modules, on a map or on a row."""
     own = {name: parameter.shape for name, parameter in module.named_parameters()}
     if not {"weight"} <= own.keys() <= {"weight", "bias"}:
         return None
@@ -107,7 +109,7 @@ def _build_layer(
 
 
 def _build_pool(module: nn.Module, shape: tuple[int, ...]) -> MaxPool | MeanPool | None:
-    """The pool that torch's own module is; none of those that see less at a map's end."""
+    """Build the pool for one of torch's own modules, unless it uses fewer values at a map's end."""
     if getattr(module, "ceil_mode", False) or not shape:
         return None
     kind: type[MaxPool] | type[MeanPool] = MeanPool
@@ -122,7 +124,7 @@ def _build_pool(module: nn.Module, shape: tuple[int, ...]) -> MaxPool | MeanPool
 
 
 def _build_windows(module: Any, shape: tuple[int, ...]) -> Windows | None:
-    """Where a convolution or a pool looks on a map; None where it is not one of its axes."""
+    """Build the windows of a convolution or a pool; None if they do not fit the map's axes."""
     axes = len(shape) - 1
 
     def each(value: int | tuple[int, ...]) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
-"""Noise that parties add themselves: integers on a grid, no float to a float (Mironov 2012).
+"""Noise that parties add themselves: integers on a grid, never a float to a float (Mironov 2012).
 
-Grid units per unit are a power of two: 2²⁵/C or more for a sum of clipped gradients
-(`LocalTraining.grid_bits`), which is of whole numbers of it already; and 2¹² for a count of them.
+The number of grid units per unit is a power of two. It is 2²⁵/C or more for a sum of clipped
+gradients (`LocalTraining.grid_bits`), which already consists of whole numbers of it, and 2¹² for a
+count of them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ COUNT_SCALE = 2.0**12
 def add_noise(
     values: NDArray[np.float64], deviation: float, scale: float, noise: Sequence[NoiseStream]
 ) -> None:
-    """Rounds every party's values `[B, d]` to the grid and adds N(0, deviation²) in place, rounded.
+    """Round each party's values `[B, d]` to the grid and add N(0, deviation²) in place, rounded.
 
     Parties that share one stream draw from it in one call, row after row.
     """

@@ -1,7 +1,7 @@
-"""Windows of a record's map: what convolutions and pools look through, in torch's order.
+"""Windows of a record's map, as convolutions and pools use them, in torch's order.
 
-A map is a row of c·s₁⋯s_k numbers, k axes of c channels. Everything is read and added up value by
-value, one place of all windows after another: a record's numbers are a function of its map alone.
+A map is a row of c·s₁⋯s_k numbers, k axes of c channels. Values are read and added one by one, one
+position of all windows after another. A record's numbers are a function of its map only.
 
     >>> pairs = Windows(1, sizes=(4,), kernel=(2,), stride=(1,), padding=(0,), dilation=(1,))
     >>> row = np.array([[1.0, 3.0, 3.0, 2.0]])
@@ -25,15 +25,15 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Backward = Callable[[Array], Array]
-"""Slopes of what a step gave → slopes of what it was given."""
+"""Function from the slopes of a step's outputs to the slopes of its inputs."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of `kernel` places, `dilation` from each other, one every `stride`.
+    """Windows of `kernel` positions, `dilation` apart, one per `stride`.
 
     Attributes:
-        padding: places on both sides of an axis.
+        padding: positions on both sides of an axis.
     """
 
     channels: int
@@ -45,7 +45,7 @@ class Windows:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Windows along each axis."""
+        """Number of windows along each axis."""
         axes = zip(self.sizes, self.kernel, self.stride, self.padding, self.dilation, strict=True)
         return tuple((s + 2 * p - d * (k - 1) - 1) // step + 1 for s, k, step, p, d in axes)
 
@@ -55,7 +55,7 @@ class Windows:
         return math.prod(self.kernel)
 
     def pad_maps(self, values: Array, outside: float = 0.0) -> Array:
-        """`[…, c, s₁ + 2p₁, …]` of maps `[…, c·s₁⋯]`."""
+        """Return `[…, c, s₁ + 2p₁, …]` of maps `[…, c·s₁⋯]`."""
         whole = values.reshape(*values.shape[:-1], self.channels, *self.sizes)
         if not any(self.padding):
             return whole
@@ -63,7 +63,7 @@ class Windows:
         return np.pad(whole, edges, constant_values=outside)
 
     def iterate_views(self, padded: Array) -> Iterator[Array]:
-        """Views `[…, c, n₁, …]`: the first number of every window, the second, and so on."""
+        """Yield views `[…, c, n₁, …]`: the first number of each window, the second, and so on."""
         axes = list(zip(self.dilation, self.stride, self.counts, strict=True))
         for place in itertools.product(*map(range, self.kernel)):
             own = zip(place, axes, strict=True)
@@ -71,7 +71,9 @@ class Windows:
             yield _cut_last_axes(padded, cuts)
 
     def extract_patches(self, values: Array, last: Array) -> Array:
-        """`[…, c·places + b, windows]`: every window is a column, and `last` `[…, b]` below it."""
+        """Return `[…, c·positions + b, windows]`: one column per window, with `last` `[…, b]`
+        below.
+        """
         rows, ones = self.channels * self.kernel_size, last.shape[-1]
         found = np.empty((*values.shape[:-1], rows + ones, math.prod(self.counts)))
         found[..., rows:, :] = last[..., None]
@@ -81,7 +83,9 @@ class Windows:
         return found
 
     def accumulate_maps(self, parts: Iterator[Array]) -> Array:
-        """`[…, c·s₁⋯]` maps, of what windows add to the places they see; as `seen` gives them."""
+        """Add what windows contribute to their positions, ordered as `iterate_views`: `[…, c·s₁⋯]`
+        maps.
+        """
         first = next(parts)
         shape = [s + 2 * p for s, p in zip(self.sizes, self.padding, strict=True)]
         total = np.zeros((*first.shape[: -len(shape)], *shape))
@@ -93,27 +97,27 @@ class Windows:
         return _cut_last_axes(total, inside).reshape(*first.shape[: -len(shape) - 1], -1)
 
     def spread_patches(self, slopes: Array) -> Array:
-        """`[…, c·s₁⋯]` maps, of slopes `[…, c·places, windows]` of patches."""
+        """Return `[…, c·s₁⋯]` maps, of slopes `[…, c·positions, windows]` of patches."""
         return self.accumulate_maps(iter(self.reshape_by_position(slopes)))
 
     def reshape_by_position(self, patches: Array) -> Array:
-        """`[places, …, c, n₁, …]`, a view of patches `[…, c·places, windows]`."""
+        """Return `[positions, …, c, n₁, …]`, a view of patches `[…, c·positions, windows]`."""
         shape = (*patches.shape[:-2], self.channels, self.kernel_size, *self.counts)
         return np.moveaxis(patches.reshape(shape, copy=False), -1 - len(self.counts), 0)
 
     def reshape_outputs(self, values: Array) -> Array:
-        """`[…, c, n₁, …]` of numbers of windows `[…, c·n₁⋯]`."""
+        """Return `[…, c, n₁, …]` of numbers of windows `[…, c·n₁⋯]`."""
         return values.reshape(*values.shape[:-1], self.channels, *self.counts)
 
 
 @dataclass(frozen=True)
 class MaxPool:
-    """The largest number of every window; the first one of equals has the slope."""
+    """The largest number of each window; the first one of equals has the slope."""
 
     windows: Windows
 
     def __call__(self, values: Array) -> tuple[Array, Backward]:
-        """`[…, c·n₁⋯]` of maps, and the way back."""
+        """Return `[…, c·n₁⋯]` of maps, and the backward function."""
         seen = self.windows.iterate_views(self.windows.pad_maps(values, -np.inf))
         best = next(seen).copy()
         first = np.zeros(best.shape, dtype=np.int16)
@@ -132,12 +136,12 @@ class MaxPool:
 
 @dataclass(frozen=True)
 class MeanPool:
-    """The mean of every window, zeros around the map among it."""
+    """The mean of each window, including zeros around the map."""
 
     windows: Windows
 
     def __call__(self, values: Array) -> tuple[Array, Backward]:
-        """`[…, c·n₁⋯]` of maps, and the way back."""
+        """Return `[…, c·n₁⋯]` of maps, and the backward function."""
         seen, share = (
             self.windows.iterate_views(self.windows.pad_maps(values)),
             1 / self.windows.kernel_size,
@@ -154,7 +158,7 @@ class MeanPool:
 
 
 def _cut_last_axes(values: Array, cuts: list[slice]) -> Array:
-    """A view, cut along the last axes."""
+    """Return a view, cut along the last axes."""
     where: Any = (..., *cuts)
     found: Array = values[where]
     return found

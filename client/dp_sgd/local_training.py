@@ -1,21 +1,21 @@
 """DP-SGD in a party (Abadi et al. 2016, arXiv:1607.00133, Algorithm 1): a pure local core.
 
-Every step takes a Poisson batch at rate q, sums the per-record gradients clipped to C
-(`parley.client.dp_sgd.torch_clipping`), adds N(0, (σC)²I) to the **sum**, divides by the public
-q·n, and hands the result to an optimiser, which is post-processing. Noise on the average instead
+Each step takes a Poisson batch at rate q and sums the per-record gradients clipped to C
+(`parley.client.dp_sgd.torch_clipping`). It adds N(0, (σC)²I) to the **sum**, divides by the public
+q·n, and passes the result to an optimiser, which is post-processing. Noise on the average instead
 would be too small by a factor of the batch size.
 
-The sum is of whole numbers on a grid, and its noise is of integers
+The sum consists of whole numbers on a grid, and its noise of integers
 (`parley.client.dp_sgd.grid_noise`).
 
-With a share of every step's privacy (`parley.privacy.accounting.subsampled_gaussian`) a party also
-tells which fraction of its gradients was clipped: ½ + (Σ (2b_i − 1) + noise)/(2·q·n·steps), of all
-steps.
+If a share of each step's privacy is reserved for it
+(`parley.privacy.accounting.subsampled_gaussian`), a party also releases the fraction of its
+gradients that was clipped: ½ + (Σ (2b_i − 1) + noise)/(2·q·n·steps), over all steps.
 
-Randomness is an argument: one stream for the batches, one for the noise, of each party. Small
-parties are trained in chunks (`split_party_chunks`), on several cores where no two chunks share a
-stream: each comes to the same bits whoever else is in its chunk, so that nobody's records move
-anybody else's update. Where privacy comes from noise on a clipped sum of updates, no record is
+Randomness is an argument: each party has one stream for the batches and one for the noise. Small
+parties are trained in chunks (`split_party_chunks`), on several cores if no two chunks share a
+stream. Each party gets the same bits next to any others in its chunk, so no party's records change
+another party's update. If privacy comes from noise on a clipped sum of updates, no record is
 clipped.
 """
 
@@ -47,15 +47,15 @@ from parley.client.models.networks import Network
 from parley.privacy.sampling.random_stream import NoiseStream
 
 _MAX_JOINT_BATCH: Final = 256
-"""Expected records of a step up to which a party is small."""
+"""Maximum expected records per step of a small party."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """What B parties came to.
+    """Result of B parties' training.
 
     Attributes:
-        theta: `[B, d]` parameters after their local steps; not finite where training diverged.
+        theta: `[B, d]` parameters after their local steps; not finite if training diverged.
         clipped_fractions: `[B]` noisy fractions of clipped gradients; None without a share for
             them.
     """
@@ -65,7 +65,7 @@ class TrainingResult:
 
 
 def compute_largest_noise(config: LocalTraining) -> float:
-    """Largest standard deviation, in grid units, of what a party would draw."""
+    """Return the largest standard deviation, in grid units, of a party's noise."""
     if config.clip_norm is None:
         return 0.0
     of_sums = config.gradient_multiplier * config.clip_norm
@@ -74,14 +74,13 @@ def compute_largest_noise(config: LocalTraining) -> float:
 
 
 def _add_grid_noise(total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]) -> Tensor:
-    """Every party's sum `[B, d]` on its grid plus integer noise; may overwrite `total`.
+    """Return each party's sum `[B, d]` on its grid plus integer noise; may overwrite `total`.
 
-    Clipped sums are finite (`parley.client.dp_sgd.torch_clipping`), so that this does not fail for
-    any record.
+    Clipped sums are finite (`parley.client.dp_sgd.torch_clipping`), so this fails for no record.
     """
     if config.clip_norm is None or not config.noise_multiplier:
         return total
-    # Contiguous, so that its flat view below is no copy.
+    # Contiguous, so that the flat view below is not a copy.
     values = np.ascontiguousarray(total.detach().cpu().numpy(), dtype=np.float64)
     deviation = config.gradient_multiplier * config.clip_norm
     add_noise(values, deviation, 2.0**config.grid_bits, noise)
@@ -94,7 +93,7 @@ def _estimate_fractions(
     noise: Sequence[NoiseStream],
     config: LocalTraining,
 ) -> NDArray[np.float64] | None:
-    """Noisy fractions `[B]` of clipped gradients, from all steps' Σ (2b_i − 1) `[B]`."""
+    """Return noisy fractions `[B]` of clipped gradients, from all steps' Σ (2b_i − 1) `[B]`."""
     if not config.clipped_share:
         return None
     values = signs.cpu().numpy()[:, None]
@@ -106,7 +105,7 @@ def _estimate_fractions(
 def train_party(
     network: Network, theta: NDArray[np.float64], data: PartyData, config: LocalTraining
 ) -> TrainingResult:
-    """One party's local steps from `theta` `[d]`, B = 1, in a pass by itself."""
+    """Run one party's local steps from `theta` `[d]`, B = 1, in a separate pass."""
     layout = choose_layout(network, config, data.divisor)
     return _train(
         network, theta, TrainingParties.from_parties([data]), np.arange(1), config, layout
@@ -121,10 +120,11 @@ def train_parties(
     *,
     records: int | None = None,
 ) -> TrainingResult:
-    """Every party's local steps from `theta` `[d]`, together where network and parties are small.
+    """Run each party's local steps from `theta` `[d]`; small parties of small networks share
+    passes.
 
     Args:
-        records: a public number of records of a party; None: the largest that is here.
+        records: a public number of records of a party; None: the largest in `parties`.
     """
     result, clipped = np.zeros((len(parties), network.dimension)), np.zeros(len(parties))
 
@@ -156,7 +156,7 @@ def train_parties(
 
 
 def _has_own_streams(parties: TrainingParties, ranges: Sequence[tuple[int, int]]) -> bool:
-    """Whether no stream is used in two chunks."""
+    """Return whether no stream is used in two chunks."""
     of_chunks = [
         set(map(id, parties.batches[first:last])) | set(map(id, parties.noise[first:last]))
         for first, last in ranges
@@ -174,7 +174,7 @@ def _train(
     *,
     stacked: bool = False,
 ) -> TrainingResult:
-    """All steps of the parties at `rows`: of one, or of several that are in one pass."""
+    """Run all steps of the parties at `rows`: of one party, or of several in one pass."""
     if network.draws_per_record and config.clip_norm is not None:
         raise ValueError("Expected a loss that draws nothing with training inside the parties.")
     whole = stacked or (config.exact and config.clip_norm is not None)
@@ -189,7 +189,7 @@ def _train(
     batches, noise = ([own[row] for row in rows] for own in (parties.batches, parties.noise))
     divisors = parties.divisors[rows]
     factors = torch.as_tensor(1 / (config.sampling_rate * divisors[:, None]), device=flat.device)
-    rng = np.random.default_rng(0)  # of a baseline without privacy
+    rng = np.random.default_rng(0)  # only for a baseline without privacy
 
     def chosen(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(rows, device=flat.device)

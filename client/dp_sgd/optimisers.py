@@ -1,4 +1,4 @@
-"""Optimisers: post-processing of noisy gradients, in a party for a round, or at the server."""
+"""Optimisers: post-processing of noisy gradients, in a party for one round, or on the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from parley.client.dp_sgd.training_settings import LocalTraining
 def compute_direction(
     gradient: Any, first: Any, second: Any, count: float, config: LocalTraining
 ) -> tuple[Any, Any, Any]:
-    """Where step `count` leads, before the rate, and the moments after it; arrays or tensors.
+    """Return step `count`'s direction, before the rate, and the moments after it; arrays or
+    tensors.
 
     SGD with momentum, or Adam (Kingma & Ba 2015), whose moments begin at 0.
     """
@@ -33,11 +34,11 @@ def compute_direction(
 def apply_step(
     state: dict[str, NDArray[np.float64]], gradient: NDArray[np.float64], config: LocalTraining
 ) -> dict[str, NDArray[np.float64]]:
-    """The state after one step along `gradient` `[d]`, at the server.
+    """Return the state after one step along `gradient` `[d]`, on the server.
 
     Args:
-        state: `theta`, `round` (steps done), and the moments that the optimiser has: `first` with
-            momentum or adam, `second` with adam.
+        state: `theta`, `round` (steps done), and the optimiser's moments: `first` with momentum or
+            adam, `second` with adam.
     """
     done = state["round"] + 1
     before = state.get("first"), state.get("second")
@@ -49,7 +50,7 @@ def apply_step(
 
 @dataclass(frozen=True, kw_only=True)
 class ServerStep:
-    """How the server moves along the average update.
+    """The server's step along the average update.
 
     Attributes:
         kind: averaging θ ← θ + ηv̄; momentum m ← βm + v̄, θ ← θ + ηm; adam.
@@ -60,7 +61,7 @@ class ServerStep:
     momentum: float
 
     def __call__(self, state: State, average: NDArray[np.float64]) -> State:
-        """θ and moments after one step."""
+        """Return θ and moments after one step."""
         theta, after = state["theta"], {**state, "round": state["round"] + 1}
         if self.kind == "averaging":
             return {**after, "theta": theta + self.learning_rate * average}

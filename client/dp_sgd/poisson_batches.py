@@ -1,9 +1,9 @@
-"""Poisson batches: every record by itself at the rate q, of one party or of many.
+"""Poisson batches: each record independently at rate q, for one party or many.
+
+`PassLayout` assigns records to positions in passes of one shape.
 
 >>> draw_poisson_batch(5, 1.0, NoiseStream.from_seed(1)).tolist()
 [0, 1, 2, 3, 4]
-
-Where records stand in passes of one shape: widths and places.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from parley.privacy.sampling.random_stream import NoiseStream
 
 
 def draw_poisson_batch(records: int, rate: float, stream: NoiseStream) -> NDArray[np.int64]:
-    """Each record with probability ⌊q·2³²⌋/2³² ≤ q, independently; may be empty."""
+    """Sample each record with probability ⌊q·2³²⌋/2³² ≤ q, independently; may be empty."""
     return np.flatnonzero(draw_poisson_batches(records, rate, 1, stream))
 
 
 def draw_poisson_batches(
     records: int, rate: float, steps: int, stream: NoiseStream
 ) -> NDArray[np.bool_]:
-    """`[steps, records]` who is in which batch, as `draw_poisson_batch` draws one after the
-    other.
+    """Return `[steps, records]` flags of batches, sampled one after the other.
+
+    They are the same as those of `draw_poisson_batch`.
     """
     if rate >= 1:
         return np.ones((steps, records), dtype=np.bool_)
@@ -39,7 +40,7 @@ def draw_poisson_batches(
 def draw_party_batches(
     offsets: NDArray[np.int64], rate: float, stream: NoiseStream
 ) -> list[NDArray[np.int64]]:
-    """The batch of every party, places among all N records; party j has `offsets[j]` and on."""
+    """Return each party's batch, as positions among all N records; party j's from `offsets[j]`."""
     chosen = draw_poisson_batch(int(offsets[-1]), rate, stream)
     return np.split(chosen, np.searchsorted(chosen, offsets[1:-1]))
 
@@ -47,7 +48,8 @@ def draw_party_batches(
 def draw_joint_batches(
     sizes: NDArray[np.int64], rate: float, streams: Sequence[NoiseStream]
 ) -> NDArray[np.bool_]:
-    """`[N]` who is in the batch of its party: of B parties of `sizes` `[B]`, one after the other.
+    """Return `[N]` flags of records in their party's batch, for B parties of `sizes` `[B]` in
+    order.
 
     Parties that share one stream take their words from it in one call, each word once.
     """
@@ -58,18 +60,19 @@ def draw_joint_batches(
 
 
 MAX_RECORDS: Final = 10**6
-"""Of one sum: up to here it is exact."""
+"""Maximum records of one sum: up to here it is exact."""
 
 PERIODS: Final = (1, 2, 4)
-"""Of places, which widths are made for."""
+"""Periods of positions for which widths are chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassLayout:
-    """Where records stand in the chunks that passes are made of.
+    """Positions of records in the chunks of a pass.
 
     Attributes:
-        period: places that are equal modulo it give a record the same bits; divides the width.
+        period: positions that are equal modulo it give a record the same bits; it divides the
+            width.
     """
 
     width: int
@@ -83,13 +86,13 @@ class PassLayout:
         parties: int = 1,
         min_chunks: int = 0,
     ) -> NDArray[np.int64]:
-        """`[B, chunks·width]` which record stands in each row of each party; −1: none.
+        """Return `[B, chunks·width]` the record at each row of each party; −1: none.
 
         Args:
-            classes: `[b]` of the records (0 … period − 1).
-            owners: `[b]` whose each is.
+            classes: `[b]` classes of the records (0 … period − 1).
+            owners: `[b]` parties of the records.
         """
-        # A party's records of one class: the r-th has the r-th place of that class.
+        # A party's records of one class: the r-th gets the r-th position of that class.
         groups = owners * self.period + classes
         order = np.argsort(groups, kind="stable")
         counts = np.bincount(groups, minlength=parties * self.period)
@@ -102,7 +105,7 @@ class PassLayout:
         return holds
 
     def count_padded_chunks(self, records: int, rate: float) -> int:
-        """Chunks that a Poisson batch fits in, but for once in 10⁸ steps or less often."""
+        """Return the chunks that hold a Poisson batch, except once in 10⁸ steps or less often."""
         return -(-_bound_batch_size(records / self.period, rate, 6) * self.period // self.width)
 
 
@@ -112,7 +115,7 @@ def _bound_batch_size(records: float, rate: float, deviations: float) -> int:
 
 
 def compute_padded_width(records: int, rate: float) -> int:
-    """⌈qn + 6√(qn)⌉ rows, at most n: a Poisson batch is larger once in 10⁸ steps or less often.
+    """Return ⌈qn + 6√(qn)⌉ rows, at most n: batches are larger once in 10⁸ steps or less often.
 
     >>> compute_padded_width(600, 0.05), compute_padded_width(600, 1.0)
     (63, 600)
@@ -121,10 +124,10 @@ def compute_padded_width(records: int, rate: float) -> int:
 
 
 def check_records(records: int, rate: float) -> None:
-    """Refuses data whose Poisson batches are too large to be added exactly.
+    """Refuse data whose Poisson batches are too large to be added exactly.
 
     Raises:
-        ValueError: the largest batch, and the limit.
+        ValueError: with the largest batch, and the limit.
     """
     largest = compute_padded_width(records, rate)
     if largest > MAX_RECORDS:
@@ -135,12 +138,12 @@ def check_records(records: int, rate: float) -> None:
 
 
 def choose_widths(records: int, rate: float, *, pad: bool, most: int) -> tuple[int, ...]:
-    """Rows of a pass, for a period of 1, 2 and 4: what most Poisson batches fit in; ≤ `most`.
+    """Return the rows of a pass for periods 1, 2 and 4, which hold most Poisson batches; ≤ `most`.
 
     Args:
-        records: a public number, never how many there are where that is private.
-        pad: whether batches are padded to what nearly all fit in.
-        most: rows that memory has room for.
+        records: a public number, never the actual number if that is private.
+        pad: whether batches are padded to a size that nearly all fit in.
+        most: maximum rows for the available memory.
 
     >>> choose_widths(600, 0.05, pad=True, most=2048), choose_widths(50, 1.0, pad=False, most=2048)
     ((64, 80, 96), (56, 56, 56))

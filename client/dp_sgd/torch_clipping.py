@@ -1,19 +1,19 @@
-"""Clipped sums of networks that torch computes: every record's gradient, in whole numbers.
+"""Clipped sums of networks that torch computes: each record's gradient, in whole numbers.
 
     s = Σ_i w_i,   w_i: g_i = ∇_θ ℓ(f_θ(x_i), y_i) times min(1, C/‖g_i‖), cut to multiples of 2^-b
 
-θ is the trainable parameters (`requires_grad`): frozen ones are constants of f. vmap(grad) of
-torch.func writes every record's gradient out.
+θ is the trainable parameters (`requires_grad`); frozen ones are constants of f. vmap(grad) of
+torch.func writes out each record's gradient.
 
-**A record moves the sum by at most C**, for every θ and record. By which factor a gradient is
-shortened is a guess; that it lies in the ball of radius C is asked of the whole numbers that are
-added (`parley.client.models.clipping.clip_rows`): what does not lie there, as a gradient that is
-not finite, adds nothing. Their sum is exact in any order. That g_i is a function of the record and
-θ alone is tried, and not proved (`parley.client.dp_sgd.batch_invariance`).
+**A record moves the sum by at most C**, for each θ and record. The factor by which a gradient is
+shortened is only an estimate. The check against the ball of radius C is made on the whole numbers
+that are added (`parley.client.models.clipping.clip_rows`). A vector outside the ball, or a gradient
+that is not finite, adds nothing. Their sum is exact in any order. That g_i is a function of only
+the record and θ is tested, not proved (`parley.client.dp_sgd.batch_invariance`).
 
-Chains of linear layers and convolutions, which the built-in networks are, are computed in whole
-numbers throughout (`parley.client.dp_sgd.exact_clipping`).
-Which way a network goes its structure says, the same at server and party.
+Chains of linear layers and convolutions, such as the built-in networks, are computed in whole
+numbers throughout (`parley.client.dp_sgd.exact_clipping`). A network's structure determines its
+method, on server and party alike.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
 
 class _LossModule(nn.Module):
-    """A network that gives its records' losses: for torch.func, which calls modules."""
+    """A network that returns its records' losses: for torch.func, which calls modules."""
 
     def __init__(self, network: nn.Module, losses: RecordLosses) -> None:
         super().__init__()
@@ -44,14 +44,14 @@ class _LossModule(nn.Module):
 
 
 def get_trainable(network: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that θ is made of, by name: those that are not frozen."""
+    """Return the parameters that form θ, by name: those that are not frozen."""
     return {name: p for name, p in network.named_parameters() if p.requires_grad}
 
 
 def _compute_gradients(
     network: nn.Module, x: Tensor, y: Tensor, losses: RecordLosses
 ) -> list[Tensor]:
-    """Return every record's gradient on the network's device, `[b, …]` per trainable parameter."""
+    """Return each record's gradient on the network's device, `[b, …]` per trainable parameter."""
     learner = _LossModule(network, losses)
     parameters = get_trainable(learner)
     named = {name: parameter.detach() for name, parameter in parameters.items()}
@@ -70,7 +70,7 @@ def _compute_gradients(
 def compute_record_gradients(
     network: nn.Module, x: Tensor, y: Tensor, *, losses: RecordLosses = CROSS_ENTROPY
 ) -> NDArray[np.float64]:
-    """Return `[b, d]` every record's gradient, in the order of `get_trainable`."""
+    """Return `[b, d]` each record's gradient, in the order of `get_trainable`."""
     gradients = _compute_gradients(network, x, y, losses)
     found, at = np.empty((len(x), sum(p[0].numel() for p in gradients))), 0
     for gradient in gradients:
@@ -81,10 +81,10 @@ def compute_record_gradients(
 
 
 def _find_places(module: nn.Module, parameters: dict[str, nn.Parameter]) -> dict[str, str]:
-    """Return where each parameter is used: every place, once, and the parameter's own name.
+    """Return the paths at which parameters are used, each once, with the parameter's own name.
 
     Layers may share a parameter, and a layer may have several names. `functional_call` would
-    replace a layer's parameter once for each of its names, and put the wrong one back.
+    replace a layer's parameter once for each of its names, and restore the wrong one.
     """
     names = {id(parameter): name for name, parameter in parameters.items()}
     return {
@@ -104,10 +104,11 @@ def compute_clipped_sum(
     *,
     losses: RecordLosses = CROSS_ENTROPY,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """`[d]` the clipped sum of a batch `[b, p]`, `[b]`, and the norms `[b]` before the clip.
+    """Compute `[d]` the clipped sum of a batch `[b, p]`, `[b]`, and the norms `[b]` before
+    clipping.
 
     Args:
-        is_record: `[b]` what is a record, and not a row that is only worked on; None: all are.
+        is_record: `[b]` flags of records; other rows are only padding. None: all are records.
     """
     if x.device.type != "cpu":
         gradients = _compute_gradients(network, x, y, losses)
@@ -133,9 +134,9 @@ def compute_plain_sum(
     *,
     losses: RecordLosses = CROSS_ENTROPY,
 ) -> Tensor:
-    """`[d]` the sum of the batch's gradients, none clipped.
+    """Compute `[d]` the sum of the batch's gradients, none clipped.
 
-    `mask` `[b]` is 1 for a record and 0 for a row that is only worked on; None: all 1.
+    `mask` `[b]` is 1 for a record and 0 for padding; None: all 1.
     """
     parameters = list(get_trainable(network).values())
     each = losses(network, x, y)
@@ -150,14 +151,14 @@ def compute_plain_sum(
 
 
 class GradientMethodError(ValueError):
-    """A network whose records' gradients cannot be separated, or not in the way wanted."""
+    """A network's per-record gradients cannot be separated, or not with the requested method."""
 
 
 def choose_way(network: Network, *, wanted: str = "auto") -> str:
-    """Exact for a chain (`find_exact_layers`), else vmap; or the one wanted.
+    """Return exact for a chain (`find_exact_layers`), otherwise vmap; or the requested method.
 
     Raises:
-        WayError: the network does not allow it, with what to do.
+        GradientMethodError: the network does not allow it; the message shows what to do.
     """
     way = wanted
     if wanted == "auto":
@@ -167,7 +168,11 @@ def choose_way(network: Network, *, wanted: str = "auto") -> str:
 
 
 def check_way(network: Network, way: str) -> None:
-    """Refuses a way that the network does not allow; `GradientMethodError` says what to do."""
+    """Refuse a method that the network does not allow.
+
+    Raises:
+        GradientMethodError: the message shows what to do.
+    """
     if way not in (EXACT, VMAP):
         raise GradientMethodError(f"Expected {EXACT} or {VMAP}, got {way!r}.")
     if find_exact_layers(network.module):

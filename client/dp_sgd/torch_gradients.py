@@ -1,7 +1,8 @@
-"""Sums of one party's batch by torch: clipped, of networks that are no chains; or not clipped.
+"""Sums of one party's batch by torch: clipped, for networks that are not chains; or not clipped.
 
-What clipped sums assume of torch is printed beside ε (`parley.client.dp_sgd.batch_invariance`);
-sums that are not clipped are of updates that are clipped whole.
+The assumption of clipped sums about torch is printed next to ε
+(`parley.client.dp_sgd.batch_invariance`). Sums that are not clipped belong to updates that are
+clipped as a whole.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ def compute_torch_sums(
     *,
     min_chunks: int,
 ) -> tuple[Tensor, Tensor]:
-    """`[1, d]` the sum of a batch at the network's own θ, and `[1]` signs, as `batch_sums` has.
+    """Compute `[1, d]` the sum of a batch at the network's own θ, and `[1]` signs as in
+    `batch_sums`.
 
     Args:
-        min_chunks: passes to work on at least.
+        min_chunks: minimum number of passes.
     """
     classes = np.zeros(len(batch.positions), dtype=np.int64)
     if layout.period > 1 and len(batch.positions):
@@ -45,7 +47,7 @@ def compute_torch_sums(
         if training.clip_norm is None:
             total += compute_plain_sum(network.module, x, y, mask, losses=network.losses)
             continue
-        # New memory: an address within a larger tensor may be of another alignment.
+        # New memory: an address within a larger tensor may have another alignment.
         found, norms = compute_clipped_sum(
             network.module, x.clone(), y, training.clip_norm, there[0], losses=network.losses
         )
@@ -58,12 +60,12 @@ def compute_torch_sums(
 def compute_record_classes(
     x: NDArray[np.floating], y: NDArray[np.int64], period: int
 ) -> NDArray[np.int64]:
-    """`[b]` the class of every record `[b, …]`, by its digest values and label."""
+    """Return `[b]` the class of each record `[b, …]`, from a digest of its values and label."""
     if period == 1:
         return np.zeros(len(x), dtype=np.int64)
     words = np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float64).view(np.uint64)
     words = np.concatenate([words, y.astype(np.uint64)[:, None]], axis=1)
-    # Odd multipliers, modulo 2⁶⁴; the upper half has all bits in it.
+    # Odd multipliers, modulo 2⁶⁴; the upper half depends on all bits.
     factors = np.random.default_rng(0).integers(0, 2**63, words.shape[1], dtype=np.uint64)
     with np.errstate(over="ignore"):
         digest = (words * (2 * factors + np.uint64(1))).sum(axis=1, dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""The records that parties train on, by themselves or many at a time."""
+"""Records that parties train on, for one party or for many."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PartyData:
 
     Attributes:
         features, labels: `[n, p]`, `[n]`.
-        divisor: n of q·n: a public number.
+        divisor: n of q·n, a public number.
     """
 
     features: Tensor
@@ -31,12 +31,12 @@ class PartyData:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingParties:
-    """The same of B parties, records of one after those of the other.
+    """Data of B parties, with the parties' records one after the other.
 
     Attributes:
         features, labels: `[N, p]`, `[N]`.
-        offsets: `[B + 1]` where each party's records begin.
-        divisors: `[B]`.
+        offsets: `[B + 1]` position at which each party's records begin.
+        divisors: `[B]` n of q·n per party, public numbers.
         batches, noise: `[B]` streams; parties may share them.
     """
 
@@ -49,7 +49,7 @@ class TrainingParties:
 
     @classmethod
     def from_parties(cls, parties: Sequence[PartyData]) -> TrainingParties:
-        """These, in their order."""
+        """Combine these parties, in their order."""
         return cls(
             features=torch.cat([each.features for each in parties]),
             labels=torch.cat([each.labels for each in parties]),
@@ -63,7 +63,7 @@ class TrainingParties:
         return len(self.divisors)
 
     def __getitem__(self, row: int) -> PartyData:
-        """One of them by itself."""
+        """Return one party's data."""
         own = slice(int(self.offsets[row]), int(self.offsets[row + 1]))
         return PartyData(
             features=self.features[own],

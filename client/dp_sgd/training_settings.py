@@ -1,4 +1,4 @@
-"""What a party does in one round of training: public numbers, checked when they are built."""
+"""`LocalTraining`: a party's training in one round, as public numbers, checked when built."""
 
 from __future__ import annotations
 
@@ -15,37 +15,42 @@ from parley.privacy.accounting.subsampled_gaussian import (
 from parley.privacy.sensitivity.bounded_sets import Set
 
 EXACT: Final = "exact"
-"""Of chains: whole numbers from the record on (`parley.client.dp_sgd.exact_clipping`)."""
+"""Method for chains: whole numbers from the record on (`parley.client.dp_sgd.exact_clipping`)."""
 
 VMAP: Final = "vmap"
-"""Of others: a record's gradient is written out, then cut
-(`parley.client.dp_sgd.torch_clipping`)."""
+"""Method for other networks: a record's gradient is written out, then clipped
+(`parley.client.dp_sgd.torch_clipping`).
+"""
 
 _MAX_GRADIENT_VALUES: Final = 1 << 26
-"""Values of written-out gradients that are held at once: 512 MiB of float64."""
+"""Maximum values of written-out gradients at a time: 512 MiB of float64."""
 
 _GRID_BITS: Final = (26, 33)
-"""Of C in grid units: at least that of written gradients
-(`parley.client.models.clipping.build_ball`),
-at most what sums of 2²⁰ records are exact of."""
+"""Minimum and maximum bits of C in grid units.
+
+The minimum is that of written-out gradients (`parley.client.models.clipping.build_ball`). With the
+maximum, sums of 2²⁰ records are exact.
+"""
 
 MAX_CLIP_NORM = 2.0**40
-"""C lies between this and its inverse: no sum overflows, and no square that matters underflows."""
+"""Maximum C; the minimum is its inverse. No sum overflows, and no square that matters underflows.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
-    """What one party does in one round.
+    """A party's training in one round.
 
     Attributes:
-        clip_norm: C for every record's gradient; None trains without clipping or noise, where
-            privacy comes from elsewhere.
-        noise_multiplier: σ; the noise on the sum has standard deviation σC, σ_g·C with a share.
-        optimiser: sgd (with `momentum`) or adam; begins anew every round.
+        clip_norm: C for each record's gradient. None: no clipping or noise, if privacy comes from
+            elsewhere.
+        noise_multiplier: σ; the noise on the sum has standard deviation σC, or σ_g·C with a share.
+        optimiser: sgd (with `momentum`) or adam; starts again in each round.
         per_example_method: `EXACT` or `VMAP`.
-        micro_batch: most records whose gradients are computed at once: bounds memory; fewer where
-            written-out gradients would take more than 512 MiB.
-        clipped_share: of a step's privacy, for the fraction of clipped gradients; 0 tells none.
+        micro_batch: maximum records whose gradients are computed at once, which bounds memory. It
+            is less if written-out gradients would take more than 512 MiB.
+        clipped_share: fraction of a step's privacy for the fraction of clipped gradients; 0: it is
+            not released.
     """
 
     steps: int
@@ -78,30 +83,30 @@ class LocalTraining:
             )
 
     def compute_pass_rows(self, dimension: int) -> int:
-        """Rows of a pass: `micro_batch`, or fewer where gradients are written out."""
+        """Return the rows of a pass: `micro_batch`, or fewer if gradients are written out."""
         if self.exact:
             return self.micro_batch
         return min(self.micro_batch, max(8, _MAX_GRADIENT_VALUES // dimension))
 
     @property
     def grid_bits(self) -> int:
-        """b: grid units are 2^-b; their noise has a standard deviation of 2⁴⁰ at most."""
+        """b: grid units are 2^-b; their noise has a standard deviation of at most 2⁴⁰."""
         least, most = _GRID_BITS
         _, room = math.frexp(2.0**40 / max(1.0, self.gradient_multiplier))
         return max(least, min(most, room - 1)) - math.frexp(self.clip_norm or 1.0)[1]
 
     @property
     def radius(self) -> int | None:
-        """⌊C·2^b⌋, which no record's whole numbers in a chain are longer than; None: no clip."""
+        """⌊C·2^b⌋, the maximum length of a record's whole numbers in a chain; None: no clipping."""
         return None if self.clip_norm is None else math.floor(self.clip_norm * 2.0**self.grid_bits)
 
     @property
     def exact(self) -> bool:
-        """Whether a record's gradient is its own by construction."""
+        """Whether a record's gradient does not depend on other records, by construction."""
         return self.per_example_method == EXACT
 
     def build_sensitivity_set(self, dimension: int) -> tuple[Set, int]:
-        """Where whole numbers of 2^-b lie that a record adds to a sum; and b."""
+        """Build the set of whole numbers of 2^-b that a record adds to a sum; return it and b."""
         if self.clip_norm is None or self.radius is None:
             raise ValueError("Expected a clip norm, got none.")
         if self.exact:
@@ -110,19 +115,19 @@ class LocalTraining:
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """What the optimiser keeps from step to step."""
+        """Names of the values that the optimiser stores between steps."""
         if self.optimiser == "adam":
             return ("first", "second")
         return ("first",) if self.momentum else ()
 
     @property
     def max_step(self) -> float:
-        """How far one step moves a model, but for noise and momentum."""
+        """Distance that one step moves a model, without noise and momentum."""
         clip = self.clip_norm if self.optimiser == "sgd" and self.clip_norm is not None else 1.0
         return self.learning_rate * clip
 
     def bound_update(self, records: int) -> float:
-        """A coordinate of an update of so many records that is out of reach in practice."""
+        """Return a bound that a coordinate of an update does not reach in practice."""
         if self.optimiser == "adam":
             return 10 * self.learning_rate * self.steps
         rate = self.learning_rate / (1 - self.momentum)
@@ -131,13 +136,13 @@ class LocalTraining:
         return rate * (self.steps * clip + 12 * math.sqrt(self.steps) * noise)
 
     def compute_step_noise(self, records: int) -> float:
-        """Standard deviation of a coordinate of one step's noise, as it moves a party's model.
+        """Return the standard deviation of a coordinate of one step's noise in a party's model.
 
-        Rounding to the grid is free where all noise is inside the party, but should be lost in
-        this.
+        Rounding to the grid costs no privacy if all noise is inside the party, but should be small
+        against this noise.
 
         Args:
-            records: that a step's sum is divided by, over q.
+            records: number of records that a step's sum is divided by, over q.
         """
         noise = max(self.gradient_multiplier, 0.1) * (self.clip_norm or 1.0)
         return self.learning_rate * noise / (self.sampling_rate * records)
