@@ -1,1 +1,1 @@
-"""Public feature maps: fixed functions of one record alone, agreed on by name and digest."""
+"""Public feature maps: fixed functions of a single record, agreed on by name and digest."""

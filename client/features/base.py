@@ -1,12 +1,12 @@
-"""What a public feature map is: a fixed function of one record alone, known by name and digest.
+"""`FeatureMap`: a public, fixed function of a single record, identified by name and digest.
 
-    features = map.on(schema)        # for records of one schema
-    rows = features.of(cells)        # [n, p] cells as the schema reads them → [n, q] features
+    bound = feature_map.bind(schema)    # for records of one schema
+    rows = bound.compute(cells)         # [n, p] cells as the schema reads them → [n, q] features
 
-A map must be public and act on every record by itself: then features of neighbouring data sets are
-neighbouring, whatever the map, and nothing need be charged for it. Cells are the schema's columns
-mapped into [−1, 1] and one-hot, *before* rows are scaled. Everything that decides a feature is in
-`digest`, which parties compare and contributions are bound to.
+A map must be public and act on each record separately. Then features of neighbouring data sets are
+neighbouring, for any map, and it costs no privacy. Cells are the schema's columns mapped into [−1,
+1] and one-hot, *before* rows are scaled. `digest` covers everything that determines a feature.
+Parties compare it, and contributions are bound to it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from parley.client.features.column_terms import ColumnTerm
 from parley.client.models.clipping import zero_broken_rows
 
 MAX_FEATURES: Final = 1 << 17
-"""Widest output of a map."""
+"""Maximum output width of a map."""
 
 _PIECE = 512
-"""Records mapped at a time: a multiple of what any map works on at once."""
+"""Records mapped at a time: a multiple of each map's batch size."""
 
 _TIMED_ROWS: Final = 16
 
@@ -41,7 +41,7 @@ Mapped = NDArray[np.float32]
 
 
 class FeatureError(ValueError):
-    """A map that cannot be made, or does not take these records: what was expected, what came."""
+    """A map cannot be built, or does not accept these records; the message shows why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +56,17 @@ class BoundFeatureMap:
             raise FeatureError(f"Expected 1 to {MAX_FEATURES} features, got {self.width}.")
 
     def measure_record_seconds(self, columns: int) -> float:
-        """What one made-up record of so many cells takes, among 16, on one core: for limits."""
+        """Measure the seconds per made-up record, in a batch of 16, on one core: for limits."""
         rows = np.zeros((_TIMED_ROWS, columns))
-        self.map_piece(rows)  # what is made once is no record's
+        self.map_piece(rows)  # exclude one-time work
         began = time.perf_counter()
         self.map_piece(rows)
         return (time.perf_counter() - began) / _TIMED_ROWS
 
     def compute(self, cells: Cells) -> Mapped:
-        """`[N, q]` features of `[N, p]` cells, on every core at hand.
+        """Compute `[N, q]` features of `[N, p]` cells, on all available cores.
 
-        Of a record whose features are not all finite they are zeros: a refusal would depend on that
+        If a record's features are not all finite, they become zeros. A refusal would depend on that
         record, under settings that a server chose.
         """
         rows = np.empty((len(cells), self.width), np.float32)
@@ -82,37 +82,39 @@ class BoundFeatureMap:
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureMap(ABC):
-    """A map with its settings, its fields; `version` is raised when they give other features."""
+    """A map with its settings as fields; `version` is raised when the same settings give other
+    features.
+    """
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Every setting as plain JSON."""
+        """All settings as plain JSON values."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))
         return plain
 
     @property
     def public_name(self) -> str:
-        """The name by which server and parties speak of it."""
+        """Name by which server and parties identify the map."""
         return self.name
 
     def describe_content(self) -> Any:
-        """What decides its features beside name, version and settings."""
+        """Return what determines its features in addition to name, version and settings."""
         return None
 
     @property
     def digest(self) -> str:
-        """SHA-256, in hex, of everything that decides a feature."""
+        """SHA-256, in hex, of everything that determines a feature."""
         parts = (self.public_name, self.version, self.settings, self.describe_content())
         return hashlib.sha256(b"parley/features" + encode_canonical(parts)).hexdigest()
 
     @abstractmethod
     def bind(self, schema: Schema) -> BoundFeatureMap:
-        """The map for records of a schema, if it takes them."""
+        """Return the map for records of a schema, if it accepts them."""
 
     def list_column_terms(self, schema: Schema) -> tuple[ColumnTerm, ...]:
-        """The features of each column, where it has some for itself; none of a map that mixes."""
+        """Return the features of each single column; empty for a map that mixes columns."""
         del schema
         return ()

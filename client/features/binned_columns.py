@@ -1,8 +1,9 @@
-"""Tables as indicators: numbers one-hot by public bins, and products of named pairs of columns.
+"""Feature maps that encode table columns as indicators: bins, linear splines, record codes.
 
-A linear model on bins is a generalised additive model: a free step function of every column, and of
-every pair that is named. Bins are a column's range cut into equal parts, or at edges that the job
-names; nothing of the records enters. The same number of ones stands in every row.
+`Bins` encodes numbers one-hot by public bins, and products of named pairs of columns. A linear
+model on bins is a generalised additive model: a free step function of each column, and of each
+named pair. Bins are equal parts of a column's range, or have edges from the job; they use no
+information from the records. Each row has the same number of ones.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Bins(FeatureMap):
                 raise FeatureError(f"Expected pairs of two columns as products, got {list(pair)}.")
 
     def bind(self, schema: Schema) -> BoundFeatureMap:
-        """For records without arrays."""
+        """Return the map for records without arrays."""
         columns, groups, starts = self._build_layout(schema)
 
         def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -74,7 +75,7 @@ class Bins(FeatureMap):
         return BoundFeatureMap(width=int(starts[-1]), map_piece=piece)
 
     def list_column_terms(self, schema: Schema) -> tuple[ColumnTerm, ...]:
-        """Steps of numbers, bars of categories and of pairs."""
+        """Return steps of numbers, bars of categories and of pairs."""
         columns, groups, starts = self._build_layout(schema)
         found: dict[tuple[str, ...], ColumnTerm] = {}
         for group, begin in zip(groups, starts.tolist(), strict=False):
@@ -93,7 +94,7 @@ class Bins(FeatureMap):
     def _build_layout(
         self, schema: Schema
     ) -> tuple[dict[str, _ColumnCode], list[tuple[str, ...]], NDArray[np.int64]]:
-        """Columns by name; a group for each block; where each begins, and the width last."""
+        """Return columns by name, a group per block, and the blocks' starts with the width last."""
         columns, begin = {}, 0
         for name, column in schema.features.items():
             if isinstance(column, ArrayColumn):
@@ -125,14 +126,14 @@ class Bins(FeatureMap):
 
 @dataclass(frozen=True, kw_only=True)
 class _ColumnCode:
-    """One column as a number from 0 to `count` − 1: by its cuts, or one-hot already."""
+    """One column as a number from 0 to `count` − 1: by its cuts, or already one-hot."""
 
     begin: int
     count: int
     cuts: NDArray[np.float64] | None = None
 
     def compute_codes(self, cells: NDArray[np.float64]) -> NDArray[np.int64]:
-        """`[n]` of `[n, p]` cells."""
+        """Return `[n]` codes of `[n, p]` cells."""
         if self.cuts is not None:
             return np.asarray(np.searchsorted(self.cuts, cells[:, self.begin], side="right"))
         return np.asarray(cells[:, self.begin : self.begin + self.count].argmax(axis=1))
@@ -143,7 +144,7 @@ _MAX_INTERVALS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class LinearSplines(FeatureMap):
-    """Linear splines of numbers, over ranges in equal `intervals`; other columns as they are."""
+    """Linear splines of numbers, over ranges in equal `intervals`; other columns are unchanged."""
 
     name: ClassVar[str] = "hats"
 
@@ -156,7 +157,7 @@ class LinearSplines(FeatureMap):
             )
 
     def bind(self, schema: Schema) -> BoundFeatureMap:
-        """For any records."""
+        """Return the map for any records."""
         columns = schema.features
 
         def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -177,18 +178,18 @@ class LinearSplines(FeatureMap):
         return BoundFeatureMap(width=sum(widths), map_piece=piece)
 
     def list_column_terms(self, schema: Schema) -> tuple[ColumnTerm, ...]:
-        """Lines through the knots of numbers, bars of categories."""
+        """Return lines through the knots of numbers, bars of categories."""
         return list_plain_terms(schema, self.intervals)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordCodes(FeatureMap):
-    """One 1 for each column of the schema, at its code (`parley.client.data.record_codes`)."""
+    """A single 1 per column of the schema, at its code (`parley.client.data.record_codes`)."""
 
     name: ClassVar[str] = "codes"
 
     def bind(self, schema: Schema) -> BoundFeatureMap:
-        """For records without arrays, or of one, and of a label with classes."""
+        """Return the map for records without arrays, or with only one, and a label with classes."""
         array = find_array_column(schema)
         if array is not None:
             root = math.sqrt(array[1].width)

@@ -1,8 +1,9 @@
-"""The features that a column has for itself, along the column: what an additive model is drawn by.
+"""Features of a single column along the column, from which plots of additive models are drawn.
 
     Σ over blocks of ⟨θ of the block, features of the block at the column's value⟩ / ‖row‖
 
-No map, hats, bins and codes are made of such blocks; a map that mixes columns has none.
+Rows without a map, linear splines, bins and codes consist of such blocks. A map that mixes columns
+has none.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from parley.client.data.column_types import ArrayColumn, CategoricalColumn, Nume
 from parley.client.data.schema import Schema
 
 _BETWEEN_LOGS = 8
-"""Points an interval where a column is transformed: what is linear there is none in its unit."""
+"""Points per interval if a column is transformed: linear features are not linear in its unit."""
 
 _MAX_STEPS = 20
-"""Of a column's `step`, up to which it is drawn at each."""
+"""Maximum number of a column's `step`s for which each one is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,11 +32,11 @@ class ColumnTerm:
     """Consecutive features of one column, or of a pair, at points along it.
 
     Attributes:
-        begin, width: which of a row's features.
-        drawn: "line": `values` are points in the column's unit, and features linear in between, or
-            nearly; "steps": `values` are edges, a feature between each two; "bars": a feature for
-            each of `names`.
-        features: `[n, width]` at the points of a line; None: a feature for each step or bar.
+        begin, width: position of its features in a row.
+        drawn: "line": `values` are points in the column's unit, and features are linear, or nearly,
+            in between; "steps": `values` are edges, with a feature between each two; "bars": a
+            feature for each of `names`.
+        features: `[n, width]` at the points of a line; None: one feature per step or bar.
         square: ‖features‖², on average over the range.
     """
 
@@ -50,23 +51,23 @@ class ColumnTerm:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """What each step or bar stands for."""
+        """Text for each step or bar."""
         return self.names or format_spans(self.values)
 
 
 def format_spans(edges: Sequence[float]) -> tuple[str, ...]:
-    """What lies between each two."""
+    """Format the range between each two edges."""
     return tuple(f"{low:g}–{high:g}" for low, high in pairwise(edges))
 
 
 def build_line_term(name: str, begin: int, column: NumericColumn, intervals: int = 0) -> ColumnTerm:
-    """A number as its cell in [−1, 1], or spread over hats of so many equal intervals."""
+    """Build the term of a number as its cell in [−1, 1], or on splines of equal `intervals`."""
     low, high = column.encode(np.array(column.range, np.float64))
     finer = 1 if column.transform == "none" else _BETWEEN_LOGS
     cells = np.linspace(low, high, max(intervals, 1) * finer + 1)
     begins, ends = column.range
     if intervals and column.step and (ends - begins) / column.step <= _MAX_STEPS:
-        # No value lies between two.
+        # There are no values between two steps.
         cells = column.encode(np.arange(begins, ends + column.step / 2, column.step))
     if intervals:
         features, square = compute_spline_weights(cells, low, high, intervals), 2 / 3
@@ -86,7 +87,7 @@ def build_line_term(name: str, begin: int, column: NumericColumn, intervals: int
 def compute_spline_weights(
     cells: NDArray[np.float64], low: float, high: float, intervals: int
 ) -> NDArray[np.float64]:
-    """`[n, intervals + 1]` weights of the two knots that each of `[n]` cells lies between."""
+    """Return `[n, intervals + 1]` weights of the two knots around each of `[n]` cells."""
     position = (cells - low) / (high - low) * intervals
     away = np.abs(position[:, None] - np.arange(intervals + 1))
     return np.asarray(np.maximum(0, 1 - away))
@@ -95,25 +96,25 @@ def compute_spline_weights(
 def build_step_term(
     name: str, begin: int, column: NumericColumn, cuts: NDArray[np.float64]
 ) -> ColumnTerm:
-    """A number one-hot between cuts of its cell."""
+    """Build the term of a number that is one-hot between cuts of its cell."""
     low, high = column.encode(np.array(column.range, np.float64))
     values = _decode_values(column, np.array([low, *cuts, high]))
     return ColumnTerm(name=name, begin=begin, width=len(cuts) + 1, drawn="steps", values=values)
 
 
 def build_bar_term(name: str, begin: int, names: Sequence[str]) -> ColumnTerm:
-    """Categories, or the cells of a pair, one-hot."""
+    """Build the term of one-hot categories, or of the cells of a pair."""
     return ColumnTerm(name=name, begin=begin, width=len(names), drawn="bars", names=tuple(names))
 
 
 def _decode_values(column: NumericColumn, cells: NDArray[np.float64]) -> tuple[float, ...]:
     low, high = column.range
-    places = 12 - math.ceil(math.log10(high - low))  # 30, no 29.999999999999996
+    places = 12 - math.ceil(math.log10(high - low))  # 30, not 29.999999999999996
     return tuple(round(float(value), places) for value in column.decode(cells))
 
 
 def list_plain_terms(schema: Schema, intervals: int = 0) -> tuple[ColumnTerm, ...]:
-    """Of rows without a map, or of hats; none where a column is an array."""
+    """Return the terms of rows without a map, or of splines; empty if a column is an array."""
     blocks, begin = list[ColumnTerm](), 0
     for name, column in schema.features.items():
         if isinstance(column, ArrayColumn):
@@ -127,10 +128,10 @@ def list_plain_terms(schema: Schema, intervals: int = 0) -> tuple[ColumnTerm, ..
 
 
 def estimate_row_norm(schema: Schema, terms: Sequence[ColumnTerm], *, mapped: bool) -> float:
-    """The norm that a row is divided by, where numbers lie evenly in their ranges.
+    """Estimate the norm that a row is divided by, for numbers uniform in their ranges.
 
-    The same for every row with scaling "schema", and of indicators alone; else a row is divided by
-    its own, which scales all of its columns alike.
+    It is the same for each row with scaling "schema", and for indicators only. Otherwise a row is
+    divided by its own norm, which scales all its columns equally.
     """
     if not mapped and schema.scaling == "schema":
         return 1 / schema.row_scale

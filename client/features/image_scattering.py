@@ -1,8 +1,8 @@
-"""Scattering coefficients of images as features: group-normalised by record.
+"""Scattering coefficients of images as features, normalised in groups per record.
 
-S(x): fixed Morlet wavelets, moduli and a low-pass, its channels in groups, each group of a record
-to mean 0 and variance 1 by itself (Wu & He 2018; Tramèr & Boneh 2021, §3: 27 groups). Nothing is
-learned, and no record sees another.
+S(x) applies fixed Morlet wavelets, moduli and a low-pass filter. Its channels are split into
+groups, and each group of a record is normalised separately to mean 0 and variance 1 (Wu & He 2018;
+Tramèr & Boneh 2021, §3: 27 groups). No parameter is learned, and no record affects another.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from parley.client.features.base import BoundFeatureMap, FeatureError, FeatureMa
 Real = NDArray[np.float32]
 
 BATCH = 16
-"""Images at a time: always as many, so that no image's bits depend on those beside it."""
+"""Images at a time: always the same number, so that an image's bits do not depend on the others."""
 
 _PI = 3.1415
-"""In the filters' normalisation, as the reference has it."""
+"""Value of π in the filters' normalisation, as in the reference implementation."""
 
 
 def _import_fft() -> Any:
@@ -64,7 +64,7 @@ class ScatteringTransform:
         return 1 + few + pairs * self.angles**2, self.height // step, self.width // step
 
     def __call__(self, images: NDArray[Any]) -> Real:
-        """`[n, channels, h, w]` float32 for images `[n, height, width]`."""
+        """Return `[n, channels, h, w]` float32 for images `[n, height, width]`."""
         if images.ndim != 3 or images.shape[1:] != (self.height, self.width):
             raise ValueError(
                 f"Expected images of shape [n, {self.height}, {self.width}], got {images.shape}."
@@ -81,7 +81,7 @@ class ScatteringTransform:
         return out
 
     def _compute_channels(self, images: Real) -> Iterator[Real]:
-        """`[16, channels, h, w]` of each order in turn."""
+        """Yield `[16, channels, h, w]` of each order in turn."""
         margins = [((size - own) // 2, (size - own + 1) // 2) for size, own in self._sizes]
         padded = np.pad(images, ((0, 0), *margins), mode="reflect")
         yield self._apply_low_pass(padded[:, None], 0)
@@ -95,22 +95,22 @@ class ScatteringTransform:
                     self._apply_low_pass(self._compute_moduli(spectra, k, j), k)
                     for k in range(j + 1, self.scales)
                 ]
-                second.append(np.concatenate(finer, axis=2))  # of each (j, θ) all (j', θ')
+                second.append(np.concatenate(finer, axis=2))  # all (j', θ') of each (j, θ)
         for part in second:
             yield part.reshape(BATCH, -1, *part.shape[3:])
 
     def _compute_moduli(self, spectra: NDArray[np.complex64], j: int, level: int) -> Real:
-        """|· ⋆ ψ_{j,θ}| for all θ, of signals at every 2^level-th pixel, at every 2^j-th."""
+        """Return |· ⋆ ψ_{j,θ}| for all θ, from each 2^level-th pixel to each 2^j-th."""
         filters, step = self._wavelets[j, level], 2 ** (j - level)
         rows, columns = filters.shape[1] // step, filters.shape[2] // step
-        folded: Any = 0  # to keep every second pixel is to fold the spectrum
+        folded: Any = 0  # keeping every second pixel folds the spectrum
         for top, left in np.ndindex(step, step):
             part = np.s_[..., top * rows : (top + 1) * rows, left * columns : (left + 1) * columns]
             folded = folded + spectra[part] * filters[part]
         return np.asarray(np.abs(_import_fft().ifft2(folded, overwrite_x=True)))
 
     def _apply_low_pass(self, signals: Real, level: int) -> Real:
-        """· ⋆ φ at every 2^J-th pixel, without the margin."""
+        """Return · ⋆ φ at each 2^J-th pixel, without the margin."""
         rows, columns = (own[level] for own in self._averages)
         return np.asarray(np.matmul(np.matmul(rows, signals), columns.T))
 
@@ -125,7 +125,7 @@ class ScatteringTransform:
     def _wavelets(self) -> dict[tuple[int, int], Real]:
         """`[L, rows, columns]` Fourier transforms of ψ_{j,θ}, for signals at each level ≤ j.
 
-        Over 4^(j − level), by which folding to level j divides.
+        They are divided by 4^(j − level), as folding to level j requires.
         """
         sizes = [size for size, _ in self._sizes]
         found = {}
@@ -138,7 +138,7 @@ class ScatteringTransform:
         return found
 
     def _build_morlet(self, j: int, theta: int) -> Real:
-        """The Fourier transform of a Gabor wave less the Gaussian that makes its mean zero."""
+        """Return the Fourier transform of a Gabor wave, with mean zero by a subtracted Gaussian."""
         sigma, frequency, slant = 0.8 * 2**j, 0.75 * math.pi / 2**j, 4 / self.angles
         angle = (int(self.angles - self.angles / 2 - 1) - theta) * math.pi / self.angles
         cosine, sine = math.cos(angle), math.sin(angle)
@@ -152,7 +152,7 @@ class ScatteringTransform:
         return np.asarray(np.real(_import_fft().fft2(wavelet)), np.float32)
 
     def _sum_periods(self, signal: NDArray[np.complex128]) -> NDArray[np.complex128]:
-        """Five periods each way, added up."""
+        """Add up five periods in each direction."""
         (rows, _), (columns, _) = self._sizes
         return np.asarray(signal.reshape(5, rows, 5, columns).sum(axis=(0, 2)))
 
@@ -176,19 +176,19 @@ class ScatteringTransform:
 
 
 def _list_low_frequencies(size: int, level: int) -> NDArray[np.int64]:
-    """The frequencies that a signal at every 2^level-th pixel has, in the order of an FFT."""
+    """Return the frequencies of a signal at each 2^level-th pixel, in the order of an FFT."""
     kept = size >> level
     own = np.arange(kept)
     return np.asarray(np.where(own < (kept + 1) // 2, own, own + size - kept))
 
 
 _VARIANCE = 1e-5
-"""Added to a group's variance, as torch.nn.GroupNorm does."""
+"""Constant added to a group's variance, as in torch.nn.GroupNorm."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScatteringFeatures(FeatureMap):
-    """Of the image that a record is: J scales, L angles, normalised in groups (0: not at all)."""
+    """Features of a record's image: J scales, L angles, normalised in groups (0: not at all)."""
 
     name: ClassVar[str] = "scattering"
 
@@ -197,7 +197,7 @@ class ScatteringFeatures(FeatureMap):
     groups: int = 27
 
     def bind(self, schema: Schema) -> BoundFeatureMap:
-        """For records whose only feature is an array `[height, width]`."""
+        """Return the map for records with a single feature, an array `[height, width]`."""
         columns = list(schema.features.values())
         column = columns[0]
         if len(columns) != 1 or not isinstance(column, ArrayColumn) or len(column.shape) != 2:

@@ -1,11 +1,11 @@
-"""Your own frozen map: a function that gives a `torch.nn.Module`, and maybe weights.
+"""User-defined frozen map: a function that returns a `torch.nn.Module`, optionally with weights.
 
-`'backbone.py:net'` or `'module:function'`: `net(features)` gives a module that takes `[n, p]` cells
-to `[n, q]` features. It is run by a party only if its own policy names it. Weights are a local
-safetensors file beside the code; names and shapes must be the module's.
+`'backbone.py:net'` or `'module:function'`: `net(features)` returns a module that maps `[n, p]`
+cells to `[n, q]` features. A party runs it only if its own policy names it. Weights are a local
+safetensors file next to the code; names and shapes must match the module's.
 
-The map has to be a function of one record: layers that mix records, draw randomness or change by
-themselves are refused, and a record must have the same features alone as among others.
+The map must be a function of one record. Layers that mix records, draw randomness or change by
+themselves are refused, and a record must have the same features separately and in a batch.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def find_local_code(code: Path) -> dict[str, Path]:
-    """Every file that `code` imports from near it, and they in turn, by name from the root."""
+    """Return all files that `code` imports from its surroundings, recursively, by name from the
+    root.
+    """
     code = code.resolve()
     package = code.parent
     while (package / "__init__.py").is_file():
         package = package.parent
     root = package
-    # Of what is installed side by side, only the file's own package is near.
+    # Among packages installed side by side, only the file's own package counts as local.
     top = code.relative_to(root).parts[0] if root != code.parent else ""
     if not top and root.name in _INSTALLED:
         return {}
@@ -62,13 +64,13 @@ def find_local_code(code: Path) -> dict[str, Path]:
 
 
 def _list_imports(file: Path, root: Path) -> Iterator[str]:
-    """Dotted names, from the root, of modules that a file's statements may import."""
+    """Yield dotted names, from the root, of modules that a file's statements may import."""
     own = file.relative_to(root).with_suffix("").parts
     for statement in ast.walk(ast.parse(file.read_bytes(), filename=str(file))):
         if isinstance(statement, ast.Import):
             yield from (each.name for each in statement.names)
         elif isinstance(statement, ast.ImportFrom):
-            # Level 1 is the package that the file is in: all its parts but the last.
+            # Level 1 is the package that contains the file: all parts of its name except the last.
             near = own[: max(0, len(own) - statement.level)] if statement.level else ()
             base = ".".join([*near, *filter(None, [statement.module])])
             yield base
@@ -76,7 +78,7 @@ def _list_imports(file: Path, root: Path) -> Iterator[str]:
 
 
 def _find_module_files(root: Path, name: str) -> Iterator[Path]:
-    """The file of a module, and those of the packages that it is in, where they are below root."""
+    """Yield the files of a module and of its parent packages that are below root."""
     parts = [part for part in name.split(".") if part]
     for count in range(1, len(parts) + 1):
         place = root.joinpath(*parts[:count])
@@ -87,18 +89,19 @@ def _find_module_files(root: Path, name: str) -> Iterator[Path]:
 
 _BATCH: Final = 16
 _CLOSE = 1e-4
-"""Relative difference between a record alone and among others that rounding alone may make."""
+"""Maximum relative difference between a record separately and in a batch, due to rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnFeatureMap(FeatureMap):
-    """One's own module, frozen.
+    """A user-defined module, frozen.
 
     Attributes:
         trained_on: what its weights were learned from, as its author states: never the parties'
             records. 'nothing' for a fixed function.
-        weights: name of a safetensors file beside the code; empty: as the function makes them.
-        place: where the code is, on this machine.
+        weights: name of a safetensors file next to the code; empty: the weights that the function
+            creates.
+        place: path of the code, on this machine.
     """
 
     trained_on: str = ""
@@ -121,16 +124,16 @@ class OwnFeatureMap(FeatureMap):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What is agreed on: not where the code lies."""
+        """Settings that parties agree on, without the path of the code."""
         return {"trained_on": self.trained_on, "weights": self.weights}
 
     @property
     def public_name(self) -> str:
-        """Without the folder."""
+        """Name without the folder."""
         return get_public_name(self.place)
 
     def describe_content(self) -> Any:
-        """Digests of the code's own file, of the weights, and of what the code imports near it."""
+        """Return digests of the code's own file, the weights, and the local code it imports."""
         files = [self._find_code()]
         if self.weights:
             files.append(self._resolve_path(self.weights))
@@ -144,7 +147,7 @@ class OwnFeatureMap(FeatureMap):
             raise FeatureError(f"Expected Python in {error.filename}, got: {error.msg}.") from error
 
     def bind(self, schema: Schema) -> BoundFeatureMap:
-        """For records of p = `schema.dimension` cells."""
+        """Return the map for records of p = `schema.dimension` cells."""
         module = self._build_module(schema.dimension)
         made_up = np.random.default_rng(0).uniform(-1, 1, (_BATCH, schema.dimension))
         try:
@@ -180,7 +183,7 @@ class OwnFeatureMap(FeatureMap):
     def _find_batch_size(
         self, module: nn.Module, rows: NDArray[np.float64], among: NDArray[np.float32]
     ) -> int:
-        """Records at a time: 16 where a record's bits are the same anywhere among any, else 1."""
+        """Return the batch size: 16 if a record's bits are the same in any batch, else 1."""
         if not np.isfinite(among).all():
             raise FeatureError(f"Expected finite features from {self.place}, got others.")
         moved = _forward(module, np.roll(rows, 5, axis=0))
@@ -205,10 +208,10 @@ class OwnFeatureMap(FeatureMap):
     def _build_module(self, features: int) -> nn.Module:
         build = self._load_function()
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)  # weights that nobody sends are the same everywhere
+            torch.manual_seed(0)  # weights that are not sent are the same everywhere
             try:
                 module = build(features)
-            except Exception as error:  # it is somebody's own code: it may raise anything
+            except Exception as error:  # user-defined code may raise anything
                 raise FeatureError(
                     f"{self.place}({features}) raised {type(error).__name__}: {error}."
                 ) from error
@@ -229,7 +232,7 @@ class OwnFeatureMap(FeatureMap):
         return self._find_code().parent / name
 
     def _find_code(self) -> Path:
-        """The file that the function is in."""
+        """Return the file that contains the function."""
         try:
             found = inspect.getsourcefile(self._load_function())
         except TypeError:  # built into Python

@@ -2,7 +2,7 @@
 
     z(x) = (cos Wx, sin Wx)/√(D/2),   ⟨z(x), z(y)⟩ ≈ e^(−‖x−y‖²/2ℓ²),   rows of W from N(0, I/ℓ²)
 
-(Rahimi & Recht 2007). W comes from a public seed and depends on no data; every row of features has
+(Rahimi & Recht 2007). W comes from a public seed and depends on no data. Each row of features has
 norm 1.
 """
 
@@ -20,12 +20,12 @@ from parley.client.features.base import MAX_FEATURES, BoundFeatureMap, FeatureEr
 from parley.privacy.special_functions import ndtri
 
 _MAX_ENTRIES = 1 << 24
-"""Of W: a server that names the settings takes at most 128 MiB twice over."""
+"""Maximum entries of W: settings that a server sends cost at most twice 128 MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomFourier(FeatureMap):
-    """D features of scale ℓ, in units of the cells, which span [−1, 1]; W by a public seed."""
+    """D features of scale ℓ, in units of the cells, which span [−1, 1]; W from a public seed."""
 
     name: ClassVar[str] = "random-fourier"
 
@@ -45,7 +45,7 @@ class RandomFourier(FeatureMap):
             )
 
     def bind(self, schema: Schema) -> BoundFeatureMap:
-        """For records of any columns."""
+        """Return the map for records of any columns."""
         wide, half = schema.dimension, self.features // 2
         if wide * half > _MAX_ENTRIES:
             raise FeatureError(
@@ -56,7 +56,7 @@ class RandomFourier(FeatureMap):
         )
 
         def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
-            # One product a record: its bits are no other's affair.
+            # One product per record: its bits do not depend on the others.
             waves = np.matmul(cells[:, None, :], weights)[:, 0]
             both = np.concatenate([np.cos(waves), np.sin(waves)], axis=1)
             return np.asarray(both / np.sqrt(half), np.float32)
@@ -65,9 +65,10 @@ class RandomFourier(FeatureMap):
 
 
 def draw_public_normals(seed: int, count: int) -> NDArray[np.float64]:
-    """`[count]` standard normal numbers of a public seed, whatever the version of any library.
+    """Return `[count]` standard normal numbers of a public seed, equal in all versions of
+    libraries.
 
-    SHAKE-256 makes 53 bits of each, which the normal quantile function takes to a number.
+    SHAKE-256 gives 53 bits of each number, which the normal quantile function maps to it.
 
     >>> draw_public_normals(0, 3).round(4).tolist()
     [0.6543, -1.6258, 1.3198]

@@ -1,7 +1,7 @@
-"""The feature maps that there are: `FEATURES`, and one's own.
+"""Registry of feature maps: `FEATURES`, and user-defined ones.
 
-A row is a class whose fields are its settings. `build_map` makes one of plain values, from a job or
-from the network, and refuses what is unknown.
+A row is a class with its settings as fields. `build_map` builds a map from plain values, which come
+from a job or from the network, and refuses unknown ones.
 
     >>> build_map("bins", {"bins": 4}).settings
     {'bins': 4, 'edges': {}, 'products': []}
@@ -41,11 +41,11 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 def build_map(
     name: str, settings: Mapping[str, Any], *, own_maps: Mapping[str, str] = _NONE
 ) -> FeatureMap:
-    """The map of that name, of `FEATURES` or of `own_maps`.
+    """Build the map of this name, from `FEATURES` or from `own_maps`.
 
     Args:
-        settings: kebab-case or snake_case keys; what is left out has its default.
-        own_maps: your own maps that may be run: their public name → where the code is.
+        settings: kebab-case or snake_case keys; missing ones have their defaults.
+        own_maps: user-defined maps that may be run: their public name → the path of the code.
     """
     if name in FEATURES:
         return _build_from_settings(FEATURES[name], settings, {})

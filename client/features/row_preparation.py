@@ -1,7 +1,7 @@
-"""From records to the rows that are learned from: through a public map, if any, and scaled.
+"""Prepare rows for learning from records: apply a public map, if any, and scale.
 
-Every engine, every party and every prediction prepares rows here. Rows without a map are float64;
-features are float32, as their map gives them, and sums over them are float64
+Each engine, party and prediction prepares rows here. Rows without a map are float64. Features are
+float32, as their map returns them, and sums over them are float64
 (`parley.client.models.linear_models`).
 """
 
@@ -23,18 +23,18 @@ from parley.client.features.base import BoundFeatureMap, FeatureMap
 from parley.client.models.row_quantization import prepare_rows
 
 _MAX_CACHED_FILES: Final = 4
-"""Files in a folder; the longest unused goes first."""
+"""Maximum files in a folder; the least recently used goes first."""
 
 
 def compute_feature_key(*parts: str) -> str:
-    """The digest of what decides the features: of the file, of the schema, of the map."""
+    """Return the digest of what determines the features: the file, the schema, the map."""
     return hashlib.sha256("\n".join(("parley/feature-cache/v1", *parts)).encode()).hexdigest()
 
 
 def load_or_compute(
     folder: Path | None, key: str, compute: Callable[[], NDArray[np.float32]]
 ) -> NDArray[np.float32]:
-    """`[N, q]` what was kept under `key` in a folder, or what is computed, and then kept."""
+    """Return `[N, q]` stored under `key` in a folder; otherwise compute and store them."""
     if folder is None:
         return compute()
     file = folder / f"{key}.safetensors"
@@ -43,7 +43,7 @@ def load_or_compute(
         os.utime(file)
         return np.asarray(kept, np.float32)
     except (OSError, SafetensorError, KeyError):
-        pass  # none yet, or one that is damaged: it is made anew
+        pass  # no file yet, or a damaged one: compute again
     features = compute()
     draft = folder / f".{key}.part"
     try:
@@ -51,7 +51,7 @@ def load_or_compute(
         draft.touch(mode=0o600)
         save_file({"features": features}, draft)
         os.replace(draft, file)
-    except (OSError, SafetensorError):  # a disk without room: nothing is kept
+    except (OSError, SafetensorError):  # a full disk: store nothing
         draft.unlink(missing_ok=True)
     for old in sorted(folder.glob("*.safetensors"), key=lambda f: f.stat().st_mtime)[
         :-_MAX_CACHED_FILES
@@ -64,7 +64,7 @@ _PIECE = 4096
 """Rows prepared at a time, so that they stay in cache."""
 
 _COLUMNS = 2
-"""Columns put into another order at a time, of all rows."""
+"""Columns of all rows that are reordered at a time."""
 
 
 def build_prepared_rows(
@@ -74,13 +74,12 @@ def build_prepared_rows(
     order: NDArray[np.int64] | None = None,
     buffer: NDArray[np.floating[Any]] | None = None,
 ) -> NDArray[np.floating[Any]]:
-    """`[n, p]` or `[n, p + 1]` rows of norm at most 1, in the precision of `raw` `[N, p]`.
+    """Build `[n, p]` or `[n, p + 1]` rows of norm at most 1, in the precision of `raw` `[N, p]`.
 
     Args:
-        order: `[n]` rows of `raw` to take, none twice; left out: all.
-        buffer: `[N, p + 1]` where the rows may lie, `raw` being its first columns, which nobody
-            reads
-            any more: then they are not held twice.
+        order: `[n]` rows of `raw` to take, none twice; None: all.
+        buffer: `[N, p + 1]` memory for the rows, with `raw` as its first columns, which is not read
+            afterwards. It saves holding the rows twice.
     """
     if buffer is not None:
         return _prepare_in_place(buffer[:, : raw.shape[1] + intercept], raw, intercept, order)
@@ -105,7 +104,7 @@ def _prepare_in_place(
         return rows
     for at in range(0, rows.shape[1], _COLUMNS):
         columns = slice(at, at + _COLUMNS)
-        rows[: len(order), columns] = rows[order, columns]  # taken as a whole before it is put
+        rows[: len(order), columns] = rows[order, columns]  # read completely before it is written
     return rows[: len(order)]
 
 
@@ -118,11 +117,12 @@ def compute_features(
     folder: Path | None = None,
     check: Callable[[BoundFeatureMap], None] = lambda made: None,
 ) -> NDArray[np.float32]:
-    """`[N, q]` features of `[N, p]` cells, read by `schema.unscaled`.
+    """Compute `[N, q]` features of `[N, p]` cells, read by `schema.unscaled`.
 
     Args:
-        fingerprint: of the file and of what was read of it: names what is kept in `folder`.
-        check: is given the map for this schema before a record is, and may raise.
+        fingerprint: of the file and of what was read from it; names the features stored in
+            `folder`.
+        check: called with the map for this schema before any record is mapped; may raise.
     """
     made = features.bind(schema)
     check(made)

@@ -1,10 +1,11 @@
-"""Certified optima of regularised local objectives, many parties at once.
+"""Certified optima of regularised local objectives, for many parties at once.
 
 J_j(θ) = Σ_i w_i·ℓ(θ; x_i, y_i) + (λ/2)‖θ‖₂² is λ-strongly convex, so ‖∇J_j(θ̂)‖ ≤ τ puts θ̂ within
-τ/λ of the optimum: the gradient is evaluated anew, from the records, at the θ that is returned, and
-a bound of its norm, rounded outward, is the certificate
-(`parley.client.solvers.optimum_certificate`). For ridge, kept in ‖θ‖₂ ≤ R and never released, it is
-the distance from −∇J to the ball's normal cone, in double precision, which bounds ‖θ̂ − θ*‖ alike.
+τ/λ of the optimum. The gradient is evaluated again, from the records, at the θ that is returned. A
+bound on its norm, rounded outward, is the certificate
+(`parley.client.solvers.optimum_certificate`). Ridge's θ is kept in ‖θ‖₂ ≤ R and never released. Its
+certificate is the distance from −∇J to the ball's normal cone, in double precision, which bounds
+‖θ̂ − θ*‖ in the same way.
 
     >>> import numpy as np
     >>> from parley.client.data.party_block import PartyBlock
@@ -45,7 +46,7 @@ _MAX_BALL_STEPS = 100
 def solve_constrained_ridge(
     rows: Array, labels: Array, weights: Array, lambda_: float, *, radius: float
 ) -> Array:
-    """Minimisers on the sphere, for problems whose free minimiser lies outside the ball.
+    """Return minimisers on the sphere, for problems with a free minimiser outside the ball.
 
     Args:
         rows: `[c, n, p]`, finite.
@@ -53,7 +54,7 @@ def solve_constrained_ridge(
         weights: `[c, n]` record weights w, 0 for padding.
 
     Returns:
-        `[c, p]` of norm R, to rounding and never above it.
+        `[c, p]` of norm R, up to rounding and never above it.
     """
     root = np.sqrt(weights)
     x, y = root[..., None] * rows, root * labels
@@ -76,7 +77,7 @@ def _apply(matrices: Array, vectors: Array) -> Array:
 
 
 def _find_shift(values: Array, squares: Array, lambda_: float, radius: float) -> Array:
-    """The s `[c]` with Σ q/(e + s)² = R² for eigenvalues e and q = squares, `[c, k]`."""
+    """Return the s `[c]` with Σ q/(e + s)² = R² for eigenvalues e and q = squares, `[c, k]`."""
     shift = np.full(len(values), lambda_)
     for _ in range(_MAX_BALL_STEPS):
         ratio = squares / (values + shift[:, None]) ** 2
@@ -90,18 +91,20 @@ def _find_shift(values: Array, squares: Array, lambda_: float, radius: float) ->
 
 
 _MAX_STEPS = 3000
-_CHUNK_BYTES = 2 << 20  # of rows and matrices a worker holds at once
-_MAX_MATRIX_SIZE = 1000  # beyond this size of Hessian and Gram matrix conjugate gradients win
-_MARGIN = 0.25  # the loop stops at this share of the tolerance, so that the certificate holds
+_CHUNK_BYTES = 2 << 20  # of rows and matrices per worker at a time
+_MAX_MATRIX_SIZE = (
+    1000  # beyond this size of Hessian and Gram matrix, conjugate gradients are faster
+)
+_MARGIN = 0.25  # the loop stops at this fraction of the tolerance, so that the certificate holds
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOptima:
-    """What each of B parties' solver reached.
+    """Results of B parties' solvers.
 
     Attributes:
         theta: `[B, d]` float64.
-        gradient_norm: `[B]` a bound of the norm of the full local gradient at theta.
+        gradient_norm: `[B]` upper bound on the norm of the full local gradient at theta.
         certified: `[B]` whether that bound is ≤ the tolerance; uncertified rows must not be used.
         iterations: `[B]` Newton steps.
     """
@@ -131,11 +134,11 @@ def solve_local_optima(
     *,
     tilt: Array | None = None,
 ) -> LocalOptima:
-    """Minimise every party's J_j, plus its a_jᵀθ, of records on the grid of 2^-16.
+    """Minimise each party's J_j, plus its a_jᵀθ, for records on the grid of 2^-16.
 
-    A party's bits do not depend on the others: parties are batched by size, rounded up by at most
-    1/16 with rows of weight 0, and each stops by itself. A party that fails is reported
-    uncertified, never raised.
+    A party's bits do not depend on the others. Parties are batched by size, rounded up by at most
+    1/16 with rows of weight 0, and each stops separately. A party that fails is reported as
+    uncertified; no error is raised.
 
     Args:
         gradient_tolerance: τ > 0, on each party's gradient norm, or `[B]` one for each.
@@ -160,7 +163,7 @@ def solve_local_optima(
         shape = (last - first, int(padded[parties[0]]))
         position = np.arange(shape[1])
         real = position < sizes[parties, None]
-        # Padding is rows of zeros with a label of the party's own, and weight 0.
+        # Padding rows are zeros with one of the party's labels, and weight 0.
         source = block.offsets[parties, None] + np.where(real, position, 0)
         rows = round_to_grid(block.features[source])
         rows[~real] = 0
@@ -183,7 +186,7 @@ def solve_local_optima(
         result.theta[parties], result.gradient_norm[parties] = theta, norm
         result.certified[parties], result.iterations[parties] = norm <= targets[parties], steps
 
-    with np.errstate(all="ignore"):  # a party's overflow ends up as its missing certificate
+    with np.errstate(all="ignore"):  # a party with an overflow gets no certificate
         map_chunks(solve, _split_batches(model, padded[order]))
     return result
 
@@ -197,7 +200,7 @@ def solve_pooled_optimum(
     gradient_tolerance: float = 1e-10,
     weights: Array | None = None,
 ) -> PooledOptimum:
-    """The optimum over all records together: the non-private baseline of a simulation.
+    """Compute the optimum over all records together: the non-private baseline of a simulation.
 
     Args:
         features: `[N, p]` prepared rows.
@@ -240,10 +243,10 @@ def _solve(
     gradient_tolerance: NDArray[np.float64],
     tilt: Array | None = None,
 ) -> tuple[Array, Array, NDArray[np.int64]]:
-    """Optima of c problems `[c, n, p]`: theta `[c, d]`, certificates `[c]`, steps `[c]`."""
+    """Solve c problems `[c, n, p]`: return theta `[c, d]`, certificates `[c]`, steps `[c]`."""
     labels = _convert_labels(model, labels)
     method = _choose_method(model, rows.shape[1])
-    if tilt is not None and method is DualSystem:  # its unknown spans the rows alone
+    if tilt is not None and method is DualSystem:  # its unknown spans only the rows
         method = PrimalSystem
     aim = _MARGIN * gradient_tolerance
     if method is DualSystem:
@@ -261,7 +264,7 @@ def _solve(
         model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_, tilt=tilt
     )
     norm = _compute_gradient_norms(system, theta)
-    # A Gram matrix squares the condition of its rows; a few steps from there mend what that cost.
+    # A Gram matrix squares the condition of its rows. A few more steps repair the loss of accuracy.
     if method is DualSystem and (weak := np.flatnonzero(~(norm <= gradient_tolerance))).size:
         mended, more = solve_by_newton(system.take(weak), theta[weak], aim[weak], _MAX_STEPS)
         theta[weak], norm[weak] = mended, _compute_gradient_norms(system.take(weak), mended)
@@ -278,7 +281,7 @@ def _solve(
 
 
 def _compute_gradient_norms(system: NewtonSystem, theta: Array) -> Array:
-    """‖∇J(θ)‖₂ from the records; on the sphere ‖θ‖₂ = R the distance to its normal cone."""
+    """Return ‖∇J(θ)‖₂ from the records; on the sphere ‖θ‖₂ = R the distance to its normal cone."""
     gradient, norm = system.compute_gradient(system.compute_margins(theta), theta)
     radius = system.model.loss.theta_radius
     if np.isinf(radius):
@@ -295,7 +298,7 @@ def _convert_labels(model: LinearModel, labels: NDArray[Any]) -> NDArray[Any]:
 
 
 def _choose_method(model: LinearModel, records: int) -> type[PrimalSystem] | type[DualSystem]:
-    """The fastest way to a Newton direction for n records and d parameters, as measured."""
+    """Return the fastest way to a Newton direction for n records and d parameters, as measured."""
     dimension = model.dimension
     if model.loss.outputs > 1 or min(records, dimension) > _MAX_MATRIX_SIZE:
         return ConjugateGradients
@@ -303,14 +306,14 @@ def _choose_method(model: LinearModel, records: int) -> type[PrimalSystem] | typ
 
 
 def _pad_sizes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sizes rounded up to multiples of a power of two that is at most 1/16 of them."""
+    """Round sizes up to multiples of a power of two that is at most 1/16 of them."""
     grain = 2 ** np.maximum(np.frexp(sizes)[1] - 5, 0).astype(np.int64)
     rounded: NDArray[np.int64] = -(-sizes // grain) * grain
     return rounded
 
 
 def _split_batches(model: LinearModel, padded: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Ranges of consecutive parties of one padded size, as many as stay in cache."""
+    """Return ranges of consecutive parties of one padded size, as many as stay in cache."""
     cuts = np.flatnonzero(np.diff(padded, prepend=-1))
     ranges: list[tuple[int, int]] = []
     for begin, end in zip(cuts, [*cuts[1:], len(padded)], strict=True):

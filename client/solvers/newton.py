@@ -1,16 +1,17 @@
-"""Damped Newton for many small convex problems at once, each stopped by itself.
+"""Damped Newton for many small convex problems at once; each stops separately.
 
 Problem b of a batch is J(θ) = Σ_i w_i·ℓ(θ·x_i, y_i) + (λ/2)‖θ‖₂² (+ aᵀθ). Its Newton direction is
-found in one of three ways:
+computed in one of three ways:
 
 - `PrimalSystem`: the `[d, d]` Hessian, for d up to about n;
 - `DualSystem`: θ = Xᵀa, so the unknown has n entries and only the `[n, n]` Gram matrix is needed;
-- `ConjugateGradients`: Hessian-vector products, when both are large, and for several outputs.
+- `ConjugateGradients`: Hessian-vector products, if both are large, and for several outputs.
 
-The step length is a line search on the slope φ′(t) along the direction, which for a convex φ is
-increasing; no objective values are compared, which near the optimum differ by rounding. With it the
-loop converges also where the Hessian is only piecewise constant (Huber SVM: Keerthi & DeCoste
-2005). Problems never mix: a result does not depend on the others, to the last bit.
+The step length is found by a line search on the slope φ′(t) along the direction, which increases
+for a convex φ. Objective values are not compared, because near the optimum they differ only by
+rounding. With it the loop also converges if the Hessian is only piecewise constant (Huber SVM:
+Keerthi & DeCoste 2005). Problems never mix: a result does not depend on the others, to the last
+bit.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from numpy.typing import NDArray
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Array
 
-_SLOPE_TOLERANCE = 0.1  # φ′ at the step taken, as a share of φ′(0)
-_ROWS = 4096  # rows of a Hessian added up at once
-_STALLED = 400  # steps without a smaller gradient after which a problem is given up
+_SLOPE_TOLERANCE = 0.1  # φ′ at the final step, as a fraction of φ′(0)
+_ROWS = 4096  # rows of a Hessian added up at a time
+_STALLED = 400  # steps without a smaller gradient after which a problem ends
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewtonSystem(ABC):
-    """c problems of one shape, and how to find their Newton directions.
+    """c problems of one shape, and the computation of their Newton directions.
 
     Attributes:
         rows: `[c, n, p]` float64 (`DualSystem`: the Gram matrices `[c, n, n]`).
         labels: `[c, n]`.
         weights: `[c, n]` record weights w, 0 for padding; they sum to 1.
-        tilt: `[c, d]` a with aᵀθ added to each objective (not `DualSystem`); None: nothing is.
+        tilt: `[c, d]` a, with aᵀθ added to each objective (not `DualSystem`); None: no tilt.
     """
 
     model: LinearModel
@@ -49,7 +50,7 @@ class NewtonSystem(ABC):
     tilt: Array | None = None
 
     def take(self, chosen: NDArray[np.intp]) -> Self:
-        """The system of the chosen problems."""
+        """Return the system of the chosen problems."""
         return replace(
             self,
             rows=self.rows[chosen],
@@ -59,32 +60,32 @@ class NewtonSystem(ABC):
         )
 
     def weigh(self, slopes: Array) -> Array:
-        """Slopes (or curvatures) `[c, n]` or `[c, n, K]` times the record weights."""
+        """Multiply slopes (or curvatures) `[c, n]` or `[c, n, K]` by the record weights."""
         return slopes * (self.weights if slopes.ndim == 2 else self.weights[..., None])
 
     def compute_slopes(self, margins: Array) -> Array:
-        """Weighted slopes of the loss, shape of the margins."""
+        """Return weighted slopes of the loss, in the shape of the margins."""
         return self.weigh(self.model.loss.compute_slopes(margins, self.labels))
 
     def compute_curvatures(self, margins: Array) -> Array:
-        """Weighted curvature `[c, n]` (one output)."""
+        """Return weighted curvatures `[c, n]` (one output)."""
         return self.weigh(self.model.loss.compute_curvatures(margins, self.labels))
 
     @abstractmethod
     def compute_margins(self, unknown: Array) -> Array:
-        """Margins `[c, n]` or `[c, n, K]` of the unknown (linear in it)."""
+        """Return margins `[c, n]` or `[c, n, K]` of the unknown (linear in it)."""
 
     @abstractmethod
     def compute_gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
-        """The gradient in the unknown's coordinates and its L2 norm `[c]` in those of θ."""
+        """Return the gradient in the unknown's coordinates and its L2 norm `[c]` in those of θ."""
 
     @abstractmethod
     def compute_direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
-        """The Newton direction in the unknown's coordinates."""
+        """Return the Newton direction in the unknown's coordinates."""
 
     @abstractmethod
     def compute_inner_product(self, unknown: Array, step: Array, step_margins: Array) -> Array:
-        """`[c]` inner product in θ's coordinates of an unknown with a step."""
+        """Return `[c]` inner products, in θ's coordinates, of an unknown with a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +93,11 @@ class PrimalSystem(NewtonSystem):
     """Unknown θ `[c, d]`; solves with (Xᵀ D X + λI), one output."""
 
     def compute_margins(self, unknown: Array) -> Array:
-        """X θ."""
+        """Return X θ."""
         return self.model.compute_margins(unknown, self.rows)
 
     def compute_gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
-        """Xᵀ r + λθ."""
+        """Return Xᵀ r + λθ, and its norm."""
         gradient = self.model.sum_gradients(self.compute_slopes(margins), self.rows)
         gradient += self.lambda_ * unknown
         if self.tilt is not None:
@@ -104,7 +105,7 @@ class PrimalSystem(NewtonSystem):
         return gradient, np.sqrt(np.vecdot(gradient, gradient))
 
     def compute_direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
-        """−(Xᵀ D X + λI)⁻¹ g."""
+        """Return −(Xᵀ D X + λI)⁻¹ g."""
         curvature = self.compute_curvatures(margins)
         hessian = np.zeros((len(gradient), gradient.shape[1], gradient.shape[1]))
         for begin in range(0, self.rows.shape[1], _ROWS):
@@ -114,7 +115,7 @@ class PrimalSystem(NewtonSystem):
         return _solve_shifted(hessian, self.lambda_, -gradient)
 
     def compute_inner_product(self, unknown: Array, step: Array, step_margins: Array) -> Array:
-        """θ·s."""
+        """Return θ·s."""
         return np.asarray(np.vecdot(unknown, step))
 
 
@@ -123,7 +124,7 @@ class ConjugateGradients(PrimalSystem):
     """Unknown θ `[c, d]`; the direction by conjugate gradients, any number of outputs."""
 
     def compute_direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
-        """−H⁻¹ g to a residual of min(.1, √‖g‖)·‖g‖: superlinear (Dembo et al. 1982)."""
+        """Return −H⁻¹ g to a residual of min(0.1, √‖g‖)·‖g‖: superlinear (Dembo et al. 1982)."""
         curvature = self.model.loss.compute_curvatures(margins, self.labels)
         step, residual = np.zeros_like(gradient), -gradient
         target = norm * np.minimum(0.1, np.sqrt(norm))
@@ -153,41 +154,41 @@ class ConjugateGradients(PrimalSystem):
 
 @dataclass(frozen=True, kw_only=True)
 class DualSystem(NewtonSystem):
-    """Unknown a `[c, n]` with θ = Xᵀa; `rows` holds the Gram matrices K = X Xᵀ; one output."""
+    """Unknown a `[c, n]` with θ = Xᵀa; `rows` stores the Gram matrices K = X Xᵀ; one output."""
 
     def compute_margins(self, unknown: Array) -> Array:
-        """K a."""
+        """Return K a."""
         return np.asarray(np.matmul(self.rows, unknown[..., None])[..., 0])
 
     def compute_gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
-        """v = r + λa: the gradient in θ is Xᵀv, its squared norm vᵀ K v."""
+        """Return v = r + λa and the norm: the gradient in θ is Xᵀv, its squared norm vᵀ K v."""
         gradient = self.compute_slopes(margins) + self.lambda_ * unknown
         square = np.vecdot(gradient, self.compute_margins(gradient))
         return gradient, np.sqrt(np.maximum(square, 0))
 
     def compute_direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
-        """−(D K + λI)⁻¹ v, of which Xᵀ gives −(Xᵀ D X + λI)⁻¹ Xᵀ v."""
+        """Return −(D K + λI)⁻¹ v; multiplied by Xᵀ it is −(Xᵀ D X + λI)⁻¹ Xᵀ v."""
         return _solve_shifted(
             self.compute_curvatures(margins)[..., None] * self.rows, self.lambda_, -gradient
         )
 
     def compute_inner_product(self, unknown: Array, step: Array, step_margins: Array) -> Array:
-        """The inner product aᵀ K s."""
+        """Return the inner product aᵀ K s."""
         return np.asarray(np.vecdot(unknown, step_margins))
 
 
 def solve_by_newton(
     system: NewtonSystem, start: Array, gradient_tolerance: NDArray[np.float64], max_steps: int
 ) -> tuple[Array, NDArray[np.int64]]:
-    """Newton steps until ‖∇J‖₂ ≤ gradient_tolerance, for each problem by itself.
+    """Make Newton steps until ‖∇J‖₂ ≤ gradient_tolerance, for each problem separately.
 
     Args:
         start: `[c, …]` unknowns to start from.
         gradient_tolerance: `[c]` on the gradient's norm in θ's coordinates.
 
     Returns:
-        The unknown `[c, …]` with the smallest gradient seen, and the steps taken `[c]`. A problem
-        whose numbers overflow or stall ends early; nothing is raised.
+        The unknown `[c, …]` with the smallest gradient seen, and the number of steps `[c]`. A
+        problem that overflows or stalls ends early; no error is raised.
     """
     best, best_norm = start.copy(), np.full(len(start), np.inf)
     steps, since = np.zeros(len(start), np.int64), np.zeros(len(start), np.int64)
@@ -198,7 +199,7 @@ def solve_by_newton(
         better = norm < best_norm[active]
         best[active[better]], best_norm[active[better]] = unknown[better], norm[better]
         since[active] = np.where(better, 0, since[active] + 1)
-        # NaN compares false: a problem that overflowed ends here.
+        # NaN compares as False: a problem that overflowed ends here.
         going = norm > gradient_tolerance[active]
         going &= (steps[active] < max_steps) & (since[active] < _STALLED)
         if not going.all():
@@ -215,7 +216,10 @@ def solve_by_newton(
 
 
 def _search_step_length(system: NewtonSystem, unknown: Array, margins: Array, step: Array) -> Array:
-    """A step length `[c]` with |φ′(t)| ≤ _SLACK·|φ′(0)|, by bracketing and the Illinois rule."""
+    """Return step lengths `[c]` with |φ′(t)| ≤ `_SLOPE_TOLERANCE`·|φ′(0)|.
+
+    The search uses bracketing and the Illinois rule.
+    """
     change = system.compute_margins(step)
     bend = system.lambda_ * system.compute_inner_product(step, step, change)
     pull = system.lambda_ * system.compute_inner_product(unknown, step, change)
@@ -249,12 +253,12 @@ def _search_step_length(system: NewtonSystem, unknown: Array, margins: Array, st
             inside = (secant > low) & (secant < high) & (trial % 2 == 0)
             following = np.where(np.isinf(high), 4 * length, np.where(inside, secant, middle))
         length = np.where(done, length, following)
-    # Rounding alone decides here: the lower end is where the objective surely has not risen.
+    # Only rounding decides here. At the lower end the objective has certainly not risen.
     return np.where(~(np.abs(tilt(length)) > goal), length, low)
 
 
 def _solve_shifted(matrix: Array, lambda_: float, right: Array) -> Array:
-    """(matrix + λI)⁻¹ right for each problem; NaN where LAPACK finds a singular one."""
+    """Return (matrix + λI)⁻¹ right for each problem; NaN if LAPACK finds a singular one."""
     size = matrix.shape[-1]
     matrix.reshape(len(matrix), -1)[:, :: size + 1] += lambda_
     try:
@@ -265,5 +269,5 @@ def _solve_shifted(matrix: Array, lambda_: float, right: Array) -> Array:
             try:
                 solution[index] = np.linalg.solve(one, side)
             except np.linalg.LinAlgError:
-                continue  # stays NaN: the party will not be certified
+                continue  # stays NaN: the party gets no certificate
         return solution

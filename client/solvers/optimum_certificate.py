@@ -1,23 +1,24 @@
-"""A proved bound on ‖∇J(θ)‖: the certificate of a local optimum, rounded outward.
+"""Proved bound on ‖∇J(θ)‖: the certificate of a local optimum, rounded outward.
 
-J(θ) = (1/n) Σ ℓ(θ·x_i, y_i) + (λ/2)‖θ‖² + aᵀθ is λ-strongly convex, so that ‖∇J(θ̂)‖ ≤ τ puts θ̂
-within τ/λ of its optimum. Whether that holds is asked of numbers that are exact, in any order of
-adding, and of a few roundings that are bounded one by one:
+J(θ) = (1/n) Σ ℓ(θ·x_i, y_i) + (λ/2)‖θ‖² + aᵀθ is λ-strongly convex, so ‖∇J(θ̂)‖ ≤ τ puts θ̂ within
+τ/λ of its optimum. The bound is computed from numbers that are exact in any order of addition, and
+from a few roundings that are bounded one by one:
 
 | | how | off by at most |
 |---|---|---|
 | rows x | whole numbers of 2^-16, ‖x‖ ≤ 1 (`round_to_grid`) | 0 |
-| θ̂ | three 26-bit whole numbers an entry (`split_into_integers`): what is released | 0 |
+| θ̂ | three 26-bit whole numbers per entry (`split_into_integers`): what is released | 0 |
 | m = θ̂·x | three exact products, and their sum | μ = 2^-51·Σ\\|part\\| |
 | s = ℓ′(m) | `Loss.compute_slopes`: G-Lipschitz, smooth | L_s·μ + 2^-43·G(1 + K/2^9) + 2^-46·L_s |
 | s | cut to three whole numbers of 20 bits | √K·2^-59 of the largest |
 | Σ s xᵀ | three exact sums | 0 |
-| /n, + λθ̂ + a, ‖·‖ | a few operations an entry | 2^-48 of the terms' lengths |
+| /n, + λθ̂ + a, ‖·‖ | a few operations per entry | 2^-48 of the terms' lengths |
 
-A slope of `Loss.compute_slopes` is a few correctly rounded operations, and one exp of a relative
-2^-46: for losses of exp (K of them added up) that is the G of the table, for those that read a
-margin off a corner or a table the L_s. `tests/client/solvers/test_optima_certified.py` holds it
-against exact arithmetic. What is not finite has no bound: ∞.
+A slope of `Loss.compute_slopes` is a few correctly rounded operations and one exp with a relative
+error of 2^-46. For losses with exp (K of them added up) this is the G term of the table. For losses
+that subtract a corner from a margin, or look it up in a table, it is the L_s term.
+`tests/client/solvers/test_optima_certified.py` compares it with exact arithmetic. Values that are
+not finite have the bound ∞.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ _ROW: Final = 2.0**16
 _PIECES: Final = 3
 _THETA_BITS, _SLOPE_BITS = 26, 20
 _SMALLEST: Final = -200
-"""Entries below 2^-200 of anything are cut like those of 2^-200."""
+"""Minimum exponent: values whose entries are all below 2^-200 are cut like those of 2^-200."""
 
 _EXACT_ROWS: Final = 1 << 16
-"""Of a sum of products below 2^36, so that it stays below 2^53."""
+"""Maximum products below 2^36 per sum, so that it stays below 2^53."""
 
 _MAX_ROWS: Final = 1 << 26
 _MAX_FEATURES: Final = 1 << 22
-"""p: √p·2^26·2^16 < 2^53 bounds every part of a margin."""
+"""Maximum p: √p·2^26·2^16 < 2^53 bounds each part of a margin."""
 
 
 def round_to_grid(rows: Array) -> Array:
-    """Rows `[…, n, p]` cut towards zero to multiples of 2^-16; zeros for what is longer than 1."""
+    """Cut rows `[…, n, p]` towards zero to multiples of 2^-16; rows longer than 1 become zeros."""
     whole = np.trunc(np.multiply(rows, _ROW, dtype=np.float64))
     whole[
         ~(compute_squares(whole.reshape(-1, whole.shape[-1])) <= _ROW**2).reshape(whole.shape[:-1])
@@ -57,9 +58,10 @@ def round_to_grid(rows: Array) -> Array:
 
 
 def split_into_integers(values: Array, bits: int) -> tuple[list[Array], Array]:
-    """Whole numbers T_k `[c, …]` of so many bits, and units u_k `[c]`, with values ≈ Σ T_k·u_k.
+    """Return whole numbers T_k `[c, …]` of `bits` bits, and units u_k `[c]`: values ≈ Σ T_k·u_k.
 
-    Each problem's are cut by its largest entry; what is left is below the last unit.
+    Each problem's numbers are cut relative to its largest entry. The remainder is below the last
+    unit.
     """
     largest = np.abs(values).reshape(len(values), -1).max(axis=1, initial=0)
     exponent = np.maximum(np.frexp(largest)[1], _SMALLEST)
@@ -75,7 +77,7 @@ def split_into_integers(values: Array, bits: int) -> tuple[list[Array], Array]:
 
 
 def combine_integers(pieces: list[Array], units: Array) -> Array:
-    """Σ T_k·u_k, from the largest to the smallest."""
+    """Return Σ T_k·u_k, added from the largest to the smallest."""
     shape = (-1,) + (1,) * (pieces[0].ndim - 1)
     total: Array = pieces[0] * units[0].reshape(shape)
     for part, unit in zip(pieces[1:], units[1:], strict=True):
@@ -93,12 +95,12 @@ def bound_gradient_norms(
     lambda_: float,
     tilt: Array | None = None,
 ) -> tuple[Array, Array]:
-    """θ̂ `[c, d]` as it may be released, and a bound of each ‖∇J(θ̂)‖.
+    """Return θ̂ `[c, d]` as it may be released, and an upper bound on each ‖∇J(θ̂)‖.
 
     Args:
         rows: `[c, n, p]` of `round_to_grid`.
         labels: `[c, n]`.
-        real: `[c, n]` which rows are records, one at least; the others are zeros.
+        real: `[c, n]` flags of records, at least one; the other rows are zeros.
         theta: `[c, d]`.
         tilt: `[c, d]` a.
     """
@@ -127,7 +129,7 @@ def bound_gradient_norms(
         gradient = gradient + tilt
         sizes = sizes + _compute_norms(tilt)
     off = rounded if loss.outputs == 1 else _compute_norms(rounded)
-    off = np.where(real, off, 0.0).max(axis=1) * loss.smoothness  # of a mean: of the largest
+    off = np.where(real, off, 0.0).max(axis=1) * loss.smoothness  # a mean is at most the largest
     off = off + loss.lipschitz * 2.0**-43 * (1 + loss.outputs / 2**9) + loss.smoothness * 2.0**-46
     off = off + np.abs(slopes).reshape(len(slopes), -1).max(axis=1) * (
         math.sqrt(loss.outputs) * 2.0**-58
@@ -137,13 +139,13 @@ def bound_gradient_norms(
 
 
 def _compute_norms(vectors: Array) -> Array:
-    """`[…]` L2 norms of `[…, d]`, none too small by more than the callers' 2^-40 allows."""
+    """Return `[…]` L2 norms of `[…, d]`, too small by at most what the callers' 2^-40 allows."""
     length: Array = np.sqrt(np.vecdot(vectors, vectors)) * (1 + vectors.shape[-1] * 2.0**-52)
     return length
 
 
 def _sum_gradients(model: LinearModel, slopes: Array, integer_rows: Array) -> Array:
-    """`[c, d]` Σ_i s_i x_iᵀ of whole numbers, exactly; and as the nearest float64."""
+    """Return `[c, d]` Σ_i s_i x_iᵀ of whole numbers, summed exactly, as the nearest float64."""
     total = np.zeros((len(integer_rows), model.dimension), np.int64)
     for begin in range(0, integer_rows.shape[1], _EXACT_ROWS):
         own = slice(begin, begin + _EXACT_ROWS)
