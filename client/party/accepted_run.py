@@ -1,8 +1,8 @@
-"""What follows from an agreement, once it was examined: algorithm, records and model of one round.
+"""`AcceptedRun`: a checked agreement with its algorithm, its records and the round's model.
 
-`accept_run` is the only way to make an `AcceptedRun`, and takes the agreement, the party's own
-policy and its own records: nothing that a server says reaches a computation but as a field of the
-agreement, which the masks are keyed by.
+Only `accept_run` creates an `AcceptedRun`. It takes the agreement, the party's own policy and its
+own records. A server's input reaches a computation only as a field of the agreement, and the masks
+are keyed by the agreement.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class AcceptedRun:
     """An agreement that this party computes for.
 
     Attributes:
-        data: the party's records, projected on its components if it has some.
-        state: the model that it starts from; empty where it is for no round yet.
+        data: the party's records, projected on the agreement's components if it has any.
+        state: the model that it starts from; empty before the first round.
     """
 
     agreement: Agreement
@@ -51,10 +51,13 @@ def accept_run(
     *,
     load_data: Callable[[Agreement, bool], LoadedDataset],
 ) -> AcceptedRun:
-    """Policy, then the task, then what only this party's facts can tell.
+    """Check the policy, then the task, then what only this party's facts can decide.
 
     Args:
-        load_data: reads the records that an agreement names; True: those that are held out.
+        load_data: loads the records that an agreement names; True: those that are held out.
+
+    Raises:
+        Declined: the policy, the task or the party's facts do not permit the run.
     """
     check_plan(policy, agreement)
     algorithm = build_accepted_algorithm(policy, agreement.task)
@@ -62,10 +65,10 @@ def accept_run(
     components = decode_components(agreement)
     check_components(agreement.task, has_components=components is not None)
     full_data, blocks = load_data(agreement, kind.after_rounds), agreement.plan.blocks
-    if full_data.blocks != blocks:  # what is charged is said by the records themselves
+    if full_data.blocks != blocks:  # the charged blocks come from the records, not from the request
         raise Declined(Reason.DATA_UNREADABLE, f"Expected blocks {blocks}, got {full_data.blocks}.")
     data = full_data.project_onto(components)
-    facts = data.facts  # from here on nothing is looked at but what is public
+    facts = data.facts  # from here on only public facts are used
     algorithm = kind.bind(algorithm, facts.columns)
     check_queries(policy, policy.get_dataset(agreement.dataset), algorithm)
     check_computation(policy, agreement.plan, algorithm, kind, facts)
@@ -92,12 +95,15 @@ def describe_data(
     clock: float,
     load_data: Callable[[str, str, bool, Mapping[str, Any], Blocks], LoadedDataset],
 ) -> dict[str, Any]:
-    """Columns, classes and, where it is public, the number of records; nothing about a record.
+    """Return columns, classes and, if it is public, the number of records; no fact about a record.
 
     Args:
         request: head of an `inspect` request, of checked types.
-        load_data: the data by name, reading of the label, intercept, public map of features, and
-            blocks.
+        load_data: loads the data by name, label reading, intercept, public feature map and blocks.
+
+    Raises:
+        Declined: the clocks differ, the data set is unknown, sizes are private, or blocks are
+            malformed.
     """
     server_clock = request["clock"]
     if not abs(server_clock - clock) <= policy.clock_skew_s:

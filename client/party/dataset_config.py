@@ -1,4 +1,4 @@
-"""A data set that a party serves, as its `party.toml` names it: source, reading, budgets."""
+"""`DatasetConfig`: a data set that a party serves, as in `party.toml`: source, reading, budgets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PolicySection(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetTotal:
-    """What may be spent for one unit of privacy.
+    """The total budget for one privacy unit.
 
     Attributes:
         epsilon_per_job: the largest ε of one job, at the same δ.
@@ -230,10 +230,10 @@ class DatasetConfig(PolicySection):
         return self
 
     def get_division(self, blocks: Blocks) -> Division | None:
-        """How its records are divided, and which of them a job reads.
+        """Return how its records are divided into blocks, and which blocks a job reads.
 
         Raises:
-            Declined: they are not, and a job names blocks.
+            Declined: a job names blocks, but the data set has none.
         """
         if blocks and not self.block_column:
             raise Declined(
@@ -254,11 +254,11 @@ class DatasetConfig(PolicySection):
 
     @property
     def is_raw(self) -> bool:
-        """Whether a schema reads its records; else they were prepared elsewhere."""
+        """Whether a schema reads its records. Otherwise they were prepared elsewhere."""
         return not self.prepared
 
     def locate_records(self, folder: Path) -> Path | SqlQuery:
-        """Where its records are; `folder` is the party's."""
+        """Return the location of its records. `folder` is the party's folder."""
         if self.source:
             return SqlQuery(
                 database=self.source,
@@ -269,7 +269,11 @@ class DatasetConfig(PolicySection):
         return folder / (self.path or self.prepared)
 
     def to_held_out(self) -> DatasetConfig:
-        """The same with the records that it holds out in place of those it learns from."""
+        """Return the same data set with its held-out records in place of those it learns from.
+
+        Raises:
+            Declined: it holds out no records.
+        """
         if not self.held_out:
             raise Declined(
                 Reason.DATA_UNREADABLE, "Expected held-out in the data set's section, got none."
@@ -279,18 +283,18 @@ class DatasetConfig(PolicySection):
 
     @property
     def has_private_size(self) -> bool:
-        """Whether its number of records is among what its budgets hide."""
+        """Whether its budgets hide its number of records."""
         can_add_records = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
         return can_add_records or Unit.PARTY in self.totals
 
     @property
     def private_size_bound(self) -> int:
-        """What its number of records never exceeds, where that is private; 0: it is public."""
+        """Upper bound on a private number of records; 0: the number is public."""
         return self.most_records if self.has_private_size else 0
 
     @property
     def totals(self) -> dict[Unit, BudgetTotal]:
-        """What everything ever released from it may spend, for each unit that has a total."""
+        """The total budget of all releases from it, per unit that has one."""
         totals = {
             self.unit: BudgetTotal(
                 neighbouring=self.neighbouring,
@@ -319,11 +323,11 @@ class DatasetConfig(PolicySection):
         queries: bool = False,
         sampled: bool = False,
     ) -> tuple[DatasetBudget, ...]:
-        """What the party's ledger registers for it: a budget for each unit that has a total.
+        """Return the budgets that the party's ledger registers for it: one per unit with a total.
 
         Args:
-            queries, sampled: what opens the account, if this does: queries of a session whose law
-                is not Gaussian, or steps of DP-SGD.
+            queries, sampled: what opens the account, if this call does: queries of a session with a
+                non-Gaussian law, or steps of DP-SGD.
         """
         return tuple(
             DatasetBudget(

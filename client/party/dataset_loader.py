@@ -1,10 +1,10 @@
-"""What a party holds: one data set, read from its disk and prepared as every engine prepares it.
+"""`LoadedDataset`: one of a party's data sets, read from disk and prepared as in every engine.
 
-A raw file, or a database's rows, with its schema becomes `Records`, and those prepared rows, each
-by itself; a launcher's `.npz` holds such rows already, whose norms are checked, because every
-sensitivity rests on them.
-Faults are `Declined` as data-unreadable (or model, where the label has no such reading); what was
-wrong goes to the party's own log, without a cell's value.
+A raw file, or a database's rows, becomes `Records` by its schema, and those become prepared rows.
+Each row is prepared independently of the others. A launcher's `.npz` contains prepared rows
+already. Their norms are checked, because every sensitivity rests on them. Faults are `Declined` as
+data-unreadable, or as model if the label has no such reading. The party's own log gets the cause,
+without a cell's value.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from parley.privacy.ledger.block_composition import Blocks
 from parley.safe_io.os_errors import describe_cause
 
 RAW_COLUMNS = "columns"
-"""The reading of no label: raw columns, for queries."""
+"""The label reading for queries: raw columns and no label."""
 
 _CHUNK_ROWS = 8192
 """Rows prepared at a time."""
@@ -59,12 +59,14 @@ _CHUNK_ROWS = 8192
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetFacts:
-    """What is public of a data set: what may be told of it, and all that a refusal may depend on.
+    """The public facts about a data set.
+
+    Only these may be disclosed, and a refusal may depend only on these.
 
     Attributes:
-        classes: K, 0 for −1/+1 and for targets.
-        records: n; None where it is private.
-        max_records: what n never exceeds: n itself, or a number that its owner says.
+        classes: K, or 0 for −1/+1 and for targets.
+        records: n; None if it is private.
+        max_records: upper bound on n: n itself, or a number that the owner sets.
     """
 
     features: int
@@ -82,19 +84,19 @@ class LoadedDataset:
     """One data set of the party, ready to learn from.
 
     Attributes:
-        rows: `[n, p]` prepared, the intercept's column among them.
-        labels: `[n]` as the label's reading gives them.
-        classes: K, 0 for −1/+1 and for targets.
-        fingerprint: `sha256:` and the digest of the file; of a database's rows, `contents`.
-        schema: digest of what columns and label mean, the same at every party of a run; of rows
-            that were prepared elsewhere, of their numbers of features and classes.
-        contents, row_digests: the digest of its rows, whatever they are saved as, and `[n, 3]` of
-            each of the file, read or not, and of each person where persons count.
-        map: digest of the public map that its rows are features of; empty: of none.
-        blocks: that were read of the file; none: all.
+        rows: `[n, p]` prepared, including the intercept's column.
+        labels: `[n]` as the label's reading returns them.
+        classes: K, or 0 for −1/+1 and for targets.
+        fingerprint: `sha256:` and the digest of the file; for a database's rows, `contents`.
+        schema: digest of what columns and label mean, the same at every party of a run. For rows
+            prepared elsewhere: digest of their numbers of features and classes.
+        contents, row_digests: the digest of its rows, independent of their format, and `[n, 3]`
+            digests of each row of the file, read or not, and of each person if persons are counted.
+        map: digest of the public map that computed its rows' features; empty: none.
+        blocks: blocks of the file that were read; none: all.
         table: its raw columns instead of rows, for queries.
-        most_records: what n never exceeds, where it is private; 0: it is public.
-        components: `[p, k]` what rows are projected on before they are learned from; None: nothing.
+        most_records: upper bound on a private n; 0: n is public.
+        components: `[p, k]` components that rows are projected on before learning; None: none.
     """
 
     rows: NDArray[np.floating]
@@ -112,7 +114,11 @@ class LoadedDataset:
     components: NDArray[np.float64] | None = None
 
     def project_onto(self, components: NDArray[np.float64] | None) -> LoadedDataset:
-        """The same, learned from on `[p, k]` components, if there are any."""
+        """Return the same data, to be projected on `[p, k]` components if there are any.
+
+        Raises:
+            Declined: model, if the components are of another number of features.
+        """
         if components is None:
             return self
         if components.shape[0] != self.rows.shape[1]:
@@ -124,7 +130,7 @@ class LoadedDataset:
 
     @property
     def facts(self) -> DatasetFacts:
-        """What is public of it."""
+        """Its public facts."""
         return DatasetFacts(
             features=self.features,
             width=(self.rows if self.components is None else self.components).shape[1],
@@ -137,10 +143,11 @@ class LoadedDataset:
         )
 
     def to_block(self, algorithm: FederatedAlgorithm) -> Any:
-        """The party as a block of one, labels as the algorithm's model takes them.
+        """Return the party as a block of one, with labels in the form of the algorithm's model.
 
-        A label that the model is not defined for is taken as the nearest that it is: a refusal,
-        or a line of the log, would depend on one record, under a model that a server named.
+        A label outside the model's domain becomes the nearest label inside it. If it were refused
+        instead, a refusal or a log line would depend on one record, under a model that a server
+        named.
         """
         if self.table is not None:
             return self.table
@@ -156,7 +163,10 @@ class LoadedDataset:
 
 
 def compute_file_fingerprint(path: Path) -> str:
-    """Names the data by their bytes: another schema, model or use does not start a new budget."""
+    """Return a name of the data from their bytes.
+
+    Another schema, model or use therefore starts no new budget.
+    """
     try:
         with path.open("rb") as file:
             return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
@@ -175,26 +185,24 @@ def load_dataset(
     secret: bytes = b"checked",
     blocks: Blocks = (),
 ) -> LoadedDataset:
-    """Reads and prepares a data set.
+    """Load and prepare a data set.
 
     Args:
-        label: how the label is read: logistic, softmax or ridge; or network, for
-            classes where the schema has some, else −1/+1.
-        features: the public map that records are learned from through; what it gives is kept in
-            `folder/features`.
-        slowest_ms: most milliseconds that the map may take of one core for one record.
-        secret: of the party, by which it chooses among a person's records and names files.
-        blocks: of the records that are read; none: all.
+        label: logistic, softmax or ridge; or network, for classes if the schema has any, else
+            −1/+1.
+        features: the public map that is applied to records, cached in `folder/features`.
+        slowest_ms: maximum milliseconds of one core that the map may take per record.
+        secret: the party's secret that chooses among a person's records and names files.
+        blocks: blocks of the records that are read; none: all.
 
     Raises:
-        Declined: data-unreadable; too-few-records, where none is in the blocks; unknown-dataset,
-            where it has no blocks; model, where the label has no such reading or the map takes no
-            such records.
+        Declined: data-unreadable; too-few-records, if the blocks contain none; unknown-dataset, if
+            it has no blocks; model, if label or map do not suit the records.
     """
     if label not in (*LABEL_READERS, "network", RAW_COLUMNS):
         raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
     source, division = dataset.locate_records(folder), dataset.get_division(blocks)
-    # Rows of a database are named by what they hold.
+    # Rows of a database are named by their contents.
     fingerprint = compute_file_fingerprint(source) if isinstance(source, Path) else ""
     if label == RAW_COLUMNS:
         return replace(
@@ -208,7 +216,7 @@ def load_dataset(
         schema = load_public_schema(folder / dataset.data_schema)
         if division is not None:
             division.check(schema)
-    if label not in LABEL_READERS:  # a network's: classes where there are some
+    if label not in LABEL_READERS:  # a network learns classes if there are any
         label = "softmax" if schema.classes else "logistic"
     with _decline_data_errors(schema_reason=Reason.MODEL):
         read_schema = schema if features is None else schema.unscaled
@@ -226,7 +234,8 @@ def load_dataset(
             folder=folder,
             max_ms=slowest_ms,
             max_records=max_records,
-            # Files of features are named by it: no name of a file is a digest of records alone.
+            # This names files of features. The key keeps a file's name from being a plain digest of
+            # records.
             fingerprint=hashlib.blake2b(
                 "\0".join([fingerprint, contents, *blocks]).encode(), key=secret
             ).hexdigest(),
@@ -249,7 +258,7 @@ def load_dataset(
 def _load_prepared(
     dataset: DatasetConfig, path: Path, fingerprint: str, *, intercept: bool
 ) -> LoadedDataset:
-    """Rows that their owner prepared; raises as `load_dataset`."""
+    """Load rows that their owner prepared. It raises the errors of `load_dataset`."""
     rows, labels = _read_prepared(path, np.float32 if dataset.map else np.float64)
     _check_size(dataset, len(rows), path)
     contents = digest_rows(rows, labels)
@@ -269,7 +278,11 @@ def _load_prepared(
 
 
 def _check_size(dataset: DatasetConfig, records: int, path: str | Path) -> int:
-    """The most records that it may have by public knowledge: its own number, or its owner's."""
+    """Return the public bound on the number of records: the number itself, or the owner's bound.
+
+    Raises:
+        Declined: data-unreadable, if there are more.
+    """
     max_records = dataset.private_size_bound or records
     if records > max_records:
         raise _build_unreadable_error(
@@ -289,8 +302,10 @@ def _compute_features(
     max_records: int,
     fingerprint: str,
 ) -> NDArray[np.float32]:
-    """`[N, q]` of `[N, p]` cells, N ≤ `max_records` as is publicly known; raises as
-    `load_dataset`.
+    """Return `[N, q]` features of `[N, p]` cells. It raises the errors of `load_dataset`.
+
+    Args:
+        max_records: public upper bound on N.
     """
     memory = compute_memory_limit(schema.file.max_gib)
 
@@ -322,7 +337,7 @@ def _load_raw(
     secret: bytes,
     division: Division | None,
 ) -> LoadedDataset:
-    """Columns as they are, for queries."""
+    """Load raw columns, for queries."""
     if dataset.prepared:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
     with _decline_data_errors():
@@ -348,7 +363,7 @@ def _load_raw(
 def _read_bounded_table(
     source: Source, schema: Schema, dataset: DatasetConfig, secret: bytes, division: Division | None
 ) -> RawPartyBlock:
-    """Raw columns of at most so many records of each person, where persons count."""
+    """Read raw columns; if persons are counted, with a bounded number of records per person."""
     if dataset.records_per_id is None:
         return read_raw_party_block([source], schema, division=division)
     persons = PersonIds(column=dataset.id, max_records=dataset.records_per_id, key=secret)
@@ -378,7 +393,7 @@ def _read_prepared(
         raise _build_unreadable_error(
             path, f"expected finite numbers as labels; not so in rows {row_numbers}{more}"
         )
-    # A little above 1 by rounding, and no more.
+    # Rounding may put a norm slightly above 1, but no more than this.
     longest = 1 + (rows.shape[1] + 8) * 2.0**-52
     quantized = np.empty(rows.shape, precision)
     for start in range(0, len(rows), _CHUNK_ROWS):
@@ -391,7 +406,7 @@ def _read_prepared(
 
 @contextmanager
 def _decline_data_errors(schema_reason: Reason = Reason.DATA_UNREADABLE) -> Iterator[None]:
-    """Faults of files, schemas and maps as a party's refusals."""
+    """Convert faults of files, schemas and maps to the party's refusals."""
     try:
         yield
     except SchemaError as error:

@@ -1,7 +1,7 @@
-"""Before a party takes a run in: what one job may spend, and what is left of the budgets.
+"""Checks before a party admits a run: the limits of one job, and the remaining budgets.
 
-All of it refuses, and charges nothing: no ε rests on it. A round is charged by
-`parley.client.party.release_charge`, whatever was found here.
+These checks only refuse and charge nothing, so no ε rests on them.
+`parley.client.party.release_charge` charges a round, whatever was found here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ from parley.privacy.ledger.recorded_entries import RecordedEntry
 def check_budget(
     ledger: Ledger, dataset: DatasetConfig, accepted: AcceptedRun, *, party: str
 ) -> None:
-    """Whether the owner's limits and what is left of the budget hold the whole run.
+    """Check that the owner's limits and the remaining budget cover the whole run.
 
     The data set is registered in the party's ledger.
+
+    Raises:
+        Declined: budget-exhausted, or data-unreadable.
     """
     agreement, plan = accepted.agreement, accepted.agreement.plan
     account = dataset.account or agreement.dataset
@@ -43,7 +46,11 @@ def check_budget(
 def check_job(
     dataset: DatasetConfig, plan: ReleasePlan, *, releases: int, spent: Mapping[Unit, Composition]
 ) -> None:
-    """Refuses a job that would spend more than one job may, for any unit."""
+    """Check that a job spends no more than one job may, for every unit.
+
+    Raises:
+        Declined: budget-exhausted.
+    """
     for unit, total in dataset.totals.items():
         earlier = spent.get(unit, Composition.create_empty())
         _, epsilon = earlier.add(plan.compute_event(unit), count=releases).compute_lowest_epsilon(
@@ -66,11 +73,15 @@ def check_remaining_budget(
     party: str,
     rounds: int,
 ) -> None:
-    """Refuses a job that the budget does not cover to its end, before its first round; or with
-    which a record would be in more releases than the owner allows, however little each costs.
+    """Check before a job's first round that the budget covers the job to its end.
 
-    Nothing is set aside, since a server that never comes back would hold it for ever. Of two jobs
-    at once, the later one may therefore find in a round that the other has spent the budget.
+    The job is also refused if a record would be in more releases than the owner allows, however
+    little each costs. No budget is set aside, because a server that never returns would hold it for
+    ever. If two jobs run at once, the later one may therefore find in some round that the other has
+    spent the budget.
+
+    Raises:
+        Declined: budget-exhausted, or data-unreadable.
     """
     entries = build_entries(plan, account, party)
     unpaid = count_unpaid_releases(ledger, plan, account=account, rounds=rounds)
@@ -100,14 +111,20 @@ def check_remaining_budget(
 def check_round(
     dataset: DatasetConfig, plan: ReleasePlan, *, charged: Sequence[RecordedEntry]
 ) -> None:
-    """Refuses a round that is not among what its run was charged, and would spend more than one
-    job may."""
+    """Check a round that its run was not charged for yet: it must fit into the limits of one job.
+
+    Raises:
+        Declined: budget-exhausted.
+    """
     if all(recorded.entry.index != plan.round_number for recorded in charged):
         check_job(dataset, plan, releases=1, spent=_compose_entries(charged))
 
 
 def count_unpaid_releases(ledger: Ledger, plan: ReleasePlan, *, account: str, rounds: int) -> int:
-    """How many of a plan's releases are not charged yet: each to all of the data's budgets."""
+    """Return the number of a plan's releases that are not charged yet.
+
+    Each release is charged to all of the data's budgets.
+    """
     paid = {recorded.entry.index for recorded in list_charged_entries(ledger, plan.run_id, account)}
     return len(set(range(plan.round_number, plan.round_number + rounds)) - paid)
 
@@ -115,7 +132,7 @@ def count_unpaid_releases(ledger: Ledger, plan: ReleasePlan, *, account: str, ro
 def compose_earlier_charges(
     ledger: Ledger, plan: ReleasePlan, *, account: str
 ) -> dict[Unit, Composition]:
-    """What a run was charged for the releases before those of a plan; often nothing."""
+    """Return a run's charges for the releases before those of a plan; often empty."""
     recorded_entries = list_charged_entries(ledger, plan.run_id, account)
     return _compose_entries(
         recorded for recorded in recorded_entries if recorded.entry.index < plan.round_number

@@ -1,6 +1,6 @@
-"""A run that a party joined: what was agreed to at its start, and the protocol's state.
+"""`JoinedSession`: a run that a party joined, with its agreement and the protocol's state.
 
-Every later message, in whatever process, is held against it. The state's bytes hold the secrets of
+Every later message, in any process, is checked against it. The state's bytes contain the secrets of
 the run.
 """
 
@@ -19,9 +19,9 @@ class JoinedSession:
     """One session of one run.
 
     Attributes:
-        release: the name of the open round's, for the memory of openings; empty where all of its
-            noise is in this party's contribution, which covers any number of sums.
-        state: bytes of the protocol's state, secret; empty before the key of the run.
+        release: name of the open round's release, for the unmasking log. Empty if all of its noise
+            is in this party's contribution, which covers any number of sums.
+        state: bytes of the protocol's state, secret; empty before the run's key exists.
     """
 
     agreement: Agreement
@@ -30,12 +30,12 @@ class JoinedSession:
 
     @property
     def session(self) -> str:
-        """32 hex digits."""
+        """The session's 32 hex digits."""
         return self.agreement.session
 
     @classmethod
     def from_request(cls, frame: MessageFrame, *, identities: tuple[bytes, ...]) -> JoinedSession:
-        """What a join request asks for; see `Agreement.from_head`."""
+        """Return the session that a join request proposes; see `Agreement.from_head`."""
         components = frame.blobs[0]
         return cls(
             agreement=Agreement.from_head(frame.head, components=components, identities=identities)
@@ -43,7 +43,7 @@ class JoinedSession:
 
     @classmethod
     def from_file(cls, frame: MessageFrame, *, identities: tuple[bytes, ...]) -> JoinedSession:
-        """The session that `to_file` wrote."""
+        """Return the session that `to_file` wrote."""
         joined = cls.from_request(frame, identities=identities)
         present = bytes.fromhex(frame.head["present"])
         return replace(
@@ -54,7 +54,7 @@ class JoinedSession:
         )
 
     def to_file(self) -> MessageFrame:
-        """Everything, secrets included."""
+        """Return the whole session as a frame, including secrets."""
         head = {
             **self.agreement.build_head(),
             "present": self.agreement.present.hex(),
@@ -63,14 +63,18 @@ class JoinedSession:
         return MessageFrame(kind="join", head=head, blobs=(self.agreement.components, self.state))
 
     def with_roster(self, message: bytes) -> JoinedSession:
-        """The same with the parties of a Roster message present."""
+        """Return the session with the parties of a Roster message present."""
         present = decode(self.agreement.parameters, message, Roster).present
         return replace(self, agreement=replace(self.agreement, present=present))
 
     def build_round_agreement(
         self, plan: ReleasePlan, *, message: bytes, state: bytes
     ) -> Agreement:
-        """What is agreed to for one round."""
+        """Return the agreement for one round.
+
+        Raises:
+            Declined: plan-changed, if the plan is not the one that was joined.
+        """
         agreement = self.agreement
         if plan != agreement.plan.with_round(plan.round_number).with_step(plan.step):
             joined_plan, proposed_plan = agreement.plan.to_json(), plan.to_json()

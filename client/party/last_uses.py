@@ -1,11 +1,12 @@
-"""When a party's files were last written, by a clock that nobody sets.
+"""`LastUses`: the times of the last writes to a party's files, by a clock that cannot be set.
 
-A file's own time is the wall clock's. Set forward by a year, it makes the session of a running job
-look idle for a year; set back, it makes the newest contribution look like the oldest. So
-`PartyFolder` notes every write here in seconds of this machine's uptime, whichever process writes.
+A file's modification time is wall-clock time. If that clock is set forward by a year, the session
+of a running job looks idle for a year. If it is set back, the newest contribution looks like the
+oldest. `PartyFolder` therefore notes every write here in seconds of the machine's uptime, for all
+processes.
 
-After a restart of the machine, ages continue from where they were at the last note: time in which
-the machine was off is not counted.
+After a restart of the machine, ages continue from the last note. Time while the machine was off is
+not counted.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -36,7 +37,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 @dataclass(frozen=True, kw_only=True)
 class Uptime:
-    """A moment: which start of the machine, and seconds since then."""
+    """A moment: the boot of the machine, and the seconds since then."""
 
     boot: str
     seconds: float
@@ -51,36 +52,36 @@ def _read_boot_id() -> str:
 
 
 def read_uptime() -> Uptime:
-    """Return the present moment; processes of one machine agree on it."""
+    """Return the present moment. All processes of one machine agree on it."""
     return Uptime(boot=_read_boot_id(), seconds=time.clock_gettime(_CLOCK))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LastUses:
-    """The notes of one folder; its lock is held around every call that writes.
+    """The notes of one folder. The folder's lock must be held during every call that writes.
 
     Attributes:
-        path: The file of the notes: the moment of the last one, then a line for each file.
-        uptime: The clock.
+        path: file of the notes: the moment of the last note, then a line per file.
+        uptime: the clock.
     """
 
     path: Path
     uptime: Callable[[], Uptime]
 
     def compute_ages(self) -> dict[str, float]:
-        """Return the seconds since each file was last written, of all files that were noted."""
+        """Return, per noted file, the seconds since it was last written."""
         now, (last, noted) = self.uptime(), self._read()
-        # Of another start of the machine, or of a clock that began again: only what had passed.
+        # After a reboot or a reset of the clock, count only the time up to the last note.
         same = last.boot == now.boot and last.seconds <= now.seconds
         until = now.seconds if same else last.seconds
         return {name: until - seconds for name, seconds in noted.items()}
 
     def note(self, *names: str) -> None:
-        """Note that these files are written now; the others grow older."""
+        """Note that these files are written now. The others keep ageing."""
         self._write(self.compute_ages() | dict.fromkeys(names, 0.0))
 
     def keep_only(self, names: Iterable[str]) -> None:
-        """Forget every file but these; those that were not noted before count as new."""
+        """Forget every file except these. A file that was never noted counts as new."""
         ages, kept = self.compute_ages(), list(names)
         boot = self._read()[0].boot
         if ages.keys() != set(kept) or boot != self.uptime().boot:
@@ -92,17 +93,20 @@ class LastUses:
             (boot, seconds), *files = (line.rsplit(" ", 1) for line in lines)
             last = Uptime(boot=boot, seconds=float(seconds))
             return last, {name: float(at) for name, at in files}
-        except (OSError, ValueError):  # none yet, or damaged: then everything counts as new
+        except (
+            OSError,
+            ValueError,
+        ):  # no file yet, or a damaged one: then every file counts as new
             return Uptime(boot="", seconds=0.0), {}
 
     def _write(self, ages: Mapping[str, float]) -> None:
         now = self.uptime()
         lines = [f"{now.boot} {now.seconds:+020.6f}"]
-        # Of one width, so that the file's size depends on no moment.
+        # Numbers have a fixed width, so that the file's size does not depend on time.
         lines += [f"{name} {now.seconds - age:+020.6f}" for name, age in sorted(ages.items())]
         draft = self.path.with_name(self.path.name + ".part")
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write("".join(f"{line}\n" for line in lines).encode("ascii"))
-        # Not fsynced: if a crash loses it, everything counts as new.
+        # Not fsynced: if a crash loses the file, every file counts as new.
         os.replace(draft, self.path)

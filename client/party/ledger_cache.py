@@ -1,4 +1,4 @@
-"""A party's ledger, kept open from request to request."""
+"""`LedgerCache`: a party's ledger, kept open between requests."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from parley.privacy.ledger.ledger_errors import LedgerUnavailable
 
 
 def has_ledger(path: Path) -> bool:
-    """Whether there is a ledger already; one that was begun and never made is none.
+    """Return whether there is a ledger already. One whose creation was interrupted does not count.
 
     Raises:
-        LedgerUnavailable: there was one: its key is there.
+        LedgerUnavailable: the ledger is gone, but its key is there.
     """
     if path.exists() and path.stat().st_size:
         return True
@@ -30,9 +30,9 @@ def has_ledger(path: Path) -> bool:
 class LedgerCache:
     """The ledger at a path. Not for two threads at once: a service handles one request at a time.
 
-    To open one is more work than a round's two transactions. It is opened again where the file is
-    another one than it was (a backup that was put back, a ledger that was moved away), and in a
-    process that was forked, which must not use its parent's connection.
+    Opening a ledger costs more than a round's two transactions. It is opened again if the file was
+    replaced (a restored backup, a ledger that was moved away). It is also opened again in a forked
+    process, which must not use its parent's connection.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -49,7 +49,7 @@ class LedgerCache:
         self._opened_file: tuple[int, int, int] | None = None
 
     def get_ledger(self) -> Ledger:
-        """The ledger, made if there is none."""
+        """Return the ledger, created if there is none."""
         if self._ledger is None or self._opened_file != self._identify_file():
             self.close()
             if not has_ledger(self._path):
@@ -60,18 +60,19 @@ class LedgerCache:
         return self._ledger
 
     def _create_ledger(self) -> None:
-        """An empty ledger, there as a whole or not at all, whenever this process is killed."""
+        """Create an empty ledger atomically: a killed process leaves either all of it or none."""
         draft = self._path.with_name(f".{self._path.name}.part")
         for leftover in self._path.parent.glob(f"{draft.name}*"):
             leftover.unlink()
-        # Before it is opened: SQLite gives the files beside it the mode that it has. Not by
-        # opening it, whose end would end every lock that this process has on the file.
+        # Set the mode before SQLite opens the file, because SQLite gives its companion files the
+        # same mode. `touch` instead of `open`: closing a handle would release every lock of this
+        # process on the file.
         draft.touch(mode=0o600)
         Ledger.open(draft).close()
         os.replace(draft, self._path)
 
     def close(self) -> None:
-        """Closes the ledger; `get_ledger` opens it again."""
+        """Close the ledger. `get_ledger` opens it again."""
         ledger, self._ledger = self._ledger, None
         if ledger is not None and self._opened_file is not None:
             ledger.close(forked=self._opened_file[-1] != os.getpid())

@@ -1,13 +1,14 @@
-"""An owner's yes: what waits for it, and what it holds for.
+"""An owner's approval of jobs: which proposals are pending, and what a decision covers.
 
-A job that policy wants a person to decide (`approval-above`) is kept as it was proposed, in
-`state/proposal-<digest>`, once policy, task and budget hold: an owner is asked about nothing that
-would be declined anyway. A yes or a no is a line of the party's ledger
-(`parley.privacy.ledger.approvals`), and names the digests of all that was shown. So it covers every
-round of that run under that plan, and nothing else: what differs in any field asks again.
+A job that policy leaves to a person (`approval-above`) is stored as proposed, in
+`state/proposal-<digest>`. This happens only after the checks of policy, task and budget have
+passed. An owner is therefore never asked about a job that would be declined anyway. An approval or
+refusal is a line of the party's ledger (`parley.privacy.ledger.approvals`). It names the digests of
+all that was shown. It therefore covers exactly the rounds of that run under that plan. A proposal
+that differs in any field needs another decision.
 
-A server is told that somebody has yet to decide, or how it ended, and no more. No ε rests on a yes:
-what is released is charged what it costs, wanted or not.
+A server learns only that a decision is pending, or the decision. No ε rests on an approval: a
+release is charged its cost, approved or not.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ from parley.privacy.ledger.ledger_errors import LedgerConflict
 from parley.secure_agg.primitives import digest
 
 MAX_PENDING_PROPOSALS = 32
-"""Proposals that a server can have kept: one more is told that the party is busy."""
+"""Maximum number of stored proposals of a server. For one more, the party answers busy."""
 _DAY_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobProposal:
-    """What a server asks an owner: all that it proposed of one run on one data set.
+    """A server's proposal to an owner: all stages of one run on one data set.
 
     Attributes:
-        stages: one agreement for each of the run's plans, in the order of their releases.
-        proposed_at: when the first of them came, seconds since 1970.
+        stages: one agreement per plan of the run, in the order of their releases.
+        proposed_at: time of the first of them, in seconds since 1970.
     """
 
     stages: tuple[Agreement, ...]
@@ -51,27 +52,27 @@ class JobProposal:
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """What a decision names: digests in hex."""
+        """The digests in hex that a decision names."""
         return tuple(sorted(stage.compute_proposal_digest().hex() for stage in self.stages))
 
     @property
     def id(self) -> str:
-        """Short for them: more that is asked has another."""
+        """A short name of the digests. It changes if the proposal grows."""
         return compute_proposal_id(self.digests)
 
     @property
     def run_id(self) -> str:
-        """The run's name: the server's word."""
+        """The run's name, as the server chose it."""
         return self.stages[0].run_id
 
     @property
     def dataset(self) -> str:
-        """Of which data set."""
+        """The data set's name."""
         return self.stages[0].dataset
 
     @property
     def blocks(self) -> Blocks:
-        """Of the records that it reads; none: all, or its stages differ."""
+        """The blocks of records that it reads; empty: all, or its stages differ."""
         distinct_blocks = {stage.plan.blocks for stage in self.stages}
         return distinct_blocks.pop() if len(distinct_blocks) == 1 else ()
 
@@ -81,7 +82,7 @@ class JobProposal:
         return self.run_id, self.dataset
 
     def build_claims(self, ledger: Ledger, account: str, unit: Unit) -> Claims:
-        """What it would still charge a unit of privacy: events, and how many of each."""
+        """Return what it would still charge to a privacy unit: events, and the number of each."""
         counts = (
             count_unpaid_releases(ledger, stage.plan, account=account, rounds=stage.rounds)
             for stage in self.stages
@@ -93,7 +94,7 @@ class JobProposal:
 
 
 def compute_proposal_id(digests: Sequence[str]) -> str:
-    """32 hex digits that name a set of proposals: too many for a server to find two."""
+    """Return 32 hex digits that name a set of proposals: too many to find a collision."""
     return digest(b"parley/asked", *map(bytes.fromhex, sorted(digests))).hex()[:32]
 
 
@@ -105,14 +106,15 @@ def require_approval(
     *,
     clock: float,
 ) -> None:
-    """The gate: the owner's yes to this very proposal, where policy wants one.
+    """Require the owner's approval of exactly this proposal, if policy asks for one.
 
-    Of a run that is to come, and before each of its rounds: others that began beside it may have
-    spent meanwhile. The data set is registered in the ledger; policy, task and budget hold.
+    It is called before a run and before each of its rounds, because runs that began at the same
+    time may have spent meanwhile. The data set is registered in the ledger, and policy, task and
+    budget have been checked.
 
     Raises:
-        Declined: waiting-for-approval, refused-by-owner, approval-lapsed; busy, where too much
-            waits.
+        Declined: waiting-for-approval, refused-by-owner, approval-lapsed; busy, if too many
+            proposals are pending.
     """
     dataset = policy.get_dataset(agreement.dataset)
     if dataset.approval_above is None:
@@ -145,7 +147,7 @@ def require_approval(
         party_folder.load_proposals().get(own_digest),
         map_latest_decisions(ledger.list_decisions(agreement.run_id)).get(own_digest),
     )
-    # A yes that ran out is asked for again, from now on.
+    # An approval that expired is requested again, from now on.
     if recorded is None or (
         before is not None and recorded.head["asked"] <= _parse_decision_time(before)
     ):
@@ -167,7 +169,7 @@ def require_approval(
 def _get_latest_time(ledger: Ledger, clock: float) -> float:
     """Return the later of the clock's time and the last one that the ledger saw.
 
-    So a clock that is set back, or held back, does not make a proposal or a yes young again.
+    A clock that is set back or stopped therefore does not renew a proposal or an approval.
     """
     return max(clock, ledger.get_last_write_time())
 
@@ -183,7 +185,7 @@ def _has_lapsed(
     recorded: MessageFrame,
     now: float,
 ) -> bool:
-    """Return whether a proposal waited for too long, by any clock."""
+    """Return whether a proposal has been pending for too long, by any clock."""
     age = max(now - float(recorded.head["asked"]), party_folder.compute_proposal_age_s(own_digest))
     return age > policy.approval_days * _DAY_S
 
@@ -191,7 +193,7 @@ def _has_lapsed(
 def _load_decisions(
     ledger: Ledger, policy: OwnerPolicy, now: float, run_id: str | None = None
 ) -> dict[str, OwnerDecision]:
-    """Return the decisions that hold: a yes that no run used within `approval_days` does not."""
+    """Return the valid decisions; an approval unused for `approval_days` is not valid."""
     found = map_latest_decisions(
         ledger.list_decisions() if run_id is None else ledger.list_decisions(run_id)
     )
@@ -206,7 +208,7 @@ def _load_decisions(
 
 
 def _is_above_threshold(ledger: Ledger, dataset: DatasetConfig, proposal: JobProposal) -> bool:
-    """Whether it would bring what is spent, for any unit, above what may be without a yes."""
+    """Return whether the job would raise a unit's spent total above `approval-above`."""
     name, blocks = dataset.account or proposal.dataset, proposal.blocks
     for account in ledger.list_accounts():
         if account.key.dataset == name:
@@ -222,7 +224,11 @@ def _is_above_threshold(ledger: Ledger, dataset: DatasetConfig, proposal: JobPro
 def _discard_old_proposals(
     party_folder: PartyFolder, ledger: Ledger, policy: OwnerPolicy, now: float
 ) -> None:
-    """Forgets what was decided, or lapsed, the longest ago; nothing that waits."""
+    """Discard the proposals decided or lapsed the longest ago, but never a pending one.
+
+    Raises:
+        Declined: busy, if too many are pending.
+    """
     proposals = party_folder.load_proposals()
     excess = len(proposals) - MAX_PENDING_PROPOSALS + 1
     if excess <= 0:
@@ -247,14 +253,14 @@ def load_proposals(
     *,
     lapsed: Callable[[str, MessageFrame], bool] = lambda own, frame: False,
 ) -> tuple[JobProposal, ...]:
-    """Return all that the folder keeps of what was asked: one per run and data set."""
+    """Return all proposals stored in the folder: one per run and data set."""
     found: dict[tuple[str, str], list[tuple[Agreement, float]]] = {}
     for own_digest, frame in party_folder.load_proposals().items():
         with suppress(Declined, LookupError, TypeError):  # of a version before this one
             agreement = Agreement.from_head(frame.head, components=b"", identities=identities)
             if agreement.compute_proposal_digest().hex() == own_digest and not lapsed(
                 own_digest, frame
-            ):  # of this roster
+            ):  # it is of this roster
                 stages = found.setdefault((agreement.run_id, agreement.dataset), [])
                 stages.append((agreement, frame.head["asked"]))
     return tuple(_build_proposal(stages) for stages in found.values())
@@ -275,7 +281,7 @@ def list_pending(
     *,
     clock: float,
 ) -> tuple[JobProposal, ...]:
-    """What nobody decided yet and the server may still wait for, the oldest first."""
+    """Return the undecided proposals that the server may still wait for, the oldest first."""
     now = _get_latest_time(ledger, clock)
     decisions, pending = _load_decisions(ledger, policy, now), []
 
@@ -302,10 +308,10 @@ def record_decision(
     accepted: bool,
     reason: str = "",
 ) -> OwnerDecision:
-    """Writes the owner's decision about what waits under `name`, or changes one about the same.
+    """Record the owner's decision on a pending proposal, or change an earlier decision on it.
 
     Raises:
-        LedgerConflict: nothing of that name waits, or was decided: it may have changed.
+        LedgerConflict: no proposal of that id is pending or decided. It may have changed.
     """
     proposal = next((candidate for candidate in pending if candidate.id == proposal_id), None)
     earlier = [

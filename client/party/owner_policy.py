@@ -1,10 +1,9 @@
-"""The party's consent: `party.toml`, in which its owner says what may be computed, at what price.
+"""`OwnerPolicy`: a party's policy, `party.toml`. The owner sets what may be computed, at what cost.
 
-The file lies on the party's own disk and nobody else can change it. It names the data sets that are
-served, each with the total (ε, δ) that everything ever released from it may spend, and what the
-party insists on in any run. Whatever a server proposes is held against it
-(`parley.client.party.run_validation`) before anything is computed; a proposal that fails is
-`Declined` with one reason class.
+The file is on the party's own disk, and only its owner can change it. It names the data sets that
+are served, each with the total (ε, δ) of all releases from it. It also sets what the party requires
+of any run. Every proposal of a server is checked against it (`parley.client.party.run_validation`)
+before anything is computed. A proposal that fails is `Declined` with one reason class.
 
     >>> from parley.privacy.accounting.threat_model import Unit
     >>> consent = OwnerPolicy.model_validate(
@@ -13,7 +12,7 @@ party insists on in any run. Whatever a server proposes is held against it
     >>> consent.data["ward"].totals[Unit.RECORD].epsilon_per_job, consent.min_survivors
     (2.0, 2)
 
-It only refuses: whatever it accepts is charged what it costs, and no ε rests on it.
+A policy only refuses. An accepted release is charged its cost, and no ε rests on the policy.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ else:
 
 
 class OwnerPolicy(PolicySection):
-    """Everything the owner decides. The defaults are those of a real party, not of a simulation."""
+    """All of the owner's decisions. The defaults are those of a real party, not of a simulation."""
 
     version: Literal[1] = Field(1, description="Of this file's format.")
     min_survivors: int = Field(
@@ -200,15 +199,15 @@ class OwnerPolicy(PolicySection):
     data: dict[SectionName, DatasetConfig] = Field({}, description="Data sets, by name.")
 
     def is_size_disclosed(self, dataset: DatasetConfig) -> bool:
-        """Whether a server is told how many records there are."""
+        """Return whether the server may learn the number of records."""
         return self.disclose_size and not dataset.has_private_size
 
     def get_accepted(self, kinds: Literal["models", "features", "algorithms"]) -> dict[str, str]:
-        """What is accepted of a kind: the name that a server may say → what is built here."""
+        """Return the accepted names of a kind: the name in a request → what is built here."""
         return {get_public_name(name): name for name in getattr(self, kinds)}
 
     def get_own_code(self, kinds: Literal["models", "algorithms"]) -> dict[str, str]:
-        """Of these, the party's own code."""
+        """Return those accepted names that are the party's own code."""
         return {name: place for name, place in self.get_accepted(kinds).items() if ":" in name}
 
     @model_validator(mode="after")
@@ -247,7 +246,11 @@ class OwnerPolicy(PolicySection):
         return names
 
     def get_dataset(self, name: object) -> DatasetConfig:
-        """The data set of that name."""
+        """Return the data set of that name.
+
+        Raises:
+            Declined: unknown-dataset.
+        """
         dataset = self.data.get(name) if isinstance(name, str) else None
         if dataset is None:
             raise Declined(Reason.UNKNOWN_DATASET, f"Expected one of {sorted(self.data)}.")
@@ -255,14 +258,15 @@ class OwnerPolicy(PolicySection):
 
 
 class PolicyError(ValueError):
-    """A `party.toml` that cannot be used: the key, what was expected, what came."""
+    """Error in a `party.toml`: the key, what was expected, what came."""
 
 
 def load_policy(path: Path) -> OwnerPolicy:
-    """The consent in the file at `path`.
+    """Load the policy in the file at `path`.
 
     Raises:
-        ConsentError: not there, not TOML, an unknown key (the nearest is named), a wrong value.
+        PolicyError: the file is missing or not TOML, a key is unknown (the nearest is named), or a
+            value is wrong.
     """
     try:
         text = read_text(path)
@@ -271,7 +275,7 @@ def load_policy(path: Path) -> OwnerPolicy:
             f"Expected the party's policy at {path}, got: {describe_cause(error)}."
         ) from error
     policy = parse_policy(text, source=str(path))
-    # Files of models and algorithms are beside the policy, wherever the party was started.
+    # Files of models and algorithms are in the policy's folder, wherever the party was started.
     folder = path.resolve().parent
     resolved = {
         "models": tuple(resolve_path(name, folder) for name in policy.models),
@@ -282,7 +286,7 @@ def load_policy(path: Path) -> OwnerPolicy:
 
 
 def parse_policy(text: str, *, source: str) -> OwnerPolicy:
-    """The consent in `text`; see `load_policy`."""
+    """Parse the policy in `text`; see `load_policy`."""
     try:
         return OwnerPolicy.model_validate(parse_toml(text))
     except tomllib.TOMLDecodeError as error:
@@ -308,7 +312,7 @@ def _format_fault(key_path: tuple[int | str, ...], fault: object) -> str:
 
 
 def format_policy(policy: OwnerPolicy) -> str:
-    """The file's text, every key with its meaning; `parse_policy` gives the same back."""
+    """Return the file's text, with the meaning of every key. `parse_policy` is the inverse."""
     lines = ["# What this party agrees to. Only its owner writes here; no server can change it."]
     lines += _format_keys(policy)
     for name, dataset in policy.data.items():

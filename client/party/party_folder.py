@@ -1,22 +1,23 @@
-"""The keeper of a party's folder: secrets written before they are used.
+"""`PartyFolder`: a party's files. Secrets are written before they are used.
 
     party.toml  deployment.toml  identity.key  ledger.sqlite  party.log  party.lock
-    state/setups-<roster>        how many set-ups this party went through with a roster
+    state/setups-<roster>        number of set-ups of this party with a roster
     state/session-<session>      a run's join request, and the protocol's secrets with it
     state/release-<run, data>    the contribution to that run's last round
-    state/proposal-<proposal>    what was proposed, where the owner is asked
-    state/last-uses              when each of these was last written, by the machine's uptime
+    state/proposal-<proposal>    what was proposed, if the owner is asked
+    state/last-uses              time of the last write of each of these, by the machine's uptime
     state/ledger-head            the end of the ledger after the last charge
-    openings                     which sum each release was opened in
+    openings                     the sum in which each release was unmasked
 
-A process may be killed at any point and another one serve the next message: what an answer relies
-on is on disk, whole and fsynced, before the answer is returned. Files are replaced atomically,
-readable by their owner alone, and erased when they end: a session when its run says so, when the
-run is joined anew, or after a week without a message; a contribution when the next round's replaces
-it. It says no more about the records than the data file beside it.
+A process may be killed at any point, and another one may serve the next message. Everything that an
+answer relies on is on disk, complete and fsynced, before the answer is returned. Files are replaced
+atomically, are readable only by their owner, and are erased when they expire. A session expires
+when its run reports its end, when the run is joined again, or after a week without a message. A
+contribution expires when the next round's replaces it. It discloses no more about the records than
+the data file in the same folder.
 
-No ε of a release's noise rests on what is found here: a file says itself what it is of, and where
-one is lost, or another's, the round it is asked for was charged, and is over.
+No ε of a release's noise rests on these files. Each file names what it belongs to. If one is lost
+or replaced, the round that needs it was charged and is over.
 """
 
 from __future__ import annotations
@@ -47,31 +48,35 @@ from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.printable_text import to_one_line
 
 _IDLE_S = 7 * 24 * 3600.0
-"""How long a session outlives its last message: a run whose server never came back has ended.
+"""Lifetime of a session after its last message. Its server is then taken to be gone.
 
 In seconds of the machine's uptime, never of a clock that can be set.
 """
 _NOTED = ("session-*", "release-*", "proposal-*")
-"""Files of `state` whose age or order counts."""
+"""Files of `state` whose age or order matters."""
 
 _LARGEST_LOG = 8 << 20
 _ZEROS = bytes(1 << 16)
 
 
 class PartyFolderError(Exception):
-    """A party's folder that cannot be used, for its owner to mend: the path and what to do."""
+    """Error for a folder that its owner must repair. It names the path and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartyFolder:
-    """The files of one party; `open` checks them."""
+    """The files of one party. `open` checks them."""
 
     path: Path
     uptime: Callable[[], Uptime] = read_uptime
 
     @classmethod
     def open(cls, folder: Path, *, uptime: Callable[[], Uptime] = read_uptime) -> PartyFolder:
-        """The keeper of a folder that only its owner can write to."""
+        """Open a folder that only its owner can write to.
+
+        Raises:
+            PartyFolderError: the folder is missing, or others may write to it.
+        """
         try:
             mode = folder.stat().st_mode
         except OSError as error:
@@ -90,7 +95,7 @@ class PartyFolder:
         return cls(path=folder, uptime=uptime)
 
     def load_identity(self) -> bytes:
-        """The party's Ed25519 private key, 32 bytes."""
+        """Return the party's Ed25519 private key, 32 bytes."""
         key_path = self.path / "identity.key"
         with _convert_os_errors(key_path):
             _check_private(key_path)
@@ -106,7 +111,7 @@ class PartyFolder:
         return key
 
     def remove_stale_files(self) -> None:
-        """Erases what a killed process left half-written, and sessions that had no message."""
+        """Erase half-written files of a killed process, and sessions without a recent message."""
         for draft in (*self._state_path.glob("*.part"), *(self.path / "features").glob(".*.part")):
             _erase(draft)
         noted = [file.name for kind in _NOTED for file in self._list_by_mtime(kind)]
@@ -117,11 +122,17 @@ class PartyFolder:
 
     @property
     def ledger_path(self) -> Path:
-        """The party's own ledger: where a link leads, which folders on the same records share."""
+        """The party's ledger, with links resolved.
+
+        Folders on the same records share one ledger by a link.
+        """
         return (self.path / "ledger.sqlite").resolve()
 
     def load_ledger_head(self) -> ChainHead | None:
-        """A head that the ledger had, and still contains unless an older copy was put back."""
+        """Return an earlier head of the ledger; None if there is none.
+
+        The ledger still contains it unless an older copy was restored.
+        """
         with suppress(FileNotFoundError):
             text = (self._state_path / "ledger-head").read_text(encoding="ascii", errors="replace")
             records, _, end = text.partition(" ")
@@ -134,10 +145,11 @@ class PartyFolder:
         return None
 
     def find_newest_ledger_head(self) -> ChainHead | None:
-        """Return the newest end that the ledger had, also of what is kept with contributions.
+        """Return the newest known end of the ledger, including those stored with contributions.
 
-        It reads them all, so it is for the beginning and the end of a run. None if an owner
-        removed `state/ledger-head`: they then take an older copy for all that was released.
+        It reads all contributions, so it is for the beginning and the end of a run. None if an
+        owner removed `state/ledger-head`. The owner then accepts an older copy as the record of all
+        that was released.
         """
         kept = self.load_ledger_head()
         if kept is None:
@@ -149,7 +161,7 @@ class PartyFolder:
         return max(found, key=lambda head: head.records)
 
     def save_ledger_head(self, head: ChainHead) -> None:
-        """Keep what the ledger has to contain from now on."""
+        """Save the head that the ledger must contain from now on."""
         saved = self.load_ledger_head()
         if saved is None:
             self._forget_heads()
@@ -160,7 +172,7 @@ class PartyFolder:
             self.unmasking_log.record_ledger_head(head)
 
     def _forget_heads(self) -> None:
-        """Forget what contributions know of an earlier ledger: its owner began with another."""
+        """Remove an earlier ledger's heads from contributions: the owner began another one."""
         for file in self._state_path.glob("release-*[0-9a-f]"):
             with suppress(FileNotFoundError, WireError):
                 kept = decode_frame(file.read_bytes())
@@ -169,7 +181,7 @@ class PartyFolder:
 
     @property
     def unmasking_log(self) -> UnmaskingLog:
-        """What the party's contributions were opened in."""
+        """The record of the sums in which the party's contributions were unmasked."""
         return UnmaskingLog(path=self.path / "openings")
 
     @property
@@ -177,26 +189,30 @@ class PartyFolder:
         return self.path / "state"
 
     def load_session(self, session: str) -> MessageFrame:
-        """The session's join request, with its bookkeeping; the blob is the protocol's state."""
+        """Return the session's join request and bookkeeping, with the protocol's state as blob.
+
+        Raises:
+            Declined: unknown-session.
+        """
         try:
             return decode_frame(self._get_session_path(session).read_bytes())
         except (FileNotFoundError, WireError):
             raise Declined(Reason.UNKNOWN_SESSION, f"No session {session}.") from None
 
     def save_session(self, session: str, content: MessageFrame) -> None:
-        """Replaces the session's file."""
+        """Replace the session's file."""
         self._write_atomically(self._get_session_path(session), encode_frame(content))
 
     def erase_session(self, session: str) -> None:
-        """Erases the session's secrets; nothing if there is none."""
+        """Erase the session's secrets, if it exists."""
         _erase(self._get_session_path(session))
 
     def list_sessions(self) -> list[str]:
-        """Open sessions, the longest idle first."""
+        """Return the open sessions, the longest idle first."""
         return [file.name.removeprefix("session-") for file in self._list_oldest_first("session-*")]
 
     def load_contribution(self, run_id: str, dataset: str) -> MessageFrame | None:
-        """The last contribution to a run, or None."""
+        """Return the last contribution to a run, or None."""
         with suppress(FileNotFoundError, WireError):
             return decode_frame(self._get_contribution_path(run_id, dataset).read_bytes())
         return None
@@ -204,7 +220,7 @@ class PartyFolder:
     def save_contribution(
         self, run_id: str, dataset: str, content: MessageFrame, *, max_files: int
     ) -> None:
-        """Replaces it; of other runs' the newest are kept, `max_files` in all."""
+        """Replace a run's contribution. Of other runs the newest are kept, `max_files` in total."""
         path = self._get_contribution_path(run_id, dataset)
         self._write_atomically(path, encode_frame(content))
         files = [file for file in self._list_oldest_first("release-*") if file != path]
@@ -212,7 +228,7 @@ class PartyFolder:
             _erase(file)
 
     def list_failures(self) -> dict[str, str]:
-        """Of the last contributions: file → what went wrong with one, for the owner alone."""
+        """Return, of the last contributions, file → what went wrong; only for the owner."""
         failures: dict[str, str] = {}
         for file in sorted(self._state_path.glob("release-*")):
             with suppress(WireError):
@@ -221,7 +237,7 @@ class PartyFolder:
         return failures
 
     def load_proposals(self) -> dict[str, MessageFrame]:
-        """What was proposed to the owner, by its digest in hex, the longest known first."""
+        """Return the stored proposals by their digest in hex, the oldest first."""
         proposals: dict[str, MessageFrame] = {}
         for file in self._list_oldest_first("proposal-*[0-9a-f]"):
             with suppress(FileNotFoundError, WireError):
@@ -229,19 +245,19 @@ class PartyFolder:
         return proposals
 
     def save_proposal(self, proposal: str, content: MessageFrame) -> None:
-        """Keeps what was proposed."""
+        """Store a proposal."""
         self._write_atomically(self._state_path / f"proposal-{proposal}", encode_frame(content))
 
     def compute_proposal_age_s(self, proposal: str) -> float:
-        """Return the seconds since it was kept, without those in which the machine was off."""
+        """Return the seconds since it was stored, without those while the machine was off."""
         return self._uses.compute_ages().get(f"proposal-{proposal}", 0.0)
 
     def erase_proposal(self, proposal: str) -> None:
-        """Forgets what was proposed."""
+        """Erase a proposal."""
         _erase(self._state_path / f"proposal-{proposal}")
 
     def count_setups(self, roster: bytes) -> int:
-        """How many set-ups with a beacon this party went through with a roster."""
+        """Return the number of this party's set-ups with a beacon and this roster."""
         try:
             return int(self._get_setups_path(roster).read_text(encoding="ascii"))
         except FileNotFoundError:
@@ -252,18 +268,19 @@ class PartyFolder:
             ) from error
 
     def increment_setups(self, roster: bytes) -> None:
-        """Counts one more, on disk when this returns: its nonce is never used again."""
+        """Count one more set-up, on disk on return: its nonce is never used again."""
         self._write_atomically(
             self._get_setups_path(roster), str(self.count_setups(roster) + 1).encode("ascii")
         )
 
     def append_log(self, line: str) -> None:
-        """Appends one line to the party's own log."""
+        """Append one line to the party's own log."""
         path = self.path / "party.log"
         if path.exists() and path.stat().st_size > _LARGEST_LOG:
             os.replace(path, path.with_name("party.log.1"))
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        # A server's words may be in it: no new lines, nothing that a terminal would obey.
+        # It may contain a server's words, so it must have no line breaks and no control characters
+        # for a terminal.
         text = f"{stamp} {to_one_line(' '.join(line.split()))}\n".encode("utf-8", errors="replace")
         append_to_file(path, text, mode=0o600)
 
@@ -272,7 +289,8 @@ class PartyFolder:
         return LastUses(path=self._state_path / "last-uses", uptime=self.uptime)
 
     def _list_by_mtime(self, pattern: str) -> list[Path]:
-        # Only among files that were never noted, of a version before this one.
+        # The modification time decides only among files of an older version, which were never
+        # noted.
         return sorted(self._state_path.glob(pattern), key=lambda file: file.stat().st_mtime_ns)
 
     def _list_oldest_first(self, pattern: str) -> list[Path]:
@@ -301,12 +319,12 @@ class PartyFolder:
         sync_folder(path.parent)
         if path.name.startswith(tuple(kind.rstrip("*") for kind in _NOTED)):
             self._uses.note(path.name)
-        if replaced is not None:  # the file that has no name any more
+        if replaced is not None:  # the file that no longer has a name
             _overwrite(replaced)
 
 
 def get_contribution_head(contribution: MessageFrame | None) -> list[ChainHead]:
-    """Return the end of the ledger when a contribution was charged, if it was kept with it."""
+    """Return the end of the ledger stored with a contribution when it was charged, if any."""
     head = None if contribution is None else contribution.head.get("ledger")
     return [] if head is None else [ChainHead(records=head["records"], hash=head["hash"])]
 
@@ -318,9 +336,9 @@ def erase_sessions(folder: Path) -> None:
 
 
 def _overwrite(handle: int) -> None:
-    # Best effort: on a disk that writes in place the old bytes are gone. On flash, on a file system
-    # that copies on write, or in a backup they are not: what protects secrets there is that pair
-    # secrets are ratcheted forward and a run's keys are worth nothing without its traffic.
+    # Best effort: on a disk that writes in place, the old bytes are gone. On flash, on a
+    # copy-on-write file system, or in a backup, they are not. There, secrets are protected because
+    # pair secrets are ratcheted forward, and a run's keys are worthless without its traffic.
     try:
         remaining = os.fstat(handle).st_size
         while remaining > 0:
@@ -339,7 +357,7 @@ def _erase(path: Path) -> None:
 
 
 def _open_to_erase(path: Path) -> int | None:
-    """Open a file to overwrite it; None if there is none, or a link to a file elsewhere."""
+    """Open a file to overwrite it; None if it is missing or a link to a file elsewhere."""
     try:
         return os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,16 +1,16 @@
-"""The one way out of a party's process: what is public, or what a charge on the disk has paid for.
+"""The only output of a party's process: public facts, or a release whose charge is on disk.
 
-Whatever a party says, to a server or in its log, is one of two things:
+Every answer to a server and every log line of a party is one of two things:
 
 - `PublicResponse`: a function of the request, the policy, the ledger and public facts
-  (`parley.client.party.dataset_loader.DatasetFacts`). The code that makes one is never given a
-  record; data that cannot be read are one reason and one line, whatever is wrong, and a computation
-  never fails.
-- `ReleaseResponse`: masked bytes that a contribution is in, and the `Receipt` that its charge is on
-  the disk, which nothing but the ledger's commit mints.
+  (`parley.client.party.dataset_loader.DatasetFacts`). The code that creates one never receives a
+  record. Unreadable data give one reason and one line, whatever the cause, and a computation never
+  fails.
+- `ReleaseResponse`: masked bytes that contain a contribution, with the `Receipt` that its charge is
+  on disk. Only the ledger's commit creates a receipt.
 
-Two parties whose records differ say the same, to the byte, but for released vectors; in the log,
-too. It does not hold of time and memory (docs/threat-model.md).
+Two parties that differ only in their records give byte-identical answers and logs, except for
+released vectors. This does not hold for time and memory (docs/threat-model.md).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from parley.client.party.release_charge import Receipt
 
 @dataclass(frozen=True, kw_only=True)
 class PublicResponse:
-    """An answer that no record had a part in."""
+    """An answer that depends on no record."""
 
     frame: MessageFrame
     log_text: str = "ok"
@@ -44,17 +44,17 @@ class PublicResponse:
     def build_ok(
         cls, head: Mapping[str, Any] | None = None, blobs: tuple[bytes, ...] = ()
     ) -> PublicResponse:
-        """An ok answer."""
+        """Build an ok answer."""
         return cls(frame=build_response(head, blobs))
 
     @classmethod
     def build_refusal(cls, declined: Declined) -> PublicResponse:
-        """A refusal: its reason leaves the machine, its detail is for the log."""
+        """Build a refusal. Its reason leaves the machine; its detail is for the log."""
         return cls(frame=build_refusal(declined.reason), log_text=f"refused {declined}")
 
     @classmethod
     def build_error(cls, detail: str) -> PublicResponse:
-        """A refusal for what went wrong where there was no record."""
+        """Build a refusal for a failure that involved no record."""
         return cls.build_refusal(Declined(Reason.ERROR, detail))
 
 
@@ -69,21 +69,21 @@ class ReleaseResponse:
 
     @property
     def frame(self) -> MessageFrame:
-        """What is sent: of a length that plan and protocol decide."""
+        """The frame that is sent. Plan and protocol decide its length."""
         return build_response(blobs=self.blobs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResponseSender:
-    """Where a party's answers and lines leave."""
+    """The sender of a party's answers and writer of its log lines."""
 
     party_folder: PartyFolder
     name: str
     party_names: list[str]
 
     def send(self, kind: str, response: PublicResponse | ReleaseResponse) -> bytes:
-        """The bytes of an answer to a request of a kind, with its line in the log."""
-        with suppress(OSError):  # a full disk must not keep an answer back
+        """Return the bytes of an answer to a request of a kind, and log a line."""
+        with suppress(OSError):  # a full disk must not prevent an answer
             self.party_folder.append_log(
                 f"{self.name}: {kind} {with_names(response.log_text, self.party_names)}"
             )

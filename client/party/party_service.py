@@ -1,21 +1,23 @@
-"""The party's service: one request in, one answer out, everything else on its own disk.
+"""`PartyService`: one request in, one answer out, all state on the party's own disk.
 
-Whatever comes is answered by a frame: ok, or refused with one reason class. What leaves, leaves by
-the outlet (`parley.client.party.party_response`): it is public, or a contribution with its receipt.
-What a round asks for goes through these gates, and the first that is shut ends it:
+Every request is answered by a frame: ok, or refused with one reason class. Every answer leaves
+through `parley.client.party.party_response`: it is public, or a contribution with its receipt. A
+round request passes these checks, and the first that fails ends it:
 
-1. the session is known, the plan is the one that was joined (`parley.client.party.joined_session`),
-which
-   the owner said yes to where policy asks (`parley.client.party.owner_approval`);
-2. policy, task, sensitivity and model hold (`parley.client.party.accepted_run`);
-3. the protocol would accept the message: rehearsed on a copy, so that a bad one costs nothing;
-4. the party's own ledger reserves the charge (`parley.client.party.release_charge`), once a round;
-5. the contribution is computed, kept, and committed to;
+1. the session is known, and the plan is the one that was joined
+   (`parley.client.party.joined_session`) and that the owner approved if policy asks
+   (`parley.client.party.owner_approval`);
+2. policy, task, sensitivity and model are valid (`parley.client.party.accepted_run`);
+3. the protocol would accept the message. This is tried on a copy, so that a bad message costs
+   nothing;
+4. the party's own ledger reserves the charge (`parley.client.party.release_charge`), once per
+   round;
+5. the contribution is computed, stored and committed;
 6. the protocol masks it, under keys bound to everything it was computed from
-   (`parley.client.contract.agreement`), and its secrets are written before the answer is returned.
+   (`parley.client.contract.agreement`). Its secrets are written before the answer is returned.
 
-Everything lives in the folder: another process may serve the next message. Nothing here knows how
-messages travel.
+All state is in the folder, so another process may serve the next message. This module does not
+depend on how messages travel.
 """
 
 from __future__ import annotations
@@ -65,12 +67,15 @@ from parley.secure_agg.protocol_parameters import ProtocolRequirements
 
 
 def derive_records_secret(identity: bytes) -> bytes:
-    """By which a party names and chooses records: uniform, and nobody else's, as an identity is."""
+    """Return the secret by which a party names and chooses records.
+
+    It is uniform, and only this party has it, as with the identity it is derived from.
+    """
     return derive(identity, b"parley/records")
 
 
 class PartyService:
-    """One party; `open` makes one from its folder."""
+    """One party. `open` creates it from its folder."""
 
     def __init__(
         self,
@@ -82,10 +87,10 @@ class PartyService:
         entropy: Entropy,
         clock: Callable[[], float],
     ) -> None:
-        """A party whose folder was checked.
+        """Create a party from its checked folder.
 
         Raises:
-            PartyFolderError: the identity is none of the deployment's.
+            PartyFolderError: the identity is not one of the deployment's.
         """
         public = derive_signing_public_key(identity)
         if public not in deployment.identities:
@@ -120,10 +125,10 @@ class PartyService:
         clock: Callable[[], float] = time.time,
         uptime: Callable[[], Uptime] = read_uptime,
     ) -> PartyService:
-        """The party in `folder`.
+        """Open the party in `folder`.
 
         Raises:
-            PartyFolderError, ConsentError, RosterError: a folder or file that its owner must mend.
+            PartyFolderError, PolicyError, RosterError: a folder or file that its owner must repair.
         """
         party_folder = PartyFolder.open(folder, uptime=uptime)
         return cls(
@@ -136,17 +141,18 @@ class PartyService:
         )
 
     def close(self) -> None:
-        """Closes the party's ledger; the next request opens it again."""
+        """Close the party's ledger. The next request opens it again."""
         self._ledger.close()
 
     def handle(self, request: bytes) -> bytes:
-        """The answer to a request: an `answer` frame, whatever came."""
+        """Return the answer to a request: an `answer` frame for any input."""
         kind = "?"
         response: PublicResponse | ReleaseResponse
         try:
             frame = parse_request(request)
             kind = frame.kind
-            # Warnings of libraries may depend on a record, and go where the log does.
+            # Library warnings may depend on a record and would be printed where the log goes, so
+            # they are ignored.
             with warnings.catch_warnings(action="ignore"), self._lock_folder():
                 response = getattr(self, f"_handle_{kind}")(frame)  # a key of `REQUESTS`
         except Declined as declined:
@@ -154,8 +160,8 @@ class PartyService:
         except (LedgerError, PartyFolderError, OSError) as error:
             response = PublicResponse.build_error(describe_error(error))
         except CODE_FAILURES as error:
-            # A bug, perhaps in what was sent: what computes with records raises none. Neither its
-            # text nor its trace leaves the machine; the log has no text either.
+            # A bug, perhaps in the request: code that computes with records raises none. Neither
+            # its text nor its trace leaves the machine, and the log has no text either.
             position = traceback.extract_tb(error.__traceback__)[-1]
             response = PublicResponse.build_error(
                 f"{type(error).__name__} at {Path(position.filename).name}:{position.lineno}"
@@ -168,7 +174,7 @@ class PartyService:
             self._party_folder.remove_stale_files()
             yield
 
-    # What a run would learn from.
+    # Facts about the data of a run.
 
     def _handle_inspect(self, frame: MessageFrame) -> PublicResponse:
         return PublicResponse.build_ok(
@@ -180,7 +186,7 @@ class PartyService:
             }
         )
 
-    # A run from its first message to its last.
+    # The messages of a run.
 
     def _handle_propose(self, frame: MessageFrame) -> PublicResponse:
         self._check_admission(
@@ -221,13 +227,13 @@ class PartyService:
             advertised = party.advertise()
         except AlgorithmMissing as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
-        if sparse:  # before the nonce leaves: it is for this set-up alone
+        if sparse:  # before the nonce leaves, because it is for only this set-up
             self._party_folder.increment_setups(requirements.roster)
         self._save_session(joined, party)
         return PublicResponse.build_ok(blobs=(advertised,))
 
     def _check_admission(self, joined: JoinedSession) -> ProtocolRequirements:
-        """What a run has to pass before there is a key: policy, task, budget, the owner's yes."""
+        """Check policy, task, budget and the owner's approval, before the run has a key."""
         agreement = joined.agreement
         requirements = check_run(self._policy, self._deployment, agreement.parameters)
         accepted, ledger = self._accept_agreement(agreement), self._ledger.get_ledger()
@@ -241,7 +247,7 @@ class PartyService:
         return requirements
 
     def _accept_agreement(self, agreement: Agreement) -> AcceptedRun:
-        """Gate 2."""
+        """Run check 2."""
         return accept_run(self._policy, agreement, load_data=self._records.load_for_agreement)
 
     def _load_session(self, session: str) -> JoinedSession:
@@ -276,7 +282,7 @@ class PartyService:
         *,
         update_session: Callable[[JoinedSession], JoinedSession] = lambda joined: joined,
     ) -> PublicResponse:
-        """One step of the protocol; its state is kept whether it answered or refused."""
+        """Run one step of the protocol. Its state is saved whether it answered or refused."""
         joined, party = self._open_session(frame)
         try:
             blobs = step(joined, party)
@@ -318,11 +324,11 @@ class PartyService:
         ledger.check_contains(self._party_folder.find_newest_ledger_head())
         self._party_folder.erase_session(session)
         self._party_folder.save_ledger_head(ledger.get_head())
-        # Between runs the ledger is one whole file, which its owner may copy.
+        # Between runs the ledger is one complete file that its owner may copy.
         self._ledger.close()
         return PublicResponse.build_ok()
 
-    # One round.
+    # The messages of a round.
 
     def _handle_round(self, frame: MessageFrame) -> PublicResponse | ReleaseResponse:
         joined, party = self._open_session(frame)
@@ -331,10 +337,10 @@ class PartyService:
         try:
             if ciphertexts:
                 complaint = party.handle_ciphertexts(ciphertexts)
-                if complaint:  # nothing is computed for a round whose masks would not cancel
+                if complaint:  # do not compute for a round whose masks would not cancel
                     self._save_session(joined, party)
                     return PublicResponse.build_ok(blobs=(complaint,))
-                joined = replace(joined, state=party.state.to_bytes())  # kept with the answer
+                joined = replace(joined, state=party.state.to_bytes())  # stored with the answer
             agreement = joined.build_round_agreement(
                 parse_plan(frame.head["plan"]), message=message, state=blob
             )
@@ -346,7 +352,8 @@ class PartyService:
             agreement.compute_binding(),
         )
         try:
-            # On a copy: what the protocol would refuse is refused before anything is charged.
+            # Try it on a copy, so that what the protocol would refuse is refused before anything is
+            # charged.
             copy, zeros = (
                 self._restore_protocol(joined),
                 np.zeros(plan.dimension, plan.encoding.dtype),
@@ -356,7 +363,8 @@ class PartyService:
         except ProtocolError as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
         ledger = self._ledger.get_ledger()
-        # Again: runs that began together add up, and a no may have followed a yes.
+        # Check again: runs that began together add up, and the owner may have withdrawn an
+        # approval.
         owner_approval.require_approval(
             self._party_folder, ledger, self._policy, joined.agreement, clock=self._clock()
         )
@@ -388,7 +396,7 @@ class PartyService:
             current = party.state.current
             listed = b"" if current is None else current.survivors
             reply = party.handle_confirmations(frame.blobs[0])
-            # Once more: another session may have opened the same release since.
+            # Check again: another session may have unmasked the same release since.
             self._check_unmasking(UnmaskingLog.record, joined, party, listed)
             return (reply,)
 

@@ -1,7 +1,7 @@
-"""The party: it checks what a round would release, computes, weighs, encodes and adds its share.
+"""`PartySession`: a block of parties that check, compute, weight and encode, and add noise shares.
 
-A session serves a block of B parties at once; a real process has B = 1. Nothing is computed for a
-party that refuses the plan, and its refusal is a reason, never data.
+A session serves a block of B parties at once; a real process has B = 1. For a party that refuses
+the plan nothing is computed. Its refusal is a reason, never data.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from parley.privacy.sampling.random_stream import Randomness
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseAnswer:
-    """What a block of parties answers to one plan.
+    """The answers of a block of parties to one plan.
 
     Attributes:
-        encoded: `[B, d]` ring elements; rows of parties in `refused` are not to be used.
-        refused: party index → reason, by the plan and public facts alone.
-        failed: parties whose computation is not certified. A simulation ends there, loudly. A real
-            party sends what it has, which is within the plan's bound: that it failed would depend
-            on its records, and be seen.
+        encoded: `[B, d]` ring elements. Rows of parties in `refused` must not be used.
+        refused: party index → reason, decided only by the plan and public facts.
+        failed: parties whose computation is not certified. A simulation stops with an error. A real
+            party sends its result, which is within the plan's bound. A visible failure would depend
+            on its records.
     """
 
     encoded: NDArray[np.unsignedinteger[Any]]
@@ -41,10 +41,10 @@ class ReleaseAnswer:
 
 @dataclass
 class _PartialRelease:
-    """What a block gave to one release so far: `parties` [B] did.
+    """The contributions of a block to one release so far, from the parties in `parties` [B].
 
     Attributes:
-        plan_key: the plan, and whether shares of noise were left to a dealer.
+        plan_key: the plan, and whether noise shares were left to central noise.
     """
 
     plan_key: tuple[ReleasePlan, bool]
@@ -55,14 +55,14 @@ class _PartialRelease:
 
 @dataclass
 class PartySession:
-    """A block of parties through one run.
+    """A block of parties in one run.
 
     Attributes:
-        spent_before: what the plan's primary unit was charged before the first round of this run's
+        spent_before: the charges of the plan's primary unit before the first round of this run's
             plan.
-        answered_releases: `[B]` how many releases each party has computed for; each is charged
-            whether or not its sum was ever opened, and whole, however many of its sums a party is
-            in.
+        answered_releases: `[B]` number of releases that each party has computed for. Each is
+            charged whether or not its sum was ever unmasked. It is charged completely, however many
+            of its sums a party is in.
     """
 
     block: PartyBlock
@@ -89,20 +89,20 @@ class PartySession:
         declining: NDArray[np.int64] | None = None,
         without_noise: bool = False,
     ) -> ReleaseAnswer:
-        """Checks the plan for every party, computes for those that accept it, and encodes.
+        """Check the plan for every party, compute for those that accept it, and encode.
 
-        With noise in shares a round that is asked for again gets the very same vectors: the same
-        gradient under another share would be a separate release.
+        With noise in shares, a repeated round gets exactly the same vectors. The same gradient with
+        another share would be a separate release.
 
         Args:
-            declining: parties that will not take part this time, whatever the plan says.
-            without_noise: no shares are added here: a simulation's dealer adds them to the sum, in
-                one.
+            declining: parties that do not take part this time, whatever the plan is.
+            without_noise: whether to add no shares here. A simulation with central noise adds them
+                to the sum at once.
 
         Raises:
-            EncodingError: a value that is not finite or beyond the plan's bound: a bug or a
-                broken model, never silently wrapped.
-            ValueError: a seed, for a plan that is not seeded.
+            EncodingError: a value is not finite or exceeds the plan's bound. This is a bug or a
+                broken model, and is never silently wrapped.
+            ValueError: there is a seed, but the plan is not seeded.
         """
         self.randomness.check(seeded=plan.seeded)
         partial = self._get_partial_release(plan, without_noise)
@@ -130,10 +130,10 @@ class PartySession:
     def compute_sum(
         self, plan: ReleasePlan, state: State
     ) -> NDArray[np.unsignedinteger[Any]] | None:
-        """`[d]` the sum of all parties' contributions, without any of them; None where not all do.
+        """Return `[d]` the sum of all contributions without computing each; None unless all accept.
 
-        For a simulation that deals the noise, whose law is that of the sum alone: Σ is rounded to
-        the grid once, where every contribution would be.
+        For a simulation with central noise, whose distribution is that of the sum. Σ is rounded to
+        the grid once, instead of each contribution.
         """
         if self._summing_algorithm is None or self.find_refusals(plan):
             return None
@@ -147,7 +147,7 @@ class PartySession:
         return total
 
     def charge(self, plan: ReleasePlan, parties: NDArray[np.int64] | slice) -> None:
-        """Counts this release for parties that compute for it, once whatever it is asked for."""
+        """Count this release for the parties that compute for it, once for all of its requests."""
         if plan.round_number != self._round:
             self._round = plan.round_number
             self._charged[:] = False
@@ -155,14 +155,14 @@ class PartySession:
         self._charged[parties] = True
 
     def _get_partial_release(self, plan: ReleasePlan, without_noise: bool) -> _PartialRelease:
-        """What a round with noise in shares was answered with already; else nothing."""
+        """Return the previous answers to a round with noise in shares; otherwise empty ones."""
         partial = self._partial
         if (
             partial is None
             or plan.shared_guarantee is None
             or partial.plan_key != (plan, without_noise)
         ):
-            self._partial = None  # what was given before is let go of before more is made
+            self._partial = None  # free the previous release before allocating the next
             shape = (self.block.parties, plan.dimension)
             partial = self._partial = _PartialRelease(
                 plan_key=(plan, without_noise),
@@ -178,11 +178,11 @@ class PartySession:
         parties: NDArray[np.int64],
         without_noise: bool,
     ) -> NDArray[np.unsignedinteger[Any]]:
-        """Ring elements of these parties' values, with a share of the noise if the plan has any."""
+        """Return these parties' values as ring elements, with noise shares if the plan has any."""
         if plan.shared_guarantee is None or without_noise:
             return plan.encoding.encode(values)
         number, step = plan.round_number, plan.step
-        if self.randomness.seeded:  # by party: as each of them would draw by itself
+        if self.randomness.seeded:  # one stream per party, as each would draw by itself
             places = self.block.get_positions()[parties].tolist()
             streams = [self.randomness.open_noise_share(number, place, step) for place in places]
         else:
@@ -190,7 +190,7 @@ class PartySession:
         return plan.encode(values, streams)
 
     def compute_weights(self, plan: ReleasePlan) -> NDArray[np.float64]:
-        """`[B]` public weights."""
+        """Return `[B]` public weights."""
         if plan.weights == "size":
             return self.block.sizes / plan.mean_records
         return np.ones(self.block.parties)
@@ -198,8 +198,8 @@ class PartySession:
     def find_refusals(
         self, plan: ReleasePlan, declining: NDArray[np.int64] | None = None
     ) -> dict[int, str]:
-        """Party → why not: by the plan and public facts, or because it is in `declining`."""
-        # What this very release is charged already is not charged again.
+        """Return party → why it refuses: by the plan and public facts, or as one of `declining`."""
+        # A charge for this same release does not count as earlier.
         answered_before = self.answered_releases - (
             self._charged if plan.round_number == self._round else 0
         )

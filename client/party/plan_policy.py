@@ -1,6 +1,6 @@
-"""What a block of parties accepts: refusals, by a plan and by public facts alone.
+"""`RefusalRules`: refusals of a block of parties, decided only by a plan and public facts.
 
-They change no number of a release: no ε rests on them.
+They change no number of a release, so no ε rests on them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 
 _MAX_RELEASES = 2**40
-"""Releases: more than any run makes."""
+"""More releases than any run makes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefusalRules:
-    """What a party accepts, fixed by its owner.
+    """A party's conditions, fixed by its owner.
 
     Attributes:
-        budgets: largest ε this job may spend on each accepted unit, and the δ at which it is
-            counted; ε is infinite where a ledger of the party's own charges every release.
+        budgets: largest ε that this job may spend on each accepted unit, and the δ at which it is
+            counted. ε is infinite if a ledger of the party charges every release.
     """
 
     budgets: Mapping[Unit, tuple[float, float]]
@@ -44,12 +44,12 @@ class RefusalRules:
         answered: NDArray[np.int64],
         spent: Composition,
     ) -> dict[int, str]:
-        """Party → why not.
+        """Return party → why it refuses.
 
         Args:
             sizes: `[B]` records of each party.
-            answered: `[B]` releases under such a plan that each has paid for.
-            spent: what the plan's primary unit was charged before the first of them.
+            answered: `[B]` releases under such a plan that each party has paid for.
+            spent: the charges of the plan's primary unit before the first of them.
         """
         primary, reason = plan.primary, ""
         if primary.unit not in self.budgets or primary.neighbouring not in self.neighbouring:
@@ -69,7 +69,7 @@ class RefusalRules:
         return refusals
 
     def _count_affordable(self, plan: ReleasePlan, spent: Composition) -> int:
-        """How many releases like this one the budgets pay for."""
+        """Return how many releases like this one the budgets pay for."""
         counts = [_MAX_RELEASES]
         for unit in plan.units:
             before = spent if unit is plan.primary.unit else Composition.create_empty()
@@ -79,12 +79,12 @@ class RefusalRules:
         return min(counts)
 
 
-@lru_cache(maxsize=64)  # a run asks for the same in every round
+@lru_cache(maxsize=64)  # a run has the same arguments in every round
 def _count_affordable_events(
     before: Composition, event: PrivacyEvent, epsilon: float, delta: float
 ) -> int:
-    """The most `event`s after `before` within (ε, δ)."""
-    if math.isinf(epsilon):  # the budget is kept elsewhere
+    """Return the largest number of `event`s after `before` within (ε, δ)."""
+    if math.isinf(epsilon):  # a ledger holds the budget
         return _MAX_RELEASES
 
     def fits(count: int) -> bool:

@@ -1,23 +1,23 @@
-"""What a plan claims, derived again from its task and from the party's own public facts.
+"""A plan's claims, derived again from its task and from the party's own public facts.
 
-The algorithm's `claim` (`parley.client.algorithms.base`) is the very function that the server plans
-from; here it is called with this party's facts, and the plan has to cover the answer. n is the
-party's number of records (where that is private, the plan's: `ReleasePlan.has_private_size`), d the
-dimension of a contribution, s the grid's scale bits:
+The server plans from the algorithm's `claim` (`parley.client.algorithms.base`). Here the same
+function is called with this party's facts, and the plan must cover the result. n is the party's
+number of records (if that is private, the plan's: `ReleasePlan.private_sizes`), d the dimension of
+a contribution, s the grid's scale bits:
 
-| the plan's | covers the claim where |
+| the plan's | requirement |
 |---|---|
-| unit, relation, weights, λ, κG, clip | they are the claim's |
-| noise point | inside the training where the claim's is, else on the sum |
+| unit, relation, weights, λ, κG, clip | equal to the claim's |
+| noise point | inside the training if the claim's is, else on the sum |
 | G, Δ | ≥ the claim's |
 | Δ of the noise on the sum | ≥ 2^s·Δ + √d grid units (shares: 2^(s+h)·Δ + √d fine ones) |
-| the same, of whole numbers of that grid | ≥ 2^s·Δ; Δ₁ likewise, where noise is scaled to it |
-| noise inside the party, on sampled sums | it is the task's: rate, steps, a party's coin |
+| the same, for integers of that grid | ≥ 2^s·Δ; Δ₁ likewise, if noise is scaled to it |
+| noise inside the party, on sampled sums | equal to the task's: rate, steps, a party's coin |
 | encoding | holds the party's largest contribution whole, and m of them do not wrap around |
 | grid | the finest that the ring holds, and fine enough (`parley.client.contract.grid_rule`) |
 
-The event that is charged follows from the noise's own parameters, so that a plan that passes cannot
-cost more than it says. What an algorithm refuses beside its claim stands in its row of
+The event that is charged follows from the noise's own parameters. A plan that passes therefore
+cannot cost more than it states. An algorithm's further refusals are in its row of
 `parley.client.algorithms.registry.ALGORITHMS`.
 """
 
@@ -45,15 +45,19 @@ def check_computation(
     kind: AlgorithmSpec,
     data_facts: DatasetFacts,
 ) -> None:
-    """Derives what the plan claims from the task and the party's public facts."""
-    # Where sizes are private the plan's number bounds none, and stands for all of them.
+    """Derive the plan's claims from the task and the party's public facts, and compare them.
+
+    Raises:
+        Declined: the plan covers less than the task's claim, or exceeds the policy's limits.
+    """
+    # If sizes are private, the plan's number bounds none of them and is used for all.
     records = plan.min_records if data_facts.records is None else data_facts.records
     min_records, expected_features = plan.min_records, algorithm.model.features
     require(Reason.TOO_FEW_RECORDS, "records", f">= {min_records}", "fewer", records >= min_records)
     facts = _build_public_facts(plan, records)
     require(Reason.MODEL, "features", data_facts.width, expected_features)
     require(Reason.MODEL, "the task's dimension", algorithm.dimension, plan.dimension)
-    # Where their number is private, most-records says how many there may be.
+    # If their number is private, most-records bounds it.
     bound_text = f"most-records <= {MOST_IN_A_BATCH} for DP-SGD"
     is_bounded = (
         not kind.trains_network
@@ -85,7 +89,8 @@ def check_computation(
     require(Reason.ALGORITHM, "steps", f"<= {most_steps}", claim.work, claim.work <= most_steps)
     _check_covers(plan, claim)
     weight = records / plan.mean_records if plan.weights == "size" else 1.0
-    # To the bit: what is cut to a bound and does not fit would be zeros, for one record more.
+    # No tolerance: a value above the bound would be sent as zeros, and one more record could cause
+    # it.
     entry_bound, encoding_bound = claim.bound * weight, plan.encoding.bound
     require(
         Reason.SENSITIVITY,
@@ -108,15 +113,19 @@ def check_computation(
 
 
 def require_at_least(subject: str, required: float, got: float) -> None:
-    """Refuses less than what is required, but for rounding."""
+    """Require `got` to be at least `required`, up to rounding.
+
+    Raises:
+        Declined: sensitivity.
+    """
     if not got >= required * _ROUNDING:  # NaN is not
         raise Declined(Reason.SENSITIVITY, f"Expected {subject} >= {required:g}, got {got:g}.")
 
 
 def _build_public_facts(plan: ReleasePlan, records: int) -> PublicFacts:
-    """The plan's public numbers, and the party's own."""
+    """Return the plan's public numbers, with the party's own."""
     total = round(plan.mean_records * plan.parties)
-    # Weights are n/n̄ with n̄ as it stands in the plan: it must be N/m for a whole N.
+    # Weights are n/n̄ with the plan's n̄, which must be N/m for an integer N.
     if total < 1 or abs(plan.mean_records * plan.parties - total) > total * 2.0**-50:
         raise Declined(Reason.SENSITIVITY, "Expected mean records of N/m for a whole N.")
     return PublicFacts(
@@ -129,7 +138,11 @@ def _build_public_facts(plan: ReleasePlan, records: int) -> PublicFacts:
 
 
 def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
-    """Refuses a plan that covers less than the claim, or something else."""
+    """Check that a plan covers the claim, and nothing but the claim.
+
+    Raises:
+        Declined: it covers less, or something else.
+    """
     primary, *others = plan.guarantees
     noise_point, inside = primary.noise_point, primary.mechanism.is_in_contributions
     require(Reason.UNIT, "the task's unit", claim.unit, primary.unit)
@@ -156,7 +169,7 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
         (claimed is None) == (planned is None),
     )
     if claimed is not None and planned is not None:
-        # Nor tighter, however it is asked for: whether it can be certified is about the task's.
+        # Not tighter either: whether an optimum can be certified is known for the task's tolerance.
         require_at_least("the task's tolerance", planned, claimed)
         require_at_least("the plan's tolerance", claimed, planned)
     require_at_least("sensitivity", claim.covered_sensitivity, primary.sensitivity)
@@ -175,8 +188,8 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
     if others:
         _check_second(plan, others[0], claim)
     try:
-        # A sum that wraps around would move by 2^b where the noise covers Δ. Shares are within the
-        # ring, all m of them; the server's noise is added outside.
+        # A sum that wraps would change by 2^b, while the noise covers only Δ. All m noise shares
+        # are inside the ring; the server's noise is added outside it.
         shares = plan.shared_guarantee
         noise_tail = 0.0 if shares is None else shares.compute_noise_tail(TAIL_PROBABILITY)
         plan.encoding.check_capacity(plan.parties, noise_tail)
@@ -185,7 +198,11 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
 
 
 def _check_l1(plan: ReleasePlan, claim: Claim) -> None:
-    """Noise that is scaled to Δ₁ covers the claim's, which has to state one."""
+    """Check that noise scaled to an L1 sensitivity Δ₁ covers the claim's Δ₁.
+
+    Raises:
+        Declined: the noise is scaled to Δ₁, but the claim states none or a larger one.
+    """
     bound = plan.primary.mechanism.bound_l1
     if bound is None:
         return
@@ -196,7 +213,7 @@ def _check_l1(plan: ReleasePlan, claim: Claim) -> None:
 
 
 def _check_sampling(plan: ReleasePlan, claim: Claim) -> None:
-    """No amplification, and no number of sums, is charged but the task's own."""
+    """Check that amplification and the number of sums are charged exactly as in the task."""
     for claimed, guarantee in zip(claim.guarantees, plan.guarantees, strict=True):
         sums, noise = claimed.sums, guarantee.mechanism.sampled
         expected = sums and (
@@ -218,14 +235,14 @@ def _check_sampling(plan: ReleasePlan, claim: Claim) -> None:
 
 
 def _check_objective(plan: ReleasePlan, claim: Claim) -> None:
-    """What noise in the objective costs is charged where the task has some, and only there."""
+    """Check that noise in the objective is charged if, and only if, the task has some."""
     planned, claimed = plan.primary.mechanism.objective, claim.objective
     covers = planned is claimed if planned is None or claimed is None else planned >= claimed
     require(Reason.MECHANISM, "noise in objectives", claimed, planned, covers)
 
 
 def _check_second(plan: ReleasePlan, second: Guarantee, claim: Claim) -> None:
-    """The noise on the sum covers any update of the task's norm: it may be what is charged."""
+    """Check that the noise on the sum covers any update of the task's norm. It may be charged."""
     claimed = claim.guarantees[1]
     relation = claimed.unit, claimed.neighbouring
     require(

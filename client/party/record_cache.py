@@ -1,11 +1,11 @@
-"""A party's records as rounds ask for them: read once, and again when a file has changed.
+"""`RecordCache`: a party's records for its rounds, read once, and again if a file has changed.
 
-Rows of a database are read when a run asks what there is, and held for it until it is over: a
-table may change between two rounds. (What a run was given is compared besides, whatever it was read
-from, since a process may end: `parley.client.party.round_contribution`.)
+Rows of a database are read when a run inspects the data, and held until the run is over, because a
+table may change between two rounds. A process may end, so `parley.client.party.round_contribution`
+also compares the contents that a run was given, for every kind of source.
 
-No ε rests on which records are handed out: what they are, they say themselves (`LoadedDataset`);
-that is held against the agreement, and is what is charged.
+No ε rests on which records are returned. Their own digests (`LoadedDataset`) are compared with the
+agreement, and these are charged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from parley.privacy.ledger.block_composition import Blocks
 
 
 class RecordCache:
-    """The data set that was asked for last, and those that runs hold; how each was read."""
+    """The last requested data set and those that runs hold, with the way each was read."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class RecordCache:
         secret: bytes,
         sessions: Callable[[], Collection[str]],
     ) -> None:
-        """Nothing is read yet; `folder`, `secret` and open `sessions` are the party's."""
+        """Create an empty cache. `folder`, `secret` and open `sessions` are the party's."""
         self._policy, self._folder, self._secret = policy, folder, secret
         self._sessions = sessions
         self._loaded: dict[str, tuple[object, LoadedDataset]] = {}
@@ -50,10 +50,13 @@ class RecordCache:
         blocks: Blocks = (),
         session: str = "",
     ) -> LoadedDataset:
-        """A data set by its name, how its label is read, intercept, public map, and blocks.
+        """Return a data set by its name, label reading, intercept, public map and blocks.
 
         Args:
-            session: that asks; empty: one that is to come.
+            session: the session that requests it; empty: one that is to come.
+
+        Raises:
+            Declined: data-unreadable, or another reason of `load_dataset`.
         """
         dataset, stamps = self._policy.get_dataset(name), self._read_file_stamps(name)
         map_request = {key: features[key] for key in ("name", "settings") if features}
@@ -64,7 +67,7 @@ class RecordCache:
             return cached[1]
         inspected = self._loaded.get("") if holder else None
         open_now = set(self._sessions())
-        # What no run will ask for is let go of before more is read.
+        # Free data that no run will request before reading more.
         self._loaded = {
             session_id: entry
             for session_id, entry in self._loaded.items()
@@ -78,8 +81,8 @@ class RecordCache:
                 raise Declined(
                     Reason.DATA_UNREADABLE, "Expected files that stay while they are read."
                 )
-            # Runs that were given the same rows hold them once. In which blocks they are is no part
-            # of their contents.
+            # Runs with the same rows share them. The rows' blocks are not part of their contents,
+            # so a data set with blocks is not shared.
             candidates = () if dataset.block_column else self._loaded.values()
             loaded = (entry for loaded_key, entry in candidates if loaded_key == key)
             data = next((entry for entry in loaded if entry.contents == fresh.contents), fresh)
@@ -87,7 +90,7 @@ class RecordCache:
         return data
 
     def _read_file_stamps(self, name: str) -> list[tuple[int, int]]:
-        """What tells that a data set's files are others than before."""
+        """Return modification times and sizes that change if a data set's files change."""
         dataset = self._policy.get_dataset(name)
         paths = (dataset.path, dataset.prepared, dataset.data_schema)
         files = [self._folder / path for path in paths]
@@ -116,16 +119,17 @@ class RecordCache:
         except Declined:
             raise
         except Exception as error:
-            # A bug, or a file like no other. What it is, and where, could depend on a record.
+            # A bug, or an unusual file. Its kind and place could depend on a record, so neither is
+            # reported.
             raise Declined(
                 Reason.DATA_UNREADABLE, "`parley party DIR --check` says what could not be read."
             ) from error
 
     def load_for_agreement(self, agreement: Agreement, held_out: bool) -> LoadedDataset:
-        """The records that an agreement names: those of its data set, or those that it holds out.
+        """Return the records that an agreement names: those of its data set, or its held-out ones.
 
-        Held-out records are charged to the budget of the data set that holds them out, and known
-        by it; the run is one of the records that it learns from.
+        Held-out records are charged to the budget of the data set that holds them out, and are
+        identified by it. The run is one on the records that this data set learns from.
         """
         reading, blocks = (
             (agreement.label, agreement.intercept, agreement.features),

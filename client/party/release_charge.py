@@ -1,8 +1,8 @@
-"""What a party charges itself: every release in its own ledger, before it computes anything.
+"""A party's charges: every release enters its own ledger before anything is computed.
 
-A round is charged once, whatever the server does. The commit says which release the answer was for
-(a digest of plan and model): the same round is answered again only for the same one. Once it is on
-the disk there is a `Receipt`, and nothing that was computed leaves without one.
+A round is charged once, whatever the server does. The commit states which release the answer was
+for (a digest of plan and model). The same round is answered again only for the same release. Once
+the charge is on disk there is a `Receipt`. No computed value leaves without one.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from parley.privacy.ledger.recorded_entries import EntryState, RecordedEntry
 _RECEIPT_KEY: Final = object()
 
 QUERIES: Final = "query"
-"""The algorithm of a release that answers queries, as a plan names it."""
+"""Name of the algorithm of a release that answers queries, as in a plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseCharge:
-    """A round's charge.
+    """The charge of a round.
 
     Attributes:
-        release: 32 bytes that name what it is for.
-        answered: whether the round was answered, which is committed already.
+        release: 32-byte name of the release it is for.
+        answered: whether the round was answered before, so that the charge is committed already.
     """
 
     reservations: tuple[int, ...]
@@ -47,8 +47,9 @@ class ReleaseCharge:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What may leave the party: a release whose charge is on the disk. `commit_charge` alone makes
-    one.
+    """Proof that the charge of a release is on disk, so that it may leave the party.
+
+    Only `commit_charge` creates one.
     """
 
     release: bytes
@@ -62,14 +63,14 @@ class Receipt:
 def register_dataset(
     ledger: Ledger, dataset: DatasetConfig, *, account: str, data: LoadedDataset, plan: ReleasePlan
 ) -> None:
-    """Fixes the data set's budget in the ledger, or finds it fixed to the same.
+    """Fix the data set's budget in the ledger, or check that it is fixed to the same.
 
-    Its table may change: the account of that name goes on with it. Whether its records are in
-    another data set, too, is the owner's matter (`account`), before anybody asks.
+    Its table may change: the account of that name continues with it. Whether its records are also
+    in another data set is for the owner to declare (`account`), before any request.
 
     Raises:
-        Declined: data-unreadable, where its budget changed since its first use; or its records are
-            those of another data set, one and all, saved in another way.
+        Declined: data-unreadable, if its budget changed since its first use, or its records are all
+            those of another data set, saved in another way.
     """
     try:
         rows, read_blocks = data.row_digests, data.blocks
@@ -103,7 +104,11 @@ def _adds_up_mu(plan: ReleasePlan) -> bool:
 def build_entries(
     plan: ReleasePlan, account: str, party: str, assumptions: Sequence[str] = ()
 ) -> tuple[LedgerEntry, ...]:
-    """What a round of a plan is charged as."""
+    """Return the ledger entries that a round of a plan is charged as.
+
+    Raises:
+        Declined: protocol, if the plan has no valid entries.
+    """
     try:
         return plan.build_entries(account, party=party, assumptions=assumptions)
     except ValueError as error:
@@ -111,7 +116,7 @@ def build_entries(
 
 
 def list_charged_entries(ledger: Ledger, run_id: str, account: str) -> list[RecordedEntry]:
-    """What a run was charged on a data set, in all its budgets."""
+    """Return a run's charges on a data set, in all its budgets."""
     return [
         recorded
         for recorded in ledger.list_entries(run_id)
@@ -130,16 +135,17 @@ def reserve_charge(
     rounds: int = 1,
     assumptions: Sequence[str] = (),
 ) -> ReleaseCharge:
-    """Charges a round, for every unit that it guarantees something, or finds it charged.
+    """Charge a round for every unit with a guarantee, or find it charged already.
 
     Args:
-        charged: what its run was charged (`charged`).
-        rounds: how many the plan has: sampled steps are charged for all of them with the first.
-        assumptions: what its ε rests on beyond its proof.
+        charged: the run's charges so far (`list_charged_entries`).
+        rounds: number of the plan's rounds. Sampled steps are charged for all of them with the
+            first.
+        assumptions: the assumptions of its ε beyond its proof.
         release: 32 bytes, the digest of plan and model.
 
     Raises:
-        Declined: plan-changed, where this round was charged or answered for another release;
+        Declined: plan-changed, if this round was charged or answered for another release;
             budget-exhausted.
     """
     entries = build_entries(plan, account, party, assumptions)
@@ -161,10 +167,9 @@ def reserve_charge(
 def _plan_steps(
     ledger: Ledger, entries: Sequence[LedgerEntry], charged: Sequence[RecordedEntry], rounds: int
 ) -> None:
-    """Charge all rounds of a plan of sampled steps at once, when its first one is.
+    """Charge all rounds of a plan of sampled steps at once, when its first one is charged.
 
-    The release's other entries are held in the same step: what one budget refuses stays charged
-    to none.
+    The release's other entries are held in the same step. If one budget refuses, none is charged.
     """
     accounts = {each.key: each for each in ledger.list_accounts()}
     planned = {e.key for e in entries if e.key in accounts and accounts[e.key].must_plan(e.event)}
@@ -191,7 +196,7 @@ def _is_answered(recorded: RecordedEntry, release: bytes) -> bool:
 
 
 def commit_charge(ledger: Ledger, charge: ReleaseCharge) -> Receipt:
-    """Commits a charge, with what it was for; on the disk when this returns."""
+    """Commit a charge with the release it was for. It is on disk on return."""
     if not charge.answered:
         outcome = {"answered": True, "release": charge.release.hex()}
         ledger.commit(charge.reservations, outcome=outcome)

@@ -1,4 +1,4 @@
-"""One request at a time, in whatever process: a round is computed once."""
+"""A lock that permits one request at a time in all processes, so that a round is computed once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _POLL_S = 0.02
 
 @contextmanager
 def hold_request_lock(folder: Path, *, wait_s: float) -> Iterator[None]:
-    """Holds the folder's lock: no other request is handled meanwhile, in any process.
+    """Hold the folder's lock, so that no process handles another request meanwhile.
 
     Raises:
         Declined: busy, after `wait_s`.
     """
-    # The kernel's lock: it ends with the process, however that ends. No other kind will do.
+    # Only a kernel lock is safe here: it is released when the process ends, in any way.
     lock = FileLock(
         folder / "party.lock",
         mode=0o600,

@@ -1,14 +1,15 @@
-"""A party's contribution to a round: charged before it is computed, the same ever after.
+"""Compute a party's contribution to a round once; return the same bytes if it is repeated.
 
-The party's own ledger reserves the charge; the integers are computed, kept under the release's
-name (`Agreement.release`) and committed to, and a repeated round gets the very same ones. A release
-of another name is charged, computed and given its share of the noise anew.
+`compute_contribution` is called by `PartyService`. It reserves the charge in the party's ledger,
+computes the integers, stores them under the release's name (`Agreement.compute_release_digest`) and
+commits the charge. A repeated round returns the stored integers. A release with another name is
+charged and computed again, with a fresh noise share.
 
-**Once it is charged, there is a contribution.** Whether a computation fails may depend on records,
-and a failure that is seen is a bit that no noise covers. So what is not certified is sent as it
-came out, and where nothing came out zeros are, with this party's share of the noise. What went
-wrong is kept beside the contribution, in as many bytes as nothing is, for the owner alone:
-`parley party DIR --check` shows it.
+**A charged round always has a contribution.** Whether a computation fails may depend on records,
+and a visible failure would leak one bit that no noise covers. An uncertified result is therefore
+sent unchanged. If there is no result, the party sends zeros plus its noise share. A note on the
+failure is stored next to the contribution, padded to a fixed length, so that file sizes do not
+reveal it. Only the owner sees it, with `parley party DIR --check`.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from parley.secure_agg.encoding import Ring
 from parley.secure_agg.primitives import digest
 
 _NOTE_BYTES = 200
-"""Bytes of what went wrong, or of nothing."""
+"""Bytes of a failure's note, also if nothing failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundContribution:
-    """What a party gives to one round."""
+    """A party's contribution to one round, with the receipt of its charge."""
 
     encoded: Ring
     receipt: release_charge.Receipt
@@ -56,18 +57,19 @@ def compute_contribution(
     index: int,
     accepted: AcceptedRun,
 ) -> RoundContribution:
-    """What a party gives to one round."""
+    """Return the party's contribution to a round, charged and stored, or raise Declined."""
     agreement = accepted.agreement
     plan, dataset_name, content = (
         agreement.plan,
         agreement.dataset,
         agreement.compute_content_digest(),
     )
-    # A block of sums is charged once, for all of them: what it is for is named without a model.
+    # All sums of a release are charged once. Their models differ, so the charge's name has no
+    # model.
     charge_name = (
         content if plan.steps == 1 else replace(agreement, state=b"").compute_content_digest()
     )
-    # And with its roster: two that share a ledger share no charge.
+    # The name contains the roster: two deployments on one ledger must not share a charge.
     charge_name = digest(b"parley/charged", charge_name, *agreement.identities)
     dataset = policy.get_dataset(dataset_name)
     account = dataset.account or dataset_name
@@ -107,7 +109,7 @@ def compute_contribution(
     elif charge.answered and not _is_earlier_sum(stored, plan):
         raise Declined(Reason.PROTOCOL, f"Round {plan.round_number} was answered and is over.")
     else:
-        # The plan alone says whether a seed may be used, and the seed is this party's own.
+        # Only the plan decides whether a seed may be used, and the seed is this party's own.
         seed = policy.seed if plan.seeded else None
         encoded, failure = _compute_encoded(policy, accepted, Randomness(seed=seed, party=index))
         head = {
@@ -123,15 +125,15 @@ def compute_contribution(
             agreement.run_id, dataset_name, frame, max_files=policy.max_sessions
         )
     receipt = release_charge.commit_charge(ledger, charge)
-    # Before the answer leaves: an older ledger is then known as one at the next request.
+    # Save the head before the answer leaves, so that the next request detects an older ledger.
     party_folder.save_ledger_head(ledger.get_head())
     return RoundContribution(encoded=encoded, receipt=receipt)
 
 
 def _is_earlier_sum(stored: MessageFrame | None, plan: ReleasePlan) -> bool:
-    """Whether what was contributed last is an earlier sum of the same release.
+    """Return whether the last contribution was to an earlier sum of the same release.
 
-    Each of its sums is contributed to once, in order, and paid for with the first.
+    The party contributes to each of its sums once, in order. All are paid for with the first.
     """
     if stored is None or stored.head["round"] != plan.round_number:
         return False
@@ -141,7 +143,10 @@ def _is_earlier_sum(stored: MessageFrame | None, plan: ReleasePlan) -> bool:
 def _compute_encoded(
     policy: OwnerPolicy, accepted: AcceptedRun, randomness: Randomness
 ) -> tuple[Ring, str]:
-    """`[d]`, and what went wrong; nothing that is wrong with records, or with them, is raised."""
+    """Return `[d]` the encoded result, and what went wrong.
+
+    No fault of the records, or of the computation on them, is raised.
+    """
     plan = accepted.agreement.plan
     dataset = policy.get_dataset(accepted.agreement.dataset)
     try:
@@ -149,7 +154,7 @@ def _compute_encoded(
             block=accepted.data.to_block(accepted.algorithm),
             algorithm=accepted.algorithm,
             rules=RefusalRules(
-                # The ledger has charged it already.
+                # The ledger has already charged it.
                 budgets={unit: (math.inf, total.delta) for unit, total in dataset.totals.items()},
                 min_survivors=policy.min_survivors,
                 neighbouring=frozenset({dataset.neighbouring}),
@@ -157,7 +162,7 @@ def _compute_encoded(
             randomness=randomness,
         )
         answer = session.answer(plan, accepted.state)
-        if not answer.refused:  # of a plan that was accepted, none is
+        if not answer.refused:  # an accepted plan has no refusal
             return answer.encoded[0], "not certified" if answer.failed else ""
         failure = answer.refused[0]
     except CODE_FAILURES as error:

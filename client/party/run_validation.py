@@ -1,9 +1,9 @@
-"""The examination: whether a proposed run is what it says it is, and what this party accepts.
+"""Validation of a proposed run: its plan must be consistent and accepted by this party's policy.
 
-The server proposes a task and a release plan; the party trusts neither. Here policy is compared;
-what can be derived is derived again by `parley.client.party.plan_verification`. Every failure is a
-`Declined` with one reason class; none depends on a record (the number of records is public where it
-matters).
+The server proposes a task and a release plan, and the party trusts neither. This module compares
+them with the policy. `parley.client.party.plan_verification` derives again what can be derived.
+Every failure is a `Declined` with one reason class. None depends on a record (the number of records
+is public if it matters).
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParam
 def check_run(
     policy: OwnerPolicy, deployment: Deployment, run: RunParameters
 ) -> ProtocolRequirements:
-    """The policy that the protocol's state machine is to hold; the run has to satisfy it."""
+    """Check the run's parameters and return the requirements that the masking protocol enforces.
+
+    Raises:
+        Declined: the parameters contradict the deployment or the policy.
+    """
     roster_text = f"the parties of deployment {deployment.id}"
     require(Reason.WRONG_RUN, roster_text, len(deployment.parties), run.parties)
     min_survivors, proposed = policy.min_survivors, run.min_survivors
@@ -59,7 +63,11 @@ def check_run(
 
 
 def check_plan(policy: OwnerPolicy, agreement: Agreement) -> None:
-    """Holds the plan against the policy and the run; nothing of the data is needed."""
+    """Check the plan against the policy and the run, without any data.
+
+    Raises:
+        Declined: the plan contradicts the policy or the run.
+    """
     plan = agreement.plan
     _check_run_fields(policy, agreement)
     _check_guarantees(policy, agreement)
@@ -75,16 +83,16 @@ def check_plan(policy: OwnerPolicy, agreement: Agreement) -> None:
 def require(
     reason: Reason, subject: str, expected: object, got: object, condition: bool | None = None
 ) -> None:
-    """Declines where something does not hold; None: what came is to equal what is expected."""
+    """Raise `Declined` unless a condition holds; without a condition, unless `got == expected`."""
     if not (got == expected if condition is None else condition):
         raise Declined(reason, f"Expected {subject}: {expected}, got {got!s:.200}.")
 
 
 def _check_run_fields(policy: OwnerPolicy, agreement: Agreement) -> None:
-    """What the plan says of run and parties."""
+    """Check what the plan states about run and parties."""
     plan, run = agreement.plan, agreement.parameters
-    # The release ahead of the rounds is number 0, of which there is one; that after them has a
-    # number after theirs, which is charged like any other.
+    # The single release before the rounds has number 0. The release after them has a number after
+    # theirs, and is charged like any other.
     kind = get_accepted_kind(policy, plan.algorithm)
     first, last = (
         (0, 0)
@@ -108,7 +116,7 @@ def _check_run_fields(policy: OwnerPolicy, agreement: Agreement) -> None:
 
 
 def _check_guarantees(policy: OwnerPolicy, agreement: Agreement) -> None:
-    """What the plan says of units, noise and how it is charged."""
+    """Check what the plan states about units, noise and charges."""
     plan, dataset = agreement.plan, policy.get_dataset(agreement.dataset)
     primary, guarantees = plan.primary, plan.guarantees
     require(Reason.UNIT, "unit", dataset.unit, primary.unit)
@@ -146,7 +154,7 @@ def _check_guarantees(policy: OwnerPolicy, agreement: Agreement) -> None:
             set(proposed) <= set(accepted),
         )
     for unit in plan.units:
-        # Else δ covers every release that the party is in, with noise or without.
+        # Otherwise δ covers every release that the party is in, with noise or without.
         delta, probability = (
             dataset.totals[unit].delta,
             plan.get_charging_guarantee(unit).party_sampling_rate,
@@ -163,10 +171,10 @@ def _check_guarantees(policy: OwnerPolicy, agreement: Agreement) -> None:
 
 
 def _check_shares(agreement: Agreement) -> None:
-    """What noise in shares has to be of this run: its m, c and t, the very same numbers.
+    """Check that noise in shares has exactly this run's m, c and t.
 
-    c is held against the policy with the run's parameters (`check_run`). What a share has to be by
-    itself stands in `parley.privacy.mechanisms.noise_shares.Shares`, which no plan is without.
+    `check_run` compares c with the policy, as part of the run's parameters. The conditions on a
+    share by itself are in `parley.privacy.mechanisms.noise_shares.Shares`, which every plan checks.
     """
     plan, run = agreement.plan, agreement.parameters
     for guarantee in plan.guarantees:
@@ -182,10 +190,13 @@ def _check_shares(agreement: Agreement) -> None:
 
 
 def build_accepted_algorithm(policy: OwnerPolicy, task: Mapping[str, Any]) -> FederatedAlgorithm:
-    """The algorithm that the task describes, if its kind, model and size are accepted.
+    """Build the algorithm that the task describes, if its kind, model and size are accepted.
 
-    Names are held against the policy before anything is built: naming a model of your own code
-    would import and run it.
+    Names are compared with the policy before anything is built, because building a model of your
+    own code imports and runs it.
+
+    Raises:
+        Declined: the task is malformed or not accepted.
     """
     kind = get_accepted_kind(policy, task.get("kind"))
     try:
@@ -215,7 +226,11 @@ def build_accepted_algorithm(policy: OwnerPolicy, task: Mapping[str, Any]) -> Fe
 def build_feature_map(
     policy: OwnerPolicy, dataset: DatasetConfig, features: Mapping[str, Any]
 ) -> FeatureMap | None:
-    """The public map that a run asks for, if the policy accepts its name: no other is ever made."""
+    """Build the public map that a run requests. A name that the policy lacks is never built.
+
+    Raises:
+        Declined: model, if the policy does not accept the map.
+    """
     if bool(features) != bool(dataset.map) and dataset.prepared:
         raise Declined(
             Reason.MODEL,
@@ -240,7 +255,11 @@ def build_feature_map(
 
 
 def get_accepted_kind(policy: OwnerPolicy, name: object) -> AlgorithmSpec:
-    """The row of an algorithm, if the policy accepts its name: nothing else is ever imported."""
+    """Return the row of an algorithm. A name that the policy lacks is never imported.
+
+    Raises:
+        Declined: algorithm, if the policy does not accept its name.
+    """
     accepted_algorithms = policy.get_accepted("algorithms")
     if not isinstance(name, str) or name not in accepted_algorithms:
         raise Declined(Reason.ALGORITHM, f"Expected one of {', '.join(accepted_algorithms)}.")
@@ -251,9 +270,12 @@ def get_accepted_kind(policy: OwnerPolicy, name: object) -> AlgorithmSpec:
 
 
 def check_components(task: Mapping[str, Any], *, has_components: bool) -> None:
-    """Refuses components for anything but the model that is made for them, and that one without.
+    """Require components for a model that is made for them, and refuse them for any other.
 
-    What they are matters to no guarantee: gradients are clipped whatever the rows.
+    Their values affect no guarantee: gradients are clipped whatever the rows.
+
+    Raises:
+        Declined: model.
     """
     if has_components != get_network_shape(task.get("learner", task)).projected:
         raise Declined(Reason.MODEL, "Expected components with pca-mlp, and only there.")
@@ -262,9 +284,12 @@ def check_components(task: Mapping[str, Any], *, has_components: bool) -> None:
 def check_queries(
     policy: OwnerPolicy, dataset: DatasetConfig, algorithm: FederatedAlgorithm
 ) -> None:
-    """Holds a batch of queries against the policy; anything else passes.
+    """Check a batch of queries against the policy. Other algorithms pass.
 
-    To a party it is a job of one round: `epsilon-per-job` bounds each of them.
+    To a party a batch is a job of one round, so `epsilon-per-job` bounds each batch.
+
+    Raises:
+        Declined: the policy does not accept a query, a column or the number of cells.
     """
     if not isinstance(algorithm, QueryRelease):
         return

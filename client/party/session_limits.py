@@ -1,6 +1,6 @@
-"""Which sessions a party has open, and the nonce of its next set-up.
+"""The limit on a party's open sessions, and the nonce of its next set-up.
 
-Room and secrets of the masks: no record, and no ε of the noise, has a part in it.
+This concerns memory and the secrets of the masks. Records and the ε of the noise are not involved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ def free_session_slot(
     max_sessions: int,
     load_session: Callable[[str], JoinedSession],
 ) -> None:
-    """Erases what the new session supersedes, and the longest idle beyond `max_sessions`."""
+    """Erase the sessions that the new one supersedes, and the longest idle beyond `max_sessions`.
+
+    Raises:
+        Declined: protocol, if the session was joined before.
+    """
     open_sessions = party_folder.list_sessions()
     if joined.session in open_sessions:
         raise Declined(Reason.PROTOCOL, "Expected a session that was not joined before.")
@@ -29,7 +33,7 @@ def free_session_slot(
     for session in open_sessions:
         try:
             agreement = load_session(session).agreement
-        except (Declined, LookupError, ValueError):  # of a version before this one
+        except (Declined, LookupError, ValueError):  # written by an older version
             party_folder.erase_session(session)
             continue
         key = (joined.agreement.run_id, joined.agreement.dataset)
@@ -42,10 +46,10 @@ def free_session_slot(
 
 
 def derive_setup_nonce(party_folder: PartyFolder, identity: bytes, deployment: Deployment) -> bytes:
-    """The nonce of the next set-up of a graph that is not complete.
+    """Derive the nonce of the next set-up of a graph that is not complete.
 
     Raises:
-        Declined: protocol: as many set-ups as the bounds allow for were made with this roster.
+        Declined: protocol, if this roster had as many set-ups as the bounds allow.
     """
     roster = compute_roster_digest(deployment.identities, bytes.fromhex(deployment.id))
     count = party_folder.count_setups(roster)

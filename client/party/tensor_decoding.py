@@ -1,6 +1,6 @@
-"""Tensors that a server sends, decoded strictly: a round's model, and components.
+"""Strict decoding of a server's tensors: a round's model, and components.
 
-What a release may say of a record is bounded whatever they are: no ε rests on this.
+Whatever they contain, what a release may disclose about a record is bounded. No ε rests on this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ _HEADER_BYTES = 1 << 16
 
 
 def decode_components(agreement: Agreement) -> NDArray[np.float64] | None:
-    """`[p, k]` what rows are projected on, if they are."""
+    """Return `[p, k]` components that rows are projected on; None if there are none.
+
+    Raises:
+        Declined: protocol.
+    """
     if not agreement.components:
         return None
     tensors = _decode_tensors(agreement.components)
@@ -36,7 +40,11 @@ def decode_components(agreement: Agreement) -> NDArray[np.float64] | None:
 
 
 def decode_model_state(blob: bytes, algorithm: FederatedAlgorithm) -> State:
-    """The model that a round starts from: safetensors of `theta` and what else there is."""
+    """Return the model that a round starts from: safetensors of `theta` and further arrays.
+
+    Raises:
+        Declined: protocol.
+    """
     expected = {name: array.shape for name, array in algorithm.init().items()}
     max_bytes = sum(8 * int(np.prod(shape)) for shape in expected.values()) + _HEADER_BYTES
     if len(blob) > max_bytes:

@@ -1,21 +1,21 @@
-"""The memory of openings: which sum each release was opened in, over all attempts and sessions.
+"""`UnmaskingLog`: the sum in which each release was unmasked, over all attempts and sessions.
 
 A release is charged and drawn once. Two sums of it over two lists of survivors would differ by the
-vectors of a few parties, with their shares of the noise alone, or none. So a party keeps 32 bytes
-that name the release (`Agreement.release`) and 32 that name the parties it was summed with, before
-it lets the sum be opened; another list for the same release is refused.
+vectors of a few parties, with only their noise shares or with none. Before a party lets a sum be
+unmasked, it therefore stores 32 bytes that name the release (`Agreement.compute_release_digest`)
+and 32 bytes that name the parties it was summed with. Another list for the same release is refused.
 
-**A release is known by its name, never by what is in it**: a refusal that compared values would
-tell whether two vectors are equal. Another release, of whatever values, is charged by itself and
-has fresh shares, so that its sum over another list is covered by its own guarantee. Where all noise
-is in a party's contribution, which is private in any number of sums, nothing is remembered; where
-the server adds it, there is no guarantee against whoever opens a sum, with one list or two.
+**A release is identified by its name, never by its values.** A refusal that compared values would
+reveal whether two vectors are equal. Another release, of any values, is charged by itself and has
+fresh shares. Its sum over another list is covered by its own guarantee. If all noise is in a
+party's contribution, which is private in any number of sums, nothing is stored. If the server adds
+the noise, there is no guarantee against whoever unmasks a sum, with one list or two.
 
-The end of the ledger is appended with every charge, in a separate record: whoever puts an older
-ledger back, and all of `state` with it, has this file against them.
+The end of the ledger is appended with every charge, in a separate record. If an older ledger is
+restored, even together with all of `state`, this file reveals it.
 
-Records are appended whole and fsynced. One that a crash cut short was not answered for yet, and is
-cut off.
+Records are appended completely and fsynced. A record that a crash cut short was not answered for
+yet, and is cut off.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEAD_MARK = digest(b"parley/openings/ledger-head")[:24]
 
 
 def sync_folder(folder: Path) -> None:
-    """Fsyncs which files are in a folder."""
+    """Fsync a folder's list of files."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -45,23 +45,27 @@ def sync_folder(folder: Path) -> None:
 
 
 class OtherSurvivorsUnmasked(Exception):
-    """The contribution was opened in a sum over other parties."""
+    """Error if the contribution was unmasked in a sum over other parties."""
 
 
 def hash_survivors(identities: Sequence[bytes], mask: bytes) -> bytes:
-    """32 bytes that name the parties of a survivors' list, whatever their order in a roster."""
+    """Return 32 bytes that name the parties of a survivors' list, in any order of a roster."""
     positions = np.flatnonzero(unpack_mask(mask, len(identities))).tolist()
     return digest(b"parley/listed", *sorted(identities[position] for position in positions))
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnmaskingLog:
-    """The file of one party; its folder's lock is held around every call."""
+    """The file of one party. The folder's lock must be held during every call."""
 
     path: Path
 
     def check(self, release: bytes, survivors: bytes) -> None:
-        """Refuses a list for a release that was opened in a sum over another."""
+        """Refuse a list for a release that was unmasked in a sum over another list.
+
+        Raises:
+            OtherSurvivorsUnmasked: it was.
+        """
         if self._find_survivors(release) not in (None, survivors):
             raise OtherSurvivorsUnmasked(
                 "Expected the parties that this release was summed with before, got others: the "
@@ -70,7 +74,7 @@ class UnmaskingLog:
             )
 
     def record(self, release: bytes, survivors: bytes) -> None:
-        """Checks, then remembers; on disk when it returns, and the reveal may be sent."""
+        """Check, then store. It is on disk on return, so the reveal may then be sent."""
         self.check(release, survivors)
         if self._find_survivors(release) is not None:
             return
@@ -85,9 +89,9 @@ class UnmaskingLog:
         sync_folder(self.path.parent)
 
     def record_ledger_head(self, head: ChainHead) -> None:
-        """Append the end of the ledger: an older copy of the ledger is then known as one.
+        """Append the end of the ledger, so that an older copy of the ledger is detected.
 
-        It is not fsynced: without it a witness is missing, and nothing else.
+        It is not fsynced. If it is lost, only this evidence is missing.
         """
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "r+b") as file:
@@ -97,7 +101,7 @@ class UnmaskingLog:
             file.write(_HEAD_MARK + head.records.to_bytes(8, "big") + bytes.fromhex(head.hash))
 
     def load_ledger_head(self) -> ChainHead | None:
-        """Return the last end of the ledger that was appended."""
+        """Return the last appended end of the ledger; None if there is none."""
         content = self.path.read_bytes() if self.path.exists() else b""
         at = content.rfind(_HEAD_MARK)
         while at % _RECORD and at >= 0:
@@ -108,10 +112,10 @@ class UnmaskingLog:
         return ChainHead(records=int.from_bytes(found[:8], "big"), hash=found[8:].hex())
 
     def _find_survivors(self, release: bytes) -> bytes | None:
-        """The list that is remembered."""
+        """Return the stored list of a release; None if there is none."""
         content = self.path.read_bytes() if self.path.exists() else b""
         position = content.find(release)
-        while position % _RECORD and position >= 0:  # within another record: no name starts there
+        while position % _RECORD and position >= 0:  # a match inside another record is not a name
             position = content.find(release, position + 1)
         is_recorded = 0 <= position <= len(content) - _RECORD
         return content[position + KEY_BYTES : position + _RECORD] if is_recorded else None
