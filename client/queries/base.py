@@ -1,16 +1,17 @@
-"""What a query is: integers that each record adds, what bounds them, and what their noisy sum says.
+"""`Query`: a statistic as an integer vector, with its bounds and the answer from its noisy sum.
 
-A query names its *parts*: public cells, and in each the integers that a record adds to one of them,
-within public ends. All else is derived here. The vector holds a part's sums, cell by cell, integer
-by integer; the vectors of all records meet in one secure sum, noise is added to it, and the answer
-is post-processing. Everything but the records is public: cells are the schema's categories, or bins
-that somebody wrote down, never read off the data.
+A query defines its *parts*: public cells, and for each part the integers that a record adds to one
+of its cells, within public ends. Everything else is derived here. The vector contains a part's
+sums, cell by cell, integer by integer. The vectors of all records are added in one secure sum,
+noise is added to it, and the answer is post-processing. Everything except the records is public.
+Cells are the schema's categories, or bins that a person wrote down; they are never read from the
+data.
 
-A record's integers lie in a public set (`Query.set`): a product of intervals in one of a part's
-cells, of every part, or nothing at all where `where` selects. How far one neighbour moves the sum
-follows from that alone (`parley.privacy.sensitivity.bounded_sets`). A record's number may lie
-between whole ones. A party's sum is rounded once, which costs no sensitivity of intervals, and of
-other sets at most 1 in each coordinate.
+A record's integers are in a public set (`Query.set`). It is a product of intervals in one of a
+part's cells, for every part, or zero if `where` does not select the record. The set alone decides
+how far one neighbour moves the sum (`parley.privacy.sensitivity.bounded_sets`). A record's number
+may be between integers. A party's sum is rounded once. This costs no sensitivity for intervals, and
+for other sets at most 1 in each coordinate.
 """
 
 from __future__ import annotations
@@ -43,18 +44,20 @@ _RESERVED_NAMES = frozenset(
 ) | frozenset(("column", "with", "p", "term", "regression"))
 
 MAX_WEIGHT = 2**40
-"""Of a query, or of a part of it: sums of such integers stay below 2⁶²."""
+"""Maximum weight of a query, or of a part of it, so that sums of such integers stay below 2⁶²."""
 MAX_FINE_SUM = 2**46
-"""Largest sum of a party for which doubles, and its records' fine grid, are off by less than ½."""
+"""Largest sum of a party for which the errors of doubles and of its records' fine grid stay below
+½.
+"""
 
 
 class QueryError(ValueError):
-    """A query that cannot be asked: what was expected, what came."""
+    """Error for a query that cannot be asked: what was expected, what came."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueryFacts:
-    """What is public about the records that a sum is of; `records`: N, None where it is private."""
+    """Public facts about the records of a sum. `records` is N, or None if it is private."""
 
     schema: Schema
     neighbouring: Neighbouring
@@ -63,12 +66,12 @@ class QueryFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class CellSums:
-    """Sums of what records add, in every cell.
+    """Sums of the integers that records add, in every cell.
 
     Attributes:
-        cells: in one of which every record that counts is.
-        summands: what it adds there: to the first sum of that cell, to the second, ….
-        record_set: the set of these integers; None: any between the ends of `summands`.
+        cells: the cells. Every record that counts is in exactly one.
+        summands: the integers that it adds there: to the cell's first sum, to the second, ….
+        record_set: the set of these integers; None: all between the ends of `summands`.
     """
 
     cells: CellGrid
@@ -77,27 +80,29 @@ class CellSums:
 
     @property
     def set(self) -> Set:
-        """Of what one record adds to all cells."""
+        """The set of the integers that one record adds to all cells."""
         ends = (Set.interval(each.low, each.high) for each in self.summands)
         return (self.record_set or Set.product(*ends)).spread_over_cells(self.cells.count)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Query(ABC):
-    """One statistic; a row of `parley.client.queries.registry.QUERIES`.
+    """One statistic: a row of `parley.client.queries.registry.QUERIES`.
 
     Attributes:
-        law: the only one that it is released under; empty: any that adds noise to the sum.
-        integral: its integers need no finer grid than 1: it may have weight 1.
-        nonnegative: its integers are at least 0, which halves what a party may move.
-        sampling: they can be widened by sampling error.
-        consistent: its answer is counts, which those of other queries bring nearer.
-        free_fields: of its fields those that say how sums are read: another value costs nothing.
-        derived_fields: of its fields those that a law decides, or the answers before: nobody names
+        law: the only law under which it is released; empty: any that adds noise to the sum.
+        integral: whether its integers need no finer grid than 1, so that it may have weight 1.
+        nonnegative: whether its integers are at least 0, which halves what a party may move.
+        sampling: whether its intervals can be widened by sampling error.
+        consistent: whether its answer is counts that other queries' counts improve.
+        free_fields: those of its fields that only decide how sums are read. Another value costs no
+            budget.
+        derived_fields: those of its fields that a law or earlier answers decide. Users do not set
             them.
-        curve: its rows are a curve from 1 on, along a number, for every group.
-        inference: its intervals always cover sampling error beside the noise, where they can.
-        where: which records count; None: all of them.
+        curve: whether its rows are a curve from 1 on, along a number, for every group.
+        inference: whether its intervals always cover sampling error in addition to noise, if they
+            can.
+        where: condition on the records that count; None: all count.
         by: categorical columns: one answer for each combination of their categories.
     """
 
@@ -126,70 +131,77 @@ class Query(ABC):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Every column that it reads; a query of more columns adds its own."""
+        """All columns that it reads. A query of more columns adds its own."""
         return frozenset(self.by) | (frozenset() if self.where is None else self.where.columns)
 
     @property
     def report_epsilon(self) -> float:
-        """ε at which each record answers for itself before anything is summed; 0: none does."""
+        """ε at which each record answers for itself before any sum; 0: none does."""
         return 0.0
 
     @property
     def step_shares(self) -> tuple[int, ...]:
-        """Percent of the budget, of a query that is asked in steps, of each; empty: it is one."""
+        """Percentages of the budget per step, for a query asked in steps; empty: it has none."""
         return ()
 
     def build_next_step(self, steps: Sequence[AnsweredQuery], schema: Schema) -> Query:
-        """The step that follows those that were answered; what is asked once is itself."""
+        """Return the step after the answered ones. A query that is asked once returns itself."""
         del steps, schema
         return self
 
     def is_step_after(self, other: Query) -> bool:
-        """Whether it is the step after `other`, of one query."""
+        """Return whether it is the step after `other`, of one query."""
         del other
         return False
 
     @property
     def interim_text(self) -> str:
-        """Which of its steps it is, in words; empty: its answer is what was asked for."""
+        """Text that names its step; empty: its answer is the final one."""
         return ""
 
     @property
     def selects(self) -> bool:
-        """Whether a record may count for nothing, so that how many do is not public."""
+        """Whether a record may not count, so that the number of those that do is private."""
         return self.where is not None
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """Refuses a query that cannot be asked of such a table, by a QueryError or SchemaError."""
+        """Check that the query can be asked of such a table.
+
+        Raises:
+            QueryError, SchemaError: it cannot.
+        """
         del neighbouring
         build_group_cells(schema, self.by)
         if self.where is not None:
             self.where.check(schema)
 
     def tune(self, law: str, facts: QueryFacts) -> Self:
-        """The same query with the parts of its vector balanced for a noise law."""
+        """Return the same query with the parts of its vector balanced for a noise law."""
         del law, facts
         return self
 
     @abstractmethod
     def list_cell_sums(self, schema: Schema, weight: int) -> Sequence[CellSums]:
-        """What records add, at this weight: the vector is one part's sums after the other's."""
+        """Return what records add at this weight. The vector is one part's sums after another's."""
 
     def count_cells(self, schema: Schema) -> int:
-        """d: length of its vector."""
+        """Return d, the length of its vector."""
         return sum(len(part.summands) * part.cells.count for part in self.list_cell_sums(schema, 1))
 
     def build_record_set(self, schema: Schema, weight: int) -> Set:
-        """Of the vectors that one record adds; where all are the same, it may be missing too."""
+        """Return the set of the vectors that one record adds.
+
+        If all of these are the same, the record may also be missing.
+        """
         every = self.build_counted_set(schema, weight)
         return every.add_zero() if self.selects or not every.diameter.l1 else every
 
     def build_counted_set(self, schema: Schema, weight: int) -> Set:
-        """Of the vectors that a record adds which counts."""
+        """Return the set of the vectors that a record adds if it counts."""
         return Set.product(*(part.set for part in self.list_cell_sums(schema, weight)))
 
     def compute_party_vectors(self, block: RawPartyBlock, weight: int) -> Iterator[Integers]:
-        """`[d]` for every party in turn: the sum over its records that count."""
+        """Yield `[d]` for each party in turn: the sum over its records that count."""
         parts = [
             (
                 part.cells.count,
@@ -209,7 +221,7 @@ class Query(ABC):
             )
 
     def bound_rounding_error(self, parties: int) -> float:
-        """Return the most that rounding moves a sum over so many parties by, in its integers.
+        """Return the most that rounding moves a sum over `parties` parties, in its integers.
 
         A party rounds its sum once, by ½ at most. The other ½ covers its arithmetic in doubles, as
         long as its sum is below `MAX_FINE_SUM`.
@@ -217,20 +229,20 @@ class Query(ABC):
         return 0.0 if self.integral else float(parties)
 
     def get_steps_per_unit(self, weight: int) -> int:
-        """What 1 is in its integers."""
+        """Return how many of its integers make 1."""
         return weight
 
     def get_answer_unit(self, schema: Schema) -> float:
-        """What that 1 is in an answer."""
+        """Return how much that 1 is in an answer."""
         del schema
         return 1.0
 
     def build_key_columns(self, schema: Schema) -> Table:
-        """What an answer's rows are of."""
+        """Return the columns that identify an answer's rows."""
         return dict(self.list_cell_sums(schema, 1)[0].cells.build_key_columns())
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
-        """What the noisy sum `[d]` says: columns of the same length; here its cells."""
+        """Return the answer of the noisy sum `[d]`: columns of the same length; here its cells."""
         steps, unit = self.get_steps_per_unit(weight), self.get_answer_unit(facts.schema)
         values: Numbers = noisy / steps * unit
         half = np.full(len(values), noise.compute_half_width() / steps * unit)
@@ -239,7 +251,7 @@ class Query(ABC):
     def build_table(
         self, values: Numbers, half: Numbers, noise: CellNoise, facts: QueryFacts
     ) -> Table:
-        """What its cells `[d]` say, with the half-widths `[d]` of their noise."""
+        """Return the table of its cells `[d]`, with the half-widths `[d]` of their noise."""
         if self.supports_sampling(facts):
             half = noise.add_sampling_error(half, self.compute_sampling_errors(values, facts))
         low, high = values - half, values + half
@@ -250,9 +262,9 @@ class Query(ABC):
     def derive_tables(
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> dict[str, Table]:
-        """Further tables that the same noisy sum says, by their names.
+        """Return further tables that follow from the same noisy sum, by name.
 
-        Of counts by two columns, whether those are independent.
+        For counts by two columns it is the test of their independence.
         """
         first, *others = self.list_cell_sums(facts.schema, weight)
         shape = [axis.size for axis in first.cells.axes]
@@ -265,7 +277,7 @@ class Query(ABC):
         ):
             return {}
         if noisy.size != first.cells.count:
-            return {}  # a tree has more than its leaves
+            return {}  # a tree has more nodes than leaves
         found = run_independence_test(noisy.reshape(shape) / weight, noise, unit=weight)
         return {
             "test of independence": {
@@ -275,28 +287,29 @@ class Query(ABC):
         }
 
     def supports_sampling(self, facts: QueryFacts) -> bool:
-        """Whether its intervals can be widened by sampling error: `CellNoise.add_sampling_error` is
-        asked.
+        """Return whether sampling error can widen the intervals.
+
+        `CellNoise.add_sampling_error` then adds it.
         """
         del facts
         return self.sampling
 
     def compute_sampling_errors(self, values: Numbers, facts: QueryFacts) -> Numbers:
-        """Standard deviations of the values over other samples of records; of counts."""
+        """Return standard deviations of the values over other samples of records, of counts."""
         return estimate_count_deviation(values, facts.records)
 
     def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
-        """About how far a value of the answer will be off by noise, before anything is asked."""
+        """Return about how far noise will move a value of the answer, before any query."""
         return (
             noise.deviation / self.get_steps_per_unit(weight) * self.get_answer_unit(facts.schema)
         )
 
     def get_error_scale(self, facts: QueryFacts) -> float:
-        """What such an error of 1 is of what is read: of a group's records, if all are alike."""
+        """Return what an error of 1 is relative to a group's records, for equal groups."""
         return build_group_cells(facts.schema, self.by).count / (facts.records or 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values that travel; `parley.client.queries.decode_query` reads them back."""
+        """Return plain values for transport; `registry.decode_query` is the inverse."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in own.items()}
         where = None if self.where is None else self.where.to_json()
@@ -305,7 +318,7 @@ class Query(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweredQuery:
-    """A query as it was answered: the noisy sum, at this weight and with this noise."""
+    """A query with its answer: the noisy sum, at this weight and with this noise."""
 
     query: Any
     noisy: Integers
@@ -314,11 +327,11 @@ class AnsweredQuery:
 
 
 class NonAdditiveQuery(ABC):
-    """Of a query: what is shown where something else is done in the place of noise on its sum."""
+    """The part of a query whose release is not a sum with noise."""
 
     @abstractmethod
     def answer_from_output(self, shown: Integers, epsilon: float, facts: QueryFacts) -> Table:
-        """The answer, from all that leaves the server."""
+        """Return the answer from all that leaves the server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,7 +347,7 @@ class ColumnQuery(Query):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Those of every query, and the column."""
+        """The columns of every query, and its own."""
         return super().columns | {self.column}
 
 
@@ -348,12 +361,12 @@ class ColumnsQuery(Query):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Those of every query, and its own."""
+        """The columns of every query, and its own."""
         return super().columns | set(self.of)
 
 
 def get_answer_key(column: str) -> str:
-    """What a column is called in an answer, which has its own parts.
+    """Return a column's name in an answer, which has reserved names.
 
     >>> get_answer_key("ward"), get_answer_key("value")
     ('ward', 'value (column)')
@@ -362,17 +375,17 @@ def get_answer_key(column: str) -> str:
 
 
 def to_four_digits(values: Sequence[float] | Numbers) -> list[float]:
-    """As figures beside an answer's own are shown."""
+    """Round numbers that are shown next to an answer's values."""
     return [float(f"{value:.4g}") for value in values]
 
 
 def build_group_cells(schema: Schema, by: Sequence[str]) -> CellGrid:
-    """The combinations of columns of categories."""
+    """Return the combinations of columns of categories."""
     return CellGrid(axes=tuple(_build_category_axis(schema, name) for name in by))
 
 
 def build_cell_counts(cells: CellGrid, weight: int) -> CellSums:
-    """How many records are in every cell."""
+    """Return the number of records in every cell."""
     return CellSums(cells=cells, summands=(Summand.from_constant(weight),))
 
 
@@ -387,7 +400,11 @@ def _build_category_axis(schema: Schema, name: str) -> Axis:
 
 
 def get_categories(schema: Schema, name: str) -> tuple[str, ...]:
-    """The cells of a column of categories."""
+    """Return the cells of a column of categories.
+
+    Raises:
+        QueryError: the column is of numbers.
+    """
     field = get_field(schema, name)
     if not isinstance(field, CategoryField):
         raise QueryError(
@@ -398,7 +415,11 @@ def get_categories(schema: Schema, name: str) -> tuple[str, ...]:
 
 
 def get_range(schema: Schema, name: str) -> RangeField:
-    """The range of a column of numbers."""
+    """Return the range of a column of numbers.
+
+    Raises:
+        QueryError: the column is of categories.
+    """
     field = get_field(schema, name)
     if not isinstance(field, RangeField):
         raise QueryError(

@@ -1,11 +1,12 @@
-"""What answers of a batch say of each other: counts of the same records agree, at no cost.
+"""Consistency of a batch's answers: counts of the same records agree, at no cost.
 
-Each answer takes what the others, or a public number of records, say of it, by least squares
-(`parley.privacy.estimation.marginals`): post-processing of one release (docs/batches.md).
+Each answer is adjusted by least squares to the other answers and to a public number of records
+(`parley.privacy.estimation.marginals`). This is post-processing of one release (docs/batches.md).
 
-The budget is shared out so that Σ s_q·ln(rms error of q) is least, with shares s_q: a query's part
-is what its noisy cells do for all answers, the derivative of that sum by ln p; putting this for p
-again and again goes there (Silvey, Titterington & Torsney 1978). It follows from public facts.
+The budget is divided so that Σ s_q·ln(rms error of q) is minimal, with shares s_q. A query's part
+is what its noisy cells contribute to all answers: the derivative of that sum by ln p. Substituting
+this for p repeatedly converges (Silvey, Titterington & Torsney 1978). It depends only on public
+facts.
 """
 
 from __future__ import annotations
@@ -22,40 +23,42 @@ from parley.privacy.estimation.marginals import TableOverlaps
 from parley.privacy.estimation.noise_intervals import CellNoise
 
 MIN_DEVIATION = 2.0
-"""Of noise, in the steps of its whole numbers: of less, a sum of cells is hardly any nearer."""
+"""Minimum deviation of the noise, in integer steps. Below it, a sum of cells improves hardly any
+answer.
+"""
 _MAX_ITERATIONS = 200
 _TOLERANCE = 1e-5
 _MIN_SHARE = 1e-6
-"""Of a query's part: what it was for, the others' cells say."""
+"""Minimum part of a query whose purpose the other queries' cells already serve."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsistentCounts:
-    """Counts `[cells]` of one answer, and their noise's deviation over that of its cells alone."""
+    """Counts `[cells]` of one answer, and the ratio of each deviation to a separate cell's."""
 
     values: Numbers
     factors: Numbers
 
     def compute_half_widths(self, noise: CellNoise, weight: int) -> Numbers:
-        """`[cells]` of intervals, of a query whose integers have this noise.
+        """Return `[cells]` half-widths of intervals, for a query whose integers have this noise.
 
-        Counted in deviations they are those of one cell: what few Laplace draws make up is beyond
-        them no more often than one of them. ½: sums of cells are finer than whole numbers. All at
-        once hold as independent ones would (Šidák 1967: of normal sums of common noise, and so of
-        Laplace noise, which is normal of a variance that is drawn; whatever is near then is so in
-        all sums together).
+        Counted in deviations they are those of one cell. A sum of a few Laplace draws exceeds them
+        no more often than one draw does. The ½ is needed because sums of cells are finer than
+        integers. Together they hold as independent intervals would (Šidák 1967, for normal sums of
+        common noise). This includes Laplace noise, which is normal with a random variance: what is
+        near then is so in all sums together.
         """
         return self.factors * (noise.compute_half_width() + 0.5) / weight
 
 
 def compute_rms(factors: Numbers) -> float:
-    """Of an answer's cells together."""
+    """Return the root mean square over an answer's cells."""
     return float(np.sqrt(np.mean(np.square(factors))))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Table:
-    """Counts among the batch's integers: where, by which columns, and what a record is there."""
+    """Counts among the batch's integers: position, columns, and the integer of one record."""
 
     query: int
     place: slice
@@ -72,26 +75,29 @@ class _TableFamily:
 
     @property
     def queries(self) -> Integers:
-        """`[T]` whose each table is."""
+        """`[T]` the query of each table."""
         return np.array([table.query for table in self.tables])
 
     @property
     def sizes(self) -> Numbers:
-        """`[T]` cells."""
+        """`[T]` numbers of cells."""
         return np.array([table.place.stop - table.place.start for table in self.tables], float)
 
     def compute_precisions(self, steps: Numbers) -> Numbers:
-        """`[T]` of counts, where an integer of query q has noise of deviation 1/steps_q."""
+        """Return `[T]` precisions of counts.
+
+        An integer of query q has noise of deviation 1/steps_q.
+        """
         return np.square(np.array([table.height for table in self.tables]) * steps[self.queries])
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchConsistency:
-    """Of a batch's answers.
+    """Consistency of a batch's answers.
 
     Attributes:
-        noise: on the batch's integers; None: large enough to matter.
-        clipped: whether parties' sums are clipped: they count no records then, and nothing agrees.
+        noise: noise on the batch's integers; None: large enough to matter.
+        clipped: whether parties' sums are clipped. They then do not count records, and never agree.
     """
 
     batch: QueryBatch
@@ -101,7 +107,7 @@ class BatchConsistency:
 
     @cached_property
     def families(self) -> tuple[_TableFamily, ...]:
-        """Tables that say something of each other."""
+        """Families of tables that inform each other."""
         fine = self.noise is not None and self.noise.deviation < MIN_DEVIATION
         if self.clipped or fine:
             return ()
@@ -117,7 +123,7 @@ class BatchConsistency:
         return tuple(made)
 
     def _list_tables(self) -> Iterator[tuple[str, _Table]]:
-        """Every table, with what says whose records it counts."""
+        """Yield every table, with a key of the records it counts."""
         schema = self.facts.schema
         queries = zip(
             self.batch.queries, self.batch.weights, self.batch.list_slices(schema), strict=True
@@ -127,7 +133,7 @@ class BatchConsistency:
             if query.count_cells(schema) != sum(
                 len(each.summands) * each.cells.count for each in parts
             ):
-                continue  # a tree has more than its leaves
+                continue  # a tree has more nodes than leaves
             for part in parts:
                 shape = {axis.name: axis.size for axis in part.cells.axes}
                 first, end = part.summands[0], begin + part.cells.count
@@ -140,7 +146,7 @@ class BatchConsistency:
 
     @cached_property
     def factors(self) -> Numbers:
-        """`[d]` deviation of each cell's noise once they agree, over that of its cells alone."""
+        """`[d]` ratio of each cell's noise deviation after agreement to that before."""
         found = np.ones(self.batch.count_cells(self.facts.schema))
         for family in self.families:
             own = family.compute_precisions(np.ones(len(self.batch.queries)))
@@ -151,7 +157,7 @@ class BatchConsistency:
         return found
 
     def make_consistent(self, noisy: Integers) -> list[ConsistentCounts | None]:
-        """Of the batch's noisy sum `[d]`; None of a query that is answered by itself."""
+        """Return the counts of the batch's noisy sum `[d]`; None for a separate query."""
         values = noisy.astype(np.float64)
         total = None if self.facts.records is None else float(self.facts.records)
         for family in self.families:
@@ -180,10 +186,11 @@ class BatchConsistency:
     def allocate_budget(
         self, shares: Sequence[float], steps: Callable[[Numbers], Numbers]
     ) -> Numbers:
-        """`[Q]` parts of the budget, Σ = 1, from shares of what answers gain by them.
+        """Return `[Q]` parts of the budget, Σ = 1, from shares of the answers' gains.
 
         Args:
-            steps: of parts `[Q]`, what an integer of each query is in deviations of its noise.
+            steps: maps parts `[Q]` to the size of each query's integer step, in deviations of its
+                noise.
         """
         asked: Numbers = np.array(shares) / np.sum(shares)
         families = [each for each in self.families if len(set(each.queries)) > 1]
@@ -205,7 +212,7 @@ class BatchConsistency:
     def _compute_credit(
         self, family: _TableFamily, shares: Numbers, precisions: Numbers
     ) -> Numbers:
-        """`[Q]` what a family's cells of each query do for all answers, less what it asked for."""
+        """Return `[Q]` the gain of all answers from a family's cells, less each own share."""
         queries, sizes = family.queries, family.sizes
         reads = np.array([query.consistent for query in self.batch.queries])
         errors = np.bincount(

@@ -1,11 +1,11 @@
-"""How columns go together: `correlations`, and linear regressions, from one sum of second moments.
+"""Correlations of columns, and linear regressions, from one sum of second moments: `correlations`.
 
-A record's row is z = (1, its columns brought to [−1, 1]), as
-`parley.client.queries.regression.design_matrix` has it, in whole numbers of 2⁻³⁶. It adds the
-weighted upper triangle of zzᵀ (`Set.triangle`) to its group. A party's sum is exact, and rounded
-once. A record with an empty category adds nothing. Correlations, p and every regression among the
-columns are post-processing of these sums (`parley.privacy.estimation.second_moments`): another one
-costs nothing more.
+A record's row is z = (1, its columns scaled to [−1, 1]), as in
+`parley.client.queries.regression.design_matrix`, in integer multiples of 2⁻³⁶. It adds the weighted
+upper triangle of zzᵀ (`Set.triangle`) to its group. A party's sum is exact, and rounded once. A
+record with an empty category adds nothing. Correlations, p and every regression among the columns
+are post-processing of these sums (`parley.privacy.estimation.second_moments`). Another one costs no
+more budget.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_COLUMNS = 32
 MAX_COVARIATES = 64
 MAX_GROUPS = 100
 WITHIN = 0.05
-"""Half-width of a correlation's noise interval that is thought usable."""
+"""Half-width of a correlation's noise interval that counts as usable."""
 _NAME = r"(`[^`]+`|[^\s`~+]+)"
 _FORMULA = re.compile(rf"\s*{_NAME}\s*~\s*(\.|{_NAME}(?:\s*\+\s*{_NAME})*)\s*")
 
@@ -61,7 +61,7 @@ class Formula:
 
     @classmethod
     def parse(cls, text: str) -> Formula:
-        """Of a text; a name with spaces, ~ or + stands in backticks.
+        """Parse a text. A name with spaces, ~ or + needs backticks.
 
         >>> Formula.parse("cost ~ age + `blood pressure`")
         Formula(target='cost', on=('age', 'blood pressure'))
@@ -120,7 +120,7 @@ class CorrelationsQuery(ColumnsQuery):
         return Formula(target=found.target, on=found.on or others)
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         count = len(Design.from_schema(schema, self.of).covariates)
         if not 2 <= count <= MAX_COVARIATES:
@@ -133,7 +133,7 @@ class CorrelationsQuery(ColumnsQuery):
             get_range(schema, self._parse_formula(text).target)
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """The triangle's entries, which `vectors` has all at once."""
+        """Return the triangle's entries, which `compute_party_vectors` computes all at once."""
         design = Design.from_schema(schema, self.of)
         indicators = Counter(each.column for each in design.covariates if each.code is not None)
         numbers = len(self.of) - len(indicators)
@@ -167,7 +167,7 @@ class CorrelationsQuery(ColumnsQuery):
     def _compute_moments(
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> tuple[Design, list[NoisySecondMoments]]:
-        """Of every group."""
+        """Return the design and the second moments of every group."""
         design = Design.from_schema(facts.schema, self.of)
         pairs, factors = zip(*_list_entries(design), strict=True)
         unit = np.array(factors, dtype=np.float64) * weight
@@ -185,7 +185,7 @@ class CorrelationsQuery(ColumnsQuery):
         ]
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
-        """The correlation of every two columns, or indicators of different ones."""
+        """Return the correlation of every two columns, or indicators of different columns."""
         design, groups = self._compute_moments(noisy, weight, noise, facts)
         first, second = _list_column_pairs(design)
         found = [each.estimate_correlations() for each in groups]
@@ -208,14 +208,14 @@ class CorrelationsQuery(ColumnsQuery):
         }
 
     def _repeat_groups(self, schema: Schema, times: int) -> Table:
-        """The groups, each so many times."""
+        """Return the groups' keys, each repeated `times` times."""
         keys = build_group_cells(schema, self.by).build_key_columns()
         return {name: np.repeat(part, times) for name, part in keys.items()}
 
     def derive_tables(
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> dict[str, Table]:
-        """The regressions, how well they fit, means and deviations, and how precise it all is."""
+        """Return regressions with their fit, means and deviations, and their precision."""
         design, groups = self._compute_moments(noisy, weight, noise, facts)
         tables, fits = dict[str, Table](), list[Table]()
         for text in self.regressions:
@@ -237,23 +237,26 @@ class CorrelationsQuery(ColumnsQuery):
         return tables
 
     def get_steps_per_unit(self, weight: int) -> int:
-        """Of a square."""
+        """Return the integers that make 1 of a square."""
         return ON_DIAGONAL * weight
 
     def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
-        """Of two columns with mean 0 and a variance of ¼, of as many records as a group has."""
+        """Return the expected error for two columns with mean 0 and variance ¼.
+
+        It assumes as many records as a group has on average.
+        """
         unit = OFF_DIAGONAL * weight
         groups = build_group_cells(facts.schema, self.by).count
         return 4 * noise.deviation / unit * groups / (facts.records or 1)
 
     def get_error_scale(self, facts: QueryFacts) -> float:
-        """A correlation is read as it is."""
+        """Return 1: a correlation needs no scaling."""
         del facts
         return 1.0
 
 
 def _list_entries(design: Design) -> Iterator[tuple[tuple[int, int], int]]:
-    """Pairs (i, j) of z's coordinates, i ≤ j, with their weights; of 1 they begin.
+    """Yield pairs (i, j) of z's coordinates, i ≤ j, with their weights, from coordinate 0 (1) on.
 
     Two indicators of one column are never both 1, and an indicator's square is itself.
     """
@@ -267,7 +270,7 @@ def _list_entries(design: Design) -> Iterator[tuple[tuple[int, int], int]]:
 
 
 def _list_column_pairs(design: Design) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Every two covariates of different columns, by number."""
+    """Return the index pairs of covariates of different columns."""
     first, second = np.triu_indices(len(design.names), 1)
     columns = np.array([each.column for each in design.covariates])
     apart = columns[first] != columns[second]
@@ -277,9 +280,9 @@ def _list_column_pairs(design: Design) -> tuple[NDArray[np.intp], NDArray[np.int
 def _compute_regression(
     formula: Formula, design: Design, moments: NoisySecondMoments, noise: CellNoise
 ) -> tuple[Table, Table]:
-    """Coefficients in the columns' units, and the fit; of a category too rare for ε there is none.
+    """Return coefficients in the columns' units, and the fit.
 
-    Such a category is counted with the reference.
+    A category too rare for ε has no coefficient and is counted with the reference.
     """
     target = design.names.index(formula.target)
     asked = [k for k, each in enumerate(design.covariates) if each.column in formula.on]
@@ -323,14 +326,14 @@ def _compute_regression(
 
 
 def _build_precision_table(moments: NoisySecondMoments, noise: CellNoise, design: Design) -> Table:
-    """How far noise moves a correlation at most, and how many records would make that .05."""
+    """Return how far noise moves a correlation at most, and the records needed for ±0.05."""
     found = noise.compute_half_widths(
         moments.estimate_correlations().noise_shifts[_list_column_pairs(design)]
     )
     lost = not np.isfinite(found).all()
     count = float(moments.count)
     most = math.nan if lost else float(found.max())
-    # A variance of ¼ where the real one is lost.
+    # Assume a variance of ¼ if the noise hides the real one.
     usual = noise.compute_half_width() / noise.deviation * 4 * float(moments.deviations.max())
     needed = math.ceil((usual if lost else most * count) / WITHIN)
     return {
@@ -342,7 +345,7 @@ def _build_precision_table(moments: NoisySecondMoments, noise: CellNoise, design
 
 
 def _build_means_table(design: Design, moments: NoisySecondMoments) -> Table:
-    """In the columns' units; of an indicator its share."""
+    """Return means and deviations in the columns' units; an indicator's mean is its share."""
     mean = design.centres + design.half_widths * moments.mean[1:]
     return {
         "column": list(design.names),
@@ -352,12 +355,12 @@ def _build_means_table(design: Design, moments: NoisySecondMoments) -> Table:
 
 
 def _stack_tables(tables: Sequence[Table]) -> Table:
-    """One below the other."""
+    """Stack tables, one below the other."""
     return {name: np.concatenate([np.asarray(t[name]) for t in tables]) for name in tables[0]}
 
 
 def _round_to_width(values: Numbers, half: Numbers) -> list[float]:
-    """To four digits of an interval's half-width."""
+    """Round values to four digits of an interval's half-width."""
     return [
         round(float(value), 3 - math.floor(math.log10(width))) if width > 0 else float(value)
         for value, width in zip(values, half, strict=True)

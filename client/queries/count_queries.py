@@ -1,13 +1,14 @@
-"""How many records: `count`, of all that are selected, or in every group.
+"""Counts of records: `count`, `histogram`, `choose` and `marginals`.
 
-A record adds 1 to its group's cell. Without `where` and groups the number of records is public
-under replace-one, and nothing is to be asked.
+`count` is the number of records that are selected, or of every group. A record adds 1 to its
+group's cell. Without `where` and groups the number of records is public under replace-one, so no
+query is needed.
 
-How many records have each value: `histogram`, of categories or of intervals of a number.
+`histogram` is the number of records with each value, by categories or by intervals of a number.
 
-The commonest category: `choose`, of one column, in every group; by votes.
+`choose` is the commonest category of one column, in every group, by votes.
 
-Tables of several columns at once: `marginals`, each `ways` of them together.
+`marginals` is tables of several columns at once, each of `ways` of them together.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from parley.privacy.estimation.noise_intervals import CellNoise
 
 @dataclass(frozen=True, kw_only=True)
 class Count(Query):
-    """How many records."""
+    """The number of records."""
 
     kind: ClassVar[str] = "count"
     nonnegative: ClassVar[bool] = True
@@ -54,7 +55,7 @@ class Count(Query):
     consistent: ClassVar[bool] = True
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         if self.where is None and not self.by and neighbouring is Neighbouring.REPLACE_ONE:
             raise QueryError(
@@ -63,22 +64,22 @@ class Count(Query):
             )
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """G counts."""
+        """Return G counts."""
         return (build_cell_counts(build_group_cells(schema, self.by), weight),)
 
 
 MAX_CELLS = 10**7
-"""Of any query: a vector of them has 80 MB."""
+"""Maximum number of cells of a query. A vector of that length takes 80 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Histogram(ColumnQuery):
-    """Records by the value of one column.
+    """Numbers of records by the value of one column.
 
     Attributes:
-        bins: of numbers: how many intervals of one width; 0 where `edges` are given.
-        edges: of numbers: increasing, within the column's range; at most 64. What is beyond them is
-            counted in the first and the last interval, which the answer says.
+        bins: for numbers: number of intervals of one width; 0 if `edges` are given.
+        edges: for numbers: increasing, within the column's range; at most 64. Values beyond them
+            are counted in the first and the last interval, as the answer states.
     """
 
     kind: ClassVar[str] = "histogram"
@@ -100,7 +101,7 @@ class Histogram(ColumnQuery):
             raise QueryError(f"Expected two or more increasing edges, got {list(self.edges)}.")
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         if isinstance(get_field(schema, self.column), CategoryField):
             if self.bins or self.edges:
@@ -121,7 +122,7 @@ class Histogram(ColumnQuery):
             )
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """A count for every group and value."""
+        """Return a count for every group and value."""
         field = get_field(schema, self.column)
         if isinstance(field, CategoryField):
             cells = build_group_cells(schema, (*self.by, self.column))
@@ -148,7 +149,7 @@ class Histogram(ColumnQuery):
             inner = (self.edges or np.linspace(value_range.low, value_range.high, size + 1))[1:-1]
             edges = np.array(
                 [value_range.low, *inner, value_range.high]
-            )  # what is beyond them is counted
+            )  # values beyond them are counted
             return {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
 
         return Axis(size=size, codes=codes, keys=keys, name=(self.column, size, self.edges))
@@ -161,25 +162,26 @@ class Choose(ColumnQuery):
     kind: ClassVar[str] = "choose"
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         if len(get_categories(schema, self.column)) < 2:
             raise QueryError(f"Expected two candidates or more in {self.column!r}, got one.")
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """Votes for every candidate, in every group."""
+        """Return the votes for every candidate, in every group."""
         cells = build_group_cells(schema, (*self.by, self.column))
         return (build_cell_counts(cells, weight),)
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
-        """The winner with its noisy votes, and by how many it leads the second."""
+        """Return the winner with its noisy votes, and its lead over the second."""
         candidates = np.array(get_categories(facts.schema, self.column))
         groups = build_group_cells(facts.schema, self.by)
         votes = noisy.reshape(groups.count, len(candidates)) / weight
         order = np.argsort(votes, axis=1)
         rows = np.arange(groups.count)
         value, second = votes[rows, order[:, -1]], votes[rows, order[:, -2]]
-        # The winner is the largest of so many: its interval holds for all of them at once.
+        # The winner is the largest of all candidates, so its interval must hold for all of them at
+        # once.
         half = noise.compute_half_width(cells=len(candidates)) / weight
         return {
             **groups.build_key_columns(),
@@ -192,12 +194,12 @@ class Choose(ColumnQuery):
 
 
 MAX_TABLES = 4096
-"""Of one query; 90 columns in pairs."""
+"""Maximum number of tables of one query: 90 columns in pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MarginalsQuery(ColumnsQuery):
-    """Records by the categories of every `ways` of several columns."""
+    """Numbers of records by the categories of every `ways` of several columns."""
 
     kind: ClassVar[str] = "marginals"
     nonnegative: ClassVar[bool] = True
@@ -219,7 +221,7 @@ class MarginalsQuery(ColumnsQuery):
             raise QueryError(f"Expected at most {MAX_TABLES} tables, got {tables:.3g}.")
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         build_group_cells(schema, self.of)
 
@@ -229,7 +231,7 @@ class MarginalsQuery(ColumnsQuery):
         return {names: CellGrid(axes=tuple(axes[name] for name in names)) for names in every}
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """Counts in every table."""
+        """Return the counts in every table."""
         return tuple(
             build_cell_counts(cells, weight) for cells in self._build_tables(schema).values()
         )
@@ -237,9 +239,10 @@ class MarginalsQuery(ColumnsQuery):
     def build_table(
         self, values: Numbers, half: Numbers, noise: CellNoise, facts: QueryFacts
     ) -> Table:
-        """The tables, one below the other; a column that a table lacks is empty there.
+        """Return the tables one below the other. A column that a table lacks is empty there.
 
-        None has a negative count: each is the nearest table without, and no interval begins below.
+        No count is negative: each table is replaced by the nearest one without negative counts. No
+        interval begins below 0.
         """
         tables = self._build_tables(facts.schema)
         keys: dict[str, list[Any]] = {name: [] for name in ("table", *map(get_answer_key, self.of))}

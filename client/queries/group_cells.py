@@ -1,4 +1,4 @@
-"""Public cells that records are divided into, and what a record adds to its own."""
+"""Public cells that divide records, and what a record adds to its cell."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from parley.client.data.raw_party_block import RawPartyBlock
 Codes = NDArray[np.intp]
 Integers = NDArray[np.int64]
 Keys = dict[str, Any]
-"""Columns of an answer that say what its cells are, `[size]` each."""
+"""Columns of an answer that identify its cells, `[size]` each."""
 
 FINE_BITS = 48
-"""Bits of a record's number: 24 high ones and 24 low ones, of each of which 2²⁹ sum exactly."""
+"""Bits of a record's number: 24 high and 24 low ones. 2²⁹ of either part sum exactly."""
 _LOW_BITS = FINE_BITS // 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """One thing that divides records into `size` cells: `[N]` each record's, and their names.
+    """One division of records into `size` cells: `[N]` each record's cell, and the cells' names.
 
     Attributes:
-        name: the same of axes that divide records in the same way; None: of no other.
+        name: a key that is equal for axes that divide records in the same way; None: unique.
     """
 
     size: int
@@ -38,17 +38,17 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class CellGrid:
-    """Every combination of some axes' cells, the last axis first to change."""
+    """Every combination of some axes' cells. The last axis changes first."""
 
     axes: tuple[Axis, ...] = ()
 
     @property
     def count(self) -> int:
-        """1 without axes."""
+        """Number of cells; 1 without axes."""
         return math.prod(axis.size for axis in self.axes)
 
     def compute_codes(self, block: RawPartyBlock) -> Codes:
-        """`[N]` the cell of each record: one of them, whatever an axis makes of it."""
+        """Return `[N]` the cell of each record, always a valid one, whatever an axis returns."""
         codes = np.zeros(block.records, dtype=np.intp)
         for axis in self.axes:
             codes *= axis.size
@@ -56,7 +56,7 @@ class CellGrid:
         return codes
 
     def build_key_columns(self) -> Keys:
-        """`[count]` each."""
+        """Return the key columns, `[count]` each."""
         found: Keys = {}
         before, after = 1, self.count
         for axis in self.axes:
@@ -69,10 +69,10 @@ class CellGrid:
 
 @dataclass(frozen=True, kw_only=True)
 class Summand:
-    """A number from `low` to `high` that a record adds: `compute` it; None: `high`.
+    """A number from `low` to `high` that a record adds, from `compute`; None: `high`.
 
-    A record's number is rounded far below 1, and a party's sum of them once to a whole number
-    (`round_sums`). So the rounding does not grow with the number of records.
+    A record's number is rounded far below 1, and a party's sum of them is rounded once to an
+    integer (`round_sums`). The rounding therefore does not grow with the number of records.
     """
 
     low: int
@@ -81,14 +81,14 @@ class Summand:
 
     @classmethod
     def from_constant(cls, number: int) -> Summand:
-        """The same of every record."""
+        """Return a summand that is the same for every record."""
         return cls(low=number, high=number)
 
     def build_cell_adder(self, block: RawPartyBlock) -> Callable[[Codes, Codes, int], Integers]:
-        """Return what adds it up by cell, of the records at some places of the block."""
+        """Return a function that sums it by cell, over records at given positions of the block."""
         if self.compute is None:
             return lambda places, codes, cells: np.bincount(codes, minlength=cells) * self.high
-        # Within the ends, whatever a product rounds to; NaN is `low`.
+        # Clamp to the ends, whatever a product rounds to. NaN becomes `low`.
         values = np.fmin(np.fmax(self.compute(block), self.low), self.high)
         bits = max(FINE_BITS - max(abs(self.low), abs(self.high)).bit_length(), 0)
         return lambda places, codes, cells: round_sums(codes, values[places], cells, bits)
@@ -97,9 +97,9 @@ class Summand:
 def round_sums(codes: Codes, values: NDArray[np.float64], cells: int, bits: int) -> Integers:
     """Return `[cells]` the sums of values by code, each rounded once, while they are below 2⁶³.
 
-    A value is taken to the nearest 2^−bits, and is below 2^(48 − bits). The sum of these is exact:
-    their high and low digits are added up as doubles below 2⁵³. It is then ⌊sum + ½⌋, so that a
-    value between whole numbers l and h moves it by at most h − l, whatever the others are
+    A value is rounded to the nearest 2^−bits, and is below 2^(48 − bits). The sum of these is
+    exact: their high and low digits are added as doubles below 2⁵³. The result is ⌊sum + ½⌋. A
+    value between integers l and h therefore moves it by at most h − l, whatever the others are
     (docs/privacy-proof.md).
 
     >>> round_sums(np.array([0, 0, 1]), np.array([0.25, 0.25, -2.75]), 2, 40).tolist()

@@ -1,8 +1,8 @@
-"""Records as points of a cube: several columns of numbers, each scaled to [−1, 1].
+"""k-means on records as points of a cube: several columns of numbers, each scaled to [−1, 1].
 
-k-means by one histogram: `kmeans` with method grid, in one to three columns of numbers.
+`kmeans` with method grid is k-means by one histogram, in one to three columns of numbers.
 
-One step of Lloyd's k-means (1982): `kmeans-step`, from public centres to noisy new ones.
+`kmeans-step` is one step of Lloyd's k-means (1982), from public centres to noisy new ones.
 """
 
 from __future__ import annotations
@@ -37,11 +37,15 @@ from parley.privacy.estimation.noise_intervals import CellNoise
 MAX_CLUSTERS = 64
 
 _PIECE = 8192
-"""Points at a time."""
+"""Points processed at a time."""
 
 
 def check_points(schema: Schema, columns: Sequence[str], clusters: int, max_columns: int) -> None:
-    """Refuses clusters of what are no points."""
+    """Check that the columns are numbers and the numbers of columns and clusters are allowed.
+
+    Raises:
+        QueryError: they are not.
+    """
     if not 1 <= len(columns) <= max_columns or len(set(columns)) < len(columns):
         raise QueryError(
             f"Expected 1 to {max_columns} distinct columns, got {', '.join(columns) or 'none'}."
@@ -53,7 +57,7 @@ def check_points(schema: Schema, columns: Sequence[str], clusters: int, max_colu
 
 
 def scale_points(block: RawPartyBlock, columns: Sequence[str]) -> NDArray[np.float64]:
-    """`[N, D]` of the block's records."""
+    """Return `[N, D]` the points of the block's records."""
     ranges = [get_range(block.schema, name) for name in columns]
     parts = [
         (2 * block.columns[name] - known.low - known.high) / (known.high - known.low)
@@ -65,17 +69,17 @@ def scale_points(block: RawPartyBlock, columns: Sequence[str]) -> NDArray[np.flo
 def compute_squared_distances(
     points: NDArray[np.float64], centres: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """`[n, k]` squared distances, |p|² − 2p·c + |c|²: for points that are public."""
+    """Return `[n, k]` squared distances, |p|² − 2p·c + |c|², for public points."""
     lengths = np.square(points).sum(axis=1)[:, None] + np.square(centres).sum(axis=1)
     squares: NDArray[np.float64] = np.maximum(lengths - 2 * points @ centres.T, 0)
     return squares
 
 
 def assign_clusters(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.intp]:
-    """`[n]` the nearest centre of each point, by arithmetic on that point alone.
+    """Return `[n]` the nearest centre of each point, by arithmetic on only that point.
 
-    No product of matrices: its last digits depend on how many points there are, and centres that
-    somebody chose may tie there, so that one record more or less would move others' clusters.
+    It avoids matrix products. Their last digits depend on the number of points, and deliberately
+    chosen centres may tie there. One record more or less would then move others' clusters.
     """
     labels = np.empty(len(points), dtype=np.intp)
     for begin in range(0, len(points), _PIECE):
@@ -94,7 +98,7 @@ def build_centre_table(
     counts: NDArray[np.float64],
     half: NDArray[np.float64],
 ) -> Table:
-    """Clusters by falling size: each column's value at `centres` `[k, D]`, and its records."""
+    """Return clusters by falling size: each column's value at `centres` `[k, D]`, and records."""
     order = np.argsort(-counts, kind="stable")
     found: Table = {"cluster": (np.arange(len(counts)) + 1).tolist()}
     for axis, name in enumerate(columns):
@@ -112,7 +116,7 @@ _STEPS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class KMeansGrid(ColumnsQuery):
-    """Centres of k clusters, of at most three columns cut into g cells each."""
+    """Centres of k clusters, from at most three columns cut into g cells each."""
 
     kind: ClassVar[str] = "kmeans-grid"
     nonnegative: ClassVar[bool] = True
@@ -127,7 +131,7 @@ class KMeansGrid(ColumnsQuery):
             raise QueryError(f"Expected a grid of 2 to 256 cells a column, got {self.grid}.")
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         check_points(schema, self.of, self.clusters, _MAX_COLUMNS)
         if self.clusters > self.count_cells(schema):
@@ -139,12 +143,12 @@ class KMeansGrid(ColumnsQuery):
     def derive_tables(
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> dict[str, Table]:
-        """Nothing: a test of a thousand cells takes longer than the clusters."""
+        """Return no tables: a test of a thousand cells takes longer than the clusters."""
         del noisy, weight, noise, facts
         return {}
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """A count in each of g^D cells."""
+        """Return a count for each of g^D cells."""
         del schema
         return (build_cell_counts(CellGrid(axes=tuple(map(self._build_axis, self.of))), weight),)
 
@@ -156,7 +160,7 @@ class KMeansGrid(ColumnsQuery):
         return Axis(size=self.grid, codes=codes)
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
-        """Clusters by size; the interval is about that of a sum over as many cells."""
+        """Return clusters by size. An interval is about that of a sum over cells."""
         counts = noisy / weight
         public = None if self.selects else facts.records
         total = max(float(counts.sum()), 0.0) if public is None else float(public)
@@ -175,9 +179,9 @@ class KMeansGrid(ColumnsQuery):
 def fit_weighted_kmeans(
     points: Numbers, weights: Numbers, clusters: int
 ) -> tuple[Numbers, NDArray[np.intp]]:
-    """`[k, D]` centres and `[n]` labels of weighted points: the best of several starts.
+    """Return `[k, D]` centres and `[n]` labels of weighted points: the best of several starts.
 
-    Where nothing has weight every point counts the same.
+    If no point has weight, all points count the same.
     """
     if not weights.sum() > 0:
         weights = np.ones(len(points))
@@ -189,7 +193,7 @@ def fit_weighted_kmeans(
             for axis in range(points.shape[1]):
                 sums = np.bincount(labels, weights=weights * points[:, axis], minlength=clusters)
                 mass = np.bincount(labels, weights=weights, minlength=clusters)
-                # A cluster without weight stays where it is.
+                # A cluster without weight keeps its centre.
                 np.divide(sums, mass, out=centres[:, axis], where=mass > 0)
             distances = compute_squared_distances(points, centres)
             moved, labels = labels, distances.argmin(axis=1)
@@ -209,7 +213,7 @@ def _choose_starting_centres(
     clusters: int,
     rng: np.random.Generator,
 ) -> Numbers:
-    """`[k, D]` k-means++: each next centre is a point by weight times squared distance."""
+    """Return `[k, D]` k-means++ centres, each drawn by weight times squared distance."""
     likely = weights / weights.sum()
     centres = [points[rng.choice(len(points), p=likely)]]
     while len(centres) < clusters:
@@ -220,7 +224,7 @@ def _choose_starting_centres(
 
 
 MAX_COORDINATES = 64
-"""Of all centres together."""
+"""Maximum number of coordinates of all centres together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,19 +257,19 @@ class KMeansStep(ColumnsQuery):
 
     @property
     def clusters(self) -> int:
-        """k."""
+        """k, the number of clusters."""
         return len(self.centres) // len(self.of)
 
     def _get_centres(self) -> Numbers:
         return np.array(self.centres, dtype=np.float64).reshape(self.clusters, len(self.of))
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         check_points(schema, self.of, self.clusters, MAX_COORDINATES)
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """k counts, and k sums a column."""
+        """Return k counts, and k sums per column."""
         del schema
         a, s = compute_unit_weights(weight, self.balance)
         centres = self._get_centres()
@@ -285,7 +289,7 @@ class KMeansStep(ColumnsQuery):
         )
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
-        """The centres in the order of those given; a cluster without records keeps its own."""
+        """Return the new centres in the given order. An empty cluster keeps its centre."""
         (a, s), k = compute_unit_weights(weight, self.balance), self.clusters
         counts, sums = noisy[:k] / a, noisy[k:].reshape(len(self.of), k).T / s
         centres = self._get_centres()

@@ -1,8 +1,8 @@
-"""What `mean` and `variance` share: sums of polynomials of a column, beside the number of records.
+"""`mean` and `variance`: sums of polynomials of a column, next to the number of records.
 
 With t = (x − centre)/half-width ∈ [−1, 1] a record adds a to its group's count and s·p(t) to a cell
-for each polynomial p, s = round(a·w); no count where the number of records is public (replace-one,
-all records). A ratio's interval is Fieller's.
+for each polynomial p, with s = round(a·w). There is no count if the number of records is public
+(replace-one, all records). A ratio's interval is Fieller's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from parley.privacy.estimation.sampling_error import (
 from parley.privacy.sensitivity.bounded_sets import Set
 
 UNIT_BALANCE = 4096
-"""Of `balance`: w = 1."""
+"""Value of `balance` for w = 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +52,10 @@ class Moments(ColumnQuery):
     """Sums of polynomials of a column of numbers.
 
     Attributes:
-        polynomials: of t, each in [−1, 1].
-        spread: about the error of the answer by that of a sum, and by that of the count.
+        polynomials: functions of t, each in [−1, 1].
+        spread: about the answer's error per error of a sum, and per error of the count.
         balance: w in units of 1/4096.
-        counted: whether the number of records is asked for too.
+        counted: whether the number of records is also requested.
     """
 
     integral: ClassVar[bool] = False
@@ -72,7 +72,7 @@ class Moments(ColumnQuery):
         check_balance(self.balance)
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         get_range(schema, self.column)
         if not self.counted and not is_size_public(self, neighbouring):
@@ -82,7 +82,7 @@ class Moments(ColumnQuery):
             )
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """How many records where they are counted, and a sum a polynomial."""
+        """Return a sum per polynomial and, if records are counted, their number."""
         a, s = compute_unit_weights(weight, self.balance)
         sums = tuple(self._build_sum(schema, p, s) for p in self.polynomials)
         counts = (Summand.from_constant(a),) if self.counted else ()
@@ -95,19 +95,19 @@ class Moments(ColumnQuery):
 
         def of(block: RawPartyBlock) -> Numbers:
             t = (block.columns[self.column] - centre) / half
-            return s * polynomial(np.fmin(np.fmax(t, -1), 1))  # of NaN, too
+            return s * polynomial(np.fmin(np.fmax(t, -1), 1))  # also for NaN
 
         return Summand(low=-s, high=s, compute=of)
 
     def get_centre_and_half_width(self, schema: Schema) -> tuple[float, float]:
-        """Centre and half-width."""
+        """Return the centre and half-width of the column's range."""
         known = get_range(schema, self.column)
         return known.low / 2 + known.high / 2, known.high / 2 - known.low / 2
 
     def compute_averages(
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> list[tuple[Numbers, Numbers, Numbers]]:
-        """`[G]` the average of each polynomial, in [−1, 1], and the ends of its noise interval."""
+        """Return `[G]` each polynomial's average in [−1, 1], and the ends of its noise interval."""
         a, s = compute_unit_weights(weight, self.balance)
         groups = build_group_cells(facts.schema, self.by)
         cells = noisy.reshape(-1, groups.count)
@@ -124,7 +124,7 @@ class Moments(ColumnQuery):
     def build_means_table(
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> Table:
-        """The mean of every group, and its noise interval."""
+        """Return the mean of every group, and its noise interval."""
         mean = self.compute_averages(noisy, weight, noise, facts)[0]
         centre, width = self.get_centre_and_half_width(facts.schema)
         value, low, high = (centre + width * part for part in mean)
@@ -133,7 +133,7 @@ class Moments(ColumnQuery):
         return {**keys, "value": value, "low": low, "high": high}
 
     def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
-        """Half-width^k/N·deviation·√(…), of all records, for want of a number of each group's."""
+        """Return half-width^k/N·deviation·√(…), of all records: group sizes are unknown."""
         a, s = compute_unit_weights(weight, self.balance)
         each = (
             noise.deviation / (facts.records or 1) * build_group_cells(facts.schema, self.by).count
@@ -144,30 +144,30 @@ class Moments(ColumnQuery):
         return width * each * error
 
     def get_error_scale(self, facts: QueryFacts) -> float:
-        """Of the column's range."""
+        """Return the scale relative to the column's range."""
         return 1 / (2 * self.get_centre_and_half_width(facts.schema)[1])
 
 
 def check_balance(balance: int) -> None:
-    """Raises QueryError where no query takes such a w."""
+    """Raise QueryError if no query takes such a w."""
     if not 1 <= balance <= 16 * UNIT_BALANCE:
         raise QueryError(f"Expected a balance of 1 to 2^16, got {balance}.")
 
 
 def compute_unit_weights(weight: int, balance: int) -> tuple[int, int]:
-    """a and s."""
+    """Return a and s."""
     return weight, max(1, round(weight * balance / UNIT_BALANCE))
 
 
 def is_size_public(query: Query, neighbouring: Neighbouring) -> bool:
-    """Whether the number of records that it is about is public."""
+    """Return whether the number of records that it covers is public."""
     return not query.selects and not query.by and neighbouring is Neighbouring.REPLACE_ONE
 
 
 def _add_sampling_error(
     value: Numbers, low: Numbers, high: Numbers, counts: Numbers, noise: CellNoise
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """`[G]` both errors together, each side by itself (Zou & Donner 2008), within [−1, 1]."""
+    """Return `[G]` both errors together, per side (Zou & Donner 2008), within [−1, 1]."""
     sampled = estimate_mean_deviation(value, counts)
     low = value - noise.add_sampling_error(value - low, sampled)
     high = value + noise.add_sampling_error(high - value, sampled)
@@ -181,9 +181,9 @@ def _compute_fieller_interval(
     sum_unit: float,
     noise: CellNoise,
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """`[G]` sums/counts in [−1, 1], and the ends of its noise interval (Fieller 1954).
+    """Return `[G]` sums/counts in [−1, 1], and the ends of its noise interval (Fieller 1954).
 
-    Where it has no end, value and interval are NaN: too few records for this ε.
+    If it has no end, value and interval are NaN: too few records for this ε.
     """
     tail, off = noise.build_ratio_tail(sum_unit, count_unit), noise.rounding * sum_unit
     ratio = np.clip(np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0), -1, 1)
@@ -204,7 +204,10 @@ class Mean(Moments):
     spread: ClassVar[tuple[float, float]] = (1.0, 0.5)  # at t = ½
 
     def tune(self, law: str, facts: QueryFacts) -> Self:
-        """w² = ⅓ for Gaussian noise under replace-one, else w = 1; counted where N is private."""
+        """Return it with w² = ⅓ for Gaussian noise under replace-one, else w = 1.
+
+        It is counted if N is private.
+        """
         third = law == "gaussian" and facts.neighbouring is Neighbouring.REPLACE_ONE
         return replace(
             self,
@@ -213,7 +216,7 @@ class Mean(Moments):
         )
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
-        """See `Query.answer`."""
+        """Return the answer as in `Query.answer`."""
         return self.build_means_table(noisy, weight, noise, facts)
 
 
@@ -228,7 +231,7 @@ class Variance(Moments):
     balance: int = round(UNIT_BALANCE / math.sqrt(3))
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         if not self.get_centre_and_half_width(schema)[1] <= _MAX_HALF_WIDTH:
             raise QueryError(
@@ -237,23 +240,23 @@ class Variance(Moments):
             )
 
     def tune(self, law: str, facts: QueryFacts) -> Self:
-        """Counted where N is private; w² = ⅓, near the best of either law."""
+        """Return it counted if N is private. w² = ⅓ is near the best of either law."""
         del law
         return replace(self, counted=not is_size_public(self, facts.neighbouring))
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """t and 2t² − 1 lie on a parabola."""
+        """Return the sums, with a smaller set: (t, 2t² − 1) is on a parabola."""
         (part,) = super().list_cell_sums(schema, weight)
         a, s = compute_unit_weights(weight, self.balance)
         count = (Set.interval(a, a),) if self.counted else ()
         return (replace(part, record_set=Set.product(*count, Set.parabola(s))),)
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
-        """v = (q + 1)/2 − m²; the interval is Fieller's of (Q + C)/2 − M²/C − v·C.
+        """Return v = (q + 1)/2 − m², with Fieller's interval of (Q + C)/2 − M²/C − v·C.
 
-        That is 0 without noise, and with it a sum of the noises of M, Q and C. M's counts by how
-        far m² is from the square of an end of m's own interval, each side by itself (Zou & Donner
-        2008).
+        That expression is 0 without noise, and with noise a sum of the noises of M, Q and C. M's
+        noise counts by how far m² is from the square of an end of m's own interval, each side by
+        itself (Zou & Donner 2008).
         """
         groups, (_, width) = (
             build_group_cells(facts.schema, self.by),
@@ -301,18 +304,21 @@ class Variance(Moments):
     def derive_tables(
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> dict[str, Table]:
-        """The mean, from the same noisy sums; of groups the differences of their means, too."""
+        """Return the mean from the same sums and, for groups, the differences of their means."""
         means = self.build_means_table(noisy, weight, noise, facts)
         return {"mean": means, **self._compare_group_means(noisy, weight, noise, facts)}
 
     def get_error_scale(self, facts: QueryFacts) -> float:
-        """Of the column's range, of its mean: with t in [−1, 1] that is off twice as far."""
+        """Return the scale relative to the column's range, by the error of its mean.
+
+        With t in [−1, 1] the mean is off twice as far.
+        """
         return 1 / self.get_centre_and_half_width(facts.schema)[1] ** 2
 
     def _compare_group_means(
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> dict[str, Table]:
-        """Of every two groups, with a test of each: see `_MAX_COMPARED_GROUPS`."""
+        """Return the difference of every two groups with its test: see `_MAX_COMPARED_GROUPS`."""
         groups = build_group_cells(facts.schema, self.by)
         if not 2 <= groups.count <= _MAX_COMPARED_GROUPS:
             return {}
@@ -351,7 +357,7 @@ class Variance(Moments):
 
 
 def _find_interval_end(half: Callable[[Numbers], Numbers], middle: Numbers, side: float) -> Numbers:
-    """`[G]` where |v − middle| = half(v) on one side of the middle; ±∞ if it is nowhere near."""
+    """Return `[G]` v with |v − middle| = half(v) on one side of the middle; ±∞ if none is near."""
     low, high = np.zeros_like(middle), half(middle)
     if (half(middle + side * high) == high).all():
         return middle + side * high  # the same for every v: how many records there are is public
@@ -368,6 +374,6 @@ def _find_interval_end(half: Callable[[Numbers], Numbers], middle: Numbers, side
 
 
 _MAX_HALF_WIDTH = 1e150
-"""Half-width of a range whose square, and that times a few thousand, are doubles."""
+"""Maximum half-width of a range: its square, times a few thousand, is still a double."""
 _MAX_COMPARED_GROUPS = 12
-"""Of which every two are compared."""
+"""Maximum number of groups of which every two are compared."""

@@ -1,14 +1,14 @@
-"""Quantiles of a column: `quantiles`, `median`, several at once from one sum, in every group.
+"""Quantiles of a column: `quantiles` and `median`, several at once from one sum, in every group.
 
-The column's range is a grid of K values that somebody wrote down (`step`); a record counts at the
-nearest. It adds 1 to one node on each of the h levels of a tree over them
-(`parley.privacy.estimation.count_trees`), whose branching is that of the least expected error. The
-q-quantile is the first value at which the noisy counts, made consistent and summed up, reach q of
-all.
+The column's range is a grid of K values that a person set (`step`). A record counts at the nearest
+value. It adds 1 to one node on each of the h levels of a tree over them
+(`parley.privacy.estimation.count_trees`). The branching is the one with the smallest expected
+error. The q-quantile is the first value at which the noisy counts, made consistent and summed up,
+reach q of all.
 
-The noise interval has the values at which that sum may cross q·N. The variance of a difference
-c·x of least-squares leaves is c·(AᵀA)⁻¹c, and (AᵀA)⁻¹c is what the tree makes of c on its leaves
-and nothing above them.
+The noise interval contains the values at which that sum may cross q·N. The variance of a difference
+c·x of least-squares leaves is c·(AᵀA)⁻¹c. The tree computes (AᵀA)⁻¹c from c on its leaves and zeros
+above them.
 """
 
 from __future__ import annotations
@@ -47,28 +47,31 @@ from parley.privacy.estimation.sampling_error import estimate_rank_deviation
 from parley.privacy.sensitivity.bounded_sets import Set
 
 MAX_VALUES = 1 << 20
-"""K of a grid."""
+"""Maximum K of a grid."""
 _DEFAULT_STEPS = 1000
-"""Of a column whose step nobody wrote down."""
+"""Number of steps of a column without a given step."""
 _MAX_DENOMINATOR = 10**6
-"""Denominator of a share that a server chooses by."""
+"""Maximum denominator of a share if a server chooses by exact counts."""
 _LEVELS = {"laplace": 1.0, "gaussian": 0.5}
-"""Noise grows with so much of a power of the levels."""
+"""Power of the number of levels by which noise grows, per law."""
 _BRANCHINGS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
 _MAX_LEAVES = 1024
-"""Of a tree without levels above them."""
+"""Maximum number of leaves of a tree without further levels."""
 _MAX_TRIED = 1 << 15
 _RANKS = np.arange(1, 33) * (math.sqrt(5) - 1) / 2 % 1
-"""Even, and where no level's nodes end: there is a rank nearer than beside it."""
+"""Even ranks that avoid the ends of the levels' nodes, where a rank is more precise than its
+neighbours.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantiles(ColumnQuery, SelectionQuery):
-    """Values below which given shares of the records lie.
+    """Values that given shares of the records do not exceed.
 
     Attributes:
         quantiles: shares, each in [0, 1].
-        step: between two values of the grid; 0: the schema's step, else a thousandth of the range.
+        step: distance of two values of the grid; 0: the schema's step, else a thousandth of the
+            range.
     """
 
     kind: ClassVar[str] = "quantiles"
@@ -92,12 +95,12 @@ class Quantiles(ColumnQuery, SelectionQuery):
             raise QueryError(f"Expected a branching from 2 to 1024, got {self.branching}.")
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         _get_grid(schema, self.column, self.step)
 
     def tune(self, law: str, facts: QueryFacts) -> Self:
-        """The branching with the least error."""
+        """Return it with the branching of the smallest error."""
         cells = _get_grid(facts.schema, self.column, self.step)[1]
         power = _LEVELS.get(law)
         return self if power is None else replace(self, branching=_choose_branching(cells, power))
@@ -108,7 +111,7 @@ class Quantiles(ColumnQuery, SelectionQuery):
         )
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """The leaves, of a tree for each group."""
+        """Return the leaves, of one tree per group."""
         size = self._build_tree(schema).cells
         grid = Axis(size=size, codes=self._compute_codes, name=(self.column, self.step))
         return (
@@ -118,30 +121,30 @@ class Quantiles(ColumnQuery, SelectionQuery):
         )
 
     def _compute_codes(self, block: RawPartyBlock) -> NDArray[np.intp]:
-        """`[N]` the nearest value of the grid, for each record."""
+        """Return `[N]` the nearest value of the grid, for each record."""
         step, count = _get_grid(block.schema, self.column, self.step)
         low = get_range(block.schema, self.column).low
         nearest = np.floor((block.columns[self.column] - low) / step + 0.5)
         return np.fmin(np.fmax(nearest, 0), count - 1).astype(np.intp)
 
     def count_cells(self, schema: Schema) -> int:
-        """Nodes of a tree for each group."""
+        """Return the number of nodes of one tree per group."""
         return build_group_cells(schema, self.by).count * self._build_tree(schema).nodes
 
     def build_counted_set(self, schema: Schema, weight: int) -> Set:
-        """A node of each level."""
+        """Return the set with one node on each level."""
         groups, one = build_group_cells(schema, self.by).count, Set.interval(weight, weight)
         widths = self._build_tree(schema).widths
         return Set.product(*(one.spread_over_cells(groups * width) for width in widths))
 
     def compute_party_vectors(self, block: RawPartyBlock, weight: int) -> Iterator[Integers]:
-        """Each group's leaves with the nodes above them."""
+        """Yield each group's leaves with the nodes above them."""
         tree = self._build_tree(block.schema)
         for leaves in super().compute_party_vectors(block, weight):
             yield np.concatenate([tree.build(each) for each in leaves.reshape(-1, tree.cells)])
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
-        """See `Query.answer`."""
+        """Return the answer as in `Query.answer`."""
         tree, groups = self._build_tree(facts.schema), build_group_cells(facts.schema, self.by)
         values = build_grid(facts.schema, self.column, self.step)
         total = None if self.selects or self.by else facts.records
@@ -150,7 +153,7 @@ class Quantiles(ColumnQuery, SelectionQuery):
         found = [self._find_crossings(tree, part, total, half, noise) for part in parts]
         middle, low, high = (values[np.concatenate(part)] for part in zip(*found, strict=True))
         if total is None:
-            # A group that may have no record has no quantile: too few records for this ε.
+            # A group that may be empty has no quantile: too few records for this ε.
             reach = half * _compute_deviation(tree, np.ones(tree.cells), None)
             few = [tree.estimate_leaves(part).sum() <= reach for part in parts]
             for part in (middle, low, high):
@@ -168,7 +171,7 @@ class Quantiles(ColumnQuery, SelectionQuery):
         half: float,
         noise: CellNoise,
     ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-        """`[Q]` places on the grid: of every quantile, and of its interval's two ends."""
+        """Return `[Q]` positions on the grid: of every quantile, and of its interval's two ends."""
         below = fit_monotone(np.cumsum(tree.estimate_leaves(noisy, total=total)))
         records = max(below[-1] if total is None else float(total), 0.0)
         shares = np.array(self.quantiles)
@@ -177,13 +180,13 @@ class Quantiles(ColumnQuery, SelectionQuery):
             [_compute_rank_deviation(tree, below, q, records, total) for q in self.quantiles]
         )
         reach = noise.add_sampling_error(reach, estimate_rank_deviation(records, shares))
-        # A value's share is reached at the first place that is not below it.
+        # A share is reached at the first position that is not below it.
         places = (np.searchsorted(below, wanted + off) for off in (0.0, -reach, reach))
         middle, low, high = (np.clip(place, 0, tree.cells - 1) for place in places)
         return middle, low, high
 
     def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
-        """In ranks, over all of them: by how many records the place is off."""
+        """Return the expected error in ranks: by how many records the position is off."""
         public = facts.records is not None and not self.selects and not self.by
         return (
             noise.deviation
@@ -192,7 +195,11 @@ class Quantiles(ColumnQuery, SelectionQuery):
         )
 
     def check_choice(self, schema: Schema) -> None:
-        """One quantile, of all groups together, with few digits."""
+        """Require one quantile, of all groups together, with few digits.
+
+        Raises:
+            QueryError: there are more.
+        """
         del schema
         if self.by or len(self.quantiles) > 1 or self._get_share().denominator > _MAX_DENOMINATOR:
             raise QueryError(
@@ -204,16 +211,16 @@ class Quantiles(ColumnQuery, SelectionQuery):
         return to_fraction(self.quantiles[0])
 
     def count_candidates(self, schema: Schema) -> int:
-        """K."""
+        """Return K."""
         return self._build_tree(schema).cells
 
     def get_score_unit(self, weight: int) -> int:
-        """A rank."""
+        """Return the score of one rank."""
         del weight
         return self._get_share().denominator
 
     def compute_scores(self, total: Integers, weight: int, facts: QueryFacts) -> Integers:
-        """−max(0, F(below) − qN, qN − F(upto)) of every value, times the denominator of q."""
+        """Return −max(0, F(below) − qN, qN − F(upto)) of every value, times q's denominator."""
         upto = np.cumsum(total[: self._build_tree(facts.schema).cells] // weight)
         below, share = np.concatenate([[0], upto[:-1]]), self._get_share()
         wanted, whole = share.numerator * upto[-1], share.denominator
@@ -221,13 +228,16 @@ class Quantiles(ColumnQuery, SelectionQuery):
         return -worst
 
     def build_score_set(self, weight: int) -> Set:
-        """±(1 − q) of a record on one side, and ∓q of one on the other, times q's denominator."""
+        """Return the interval of a record's terms, from −q to 1 − q, times q's denominator.
+
+        A record on one side adds ±(1 − q), one on the other ∓q.
+        """
         del weight
         share = self._get_share()
         return Set.interval(-share.numerator, share.denominator - share.numerator)
 
     def build_winner_table(self, winner: int, facts: QueryFacts) -> Table:
-        """See `SelectionQuery.build_winner_table`."""
+        """Return the table as in `SelectionQuery.build_winner_table`."""
         value = build_grid(facts.schema, self.column, self.step)[[winner]]
         hidden = np.array([math.nan])
         return {"quantile": list(self.quantiles), "value": value, "low": hidden, "high": hidden}
@@ -236,7 +246,7 @@ class Quantiles(ColumnQuery, SelectionQuery):
 def _compute_rank_deviation(
     tree: CountTree, below: Numbers, share: float, records: float, total: int | None
 ) -> float:
-    """√Var of F(k) − q·N̂ for nodes of unit variance, k where the share is reached."""
+    """Return √Var of F(k) − q·N̂ for nodes of unit variance; the share is reached at k."""
     place = min(int(np.searchsorted(below, share * records)), tree.cells - 1)
     asked = np.zeros(tree.cells)
     asked[: place + 1] = 1
@@ -247,7 +257,7 @@ def _compute_rank_deviation(
 
 @lru_cache
 def _compute_expected_error(tree: CountTree, *, public: bool) -> float:
-    """√Var of F(k) − q·N̂ for nodes of unit variance and even counts, over all ranks q."""
+    """Return √Var of F(k) − q·N̂ for nodes of unit variance and even counts, over all ranks q."""
     even, shares = np.arange(1, tree.cells + 1) / tree.cells, _RANKS
     off = [
         _compute_rank_deviation(tree, even, float(share), 1.0, 1 if public else None)
@@ -258,7 +268,7 @@ def _compute_expected_error(tree: CountTree, *, public: bool) -> float:
 
 @lru_cache
 def _choose_branching(cells: int, power: float) -> int:
-    """The branching of the least expected error, of a tree of so many values, or the most tried."""
+    """Return the branching of the smallest expected error for a tree of `cells` values."""
     cells = min(cells, _MAX_TRIED)
 
     def error(branching: int) -> float:
@@ -270,14 +280,20 @@ def _choose_branching(cells: int, power: float) -> int:
 
 
 def _compute_deviation(tree: CountTree, weights: Numbers, total: int | None) -> float:
-    """√Var of the sum of the leaves that is weighted by `asked` `[K]`."""
+    """Return √Var of the sum of the leaves weighted by `weights` `[K]`."""
     nodes = np.concatenate([weights, np.zeros(tree.nodes - tree.cells)])
     solved = tree.estimate_leaves(nodes, total=None if total is None else 0.0)
     return math.sqrt(max(float(weights @ solved), 0.0))
 
 
 def _get_grid(schema: Schema, column: str, step: float) -> tuple[float, int]:
-    """The step of a column's grid, and K: the query's; else the schema's; else of a thousandth."""
+    """Return the step of a column's grid, and K.
+
+    The step is the query's, else the schema's, else a thousandth of the range.
+
+    Raises:
+        QueryError: the step is too small or too large.
+    """
     known = get_range(schema, column)
     width = known.high - known.low
     step = step or getattr(schema.columns[column], "step", None) or width / _DEFAULT_STEPS
@@ -290,6 +306,6 @@ def _get_grid(schema: Schema, column: str, step: float) -> tuple[float, int]:
 
 
 def build_grid(schema: Schema, column: str, step: float) -> Numbers:
-    """`[K]` the grid of a column of numbers: low, low + step, … high."""
+    """Return `[K]` the grid of a column of numbers: low, low + step, … high."""
     known, (step, count) = get_range(schema, column), _get_grid(schema, column, step)
     return np.minimum(known.low + np.arange(count, dtype=np.float64) * step, known.high)

@@ -1,7 +1,7 @@
-"""A batch: several queries in one vector, under one noise, charged as one release.
+"""`QueryBatch`: several queries in one vector, under one noise, charged as one release.
 
-Query q is multiplied by an integer a_q before it joins the others, so that its share of the budget
-is its own to choose: its own noise has scale b/a_q or σ/a_q. A record's vector is in the product of
+Query q is multiplied by an integer a_q before it joins the others. Its share of the budget can
+therefore be chosen: its own noise has scale b/a_q or σ/a_q. A record's vector is in the product of
 the queries' sets. A batch of one query is the ordinary case.
 """
 
@@ -35,8 +35,9 @@ from parley.privacy.sensitivity.bounded_sets import (
 
 MAX_QUERIES = 64
 MAX_PRIVATE_ENTRY = 2**31
-"""Of an entry, where nothing says how many records a party has: fewer than 2³² add up to less
-than 2⁶³, before the sum is cut to the plan's bound. If it wrapped around, all of it would move."""
+"""Maximum entry if a party's number of records is private. Fewer than 2³² of them add up to less
+than 2⁶³, before the sum is clipped to the plan's bound. If it wrapped around, all of it would move.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,36 +64,36 @@ class QueryBatch:
 
     @property
     def reporting_query(self) -> Query | None:
-        """The query whose records answer for themselves: it is alone."""
+        """The query whose records answer for themselves. It is the only query of its batch."""
         return next((query for query in self.queries if query.report_epsilon), None)
 
     @property
     def columns(self) -> frozenset[str]:
-        """Every column that it reads."""
+        """All columns that it reads."""
         return frozenset[str]().union(*(query.columns for query in self.queries))
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """Raises QueryError or SchemaError where a query cannot be asked of such a table."""
+        """Raise QueryError or SchemaError if a query cannot be asked of such a table."""
         for query in self.queries:
             query.check(schema, neighbouring)
         check_cells(self.queries, schema)
 
     def list_slices(self, schema: Schema) -> tuple[slice, ...]:
-        """Where each query's vector lies in the batch's."""
+        """Return the position of each query's vector in the batch's."""
         ends = np.cumsum([0, *(query.count_cells(schema) for query in self.queries)]).tolist()
         return tuple(slice(begin, end) for begin, end in pairwise(ends))
 
     def count_cells(self, schema: Schema) -> int:
-        """d."""
+        """Return d."""
         return sum(query.count_cells(schema) for query in self.queries)
 
     def build_record_sets(self, schema: Schema) -> tuple[Set, ...]:
-        """Of what one record adds to each query's vector."""
+        """Return the sets of what one record adds to each query's vector."""
         both = zip(self.queries, self.weights, strict=True)
         return tuple(query.build_record_set(schema, weight) for query, weight in both)
 
     def compute_party_vectors(self, block: RawPartyBlock) -> Iterator[Integers]:
-        """`[d]` for every party in turn."""
+        """Yield `[d]` for each party in turn."""
         parts = [
             query.compute_party_vectors(block, weight)
             for query, weight in zip(self.queries, self.weights, strict=True)
@@ -101,7 +102,7 @@ class QueryBatch:
             yield pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Plain values that travel: every query with its weight."""
+        """Return plain values for transport: every query with its weight."""
         return [
             {**query.to_json(), "weight": weight}
             for query, weight in zip(self.queries, self.weights, strict=True)
@@ -109,14 +110,18 @@ class QueryBatch:
 
 
 def check_cells(queries: Sequence[Query], schema: Schema) -> None:
-    """Refuses more cells than any vector may have; nothing of that size is made to see it."""
+    """Raise QueryError for more cells than any vector may have, before any such vector exists."""
     cells = sum(query.count_cells(schema) for query in queries)
     if cells > MAX_CELLS:
         raise QueryError(f"Expected at most {MAX_CELLS:,} cells in a sum, got {cells:,}.")
 
 
 def decode_batch(value: Any) -> QueryBatch:
-    """The inverse of `Batch.to_json`, for what a peer sent."""
+    """Decode a batch that a peer sent; the inverse of `QueryBatch.to_json`.
+
+    Raises:
+        DecodingError: the values are malformed.
+    """
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_QUERIES:
         raise DecodingError(
             f"Expected a list of 1 to {MAX_QUERIES} queries, got {format_received(value)}."
@@ -138,7 +143,7 @@ def decode_batch(value: Any) -> QueryBatch:
 Clip = Literal["", "l1", "l2"]
 
 MAX_RECORDS = 2**31
-"""Of a person, or that a party counts for."""
+"""Maximum number of records of a person, or of those that a party counts for."""
 _MAX_PARTIES = 2**20
 _SLACK = 2.0**-20
 
@@ -149,9 +154,9 @@ class Counting:
 
     Attributes:
         unit: what the noise hides.
-        most: k: records that a person may have, or that a party counts for; 1 of unit record.
-        clip: the norm that a party's vectors are clipped in.
-        parties: m, where every party has its own cells; 0: all have the same.
+        most: k, the records that a person may have, or that a party counts for; 1 for unit record.
+        clip: the norm in which a party's vectors are clipped.
+        parties: m, if every party has its own cells; 0: all have the same.
     """
 
     unit: Unit = Unit.RECORD
@@ -173,16 +178,20 @@ class Counting:
             raise QueryError(f"Expected up to 2^20 parties, got {self.parties}.")
 
     def get_relation(self, neighbouring: Neighbouring) -> Neighbouring:
-        """What queries take their records to be under: sizes are private within a party."""
+        """Return the relation of records within queries: sizes are private within a party."""
         inside = self.unit is Unit.PARTY
         return Neighbouring.ADD_OR_REMOVE_ONE if inside else neighbouring
 
     def is_size_private(self, neighbouring: Neighbouring) -> bool:
-        """Whether the number of records is private."""
+        """Return whether the number of records is private."""
         return self.get_relation(neighbouring) is Neighbouring.ADD_OR_REMOVE_ONE
 
     def count_cells(self, batch: QueryBatch, schema: Schema) -> int:
-        """d, of all parties' cells: no more than any vector may have."""
+        """Return d, of all parties' cells.
+
+        Raises:
+            QueryError: they are more than any vector may have.
+        """
         cells = batch.count_cells(schema) * max(self.parties, 1)
         if cells > MAX_CELLS:
             raise QueryError(
@@ -193,11 +202,11 @@ class Counting:
 
     @property
     def records(self) -> int:
-        """How many vectors of `build_unit_set` one neighbour moves."""
+        """Number of vectors of `build_unit_set` that one neighbour moves."""
         return 1 if self.unit is Unit.PARTY else self.most
 
     def build_unit_set(self, batch: QueryBatch, schema: Schema) -> Set:
-        """Of what one record adds; of unit party, of a party's whole vector."""
+        """Return the set of what one record adds; for unit party, of a party's whole vector."""
         if self.unit is not Unit.PARTY:
             return Set.product(*batch.build_record_sets(schema))
         every = zip(batch.queries, self._compute_clip_bounds(batch, schema), strict=True)
@@ -206,7 +215,7 @@ class Counting:
         )
 
     def _build_clipped_set(self, query: Query, schema: Schema, bound: int) -> Set:
-        """Of a party's vectors of one query."""
+        """Return the set of a party's vectors of one query."""
         cells = query.count_cells(schema)
         if query.nonnegative and cells == 1:
             return Set.interval(0, bound if self.clip == "l1" else math.isqrt(bound))
@@ -216,7 +225,7 @@ class Counting:
     def compute_sensitivity(
         self, batch: QueryBatch, schema: Schema, neighbouring: Neighbouring
     ) -> NormBounds:
-        """How far a neighbour moves the integer sum. Raises QueryError."""
+        """Return how far a neighbour moves the integer sum. Raises QueryError."""
         alone = max(each.largest for each in batch.build_record_sets(schema))
         if self.is_size_private(neighbouring) and alone > MAX_PRIVATE_ENTRY:
             raise QueryError(
@@ -229,14 +238,18 @@ class Counting:
         return moved.limit_to_dimension(self.count_cells(batch, schema))
 
     def _compute_clip_bounds(self, batch: QueryBatch, schema: Schema) -> list[int]:
-        """Each query's C, in L2 C², of so many records."""
+        """Return each query's C (for L2, C²) for `most` records."""
         most = [each.radius.multiply(self.most) for each in batch.build_record_sets(schema)]
         return [each.l1 if self.clip == "l1" else each.l2_squared for each in most]
 
     def compute_party_vectors(
         self, batch: QueryBatch, block: RawPartyBlock, positions: Sequence[int]
     ) -> Iterator[Integers]:
-        """`[d]` for every party in turn, `positions` its own among all: clipped, in its cells."""
+        """Yield `[d]` for each party in turn, clipped and in its own cells.
+
+        Args:
+            positions: the parties' positions among all parties.
+        """
         bounds = self._compute_clip_bounds(batch, block.schema) if self.unit is Unit.PARTY else []
         cells = self.count_cells(batch, block.schema)
         slices = batch.list_slices(block.schema)
@@ -256,13 +269,13 @@ class Counting:
             yield given
 
     def _bound_vector(self, vector: Integers, query: Query, bound: int) -> Integers:
-        """Clipped; of counts nothing is below 0."""
+        """Return the vector clipped; counts are at least 0."""
         return self.clip_vector(np.maximum(vector, 0) if query.nonnegative else vector, bound)
 
     def clip_vector(self, vector: Integers, bound: int) -> Integers:
-        """A party's integers of one query, scaled towards 0 until Σ|v| ≤ C, or Σv² ≤ C².
+        """Scale a party's integers of one query towards 0 until Σ|v| ≤ C, or Σv² ≤ C².
 
-        Scaled as a whole, so that its ratios stay.
+        They are scaled as a whole, so that their ratios stay.
         """
         power = 1 if self.clip == "l1" else 2
         total, fits = _compute_norm(vector, bound, power)
@@ -275,20 +288,24 @@ class Counting:
         return given
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values that travel."""
+        """Return plain values for transport."""
         return {**asdict(self), "unit": str(self.unit)}
 
 
 def _compute_norm(vector: Integers, bound: int, power: int) -> tuple[float, bool]:
-    """Σ|v|^power, and whether it is at most the bound for certain."""
+    """Return Σ|v|^power, and whether it is certainly at most the bound."""
     size = np.abs(vector.astype(np.float64))
     total = float(size.sum() if power == 1 else size @ size)
-    # Below 2^52 every partial sum is a whole double; beyond it its error is below the slack.
+    # Below 2^52 every partial sum is an exact double. Beyond it the error is below the slack.
     return total, total <= bound if total < 2.0**52 else total * (1 + _SLACK) <= bound
 
 
 def decode_counting(value: Any) -> Counting:
-    """The inverse of `Counting.to_json`, for what a peer sent."""
+    """Decode a counting that a peer sent; the inverse of `Counting.to_json`.
+
+    Raises:
+        DecodingError: the values are malformed.
+    """
     if not isinstance(value, dict):
         raise DecodingError(
             f"Expected how records count as an object, got {format_received(value)}."

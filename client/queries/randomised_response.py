@@ -1,10 +1,10 @@
-"""Randomised response: `response`, of one column; every record answers for itself.
+"""Randomised response on one column: `response`. Every record answers for itself.
 
-A record says its own category with probability e^ε/(e^ε + k − 1), else another one, before anything
-is added up (`parley.privacy.mechanisms.randomised_response`): ε holds whoever sees a report, the
-server and all other parties included. The sum of the reports is shown as it is. Its error grows
-with √N, where noise on the sum has one that does not: what nobody need be trusted for costs that
-much. Asked again, records draw other coins, and are paid for again.
+A record reports its own category with probability e^ε/(e^ε + k − 1), else another one, before any
+sum (`parley.privacy.mechanisms.randomised_response`). ε holds against everyone who sees a report,
+including the server and all other parties. The sum of the reports is shown unchanged. Its error
+grows with √N, while that of noise on the sum does not. This is the cost of trusting no one. If the
+query is asked again, records draw other coins and are charged again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from parley.privacy.sampling.random_stream import NoiseStream
 
 @dataclass(frozen=True, kw_only=True)
 class ResponseQuery(ColumnQuery, NonAdditiveQuery):
-    """How many records have each category, by what they say at ε = `local` (0: not planned yet)."""
+    """Numbers of records per category, from reports at ε = `local` (0: not planned yet)."""
 
     kind: ClassVar[str] = "response"
     derived_fields: ClassVar[frozenset[str]] = frozenset({"local"})
@@ -49,7 +49,7 @@ class ResponseQuery(ColumnQuery, NonAdditiveQuery):
 
     @property
     def report_epsilon(self) -> float:
-        """See `Query.report_epsilon`."""
+        """ε of a report, as in `Query.report_epsilon`."""
         return self.local
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class ResponseQuery(ColumnQuery, NonAdditiveQuery):
             )
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         if len(get_categories(schema, self.column)) < 2:
             raise QueryError(f"Expected two answers or more in {self.column!r}, got one.")
@@ -76,7 +76,7 @@ class ResponseQuery(ColumnQuery, NonAdditiveQuery):
     def randomise_block(
         self, block: RawPartyBlock, fresh: Callable[[int], NoiseStream]
     ) -> RawPartyBlock:
-        """The block in whose column stands what the records say, by fresh coins of each party."""
+        """Return the block with the records' reports in its column, by each party's fresh coins."""
         response = self.build_mechanism(block.schema).response
         codes, said = block.columns[self.column], []
         for party in range(block.parties):
@@ -85,15 +85,15 @@ class ResponseQuery(ColumnQuery, NonAdditiveQuery):
         return replace(block, columns={**block.columns, **own})
 
     def build_mechanism(self, schema: Schema) -> Reports:
-        """What the reports are to a plan."""
+        """Return the mechanism of the reports for a plan."""
         return Reports.from_answers(self.local, self.count_cells(schema))
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """Of what the records say, or of what they have where noise covers it: a histogram."""
+        """Return a histogram of the reports or, if noise covers it, of the categories."""
         return (build_cell_counts(build_group_cells(schema, (self.column,)), weight),)
 
     def answer_from_output(self, shown: Integers, epsilon: float, facts: QueryFacts) -> Table:
-        """Unbiased counts from the reports; the interval is normal, of the coins alone."""
+        """Return unbiased counts from the reports, with normal intervals of only the coins."""
         texts = get_categories(facts.schema, self.column)
         response = RandomisedResponse(epsilon=epsilon, answers=len(texts))
         records = int(shown.sum())

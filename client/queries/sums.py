@@ -1,13 +1,14 @@
-"""What a query needs that may be answered by choosing: the winner alone, by exact scores.
+"""Sums and selections: `sum`, `balance`, `choose-best`, and `SelectionQuery` for exact scores.
 
-Whoever chooses sees the scores (`parley.privacy.mechanisms.selection`): a server that must be
-trusted with the bare sum. The same query with noise on its vector needs no such trust.
+A selection shows only the winner, by exact scores. The server that selects sees the scores
+(`parley.privacy.mechanisms.selection`), so it must be trusted with the bare sum. The same query
+with noise on its vector needs no such trust.
 
-The best of several candidates by score: `choose-best`, such as the model that errs least.
+`choose-best` is the best of several candidates by score, such as the model with the fewest errors.
 
-The sum of a column: `sum`, of all records that are selected, or in every group.
+`sum` is the sum of a column, of all selected records or in every group.
 
-On which side of a place a quantile lies: `balance`, one signed sum of all that are selected.
+`balance` tells on which side of a border a quantile is: one signed sum of all selected records.
 """
 
 from __future__ import annotations
@@ -43,36 +44,39 @@ from parley.privacy.sensitivity.bounded_sets import Set
 
 
 class SelectionQuery(NonAdditiveQuery):
-    """Of a query: its candidates' scores, and what the winner says."""
+    """The part of a query that scores candidates and builds the answer from the winner."""
 
     @abstractmethod
     def check_choice(self, schema: Schema) -> None:
-        """Raises QueryError where several winners would be shown."""
+        """Raise QueryError if several winners would be shown."""
 
     @abstractmethod
     def count_candidates(self, schema: Schema) -> int:
-        """k."""
+        """Return k."""
 
     @abstractmethod
     def get_score_unit(self, weight: int) -> int:
-        """What a score of 1 is in `compute_scores`."""
+        """Return what a score of 1 is in `compute_scores`."""
 
     @abstractmethod
     def compute_scores(self, total: Integers, weight: int, facts: QueryFacts) -> Integers:
-        """`[k]` of the candidates, from the exact sum `[d]`: the largest is best."""
+        """Return `[k]` the candidates' scores from the exact sum `[d]`. The largest is best."""
 
     @abstractmethod
     def build_score_set(self, weight: int) -> Set:
-        """Of what one record adds to a score; to −max of sums, of what it adds to each of them."""
+        """Return the set of what one record adds to a score.
+
+        For a score that is −max of sums, it is the set of what a record adds to each sum.
+        """
 
     def answer_from_output(self, shown: Integers, epsilon: float, facts: QueryFacts) -> Table:
-        """The answer of a choice: of the winner's place, all that is shown."""
+        """Return the answer of a selection. Only the winner's index is shown."""
         del epsilon
         return self.build_winner_table(int(shown[0]), facts)
 
     @abstractmethod
     def build_winner_table(self, winner: int, facts: QueryFacts) -> Table:
-        """What candidate number `winner` says: no interval, its score stays hidden."""
+        """Return the table of candidate `winner`. It has no interval: the score stays hidden."""
 
 
 _MAX_CANDIDATES = 1024
@@ -80,7 +84,7 @@ _MAX_CANDIDATES = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class ChooseBest(ColumnsQuery, SelectionQuery):
-    """The column of scores of the largest sum; of the `least`, where scores are errors."""
+    """The column of scores with the largest sum or, with `least`, the smallest (of errors)."""
 
     kind: ClassVar[str] = "choose-best"
     integral: ClassVar[bool] = False
@@ -96,7 +100,7 @@ class ChooseBest(ColumnsQuery, SelectionQuery):
             )
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         for name in self.of:
             known = get_range(schema, name)
@@ -106,7 +110,7 @@ class ChooseBest(ColumnsQuery, SelectionQuery):
                 )
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """k sums."""
+        """Return k sums."""
         del schema
 
         def score(name: str) -> Summand:
@@ -115,12 +119,12 @@ class ChooseBest(ColumnsQuery, SelectionQuery):
         return (CellSums(cells=CellGrid(), summands=tuple(map(score, self.of))),)
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
-        """The winner with its noisy sum, and by how much it leads the second."""
+        """Return the winner with its noisy sum, and its lead over the second."""
         del facts
         sums = noisy / weight
         order = np.argsort(sums if self.least else -sums, kind="stable")
         value, second = sums[order[:1]], sums[order[1:2]]
-        # The winner is one of so many: its interval holds for all of them at once.
+        # The winner is one of all candidates, so its interval must hold for all of them at once.
         half = noise.compute_half_width(cells=len(self.of)) / weight
         return {
             "winner": [self.of[order[0]]],
@@ -131,27 +135,27 @@ class ChooseBest(ColumnsQuery, SelectionQuery):
         }
 
     def check_choice(self, schema: Schema) -> None:
-        """There is one winner."""
+        """Accept every schema: there is one winner."""
 
     def count_candidates(self, schema: Schema) -> int:
-        """k."""
+        """Return k."""
         return self.count_cells(schema)
 
     def get_score_unit(self, weight: int) -> int:
-        """a."""
+        """Return a."""
         return weight
 
     def compute_scores(self, total: Integers, weight: int, facts: QueryFacts) -> Integers:
-        """The sums, or what is smallest first."""
+        """Return the sums, negated if the smallest is best."""
         del weight, facts
         return -total if self.least else total
 
     def build_score_set(self, weight: int) -> Set:
-        """0 to a."""
+        """Return the interval from 0 to a."""
         return Set.interval(0, weight)
 
     def build_winner_table(self, winner: int, facts: QueryFacts) -> Table:
-        """See `SelectionQuery.build_winner_table`."""
+        """Return the table as in `SelectionQuery.build_winner_table`."""
         del facts
         hidden = np.array([np.nan])
         return {"winner": [self.of[winner]], "value": hidden, "low": hidden, "high": hidden}
@@ -165,13 +169,13 @@ class ColumnSum(ColumnQuery):
     integral: ClassVar[bool] = False
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         if not self.get_answer_unit(schema) > 0:
             raise QueryError(f"Expected a range of {self.column!r} that is not 0 alone, got 0.")
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """G sums."""
+        """Return G sums."""
         known, most = get_range(schema, self.column), self.get_answer_unit(schema)
         low, high = math.floor(weight * (known.low / most)), math.ceil(weight * (known.high / most))
         scaled = Summand(
@@ -180,19 +184,19 @@ class ColumnSum(ColumnQuery):
         return (CellSums(cells=build_group_cells(schema, self.by), summands=(scaled,)),)
 
     def get_answer_unit(self, schema: Schema) -> float:
-        """X."""
+        """Return X, the largest magnitude of the range."""
         known = get_range(schema, self.column)
         return max(abs(known.low), abs(known.high))
 
     def supports_sampling(self, facts: QueryFacts) -> bool:
-        """Where N is public, or the range has one sign."""
+        """Return whether N is public, or the range has one sign."""
         known = get_range(facts.schema, self.column)
         return facts.records is not None or known.low >= 0 or known.high <= 0
 
     def compute_sampling_errors(self, values: Numbers, facts: QueryFacts) -> Numbers:
-        """Who is not selected adds 0.
+        """Return the sampling errors of the sums. Records that are not selected add 0.
 
-        Where N is private it is taken as Poisson's: Var = E Σx² ≤ X·E Σ|x|.
+        If N is private it is treated as Poisson: Var = E Σx² ≤ X·E Σ|x|.
         """
         if facts.records is None:
             found: Numbers = np.sqrt(self.get_answer_unit(facts.schema) * np.abs(values))
@@ -205,7 +209,7 @@ class ColumnSum(ColumnQuery):
 
 
 MAX_DENOMINATOR = 10**6
-"""d at most: six digits of q."""
+"""Maximum d: six digits of q."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +235,7 @@ class Balance(ColumnQuery):
         return to_fraction(self.share)
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         known = get_range(schema, self.column)
         if not known.low < self.border <= known.high:
@@ -241,7 +245,7 @@ class Balance(ColumnQuery):
             )
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """One sum."""
+        """Return one sum."""
         del schema
         low, high = -self.fraction.numerator * weight, self.get_steps_per_unit(weight)
         signed = Summand(
@@ -252,5 +256,5 @@ class Balance(ColumnQuery):
         return (CellSums(cells=CellGrid(), summands=(signed,)),)
 
     def get_steps_per_unit(self, weight: int) -> int:
-        """Of a record, d."""
+        """Return the integers of one record, d times the weight."""
         return weight * self.fraction.denominator

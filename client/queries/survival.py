@@ -1,8 +1,8 @@
-"""How long until an event: `survival`, Kaplan–Meier's curve in every group, from one histogram.
+"""Time until an event: `survival`, the Kaplan–Meier curve in every group, from one histogram.
 
-A record adds 1 to one cell of its group: of the interval of its event, or of how many of K public
-intervals (a, b] it was at risk in without one (docs/survival.md says when). The curve and
-all else are post-processing (`parley.privacy.estimation.survival`).
+A record adds 1 to one cell of its group. The cell is the interval of its event or, without an
+event, the number of K public intervals (a, b] in which it was at risk (docs/survival.md defines
+this). The curve and everything else are post-processing (`parley.privacy.estimation.survival`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from parley.privacy.estimation.survival import (
 MAX_INTERVALS = 128
 MAX_GROUPS = 100
 WITHIN = 0.05
-"""Half-width of the noise interval that is thought usable, for how many records it takes."""
+"""Half-width of the noise interval that counts as usable, for the number of records needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +51,11 @@ class Survival(ColumnQuery):
 
     Attributes:
         column: the time, in [0, …].
-        event: whether the event happened then: a number in [0, 1], from ½ on; or a category.
-        occurred: of categories: the one that says so; any other is censored.
-        bins: how many intervals of one width, from 0 to `end`; 0 where `edges` are given.
-        end: of the last interval; 0: of the column's range.
+        event: column of whether the event happened then: a number in [0, 1], from ½ on, or a
+            category.
+        occurred: for categories: the one that means the event. Any other is censored.
+        bins: number of intervals of one width, from 0 to `end`; 0 if `edges` are given.
+        end: end of the last interval; 0: that of the column's range.
         edges: increasing, from 0 on, within the column's range.
     """
 
@@ -85,11 +86,11 @@ class Survival(ColumnQuery):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Those of every query, the time and the event."""
+        """The columns of every query, the time and the event."""
         return super().columns | {self.event}
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         known = get_range(schema, self.column)
         if known.low < 0:
@@ -112,12 +113,12 @@ class Survival(ColumnQuery):
         check_event(schema, self.event, self.occurred)
 
     def list_interval_ends(self, schema: Schema) -> Numbers:
-        """`[K + 1]`."""
+        """Return `[K + 1]` ends of the intervals."""
         end = self.end or get_range(schema, self.column).high
         return np.array(self.edges or np.linspace(0, end, self.bins + 1), dtype=np.float64)
 
     def build_axis(self, schema: Schema) -> Axis:
-        """K cells of events, K + 1 of censored."""
+        """Return an axis of K cells for events and K + 1 for censored records."""
         edges = self.list_interval_ends(schema)
         middles, intervals = (edges[1:] + edges[:-1]) / 2, len(edges) - 1
 
@@ -131,7 +132,7 @@ class Survival(ColumnQuery):
         return Axis(size=2 * intervals + 1, codes=codes)
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """A count for every group, and interval of an event or number of intervals without."""
+        """Return a count for every group, and interval of an event or intervals without one."""
         groups = build_group_cells(schema, self.by)
         return (build_cell_counts(CellGrid(axes=(*groups.axes, self.build_axis(schema))), weight),)
 
@@ -146,7 +147,7 @@ class Survival(ColumnQuery):
         )
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
-        """The curve at each interval's end, beside events and numbers at risk."""
+        """Return the curve at each interval's end, with events and numbers at risk."""
         table = self._build_life_table(noisy, weight, noise, facts)
         risk = np.maximum(fit_decreasing(table.at_risk), 0)
         events = np.clip(table.events, 0, risk)
@@ -158,7 +159,7 @@ class Survival(ColumnQuery):
         }
 
     def _build_row_keys(self, schema: Schema) -> Table:
-        """A row for every group and interval."""
+        """Return a row for every group and interval."""
         edges, groups = self.list_interval_ends(schema), build_group_cells(schema, self.by)
         keys: Table = {
             n: np.repeat(k, len(edges) - 1) for n, k in groups.build_key_columns().items()
@@ -169,7 +170,7 @@ class Survival(ColumnQuery):
     def derive_tables(
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> dict[str, Table]:
-        """Cumulative hazards, medians, the log-rank test, and how many records it would take."""
+        """Return cumulative hazards, medians, the log-rank test, and the records needed."""
         table = self._build_life_table(noisy, weight, noise, facts)
         groups = dict(build_group_cells(facts.schema, self.by).build_key_columns())
         curve = _build_curve_columns(table.survival, weight, noise, upper_limit=1.0)
@@ -192,7 +193,7 @@ class Survival(ColumnQuery):
         return found
 
     def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
-        """Of a curve that falls to a half, of as many records as a group has on average."""
+        """Return the expected error of a curve that falls to a half, for an average group size."""
         intervals = len(self.list_interval_ends(facts.schema)) - 1
         groups = build_group_cells(facts.schema, self.by).count
         return (
@@ -205,7 +206,7 @@ class Survival(ColumnQuery):
 
 
 def check_event(schema: Schema, event: str, occurred: str) -> None:
-    """Refuses a column that does not say whether an event happened. Raises QueryError."""
+    """Raise QueryError if a column does not define whether an event happened."""
     if not isinstance(get_field(schema, event), CategoryField):
         known = get_range(schema, event)
         if (known.low, known.high) != (0, 1) or occurred:
@@ -222,7 +223,7 @@ def check_event(schema: Schema, event: str, occurred: str) -> None:
 
 
 def find_events(block: RawPartyBlock, event: str, occurred: str) -> NDArray[np.bool_]:
-    """`[N]` whether it did: the category that says so, or a number from ½ on."""
+    """Return `[N]` whether the event happened: the category `occurred`, or a number from ½ on."""
     known, values = get_field(block.schema, event), block.columns[event]
     if isinstance(known, CategoryField):
         found: NDArray[np.bool_] = values == known.texts.index(occurred)
@@ -233,7 +234,7 @@ def find_events(block: RawPartyBlock, event: str, occurred: str) -> NDArray[np.b
 def _build_curve_columns(
     curve: CurveEstimate, weight: int, noise: CellNoise, *, upper_limit: float
 ) -> Table:
-    """`[G·K]` value, low and high of a curve that falls from 1, or of one that rises from 0."""
+    """Return `[G·K]` value, low and high of a curve that falls from 1, or rises from 0."""
     shape = fit_decreasing if upper_limit <= 1 else lambda values: -fit_decreasing(-values)
     half = noise.add_sampling_error(
         noise.compute_half_width() / weight * curve.noise, curve.sampling
@@ -245,9 +246,9 @@ def _build_curve_columns(
 
 
 def _find_medians(curves: Numbers, edges: Numbers) -> Numbers:
-    """`[G]` the end of the first interval at which a curve is at ½ or below.
+    """Return `[G]` the end of the first interval at which a curve is at ½ or below.
 
-    ∞: it is above to the end; NaN: too few are at risk to know.
+    ∞: it stays above ½; NaN: too few are at risk to know.
     """
     below = curves <= 0.5
     never = np.where(np.isnan(curves).any(axis=1), np.nan, np.inf)
@@ -256,7 +257,7 @@ def _find_medians(curves: Numbers, edges: Numbers) -> Numbers:
 
 
 def _build_precision_table(table: LifeTable, weight: int, noise: CellNoise) -> Table:
-    """Records of every group, how far noise moves its curve at most, and what would do."""
+    """Return each group's records, the noise's largest effect on its curve, and those needed."""
     half = noise.compute_half_width() / weight
     records = table.counts.sum(axis=1)
     reach = half * table.compute_deviation(np.ones(table.cells.shape[1]))

@@ -1,4 +1,4 @@
-"""Conditions on one record as values: what they read, whether a schema has a meaning for them."""
+"""`Expression`: conditions on one record as values, their columns, and their check by a schema."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Constant: TypeAlias = str | int | float | bool
 Mask: TypeAlias = NDArray[np.bool_]
 
 MAX_DEPTH: Final = 8
-"""Levels of a condition, and of parentheses."""
+"""Maximum number of levels of a condition, and of parentheses."""
 MAX_NODES: Final = 64
-"""Comparisons, and/or/not and the constants of `in`, together."""
+"""Maximum number of comparisons, and/or/not and constants of `in` together."""
 RESERVED_WORDS: Final = frozenset({"and", "or", "not", "in", "is", "null", "none", "true", "false"})
-"""No names of columns, unless in backticks."""
+"""Words that are not names of columns, unless in backticks."""
 
 SIGNS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "<": operator.lt,
@@ -47,29 +47,29 @@ _ORDERED = frozenset(SIGNS) - {"==", "!="}
 
 
 class WhereError(ValueError):
-    """A condition that cannot be asked: what was expected, what came."""
+    """Error for a condition that cannot be asked: what was expected, what came."""
 
 
 @dataclass(frozen=True, eq=True)
 class Expression(ABC):
-    """A condition on one record; `col` and `parse_where` make them, `&`, `|` and `~` join them."""
+    """A condition on one record. `col` and `parse_where` create it; `&`, `|` and `~` combine it."""
 
     @property
     @abstractmethod
     def columns(self) -> frozenset[str]:
-        """Columns that it reads."""
+        """The columns that it reads."""
 
     @abstractmethod
     def check(self, schema: Schema) -> None:
-        """Refuses a condition that this schema has no meaning for (SchemaError, WhereError)."""
+        """Raise SchemaError or WhereError if this schema gives the condition no meaning."""
 
     @abstractmethod
     def mask(self, block: RawPartyBlock) -> Mask:
-        """`[N]` whether each record counts; of a block whose schema it was checked with."""
+        """Return `[N]` whether each record counts. The block's schema must have passed `check`."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Plain values, which `decode_where` reads back unchanged."""
+        """Return plain values. `decode_where` is the inverse."""
 
     def __and__(self, other: Expression) -> Expression:
         return join_conditions("and", self, other)
@@ -89,12 +89,12 @@ class Expression(ABC):
     @property
     @abstractmethod
     def size(self) -> tuple[int, int]:
-        """Its depth, and its nodes."""
+        """Its depth, and its number of nodes."""
 
 
 @dataclass(frozen=True)
 class Comparison(Expression):
-    """A column beside a constant (a sign), among several ("in"), or empty ("null")."""
+    """A column compared with a constant (a sign), with several ("in"), or with empty ("null")."""
 
     column: str
     sign: str
@@ -102,16 +102,19 @@ class Comparison(Expression):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The one."""
+        """Its column."""
         return frozenset({self.column})
 
     @property
     def size(self) -> tuple[int, int]:
-        """A node, and of `in` one a constant."""
+        """Depth 1, and 1 node, plus one per constant of `in`."""
         return 1, 1 + (len(self.values) if self.sign == "in" else 0)
 
     def check(self, schema: Schema) -> None:
-        """A number with a number; a category with one listed; null where that has a cell."""
+        """Check that constants fit the column, and that null has a cell there.
+
+        A number needs a number, a category a listed one.
+        """
         field = get_field(schema, self.column)
         if self.sign == "null" and not (
             isinstance(field, CategoryField) and MISSING in field.texts
@@ -129,7 +132,7 @@ class Comparison(Expression):
             _check_constant(field, self.column, value)
 
     def mask(self, block: RawPartyBlock) -> Mask:
-        """By what the column's array holds for a constant: a code, or the clamped number."""
+        """Compare with what the column's array contains: a code, or the clamped number."""
         field, cells = get_field(block.schema, self.column), block.columns[self.column]
         values: list[Any] = [MISSING] if self.sign == "null" else list(self.values)
         if isinstance(field, CategoryField):
@@ -140,7 +143,7 @@ class Comparison(Expression):
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """`{"column", "is"}`, and `"value"` of a sign, `"values"` of in."""
+        """Return `{"column", "is"}`, with `"value"` for a sign and `"values"` for in."""
         own = {"column": self.column, "is": self.sign}
         if self.sign == "null":
             return own
@@ -156,29 +159,29 @@ class Comparison(Expression):
 
 @dataclass(frozen=True)
 class CompoundCondition(Expression):
-    """Several conditions: all of them ("and"), or one at least ("or"); or not the one."""
+    """Several conditions: all ("and"), at least one ("or"), or the opposite of one ("not")."""
 
     connective: str
     parts: tuple[Expression, ...]
 
     @property
     def columns(self) -> frozenset[str]:
-        """Of all parts."""
+        """The columns of all parts."""
         return frozenset().union(*(part.columns for part in self.parts))
 
     @property
     def size(self) -> tuple[int, int]:
-        """One more than the deepest part, and than all of them."""
+        """One level more than the deepest part, and one node more than all parts."""
         sizes = [part.size for part in self.parts]
         return 1 + max(depth for depth, _ in sizes), 1 + sum(nodes for _, nodes in sizes)
 
     def check(self, schema: Schema) -> None:
-        """Every part."""
+        """Check every part."""
         for part in self.parts:
             part.check(schema)
 
     def mask(self, block: RawPartyBlock) -> Mask:
-        """Of all parts."""
+        """Combine the masks of all parts."""
         masks = [part.mask(block) for part in self.parts]
         if self.connective == "not":
             return ~masks[0]
@@ -187,7 +190,7 @@ class CompoundCondition(Expression):
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """`{"and": [part, …]}`, `{"not": part}`."""
+        """Return `{"and": [part, …]}`, `{"or": [part, …]}` or `{"not": part}`."""
         parts = [part.to_json() for part in self.parts]
         return {self.connective: parts[0] if self.connective == "not" else parts}
 
@@ -200,12 +203,12 @@ class CompoundCondition(Expression):
 
 
 def negate(condition: Expression) -> Expression:
-    """The other records."""
+    """Return the condition of the other records."""
     return CompoundCondition("not", (condition,))
 
 
 def join_conditions(connective: str, *parts: Expression) -> Expression:
-    """`parts` under one word; what is joined by it already is taken apart first."""
+    """Join `parts` by one word. Parts that are joined by it already are flattened first."""
     flat: list[Expression] = []
     for part in parts:
         if not isinstance(part, Expression):
@@ -221,7 +224,7 @@ def join_conditions(connective: str, *parts: Expression) -> Expression:
 
 
 def check_size(expression: Expression) -> Expression:
-    """The condition itself, unless it is too deep or too long."""
+    """Return the condition itself, unless it is too deep or too long."""
     depth, nodes = expression.size
     if depth > MAX_DEPTH:
         raise WhereError(f"Expected a condition of at most {MAX_DEPTH} levels, got more.")
@@ -231,7 +234,7 @@ def check_size(expression: Expression) -> Expression:
 
 
 def build_in_condition(column: str, values: tuple[Constant, ...]) -> Expression:
-    """`in`, of one constant at least."""
+    """Build `in`, with at least one constant."""
     if not values:
         raise WhereError(f"Expected at least one constant for {column!r}, got none.")
     return Comparison(column, "in", values)
@@ -250,7 +253,7 @@ def _check_constant(field: CategoryField | RangeField, column: str, value: Const
 
 
 def parse_constant(value: object, *, context: str) -> Constant:
-    """A constant as conditions have it: text, a finite number, or a truth value."""
+    """Return a constant of a condition: text, a finite number, or a truth value."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH:
@@ -266,13 +269,13 @@ def parse_constant(value: object, *, context: str) -> Constant:
 
 
 def format_column(column: str) -> str:
-    """A column's name as text has it, in backticks where it is no plain word."""
+    """Format a column's name, in backticks unless it is a plain word."""
     plain = re.fullmatch(r"[^\W\d]\w*", column) and column.lower() not in RESERVED_WORDS
     return column if plain else f"`{column}`"
 
 
 def format_constant(value: Constant) -> str:
-    """A constant as text has it."""
+    """Format a constant as text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -281,7 +284,7 @@ def format_constant(value: Constant) -> str:
 
 
 class ColumnName:
-    """A column: `col.age`, `col["length of stay"]`; compared with a constant it is a condition."""
+    """A column: `col.age`, `col["length of stay"]`. Compared with a constant, it is a condition."""
 
     __slots__ = ("_name",)
 
@@ -311,17 +314,17 @@ class ColumnName:
     def __ne__(self, value: object) -> Expression:  # type: ignore[override] # a condition, as polars
         return self._compare("!=", value)
 
-    __hash__ = None  # type: ignore[assignment] # == is no comparison of two of these
+    __hash__ = None  # type: ignore[assignment]  # == does not compare two of these
 
     def is_in(self, values: Iterable[Constant]) -> Expression:
-        """Whether the value is one of several."""
+        """Return the condition that the value is one of several."""
         if isinstance(values, str):
             raise WhereError(f"Expected a list of constants for {self!r}, got the text {values!r}.")
         given = tuple(parse_constant(value, context=f"in {self!r}") for value in values)
         return check_size(build_in_condition(self._name, given))
 
     def is_null(self) -> Expression:
-        """Whether the value was empty."""
+        """Return the condition that the value was empty."""
         return Comparison(self._name, "null")
 
     def __repr__(self) -> str:
@@ -329,7 +332,7 @@ class ColumnName:
 
 
 class _Columns:
-    """`col.NAME` and `col["NAME"]`."""
+    """The object behind `col.NAME` and `col["NAME"]`."""
 
     def __getattr__(self, name: str) -> ColumnName:
         if name.startswith("__"):

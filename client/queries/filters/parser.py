@@ -1,9 +1,9 @@
-"""Conditions as text and as strict JSON: a parser that accepts nothing but conditions.
+"""Parsers of conditions from text and from strict JSON. They accept only conditions.
 
-Comparisons of a column with a constant, `in`, `is null`, and/or/not; nothing else: no column beside
-a column, no arithmetic, no call, so that a condition means the same in every party and in every
-version. Numbers are compared as the schema's public range leaves them; an empty category is the
-cell "(missing)", one like the others, which `is null` names.
+A condition consists of comparisons of a column with a constant, `in`, `is null`, and/or/not. It has
+no comparison of two columns, no arithmetic and no call, so that it means the same in every party
+and version. Numbers are compared after clamping to the schema's public range. An empty category is
+the cell "(missing)", an ordinary cell that `is null` selects.
 
     >>> from parley.client.queries.filters.expressions import col
     >>> old = (col.age > 60) & ~(col["sex"] == "Female")
@@ -47,7 +47,11 @@ from parley.client.queries.filters.expressions import (
 
 
 def decode_where(value: object) -> Expression:
-    """The condition in plain JSON values, whose keys and types are exactly those of `to_json`."""
+    """Return the condition in plain JSON values with exactly the keys and types of `to_json`.
+
+    Raises:
+        DecodingError: the values are anything else.
+    """
     try:
         return check_size(_decode(value, MAX_DEPTH))
     except WhereError as error:
@@ -100,13 +104,13 @@ _TOKEN: Final = re.compile(
 
 
 def parse_where(text: str) -> Expression:
-    """The condition that a person wrote: `age > 60 and sex == 'Female'`.
+    """Parse a condition that a person wrote: `age > 60 and sex == 'Female'`.
 
-    Signs are < <= > >= == != (= and <> as well); words and, or, not, in, is null, is not null,
-    true, false in any case; a column whose name is no word stands in backticks.
+    Signs are < <= > >= == != (also = and <>). Words are and, or, not, in, is null, is not null,
+    true, false in any case. A column whose name is not a word needs backticks.
 
     Raises:
-        WhereError: anything else: a call, arithmetic, a column beside a column, an open bracket.
+        WhereError: anything else: a call, arithmetic, a comparison of two columns, an open bracket.
     """
     if not isinstance(text, str):
         raise WhereError(f"Expected a condition as text, got {type(text).__name__}.")
@@ -118,7 +122,7 @@ def parse_where(text: str) -> Expression:
 
 
 class _Parser:
-    """By recursive descent: or, and, not, comparison; never deeper than `MAX_DEPTH`."""
+    """A recursive-descent parser: or, and, not, comparison; never deeper than `MAX_DEPTH`."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, str]] = []
@@ -141,7 +145,7 @@ class _Parser:
         self._at = 0
 
     def parse(self) -> Expression:
-        """All of the text."""
+        """Parse the whole text."""
         found = self._parse_or(MAX_DEPTH)
         if self._get_token()[0] != "end":
             raise WhereError(
@@ -153,7 +157,7 @@ class _Parser:
         return self._tokens[self._at]
 
     def _take(self, *wanted: str) -> str | None:
-        """The next token, if it is one of these words or signs."""
+        """Consume and return the next token, if it is one of these words or signs."""
         kind, token = self._get_token()
         if kind in {"word", "sign"} and token in wanted:
             self._at += 1
@@ -188,7 +192,7 @@ class _Parser:
         return self._parse_comparison()
 
     def _parse_comparison(self) -> Expression:
-        """`age > 60`, `60 < age`, `18 <= age < 65`, `age in (1, 2)`, `ward is null`."""
+        """Parse `age > 60`, `60 < age`, `18 <= age < 65`, `age in (1, 2)` or `ward is null`."""
         if self._get_token()[0] in {"name", "quoted"}:
             return self._parse_after_column(self._parse_column())
         first = self._parse_value("before a comparison")

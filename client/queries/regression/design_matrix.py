@@ -1,9 +1,9 @@
-"""Covariates: columns as a row of numbers in [−1, 1] for each record, and back to their units.
+"""Covariates: each record's columns as a row of numbers in [−1, 1], and back to their units.
 
 A column of numbers is one covariate, (x − centre)/half-width of its public range. A column of
-categories is an indicator for each category but the first in the schema, the *reference*. A record
-with an empty cell, where the schema says nothing for it, has no row: it does not count. Every
-entry is a function of that record and the schema alone.
+categories has an indicator for each category except the first in the schema, the *reference*. A
+record with an empty cell has no row and does not count, unless the schema defines a value for it.
+Every entry is a function of only that record and the schema.
 
     >>> from parley.client.data.data_sources import build_memory_table
     >>> from parley.client.data.raw_party_block import read_raw_party_block
@@ -38,7 +38,7 @@ from parley.client.queries.base import Numbers, QueryError
 
 @dataclass(frozen=True, kw_only=True)
 class Covariate:
-    """One entry of a row: (x − centre)/half of a column; of a category whether x is its code."""
+    """One entry of a row: (x − centre)/half-width, or for a category whether x is its code."""
 
     name: str
     column: str
@@ -47,20 +47,20 @@ class Covariate:
     half_width: float = 1.0
 
     def encode(self, values: NDArray[np.generic]) -> Numbers:
-        """`[N]` in [−1, 1] of a column's values, whatever they are."""
+        """Return `[N]` entries in [−1, 1] for any values of a column."""
         if self.code is not None:
             return np.where(values == self.code, 1.0, 0.0)
         scaled = (values.astype(np.float64) - self.centre) / self.half_width
-        found: Numbers = np.fmin(np.fmax(scaled, -1), 1)  # of NaN, too
+        found: Numbers = np.fmin(np.fmax(scaled, -1), 1)  # also for NaN
         return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """What a row is made of.
+    """The covariates of a row.
 
     Attributes:
-        covariates: p, column by column.
+        covariates: p covariates, column by column.
         missing: columns with a code for an empty cell.
     """
 
@@ -69,10 +69,10 @@ class Design:
 
     @classmethod
     def from_schema(cls, schema: Schema, columns: Sequence[str]) -> Design:
-        """Of some columns of a schema.
+        """Build the design of some columns of a schema.
 
         Raises:
-            QueryError, SchemaError: a column twice, or one that is not there.
+            QueryError, SchemaError: a column occurs twice or does not exist.
         """
         if len(set(columns)) < len(columns):
             raise QueryError(f"Expected distinct columns, got {', '.join(columns)}.")
@@ -95,39 +95,39 @@ class Design:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of every covariate: its column, or column and category."""
+        """Each covariate's name: its column, or column and category."""
         return tuple(each.name for each in self.covariates)
 
     @property
     def centres(self) -> Numbers:
-        """`[p]` what is 0 in a row, in the column's unit."""
+        """`[p]` values of 0 in a row, in the column's unit."""
         return np.array([each.centre for each in self.covariates])
 
     @property
     def half_widths(self) -> Numbers:
-        """`[p]` what is 1 in a row, in the column's unit."""
+        """`[p]` sizes of 1 in a row, in the column's unit."""
         return np.array([each.half_width for each in self.covariates])
 
     def compute_max_distance(self, point: Numbers) -> float:
-        """The most that ‖row − centre‖² is, of a centre `[p]`: at an end, or at a category."""
+        """Return the maximum of ‖row − centre‖² for a centre `[p]`: at an end, or at a category."""
         given = dict(zip(self.covariates, point.tolist(), strict=True))
-        total = 0.0  # in one order, so that server and party find the same to the bit
+        total = 0.0  # in a fixed order, so that server and party get the same bits
         for column in dict.fromkeys(each.column for each in self.covariates):
             part = [(each.code, at) for each, at in given.items() if each.column == column]
             if part[0][0] is None:
                 total += (1 + abs(part[0][1])) ** 2
-            else:  # of one category, or of none: the reference
+            else:  # one category is 1, or none (the reference)
                 total += math.fsum(at * at for _, at in part)
                 total += max(0.0, *(1 - 2 * at for _, at in part))
         return total
 
     def build_rows(self, block: RawPartyBlock) -> Numbers:
-        """`[N, p]` every record's."""
+        """Return `[N, p]` the rows of all records."""
         columns = [each.encode(block.columns[each.column]) for each in self.covariates]
         return np.stack(columns, axis=1) if columns else np.empty((block.records, 0))
 
     def find_complete_records(self, block: RawPartyBlock) -> NDArray[np.bool_]:
-        """`[N]` which records have a row."""
+        """Return `[N]` which records have a row."""
         found = np.ones(block.records, dtype=np.bool_)
         for name, code in self.missing:
             found &= block.columns[name] != code

@@ -1,7 +1,8 @@
-"""Families of regression: what an outcome is, and how it answers to covariates.
+"""Families of regression: the kind of outcome, and how it depends on covariates.
 
-A row of `FAMILIES` each: which keys of a query are its own, what its outcome column must be, where
-its base begins, and slopes and curvatures of records (`parley.client.models.response_likelihoods`).
+`FAMILIES` has a row for each. A family defines its own keys of a query, the conditions on its
+outcome column, its initial base, and slopes and curvatures of records
+(`parley.client.models.response_likelihoods`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from parley.privacy.accounting.threat_model import Neighbouring
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionOutcome:
-    """The keys of a query that say what its outcome is: see `RegressionQuery`."""
+    """The keys of a query that define its outcome: see `RegressionQuery`."""
 
     column: str
     event: str = ""
@@ -41,12 +42,12 @@ class RegressionOutcome:
     dispersion: float = 0.0
 
     def to_survival(self) -> Survival:
-        """The same outcome as `survival` has it. Raises QueryError."""
+        """Return the same outcome in the form of `survival`. Raises QueryError."""
         own = ("column", "event", "occurred", "bins", "end", "edges")
         return Survival(**{name: getattr(self, name) for name in own})
 
     def get_cap(self, schema: Schema) -> float:
-        """At which counts are cut."""
+        """Return the value at which counts are cut."""
         return self.cap or get_range(schema, self.column).high
 
 
@@ -54,33 +55,33 @@ class OutcomeFamily(ABC):
     """One family.
 
     Attributes:
-        ratio: what e to a coefficient is.
-        keys: of an outcome, beside its column.
+        ratio: name of e to the power of a coefficient.
+        keys: keys of an outcome in addition to its column.
     """
 
     ratio: ClassVar[str]
     keys: ClassVar[frozenset[str]]
 
     def check_keys(self, outcome: RegressionOutcome) -> None:
-        """Refuses keys that do not go together. Raises QueryError."""
+        """Raise QueryError if keys do not go together."""
         del outcome
 
     @abstractmethod
     def check(self, outcome: RegressionOutcome, schema: Schema) -> None:
-        """Refuses columns that are no such outcome. Raises QueryError, SchemaError."""
+        """Raise QueryError or SchemaError if the columns are no such outcome."""
 
     def count_intervals(self, outcome: RegressionOutcome, schema: Schema) -> int:
-        """K: how many γ there are."""
+        """Return K, the number of γ."""
         del outcome, schema
         return 1
 
     def get_initial_base(self, outcome: RegressionOutcome, schema: Schema) -> float:
-        """Each γ at the first step."""
+        """Return the value of each γ at the first step."""
         del outcome, schema
         return 0.0
 
     def get_slope_unit(self, outcome: RegressionOutcome, schema: Schema) -> float:
-        """What slopes are in units of."""
+        """Return the unit of slopes."""
         del outcome, schema
         return 1.0
 
@@ -88,35 +89,38 @@ class OutcomeFamily(ABC):
     def compute_derivatives(
         self, outcome: RegressionOutcome, block: RawPartyBlock, base: Numbers, margins: Numbers
     ) -> Both:
-        """`[N, K]` slopes, and curvatures."""
+        """Return `[N, K]` slopes, and curvatures."""
 
 
 class LogisticFamily(OutcomeFamily):
-    """Whether something happened."""
+    """Whether an event happened."""
 
     ratio = "odds ratio"
     keys = frozenset({"occurred"})
 
     def check(self, outcome: RegressionOutcome, schema: Schema) -> None:
-        """See `Family.check`."""
+        """Check the outcome as in `OutcomeFamily.check`."""
         check_event(schema, outcome.column, outcome.occurred)
 
     def compute_derivatives(
         self, outcome: RegressionOutcome, block: RawPartyBlock, base: Numbers, margins: Numbers
     ) -> Both:
-        """See `OutcomeFamily.compute_derivatives`."""
+        """Return slopes and curvatures as in `OutcomeFamily.compute_derivatives`."""
         happens = find_events(block, outcome.column, outcome.occurred)
         return compute_logistic_terms(base, margins, happens.astype(np.float64))
 
 
 class PoissonFamily(OutcomeFamily):
-    """How often, with a variance like the mean; intervals hold with any other."""
+    """How often an event happened, with a variance like the mean.
+
+    Its intervals hold for any variance.
+    """
 
     ratio = "rate ratio"
     keys = frozenset({"exposure", "cap"})
 
     def check(self, outcome: RegressionOutcome, schema: Schema) -> None:
-        """See `Family.check`."""
+        """Check the outcome as in `OutcomeFamily.check`."""
         known = get_range(schema, outcome.column)
         if known.low < 0 or not 0 <= outcome.cap <= known.high or known.high <= 0:
             raise QueryError(
@@ -130,19 +134,19 @@ class PoissonFamily(OutcomeFamily):
             )
 
     def get_initial_base(self, outcome: RegressionOutcome, schema: Schema) -> float:
-        """A mean of an eighth of the cap."""
+        """Return the base for a mean of an eighth of the cap."""
         known = get_range(schema, outcome.exposure) if outcome.exposure else None
         usual = (known.low + known.high) / 2 if known else 1.0
         return math.log(outcome.get_cap(schema) / 8 / usual)
 
     def get_slope_unit(self, outcome: RegressionOutcome, schema: Schema) -> float:
-        """The cap."""
+        """Return the cap."""
         return outcome.get_cap(schema)
 
     def compute_derivatives(
         self, outcome: RegressionOutcome, block: RawPartyBlock, base: Numbers, margins: Numbers
     ) -> Both:
-        """See `OutcomeFamily.compute_derivatives`."""
+        """Return slopes and curvatures as in `OutcomeFamily.compute_derivatives`."""
         exposed = block.columns[outcome.exposure] if outcome.exposure else np.ones(len(margins))
         cap, values = outcome.get_cap(block.schema), block.columns[outcome.column]
         spread = {"cap": cap, "dispersion": outcome.dispersion}
@@ -150,12 +154,12 @@ class PoissonFamily(OutcomeFamily):
 
 
 class NegativeBinomialFamily(PoissonFamily):
-    """How often, with a variance of μ + α·μ²."""
+    """How often an event happened, with a variance of μ + α·μ²."""
 
     keys = frozenset({"exposure", "cap", "dispersion"})
 
     def check_keys(self, outcome: RegressionOutcome) -> None:
-        """See `Family.check_keys`."""
+        """Check the keys as in `OutcomeFamily.check_keys`."""
         if not 0 < outcome.dispersion <= _MAX_DISPERSION:
             raise QueryError(
                 f"Expected a dispersion in (0, {_MAX_DISPERSION:g}], got {outcome.dispersion:g}; "
@@ -164,31 +168,31 @@ class NegativeBinomialFamily(PoissonFamily):
 
 
 class HazardFamily(OutcomeFamily):
-    """When something happened, in K intervals."""
+    """When an event happened, in K intervals."""
 
     ratio = "hazard ratio"
     keys = frozenset({"event", "occurred", "bins", "end", "edges"})
 
     def check_keys(self, outcome: RegressionOutcome) -> None:
-        """See `Family.check_keys`."""
+        """Check the keys as in `OutcomeFamily.check_keys`."""
         outcome.to_survival()
 
     def check(self, outcome: RegressionOutcome, schema: Schema) -> None:
-        """See `Family.check`."""
+        """Check the outcome as in `OutcomeFamily.check`."""
         outcome.to_survival().check(schema, Neighbouring.REPLACE_ONE)
 
     def count_intervals(self, outcome: RegressionOutcome, schema: Schema) -> int:
-        """See `OutcomeFamily.count_intervals`."""
+        """Return K as in `OutcomeFamily.count_intervals`."""
         return len(outcome.to_survival().list_interval_ends(schema)) - 1
 
     def get_initial_base(self, outcome: RegressionOutcome, schema: Schema) -> float:
-        """All together a half."""
+        """Return the base for hazards that sum to a half."""
         return -math.log(2 * self.count_intervals(outcome, schema))
 
     def compute_derivatives(
         self, outcome: RegressionOutcome, block: RawPartyBlock, base: Numbers, margins: Numbers
     ) -> Both:
-        """See `OutcomeFamily.compute_derivatives`."""
+        """Return slopes and curvatures as in `OutcomeFamily.compute_derivatives`."""
         codes, count = outcome.to_survival().build_axis(block.schema).codes(block), len(base)
         events = codes < count
         at_risk = np.where(events, codes + 1, codes - count)

@@ -1,10 +1,10 @@
-"""How a record's slopes and curvatures are laid out in a vector, and how long that is at most.
+"""The layout of a record's slopes and curvatures in a vector, and the bound on its length.
 
     (T·z, α·Σ_k w_k·z_k z_kᵀ, β·T²·xxᵀ),   z_k = (c, x − centre_k),
 
-triangles for matrices, entries beside the diagonal times √2, so that a triangle is as long as its
-matrix. Centres of K > 1 intervals lie on a line in τ, from −½ to ½; beside these then stand every
-s_k and w_k, and Στ·w·(x − centre), by which the line is found.
+Matrices are stored as triangles. Off-diagonal entries are multiplied by √2, so that a triangle is
+as long as its matrix. The centres of K > 1 intervals are on a line in τ, from −½ to ½. The vector
+then also contains every s_k and w_k, and Στ·w·(x − centre), from which the line is found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from parley.privacy.sensitivity.exact_rows import FINE
 Numbers = NDArray[np.float64]
 
 BASE = 0.5
-"""c."""
+"""The constant c."""
 _INTERVALS = 0.35
 """Weight of s_k and w_k."""
 _CURVATURES, _SQUARES = 1.0, 0.1
@@ -31,7 +31,7 @@ _CURVATURES, _SQUARES = 1.0, 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class DecodedSums:
-    """A vector as it came: sums over rows, and of each interval."""
+    """A decoded vector: sums over rows, and sums of each interval."""
 
     sums: NewtonSums
     base: BaseSums | None
@@ -39,12 +39,12 @@ class DecodedSums:
 
 @dataclass(frozen=True, kw_only=True)
 class NewtonRowLayout:
-    """A record's vector: Σs·z, triangles of w·zzᵀ and (Σs)²·zzᵀ; of K > 1 s_k, w_k, and the drift.
+    """A record's vector: Σs·z, triangles of w·zzᵀ and (Σs)²·zzᵀ; for K > 1 also s_k, w_k and drift.
 
     Attributes:
         rows: q = p + 1.
         intervals: K.
-        max_squared_norm: the most that ‖z‖² is.
+        max_squared_norm: the maximum of ‖z‖².
     """
 
     rows: int
@@ -61,7 +61,7 @@ class NewtonRowLayout:
 
     @property
     def size(self) -> int:
-        """d."""
+        """d, the length of the vector."""
         several = 2 * self.intervals + self.rows - 1 if self.intervals > 1 else 0
         return (
             self.rows
@@ -72,10 +72,10 @@ class NewtonRowLayout:
 
     @property
     def _max_norm(self) -> float:
-        """The most that a record's vector has in length.
+        """The maximum length of a record's vector.
 
-        ‖z‖²·(T² + α²‖z‖²·w² + β²‖z‖²·T⁴) with T² + w² ≤ 5/4 and T² ≤ 1; of intervals Σs_k² ≤ 2 and
-        Σw_k² ≤ 1, and a drift of half the longest row.
+        ‖z‖²·(T² + α²‖z‖²·w² + β²‖z‖²·T⁴) with T² + w² ≤ 5/4 and T² ≤ 1. For intervals, Σs_k² ≤ 2
+        and Σw_k² ≤ 1, and a drift of half the longest row.
         """
         whole = self.max_squared_norm * (1 + _CURVATURES / 4 + _SQUARES)
         if self.intervals > 1:
@@ -84,13 +84,13 @@ class NewtonRowLayout:
 
     @property
     def fine_squared(self) -> float:
-        """Largest square of a record's vector in whole numbers of 2⁻³⁶, each rounded by ½."""
+        """Largest square of a record's vector in integer multiples of 2⁻³⁶, each rounded by ½."""
         return (FINE * self._max_norm + math.sqrt(self.size) / 2 + 1) ** 2
 
     def bound_squared_move(self, weight: int) -> int:
         """Return the square of how far a record moves a party's sum at this weight.
 
-        The sum is rounded once: by less than 1 in a coordinate. 1 in length is more than what
+        The sum is rounded once, by less than 1 per coordinate. A length of 1 is more than what
         rounding a record's vector to 2⁻³⁶ adds at a weight up to 2³⁰.
         """
         return math.floor((weight * self._max_norm + math.sqrt(self.size) + 1) ** 2)
@@ -98,7 +98,7 @@ class NewtonRowLayout:
     def build_rows(
         self, x: Numbers, slopes: Numbers, curvatures: Numbers, centres: Numbers
     ) -> Numbers:
-        """`[N, d]` of covariates `[N, p]`, slopes and curvatures `[N, K]`."""
+        """Return `[N, d]` vectors from covariates `[N, p]`, slopes and curvatures `[N, K]`."""
         s, w = _compute_moments(slopes, 2), _compute_moments(curvatures, 3)
         y = np.concatenate([np.full((len(x), 1), BASE), x - centres[0]], axis=1)
         drift = np.concatenate([[0.0], centres[1]])
@@ -119,10 +119,10 @@ class NewtonRowLayout:
         return np.concatenate(pieces, axis=1)
 
     def decode_sums(self, total: Numbers, noise: float, scale: float) -> DecodedSums:
-        """The sums of a noisy total `[d]`.
+        """Return the sums of a noisy total `[d]`.
 
         Args:
-            scale: units of slopes and curvatures are so many.
+            scale: size of one unit of slopes and curvatures.
         """
         q = self.rows
         ends = np.cumsum([q, q * (q + 1) // 2, q * (q - 1) // 2, self.intervals, self.intervals])
@@ -152,7 +152,7 @@ class NewtonRowLayout:
 
 @cache
 def _list_triangle(rows: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Numbers]:
-    """Where a triangle's entries are, and their weights: as many as they are in the matrix."""
+    """Return the positions of a triangle's entries, and the weights of their multiplicity."""
     first, second = np.triu_indices(rows)
     return first, second, np.where(first == second, 1.0, math.sqrt(2))
 
@@ -166,7 +166,7 @@ def _build_matrix(triangle: Numbers) -> Numbers:
 
 
 def _compute_moments(values: Numbers, count: int) -> list[Numbers]:
-    """`[N]` Σ_k τ_k^j·v_k of `[N, K]`, j from 0 on, in one order."""
+    """Return `[N]` Σ_k τ_k^j·v_k of `[N, K]`, j from 0 on, in a fixed order."""
     found = [np.zeros(len(values)) for _ in range(count)]
     for k, tau in enumerate(compute_midpoints(values.shape[1])):
         for power, total in enumerate(found):

@@ -1,17 +1,17 @@
-"""Regression as biostatisticians use it: odds, rate and hazard ratios from noisy Newton steps.
+"""Regression with odds, rate and hazard ratios, from noisy Newton steps: `regression`.
 
-One query is one step: at parameters (γ, β) that everybody sees, a record adds one vector that it
-computes from itself alone, in whole numbers of 2⁻³⁶ (a party's sum is rounded once),
+One query is one step. At public parameters (γ, β), a record adds one vector that it computes only
+from itself, in integer multiples of 2⁻³⁶ (a party's sum is rounded once):
 
     (T·z, α·w·zzᵀ, β·T²·xxᵀ),   z = (c, x),   x = covariates − centre,   T = Σ s_k,
 
-with slopes s_k and curvatures w_k of its family (`parley.client.models.response_likelihoods`),
-triangles for matrices, entries beside the diagonal times √2, and for hazards beside them s_k and
-w_k of each of K intervals. Its L2 norm is bounded by public numbers: the ranges, the categories and
-the centres. A vector that is longer, or no number, adds nothing.
+with slopes s_k and curvatures w_k of its family (`parley.client.models.response_likelihoods`).
+Matrices are stored as triangles, with off-diagonal entries times √2. For hazards, s_k and w_k of
+each of K intervals are added. The vector's L2 norm is bounded by public numbers: the ranges, the
+categories and the centres. A vector that is longer or not a number adds nothing.
 
-`parley.analytics.adaptive_queries` asks `STEPS` of them, each where those before point; the last
-one's answer is one step of Newton's beyond its start (docs/regression.md).
+`parley.analytics.adaptive_queries` asks `STEPS` of them, each at the point found by the earlier
+ones. The last one's answer is one Newton step beyond its start (docs/regression.md).
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from parley.privacy.sensitivity.exact_rows import FINE, keep_surely_within, sum_
 from parley.privacy.special_functions import ndtr
 
 SHARES = (5, 10, 20, 65)
-"""Percent of the budget, a step each."""
+"""Percentage of the budget per step."""
 STEPS = len(SHARES)
 MAX_COEFFICIENTS = 32
 _MAX_START = 50.0
-"""Of a γ or β that a step is asked at."""
+"""Maximum magnitude of a γ or β at which a step is asked."""
 _MAX_WEIGHT = 2**30
 _CHUNK_RECORDS = 4096
-"""Records at a time."""
+"""Records processed at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +69,16 @@ class RegressionQuery(ColumnQuery):
     """Coefficients of covariates, one step of their estimate.
 
     Attributes:
-        column: the outcome: whether something happened, a count, or a time.
+        column: the outcome: whether an event happened, a count, or a time.
         of: columns of covariates.
-        family: of `FAMILIES`.
-        event, occurred, bins, end, edges: see `Survival`; `occurred` alone with logistic.
-        exposure: of counts: a column of numbers > 0 that the mean is a multiple of; empty: none.
-        cap: at which counts are cut; 0: at the end of their range.
+        family: a key of `FAMILIES`.
+        event, occurred, bins, end, edges: see `Survival`; only `occurred` with logistic.
+        exposure: for counts: a column of numbers > 0 to which the mean is proportional; empty:
+            none.
+        cap: value at which counts are cut; 0: the end of their range.
         dispersion: α of a negative binomial's variance μ + α·μ².
-        step, start, centres: which step; γ, then β; what covariates are taken from: see `after`.
+        step, start, centres: number of the step; γ, then β; the centres that are subtracted from
+            covariates: see `build_next_step`.
     """
 
     kind: ClassVar[str] = "regression"
@@ -124,26 +126,26 @@ class RegressionQuery(ColumnQuery):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Those of every query, and its own."""
+        """The columns of every query, and its own."""
         return super().columns | {*self.of, *filter(None, (self.event, self.exposure))}
 
     @property
     def selects(self) -> bool:
-        """A record with an empty cell does not count."""
+        """Always true: a record with an empty cell does not count."""
         return True
 
     @property
     def step_shares(self) -> tuple[int, ...]:
-        """See `Query.step_shares`; a start that is given is asked at once."""
+        """Percentages as in `Query.step_shares`. A given start is asked at once."""
         return SHARES if self.step == 1 and not self.start else ()
 
     @property
     def interim_text(self) -> str:
-        """See `Query.interim_text`."""
+        """Text as in `Query.interim_text`."""
         return f"step {self.step} of {STEPS}" if self.step < STEPS else ""
 
     def is_step_after(self, other: Query) -> bool:
-        """See `Query.is_step_after`."""
+        """Return whether it follows `other`, as in `Query.is_step_after`."""
         asked, own = other.to_json(), self.to_json()
         if other.kind != self.kind or asked["step"] + 1 != self.step:
             return False
@@ -160,7 +162,7 @@ class RegressionQuery(ColumnQuery):
         )
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """See `Query.check`."""
+        """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         count = len(Design.from_schema(schema, self.of).covariates)
         if not 1 <= count <= MAX_COEFFICIENTS:
@@ -176,15 +178,15 @@ class RegressionQuery(ColumnQuery):
             raise QueryError(f"Expected {2 * count} centres, got {len(self.centres)}.")
 
     def count_intervals(self, schema: Schema) -> int:
-        """K: how many γ there are."""
+        """Return K, the number of γ."""
         return self._family.count_intervals(self._outcome, schema)
 
     def get_start_point(self, schema: Schema) -> SearchPoint:
-        """Where this step is asked: as it says, or at no effect and a usual base."""
+        """Return the point of this step: its own, or no effect and a usual base."""
         return self._build_step_layout(schema)[1]
 
     def build_layout(self, schema: Schema) -> NewtonRowLayout:
-        """How its vector is laid out, and how long it is at most."""
+        """Return the layout of its vector, with the bound on its length."""
         return self._build_step_layout(schema)[2]
 
     def _build_step_layout(self, schema: Schema) -> tuple[Design, SearchPoint, NewtonRowLayout]:
@@ -195,7 +197,7 @@ class RegressionQuery(ColumnQuery):
         if base == 1:
             centres[1] = 0
         place = SearchPoint(base=start[:base], coefficients=start[base:], centres=centres)
-        ends = place.centre[[0, -1]]  # between them no centre is farther from any row
+        ends = place.centre[[0, -1]]  # no centre between these two is farther from any row
         longest = max(design.compute_max_distance(centre) for centre in ends) + BASE**2
         return (
             design,
@@ -204,7 +206,7 @@ class RegressionQuery(ColumnQuery):
         )
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """A ball."""
+        """Return one part, with a ball as its set."""
         layout, s = self.build_layout(schema), min(weight, _MAX_WEIGHT)
         most = math.isqrt(layout.bound_squared_move(s))
         adds = (Summand(low=-most, high=most),) * layout.size
@@ -212,7 +214,7 @@ class RegressionQuery(ColumnQuery):
         return (CellSums(cells=CellGrid(), summands=adds, record_set=within),)
 
     def compute_party_vectors(self, block: RawPartyBlock, weight: int) -> Iterator[Integers]:
-        """See `Query.compute_party_vectors`."""
+        """Yield the vectors as in `Query.compute_party_vectors`."""
         layout, s = self.build_layout(block.schema), min(weight, _MAX_WEIGHT)
         squared, counted = layout.fine_squared, self._find_counted_records(block)
         for party in range(block.parties):
@@ -228,14 +230,14 @@ class RegressionQuery(ColumnQuery):
                     columns={name: block.columns[name][at] for name in self.columns},
                     offsets=np.array([0, len(at)]),
                 )
-                with np.errstate(all="ignore"):  # what is no number adds nothing
+                with np.errstate(all="ignore"):  # a row that is not a number adds nothing
                     rows = np.rint(FINE * self.compute_rows(part))
                 keep_surely_within(rows, squared)
                 total += sum_rows(rows, math.ceil(math.sqrt(squared)) + 1)
             yield ((s * total + FINE // 2) // FINE).astype(np.int64)
 
     def _find_counted_records(self, block: RawPartyBlock) -> NDArray[np.bool_]:
-        """`[N]` which records have all that is asked."""
+        """Return `[N]` which records have all requested values."""
         found = Design.from_schema(block.schema, self.of).find_complete_records(block)
         if self.where is not None:
             found &= self.where.mask(block)
@@ -245,11 +247,13 @@ class RegressionQuery(ColumnQuery):
         return found
 
     def compute_rows(self, block: RawPartyBlock) -> Numbers:
-        """`[N, d]` every record's vector, in units of 1."""
+        """Return `[N, d]` every record's vector, in units of 1."""
         design, place, layout = self._build_step_layout(block.schema)
         x = design.build_rows(block)
         margins = np.zeros(len(x))
-        for axis, coefficient in enumerate(place.coefficients):  # in one order, whoever is there
+        for axis, coefficient in enumerate(
+            place.coefficients
+        ):  # in a fixed order, whichever records there are
             margins += x[:, axis] * coefficient
         slopes, curvatures = self._family.compute_derivatives(
             self._outcome, block, place.base, margins
@@ -259,13 +263,13 @@ class RegressionQuery(ColumnQuery):
     def decode_sums(
         self, noisy: Integers, weight: int, noise: CellNoise, schema: Schema
     ) -> DecodedSums:
-        """The sums that a noisy vector says."""
+        """Return the sums of a noisy vector."""
         s = min(weight, _MAX_WEIGHT)
         scale = self._family.get_slope_unit(self._outcome, schema)
         return self.build_layout(schema).decode_sums(noisy / s, noise.deviation / s, scale)
 
     def build_next_step(self, steps: Sequence[AnsweredQuery], schema: Schema) -> RegressionQuery:
-        """See `Query.build_next_step`: where all of them together point."""
+        """Return the next step, as in `Query.build_next_step`, at the point that all steps give."""
         place = self.get_start_point(schema)
         search = NewtonSearch.create(len(place.coefficients))
         for each in steps:
@@ -281,7 +285,7 @@ class RegressionQuery(ColumnQuery):
         )
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
-        """A row a coefficient, in its column's unit: value, interval, p, and their powers of e."""
+        """Return a row per coefficient, in its column's unit: value, interval, p, and ratios."""
         schema = facts.schema
         design, place = Design.from_schema(schema, self.of), self.get_start_point(schema)
         found = self.decode_sums(noisy, weight, noise, schema).sums.compute_step(
@@ -309,7 +313,7 @@ class RegressionQuery(ColumnQuery):
     def derive_tables(
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> dict[str, Table]:
-        """What noise does to each coefficient, and how much more would be enough."""
+        """Return the noise's effect on each coefficient, and how much more would be enough."""
         schema = facts.schema
         found = self.decode_sums(noisy, weight, noise, schema).sums.compute_step(
             sampling=noise.sampling
@@ -332,7 +336,10 @@ class RegressionQuery(ColumnQuery):
         }
 
     def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
-        """Of a coefficient of a covariate with the variance of an even one, in a column's unit."""
+        """Return the expected error of a coefficient, in a column's unit.
+
+        It assumes a covariate with the variance of a uniform one.
+        """
         s = min(weight, _MAX_WEIGHT)
         units = float(np.median(Design.from_schema(facts.schema, self.of).half_widths))
         return noise.deviation / s / ((facts.records or 1) / 20) / units
