@@ -33,7 +33,7 @@ from parley.privacy.audit.event_counts import (
 _EXAGGERATION_FACTORS = (1.03, 1.06, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 4.0)
 
 _LADDER_RATIO, _LADDER_TOP = 1.005, 840
-"""Half a percent; and 66 times the claimed noise, beyond which nothing is looked for."""
+"""Step of the ladder (half a percent), and its last step: 66 times the claimed noise."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""What noisy integers say: intervals, and post-processing that costs no privacy."""
+"""Estimates from noisy integers: intervals, and post-processing that costs no privacy."""

@@ -1,10 +1,10 @@
-"""A b-ary tree of counts over K ordered cells, and the leaves that its noisy nodes agree on best.
+"""A b-ary tree of counts over K ordered cells, and the leaves that best fit its noisy nodes.
 
-Level 0 has K nodes, level l the sums of b nodes of level l − 1, ⌈K/b^l⌉ of them; the root is left
-out, so that a record is in one node of each of h levels. A range of cells is then a sum of few
-noisy nodes. Least squares makes the nodes agree, in two passes (Hay, Rastogi, Miklau & Suciu 2010):
-from the leaves up every node's count is weighed against the sum of its children's by their
-variances; from the top down what a node has beyond its children's sum is shared among them.
+Level 0 has K nodes. Level l has ⌈K/b^l⌉ nodes, each the sum of b nodes of level l − 1. The root is
+omitted, so a record is in one node of each of h levels. A range of cells is then a sum of few noisy
+nodes. Least squares makes the nodes consistent, in two passes (Hay, Rastogi, Miklau & Suciu 2010).
+From the leaves up, every node's count and the sum of its children's counts are averaged, weighted
+by their variances. From the top down, a node's excess over its children's sum is shared among them.
 
     >>> tree = CountTree(cells=128, branching=2)
     >>> tree.levels, tree.nodes
@@ -31,7 +31,7 @@ Number = TypeVar("Number", np.int64, np.float64)
 
 @dataclass(frozen=True, kw_only=True)
 class CountTree:
-    """The shape of a tree of K ≥ 2 ordered cells with branching b ≥ 2."""
+    """Shape of a tree of K ≥ 2 ordered cells with branching b ≥ 2."""
 
     cells: int
     branching: int
@@ -46,7 +46,7 @@ class CountTree:
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """`[h]` nodes of every level, from the K leaves to the level below the root."""
+        """`[h]` number of nodes per level, from the K leaves to the level below the root."""
         widths = [self.cells]
         while (above := -(-widths[-1] // self.branching)) > 1:
             widths.append(above)
@@ -54,16 +54,16 @@ class CountTree:
 
     @property
     def levels(self) -> int:
-        """h."""
+        """Number h of levels."""
         return len(self.widths)
 
     @property
     def nodes(self) -> int:
-        """Of all levels."""
+        """Number of nodes of all levels."""
         return sum(self.widths)
 
     def build(self, leaves: ArrayLike) -> NDArray[np.int64]:
-        """`[nodes]` the tree of counts `[K]`: leaves first, the top level last."""
+        """Return `[nodes]` the tree of counts `[K]`: leaves first, the top level last."""
         level = np.asarray(leaves, dtype=np.int64)
         if level.shape != (self.cells,):
             raise ValueError(f"Expected {self.cells} cells, got shape {level.shape}.")
@@ -76,15 +76,15 @@ class CountTree:
     def estimate_leaves(
         self, noisy: ArrayLike, *, total: float | None = None
     ) -> NDArray[np.float64]:
-        """`[K]` the leaves of the least-squares tree, all nodes' noise having one variance.
+        """Return `[K]` the leaves of the least-squares tree for noise of one variance.
 
-        `noisy` is in the order of `build`; `total` the sum of all leaves, where it is public.
+        `noisy` is in the order of `build`; `total` is the sum of all leaves if it is public.
         """
         values = np.asarray(noisy, dtype=np.float64)
         if values.shape != (self.nodes,):
             raise ValueError(f"Expected {self.nodes} nodes, got shape {values.shape}.")
         levels = np.split(values, np.cumsum(self.widths)[:-1])
-        # Up: the best estimate of every node from what lies below it, and its variance.
+        # Up: the best estimate of every node from the nodes below it, and its variance.
         estimates, variances = [levels[0]], [np.ones(self.cells)]
         for level in levels[1:]:
             below = _sum_children(estimates[-1], len(level), self.branching)
@@ -92,7 +92,7 @@ class CountTree:
             weight = spread / (spread + 1)
             estimates.append(weight * level + (1 - weight) * below)
             variances.append(weight)
-        # Down: what a node has beyond its children's sum, shared by their variances.
+        # Down: share a node's excess over its children's sum, in proportion to their variances.
         if total is not None:
             top = variances[-1]
             estimates[-1] = estimates[-1] + (total - estimates[-1].sum()) * top / top.sum()
@@ -106,13 +106,16 @@ class CountTree:
 
 
 def _sum_children(level: NDArray[Number], width: int, branching: int) -> NDArray[Number]:
-    """`[width]` sums of `branching` neighbours each, the last of what is left."""
+    """Return `[width]` sums of `branching` neighbours each; the last sums the rest."""
     sums: NDArray[Number] = np.add.reduceat(level, np.arange(width) * branching)
     return sums
 
 
 def fit_monotone(cumulative: ArrayLike) -> NDArray[np.float64]:
-    """`[K]` the nearest in L2 that never falls (pool adjacent violators; Ayer et al. 1955)."""
+    """Return `[K]` the nearest non-decreasing curve in L2.
+
+    Pool adjacent violators (Ayer et al. 1955).
+    """
     sums: list[float] = []
     sizes: list[int] = []
     for value in np.asarray(cumulative, dtype=np.float64).tolist():

@@ -1,13 +1,14 @@
-"""Whether the rows and columns of a noisy table of counts are independent: a test with that noise.
+"""Test whether the rows and columns of a noisy table of counts are independent, with that noise.
 
-Pearson's statistic with the noise in its variance, T = Σ (ñ − e)²/(e + σ²), e = row·column/total of
-the noisy margins made non-negative. Its law under independence is simulated: tables of so many
-records with these margins, the same noise on every cell, and T of each (Gaboardi, Lim, Rogers &
-Vadhan 2016, "Differentially Private Chi-Squared Hypothesis Testing", their Monte Carlo test; the
-statistic here is scaled by the whole variance). p = (1 + #{T* ≥ T})/(1 + draws). Post-processing.
+The statistic is Pearson's with the noise in its variance, T = Σ (ñ − e)²/(e + σ²), with e =
+row·column/total of the noisy margins made non-negative. Its law under independence is simulated:
+tables with that many records and these margins, the same noise on every cell, and T of each
+(Gaboardi, Lim, Rogers & Vadhan 2016, "Differentially Private Chi-Squared Hypothesis Testing", their
+Monte Carlo test; here the statistic is scaled by the whole variance). p = (1 + #{T* ≥ T})/(1 +
+draws). This is post-processing.
 
-How often independent columns have p ≤ .05: `benchmarks/independence.py`. Records are taken as
-independent draws: where a person has several, they are not.
+`benchmarks/independence.py` measures how often independent columns have p ≤ 0.05. Records are
+treated as independent draws. They are not independent if a person has several.
 
     >>> table = np.array([[300.0, 100.0], [100.0, 300.0]])
     >>> run_independence_test(table, CellNoise.from_law("gaussian", scale=10.0)).p
@@ -30,7 +31,7 @@ _DRAWS = 1999
 
 
 class IndependenceResult(NamedTuple):
-    """The test's statistic, and how often independent columns have one as large."""
+    """The test's statistic, and how often independent columns have one at least as large."""
 
     statistic: float
     p: float
@@ -39,7 +40,7 @@ class IndependenceResult(NamedTuple):
 def run_independence_test(
     noisy: Tables, noise: CellNoise, *, unit: float = 1.0, draws: int = _DRAWS
 ) -> IndependenceResult:
-    """Of `[r, c]` noisy counts, at most `MAX_CELLS`; p is 1 where the noise leaves no records.
+    """Test `[r, c]` noisy counts, at most `MAX_CELLS`; p is 1 if the noise leaves no records.
 
     Args:
         unit: units of the noise in one record.
@@ -53,7 +54,7 @@ def run_independence_test(
     records = round(float(noisy.sum()))
     if records < 1:
         return IndependenceResult(float(found), 1.0)
-    # A fixed seed: the answer is the same whenever it is asked for.
+    # A fixed seed, so that repeated calls return the same p.
     rng, shares = np.random.default_rng(0), expected.ravel() / expected.sum()
     above, left = 0, draws
     while left:
@@ -65,7 +66,7 @@ def run_independence_test(
 
 
 def _compute_statistics(tables: Tables, deviation: float) -> tuple[Tables, Tables]:
-    """`[n]` statistics of `[n, r, c]` tables, and what independence expects of each."""
+    """Return `[n]` statistics of `[n, r, c]` tables, and their expectations under independence."""
     totals = np.maximum(tables.sum(axis=(1, 2)), 1.0)
     rows, columns = (_project_margins(tables.sum(axis=axis), totals) for axis in (2, 1))
     expected = rows[:, :, None] * columns[:, None, :] / totals[:, None, None]
@@ -73,9 +74,9 @@ def _compute_statistics(tables: Tables, deviation: float) -> tuple[Tables, Table
 
 
 def _project_margins(margins: Tables, totals: Tables) -> Tables:
-    """`[n, k]` the nearest without negative entries and with these totals.
+    """Return `[n, k]` the nearest non-negative margins with these totals.
 
-    `parley.privacy.estimation.marginals.project_onto_simplex`, of many at a time.
+    It is `parley.privacy.estimation.marginals.project_onto_simplex` for many margins at once.
     """
     falling = -np.sort(-margins, axis=1)
     excess = (np.cumsum(falling, axis=1) - totals[:, None]) / np.arange(1, margins.shape[1] + 1)

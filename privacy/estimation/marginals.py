@@ -1,10 +1,10 @@
-"""Noisy tables of counts of the same records that agree with each other, and how near that brings.
+"""Make noisy tables of counts of the same records consistent, and compute the resulting variances.
 
 A table counts records by some columns. It is a sum of independent *residuals*, one for each subset
-B of its columns: its sums over the other columns, less what fewer columns say of them. Tables that
-hold B each estimate that residual; least squares is their average by precision, one B at a time,
-in closed form (ResidualPlanner: Xiao, He, Zhang & Kifer, NeurIPS 2023). A number of records that is
-public is the residual of no columns, exactly.
+B of its columns: its sums over the other columns, minus what fewer columns explain. Every table
+that contains B estimates that residual. Least squares is the average of these estimates weighted by
+precision, one B at a time, in closed form (ResidualPlanner: Xiao, He, Zhang & Kifer, NeurIPS 2023).
+A public number of records is the exact residual of no columns.
 
     >>> import numpy as np
     >>> tables = TableOverlaps(shapes=({"a": 2, "b": 2}, {"a": 2}))
@@ -17,7 +17,7 @@ public is the residual of no columns, exactly.
     >>> tables.compute_variances(np.ones(2)).round(4).tolist()
     [0.6667, 0.6667]
 
-Also here: noisy counts made counts again: none negative, and adding up to what is known.
+The module also projects noisy counts to possible counts: non-negative, with the known total.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ Numbers = NDArray[np.float64]
 Columns = frozenset[Hashable]
 
 _MAX_SHARED_COLUMNS = 4
-"""Columns of a residual that tables share: of more each table keeps what it says."""
+"""Maximum number of columns of a shared residual; with more, each table keeps its estimate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableOverlaps:
-    """T tables, and the R residuals that more than one of them, or a public total, says.
+    """T tables, and the R residuals estimated by more than one of them or by a public total.
 
     Attributes:
-        shapes: each table's columns with their cells, in the order of its axes.
+        shapes: each table's columns with their numbers of cells, in the order of its axes.
         public: whether the number of records is known exactly.
     """
 
@@ -53,7 +53,7 @@ class TableOverlaps:
 
     @cached_property
     def sizes(self) -> dict[Hashable, int]:
-        """Cells of every column."""
+        """Number of cells of every column."""
         found = dict[Hashable, int]()
         for column, cells in (each for shape in self.shapes for each in shape.items()):
             if found.setdefault(column, cells) != cells:
@@ -62,7 +62,7 @@ class TableOverlaps:
 
     @cached_property
     def residuals(self) -> tuple[Columns, ...]:
-        """`[R]`, of few columns first."""
+        """`[R]` residuals, those of few columns first."""
         found = Counter[Columns]([frozenset()] if self.public else [])
         for shape in self.shapes:
             found.update(_list_subsets(shape))
@@ -70,7 +70,7 @@ class TableOverlaps:
 
     @cached_property
     def others(self) -> Numbers:
-        """`[R, T]` how many cells of a table one of its sums by B has; 0 of a table without B."""
+        """`[R, T]` number of a table's cells in one of its sums by B; 0 for a table without B."""
         found = np.zeros((len(self.residuals), len(self.shapes)))
         rows = {columns: row for row, columns in enumerate(self.residuals)}
         for place, shape in enumerate(self.shapes):
@@ -81,36 +81,36 @@ class TableOverlaps:
 
     @cached_property
     def _shares(self) -> Numbers:
-        """`[R, T]` precision of a table's residual, where that of its cells is 1; 0 without B."""
+        """`[R, T]` precision of a table's residual if that of its cells is 1; 0 without B."""
         return np.divide(1, self.others, out=np.zeros_like(self.others), where=self.others > 0)
 
     @cached_property
     def _parts(self) -> Numbers:
-        """`[R, T]` a residual's part of a cell's variance, where the table stands alone."""
+        """`[R, T]` a residual's part of a cell's variance, for a table by itself."""
         own = [math.prod(1 - 1 / self.sizes[column] for column in b) for b in self.residuals]
         return np.array(own)[:, None] * self._shares
 
     @cached_property
     def _alone(self) -> Numbers:
-        """`[T]` the rest of it, of residuals that no other table says."""
+        """`[T]` the rest of a cell's variance, from residuals that no other table estimates."""
         rest = 1 - self._parts.sum(axis=0)
         return np.where(rest < 2.0**-30, 0.0, rest)
 
     def compute_precisions(self, cells: Numbers) -> Numbers:
-        """`[R]` of each residual, of the tables' cells `[T]`."""
+        """Return `[R]` the precision of each residual, from those of the tables' cells `[T]`."""
         found: Numbers = self._shares @ cells
         if self.public:
             found[self.residuals.index(frozenset())] = math.inf
         return found
 
     def compute_variances(self, cells: Numbers) -> Numbers:
-        """`[T]` of a cell that agrees, all of a table alike."""
+        """Return `[T]` the variance of a consistent cell; all cells of a table have the same."""
         shared = self._parts * self._shares / self.compute_precisions(cells)[:, None]
         found: Numbers = self._alone / cells + shared.sum(axis=0)
         return found
 
     def compute_gains(self, cells: Numbers, wanted: Numbers) -> Numbers:
-        """`[T]` −∂/∂ ln cells of Σ wanted·variance: what each table's precision takes off it."""
+        """Return `[T]` −∂/∂ ln cells of Σ wanted·variance: the gain by each table's precision."""
         lost = (self._parts * self._shares) @ wanted / self.compute_precisions(cells) ** 2
         found: Numbers = wanted * self._alone / cells + cells * (lost @ self._shares)
         return found
@@ -118,7 +118,7 @@ class TableOverlaps:
     def make_consistent(
         self, tables: Sequence[Numbers], cells: Numbers, *, total: float | None = None
     ) -> list[Numbers]:
-        """The tables, of the overlaps' shapes, as least squares has them; `total` where public."""
+        """Return the least-squares tables in the overlaps' shapes; `total` only if public."""
         if (total is not None) != self.public or len(tables) != len(self.shapes):
             raise ValueError(
                 f"Expected {len(self.shapes)} tables, and a total where it is public alone, got "
@@ -130,7 +130,7 @@ class TableOverlaps:
             if table.shape != tuple(shape.values()):
                 raise ValueError(f"Expected a table of {dict(shape)}, got shape {table.shape}.")
             found.append(np.array(table, dtype=np.float64))
-            # Columns in the same order everywhere: sums by B are alike.
+            # Columns are in the same order everywhere, so sums by B have the same axes.
             names.append(sorted(shape, key=place.__getitem__))
             views.append(found[-1].transpose([list(shape).index(name) for name in names[-1]]))
         for columns, others in zip(self.residuals, self.others, strict=True):
@@ -147,14 +147,14 @@ class TableOverlaps:
 
 
 def _list_subsets(shape: Iterable[Hashable]) -> Iterator[Columns]:
-    """Of a table's columns, those of at most `_MAX_SHARED_COLUMNS`."""
+    """Yield the subsets of a table's columns with at most `_MAX_SHARED_COLUMNS` columns."""
     columns = tuple(shape)
     for size in range(min(len(columns), _MAX_SHARED_COLUMNS) + 1):
         yield from map(frozenset, combinations(columns, size))
 
 
 def _compute_residual(table: Numbers, kept: Sequence[bool]) -> Numbers:
-    """Sums over all axes but those `kept`, of which each has mean 0 then."""
+    """Return sums over all axes except `kept`, with the mean along each kept axis removed."""
     found = np.asarray(table.sum(axis=tuple(k for k, keep in enumerate(kept) if not keep)))
     for axis in range(found.ndim):
         found = found - found.mean(axis=axis, keepdims=True)
@@ -162,9 +162,9 @@ def _compute_residual(table: Numbers, kept: Sequence[bool]) -> Numbers:
 
 
 def project_onto_simplex(values: ArrayLike, *, total: float) -> NDArray[np.float64]:
-    """The nearest `[d]` in L2 with no negative entry and this sum (Duchi et al. 2008).
+    """Return the nearest `[d]` in L2 without negative entries and with this sum.
 
-    max(v − θ, 0), θ such that it adds up.
+    The result is max(v − θ, 0), with θ chosen to give the sum (Duchi et al. 2008).
     """
     given = np.asarray(values, dtype=np.float64)
     if given.ndim != 1 or not len(given):
@@ -175,7 +175,7 @@ def project_onto_simplex(values: ArrayLike, *, total: float) -> NDArray[np.float
         return np.zeros_like(given)
     falling = np.sort(given)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(given) + 1)
-    # The largest entry stays positive, whatever the total's own rounding.
+    # The largest entry stays positive for every rounding of the total.
     theta = excess[max(int((falling > excess).sum()) - 1, 0)]
     nearest: NDArray[np.float64] = np.maximum(given - theta, 0)
     return nearest

@@ -1,10 +1,10 @@
-"""Whether two groups' means differ, from their noisy counts and sums: a test with that noise.
+"""Test whether the means of two groups differ, from their noisy counts and sums, with that noise.
 
-Welch's statistic (1947), with the noise of means beside their sampling error: of a group with n
-records and values t in [−1, 1], whose Σt and Σ(2t² − 1) are released, the mean m = Σt/n has the
-error v/n + (σ_s² + m²σ_n²)/n², by first order. v is the noisy variance and one standard deviation
-of its noise, so that a variance too small by chance makes no difference certain. The normal law
-gives p: groups of some thirty records and more.
+Welch's statistic (1947) with the noise of means in addition to their sampling error. A group has n
+records and values t in [−1, 1], of which Σt and Σ(2t² − 1) are released. To first order its mean m
+= Σt/n has the error v/n + (σ_s² + m²σ_n²)/n². v is the noisy variance plus one standard deviation
+of its noise, so that a variance that is too small by chance makes no difference certain. p comes
+from the normal law, which suits groups of about thirty records or more.
 
     >>> rows = np.array([[1000.0, 1000.0], [0.0, 100.0], [-500.0, -500.0]])
     >>> (found,) = compute_differences(*rows, count_noise=5.0, sum_noise=5.0)
@@ -26,16 +26,16 @@ from parley.privacy.estimation.noise_intervals import compute_normal_quantile
 Numbers = NDArray[np.float64]
 
 _MIN_DEVIATIONS = 3.0
-"""Standard deviations of its noise that a group's count is beyond: fewer records tell nothing."""
+"""Deviations of its noise that a group's count must exceed; smaller groups are not compared."""
 
 
 class MeanDifference(NamedTuple):
-    """Of the means of two groups; NaN where one has too few records for this ε.
+    """Difference of the means of two groups; NaN if one has too few records for this ε.
 
     Attributes:
-        first, second: the groups, by their place.
-        low, high: 95 %, of noise and sampling together.
-        p: how often groups of one mean differ as much.
+        first, second: positions of the groups.
+        low, high: 95 % interval of noise and sampling together.
+        p: how often groups with the same mean differ by as much.
     """
 
     first: int
@@ -49,7 +49,7 @@ class MeanDifference(NamedTuple):
 def compute_differences(
     counts: Numbers, sums: Numbers, squares: Numbers, *, count_noise: float, sum_noise: float
 ) -> list[MeanDifference]:
-    """Every two of G groups.
+    """Compare every two of G groups.
 
     Args:
         counts, sums, squares: `[G]` n, Σt and Σ(2t² − 1), noisy.

@@ -1,13 +1,14 @@
-"""Coefficients from noisy sums of slopes and curvatures: Newton's steps, and how far one is off.
+"""Estimate coefficients from noisy sums of slopes and curvatures: Newton steps and their errors.
 
-Of records with covariates x, rows are z = (c, x − centre); Σs·z, Σw·zzᵀ and Σs²·zzᵀ are known with
-noise of known law, at parameters θ. One step, θ + H⁻¹g, is off by sampling and by noise,
+Records have covariates x and rows z = (c, x − centre). Σs·z, Σw·zzᵀ and Σs²·zzᵀ are known at
+parameters θ, with noise of known law. One step, θ + H⁻¹g, has an error from sampling and noise,
 
-    H⁻¹ (M + σ_g²·I + ½σ_h²·(‖d‖²·I + ddᵀ)) H⁻¹,   d the way to go,
+    H⁻¹ (M + σ_g²·I + ½σ_h²·(‖d‖²·I + ddᵀ)) H⁻¹,   d the remaining distance.
 
-the sandwich (Huber 1967; White 1982) with the noise of slopes, and that of curvatures times the
-step, beside the sampling. It holds wherever θ came from, as long as it is near (Le Cam 1956). M is
-noisy itself: a variance of sampling below 0 is 0, so that on average it is too large, not small.
+This is the sandwich estimate (Huber 1967; White 1982) plus the noise of slopes and the noise of
+curvatures times the step. It holds for every origin of θ, provided θ is near (Le Cam 1956). M is
+noisy itself. A negative sampling variance is replaced by 0, so on average it is too large, not too
+small.
 
     >>> sums = NewtonSums(
     ...     slope=np.array([0.0, 30.0]), curvature=np.diag([500.0, 300.0]),
@@ -29,20 +30,20 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 CLEAR_EIGENVALUE = 0.4
-"""Times the usual largest eigenvalue of the curvature's noise that its least one must be."""
+"""Minimum of the curvature's least eigenvalue, in units of its noise's usual largest eigenvalue."""
 
 
 _MIN_SIGNAL_SHARE = 0.25
-"""Of a step's square, what is taken to be no noise."""
+"""Minimum part of a step's square that is assumed not to be noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewtonStep:
-    """Newton's step of `[p]` coefficients, with the standard deviation of where it leads.
+    """Newton step of `[p]` coefficients, with the standard deviation of its result.
 
     Attributes:
-        peak: `[p]` √Σa⁴/Σa² of what each of the noises does to a coefficient: 1 of a single one.
-        clearance: by how much the curvature is beyond its noise, in units of what is asked.
+        peak: `[p]` √Σa⁴/Σa² of each noise's effect on a coefficient: 1 for a single noise.
+        clearance: the curvature's excess over its noise, in units of the required excess.
     """
 
     change: Numbers
@@ -60,8 +61,8 @@ class NewtonSums:
         slope: `[1 + p]` Σs·z.
         curvature: `[1 + p, 1 + p]` Σw·zzᵀ.
         squares: `[p, p]` Σs²·zzᵀ without the base.
-        slope_noise, curvature_noise: standard deviations, of the latter on the diagonal; beside it
-            they are less by √½.
+        slope_noise, curvature_noise: standard deviations. The latter is that of the diagonal; off
+            the diagonal the deviation is smaller by √½.
     """
 
     slope: Numbers
@@ -71,9 +72,9 @@ class NewtonSums:
     curvature_noise: float
 
     def reduce_base(self) -> tuple[float, Numbers, Numbers]:
-        """The base's step, and what is left of slope `[p]` and curvature `[p, p]` without it.
+        """Return the base's step, and slope `[p]` and curvature `[p, p]` without the base.
 
-        Schur's complement. Covariates are taken from about their centre, so that it takes little.
+        Schur's complement. Covariates are measured from near their centre, so it removes little.
         """
         weight = max(float(self.curvature[0, 0]), 2 * self.curvature_noise)
         cross, base = self.curvature[0, 1:], float(self.slope[0]) / weight
@@ -81,13 +82,14 @@ class NewtonSums:
         return base, self.slope[1:] - cross * base, own
 
     def compute_step(self, *, sampling: bool = True) -> NewtonStep:
-        """One step with all of its error, or with that of the noise alone."""
+        """Return one step with its total error, or with only the error from noise."""
         base, slope, curvature = self.reduce_base()
         eigen, axes = np.linalg.eigh(curvature)
         usual = math.sqrt(2 * len(slope)) * self.curvature_noise
         inverse = (axes / np.where(np.abs(eigen) < 1e-12, np.inf, eigen)) @ axes.T
         change, eye = inverse @ slope, np.eye(len(slope))
-        # The step is as long as the way to go and its own noise, of which the way is the part:
+        # The step's square is the remaining distance's plus its noise; `part` is the distance's
+        # part.
         length = float(change @ change)
         own_noise = self.slope_noise**2 * float(np.square(inverse).sum())
         part = min(max(1 - own_noise / max(length, 1e-300), _MIN_SIGNAL_SHARE), 1.0)
@@ -96,7 +98,7 @@ class NewtonSums:
         noise, sampled = _compute_diagonal(inverse, own), np.zeros(len(slope))
         if sampling:
             sampled = np.maximum(_compute_diagonal(inverse, self.squares), 0)
-        # Of slopes; what many curvatures do is taken as normal.
+        # Noise of slopes; the effect of many curvatures is treated as normal.
         single = self.slope_noise**2 * np.sqrt((inverse**4).sum(axis=1))
         return NewtonStep(
             change=change,
@@ -114,7 +116,7 @@ def _compute_diagonal(outer: Numbers, inner: Numbers) -> Numbers:
 
 @dataclass(frozen=True, kw_only=True)
 class BaseSums:
-    """What is known of the γ of K intervals: Σs and Σw of each, with the noise of both.
+    """Noisy sums for the γ of K intervals: Σs and Σw of each, with the noise of both.
 
     Attributes:
         drift: `[p]` Σ τ·w·(x − centre), τ from −½ to ½ along the intervals.
@@ -129,12 +131,12 @@ class BaseSums:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPoint:
-    """Where sums are asked for.
+    """Parameters at which sums are requested.
 
     Attributes:
         base: `[K]` γ.
         coefficients: `[p]` β.
-        centres: `[2, p]` what covariates are taken from: in the middle, and per unit of τ.
+        centres: `[2, p]` centres subtracted from covariates: in the middle, and per unit of τ.
     """
 
     base: Numbers
@@ -143,33 +145,33 @@ class SearchPoint:
 
     @property
     def midpoints(self) -> Numbers:
-        """`[K]` τ."""
+        """`[K]` midpoints τ of the intervals."""
         return compute_midpoints(len(self.base))
 
     @property
     def centre(self) -> Numbers:
-        """`[K, p]`."""
+        """`[K, p]` centre in each interval."""
         found: Numbers = self.centres[0] + self.midpoints[:, None] * self.centres[1]
         return found
 
 
 def compute_midpoints(intervals: int) -> Numbers:
-    """`[K]` the middles of K intervals, from −½ to ½; 0 of one."""
+    """Return `[K]` the midpoints of K intervals, from −½ to ½; 0 for a single interval."""
     return (np.arange(intervals) + 0.5) / intervals - 0.5
 
 
 _FORGETTING, _PRIOR = 0.5, 1.0
-"""Weight of earlier steps in the precision of a start; standard deviation thought usual of a β."""
+"""Weight of earlier steps in a start's precision, and the assumed standard deviation of a β."""
 _MAX_COEFFICIENT = 20.0
 
 
 @dataclass(kw_only=True)
 class NewtonSearch:
-    """Where to go next: what all steps so far say of β, each as a noisy linear equation.
+    """Search for the next point from all steps so far, each a noisy linear equation for β.
 
-    A step says H·β = H·β_t + g, up to noise: they are joined by precision, earlier ones count half,
-    and β is thought to be about N(0, 1) in scaled columns. γ follows the total: of one that every
-    record shares the secant says 2·artanh(d/2), exactly (`client.models.response_likelihoods`).
+    A step gives H·β = H·β_t + g, up to noise. The equations are combined by precision, earlier ones
+    count half, and β is assumed to be about N(0, 1) in scaled columns. γ follows the total. If all
+    records share one γ, its secant is exactly 2·artanh(d/2) (`client.models.response_likelihoods`).
     """
 
     precision: Numbers
@@ -177,7 +179,7 @@ class NewtonSearch:
 
     @classmethod
     def create(cls, count: int) -> NewtonSearch:
-        """Of p coefficients, before anything is known."""
+        """Start a search for `count` coefficients, without information."""
         return cls(precision=np.zeros((count, count)), weighed=np.zeros(count))
 
     def find_next(
@@ -189,11 +191,11 @@ class NewtonSearch:
         *,
         first: bool,
     ) -> SearchPoint:
-        """The next place, from sums at this one.
+        """Return the next point, from the sums at this one.
 
         Args:
             scale: c.
-            first: γ was arbitrary, so that nothing is learned of β.
+            first: γ was arbitrary, so these sums contain no information about β.
         """
         base_step, slope, own = sums.reduce_base()
         eigen, axes = np.linalg.eigh(own)
@@ -228,7 +230,7 @@ class NewtonSearch:
         scale: float,
         total: float,
     ) -> tuple[Numbers, Numbers]:
-        """`[K]` by how much γ moves where x is at its centre, and `[2, p]` the centres."""
+        """Return `[K]` the change of γ for x at its centre, and `[2, p]` the centres."""
         cross, noise = sums.curvature[0, 1:] / scale, sums.curvature_noise
         whole = max(float(sums.curvature[0, 0]), 2 * noise) / scale**2
         level = noise / scale**2
@@ -240,7 +242,7 @@ class NewtonSearch:
         tau = point.midpoints
         first, second = floor @ tau, floor @ (tau * tau)
         both = np.array([[floor.sum(), first], [first, second]])
-        # Least squares of Σw(x − centre) and Στw(x − centre); a drift is thought to be about .15.
+        # Least squares of Σw(x − centre) and Στw(x − centre); a drift is assumed to be about 0.15.
         apart = np.array([noise / scale, base.drift_noise])
         normal = both.T @ (both / apart[:, None] ** 2) + np.diag([1.0, 1 / 0.15**2])
         right = both.T @ (np.stack([cross, base.drift]) / apart[:, None] ** 2)
@@ -248,6 +250,6 @@ class NewtonSearch:
 
 
 def _compute_secant(shifts: Numbers, noise: Numbers | float) -> Numbers:
-    """2·artanh(d/2), held off its ends by the noise."""
+    """Return 2·artanh(d/2), kept away from its ends by the noise."""
     most = 1 - np.clip(noise, 0.02, 0.5)
     return 2 * np.arctanh(np.clip(shifts / 2, -most, most))

@@ -1,8 +1,9 @@
-"""Noise intervals: where the value without noise lies, given the noisy one.
+"""Noise intervals: bounds on the value without noise, given the noisy one.
 
-They cover the noise, whose law is public, and the rounding of what it is added to, whose bound is
-public: no record is looked at, and nothing is charged.
-What a sample says about a population is another question, and no part of them.
+They cover the noise, with its public law, and the rounding of the noise-free value, with its public
+bound. They use no records and are not charged.
+
+They do not cover what a sample implies about a population.
 
     >>> (compute_laplace_half_width(4.0, 0.05),
     ... compute_laplace_half_width(4.0, compute_cell_alpha(0.05, 16)))
@@ -11,7 +12,7 @@ What a sample says about a population is another question, and no part of them.
     >>> round(float(low), 4), round(float(high), 4)
     (-0.312, -0.2442)
 
-Also here: the noise on every cell of an integer sum: its deviation, and how far it reaches.
+The module also defines the noise on each cell of an integer sum: its deviation and its half-widths.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from parley.privacy.special_functions import erfcx, ndtr, ndtri
 Numbers = NDArray[np.float64]
 
 RatioTail = Callable[[Numbers, Numbers], Numbers]
-"""(r, c) → P[|X − rY| > c], of the noises X and Y of a ratio's two parts."""
+"""(r, c) → P[|X − rY| > c], for the noises X and Y of a ratio's numerator and denominator."""
 
 
 def compute_normal_quantile(alpha: float) -> float:
-    """z with P[|Z| > z] = α, Z ~ N(0, 1).
+    """Return z with P[|Z| > z] = α, Z ~ N(0, 1).
 
     >>> [round(compute_normal_quantile(compute_cell_alpha(0.05, cells)), 5) for cells in (1, 16,
     ...     112)]
@@ -48,9 +49,9 @@ def compute_normal_quantile(alpha: float) -> float:
 
 
 def compute_cell_alpha(alpha: float, cells: int) -> float:
-    """α of each of so many independent cells that makes all of them hold with 1 − `alpha`.
+    """Return α of each of several independent cells such that all hold with 1 − `alpha`.
 
-    1 − (1 − α)^(1/d), Šidák's.
+    1 − (1 − α)^(1/d) (Šidák).
     """
     check_probability(alpha)
     if cells < 1:
@@ -59,13 +60,13 @@ def compute_cell_alpha(alpha: float, cells: int) -> float:
 
 
 def compute_laplace_half_width(scale: float, alpha: float) -> int:
-    """The least k with P[|X| > k] ≤ α for discrete Laplace noise of scale b.
+    """Return the least k with P[|X| > k] ≤ α for discrete Laplace noise of scale b.
 
     P[|X| > k] = 2q^(k+1)/(1+q), q = e^(−1/b).
     """
     check_positive("scale", scale)
     check_probability(alpha)
-    # ln of 2/(1 + q), without a difference of near numbers.
+    # ln of 2/(1 + q), without subtracting nearly equal numbers.
     head = -math.log1p(0.5 * math.expm1(-1 / scale))
 
     def beyond(k: int) -> bool:
@@ -78,16 +79,16 @@ def compute_laplace_half_width(scale: float, alpha: float) -> int:
 
 
 def build_gaussian_tail(numerator: float, denominator: float) -> RatioTail:
-    """Of two independent Gaussian noises with these standard deviations."""
+    """Build the tail of two independent Gaussian noises with these standard deviations."""
     check_positive("numerator's scale", numerator)
     check_positive("denominator's scale", denominator)
     return lambda r, c: 2 * ndtr(-c / np.hypot(numerator, r * denominator))
 
 
 def build_laplace_tail(numerator: float, denominator: float) -> RatioTail:
-    """Of two independent Laplace noises of these scales, s and t.
+    """Build the tail of two independent Laplace noises of scales s and t.
 
-    P[|X + Y| > c] = (s²e^(−c/s) − t²e^(−c/t))/(s² − t²), and (1 + c/2s)e^(−c/s) where s = t.
+    P[|X + Y| > c] = (s²e^(−c/s) − t²e^(−c/t))/(s² − t²), and (1 + c/2s)e^(−c/s) for s = t.
     """
     check_positive("numerator's scale", numerator)
     check_positive("denominator's scale", denominator)
@@ -116,11 +117,12 @@ def compute_ratio_interval(
 ) -> tuple[Numbers, Numbers]:
     """Return the ends of Fieller's interval: every ratio r that the noise explains.
 
-    {r : P[|X − rY| > |A − rB|] ≥ α} covers the true ratio with probability 1 − α (Fieller 1954).
-    NaN where it has no end: B is not beyond its own noise, too few records for this ε.
+    {r : P[|X − rY| > |A − rB|] ≥ α} covers the true ratio with probability 1 − α (Fieller 1954). An
+    end is NaN if the interval is unbounded: B does not exceed its noise, which means too few
+    records for this ε.
 
     Args:
-        rounding: the most that A is off by, in addition to X.
+        rounding: maximum error of A in addition to X.
     """
     check_probability(alpha)
     above, below = np.asarray(numerator, float), np.asarray(denominator, float)
@@ -134,7 +136,7 @@ def compute_ratio_interval(
     some &= ~(explained(far) | explained(-far))
 
     def end(side: float) -> Numbers:
-        # Its power of two first: at a large ε it is a tiny part of the ratio.
+        # Find the power of two first: at a large ε the half-width is a tiny part of the ratio.
         few, many = np.zeros(middle.shape, int), np.full(middle.shape, 128)
         for _ in range(7):
             between = (few + many) // 2
@@ -154,10 +156,10 @@ def compute_ratio_interval(
 def widen_by_rounding(
     low: Numbers, high: Numbers, largest: Numbers | float
 ) -> tuple[Numbers, Numbers]:
-    """Return ends moved out by the rounding of doubles: four units in the last place.
+    """Return the ends moved out by the rounding of doubles: four units in the last place.
 
     Args:
-        largest: the largest number that they were computed with.
+        largest: the largest number used to compute them.
 
     >>> low, high = widen_by_rounding(np.array([2.0**53]), np.array([2.0**53]), 2.0**53)
     >>> low.tolist(), high.tolist()
@@ -170,10 +172,10 @@ def widen_by_rounding(
 def clip_to_possible(
     value: Numbers, low: Numbers, high: Numbers, *, maximum: float = math.inf
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Values and intervals cut to [0, `maximum`]; where an interval lies beyond it, as they are.
+    """Clip values and intervals to [0, `maximum`]; leave intervals entirely outside it unchanged.
 
-    The noise was larger there than 95 % of draws are: an interval of one point, 0 … 0, would say
-    that nothing is uncertain.
+    In that case the noise was larger than in 95 % of draws. An interval of one point, 0 … 0, would
+    suggest that there is no uncertainty.
 
     >>> [part.tolist() for part in clip_to_possible(*np.array([[2.0, -9.0], [-3.0, -14.0],
     ...     [7.0, -4.0]]))]
@@ -189,9 +191,9 @@ class CellNoise:
     """Noise that is independent from cell to cell, rounded to integers.
 
     Attributes:
-        rounding: the most that a cell is off by before noise is added, in its steps.
-        together: how many rows of an answer hold at once with the level that is asked.
-        shared: whether these rows look at the same noise, so that they are not independent.
+        rounding: maximum error of a cell before noise is added, in its steps.
+        together: number of an answer's rows that hold at once with the requested level.
+        shared: whether these rows use the same noise and are therefore not independent.
         sampling: whether intervals are widened by sampling error.
     """
 
@@ -208,13 +210,13 @@ class CellNoise:
 
     @classmethod
     def from_law(cls, law: str, **facts: Any) -> CellNoise:
-        """The reach of a law's noise, of that scale."""
+        """Build the noise of a law, with its scale among the facts."""
         return cls(law=law, **facts)
 
     def compute_alpha(self, level: float = 0.95) -> float:
-        """What each row may miss by, so that all rows hold with `level`.
+        """Return the error probability of each row such that all rows hold with `level`.
 
-        1 − level^(1/d) of independent rows (Šidák 1967), (1 − level)/d of others (Bonferroni).
+        1 − level^(1/d) for independent rows (Šidák 1967), (1 − level)/d for others (Bonferroni).
         """
         if self.shared:
             return (1 - level) / self.together
@@ -222,11 +224,11 @@ class CellNoise:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of a cell's."""
+        """Standard deviation of a cell's noise."""
         return _LAWS[self.law].deviation(self.scale)
 
     def compute_half_width(self, level: float = 0.95, *, cells: int = 1) -> float:
-        """Return h with |noise| + rounding ≤ h in so many cells at once, with at least `level`."""
+        """Return h with |noise| + rounding ≤ h in `cells` cells at once, with at least `level`."""
         alpha = compute_cell_alpha(self.compute_alpha(level), cells)
         return _LAWS[self.law].half_width(self.scale, alpha) + self.rounding
 
@@ -244,38 +246,39 @@ class CellNoise:
         return half_widths
 
     def compute_deviations_within(self, peak: Numbers, level: float = 0.95) -> Numbers:
-        """Return within how many standard deviations a sum of noises is, with this level.
+        """Return how many standard deviations bound a sum of noises with this level.
 
         Args:
-            peak: √Σa⁴/Σa² of the deviations a of the noises: 1 of a single one, 0 of very many.
+            peak: √Σa⁴/Σa² of the noises' deviations a: 1 for a single noise, 0 for very many.
         """
         return _LAWS[self.law].mixed(np.asarray(peak), self.compute_alpha(level))
 
     def add_sampling_error(self, half: Numbers, deviation: Numbers, level: float = 0.95) -> Numbers:
-        """Half-widths of noise, with sampling errors of these standard deviations where asked.
+        """Return half-widths of noise, with these sampling deviations if `sampling` is set.
 
-        √(half² + (z·deviation)²): normal, exact beside Gaussian noise and a little too wide beside
-        Laplace noise, whose tails are heavier alone than in a sum.
+        √(half² + (z·deviation)²): normal, exact with Gaussian noise. With Laplace noise it is
+        slightly too wide, because single Laplace noises have heavier tails than sums.
         """
         if not self.sampling:
             return half
         return np.hypot(half, compute_normal_quantile(self.compute_alpha(level)) * deviation)
 
     def compute_p_value(self, apart: Numbers, noise: Numbers, sampling: Numbers) -> Numbers:
-        """p: how often noise and a sampling error of these deviations come to as much by chance.
+        """Return p: how often noise plus sampling error of these deviations are as large by chance.
 
-        Sampling is normal. Laplace noise is taken as one cell's, whose tails are the heaviest that
-        a sum of several has.
+        Sampling is normal. Laplace noise is treated as that of one cell, whose tails are the
+        heaviest among sums of several.
         """
         return _LAWS[self.law].beyond(np.abs(apart), noise, sampling)
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Numbers:
-        """Noise as of an answer, before it is rounded: for a test's simulation, no release."""
+        """Draw noise with an answer's law, not rounded; for a test's simulation, not a release."""
         return _LAWS[self.law].draw(rng, self.scale, shape)
 
     def build_ratio_tail(self, numerator: float, denominator: float) -> RatioTail:
-        """Of a ratio whose parts are this noise times so much: see
-        `intervals.compute_ratio_interval`.
+        """Build the tail of a ratio with this noise, multiplied by these factors.
+
+        See `noise_intervals.compute_ratio_interval`.
         """
         return _LAWS[self.law].tail(self.scale * numerator, self.scale * denominator)
 
@@ -295,7 +298,7 @@ def _compute_laplace_deviation(scale: float) -> float:
 
 
 def compute_mixed_tail(t: Numbers, scale: Numbers, deviation: Numbers) -> Numbers:
-    """P[|X + Z| > t] of Laplace noise X of this scale b and Z ~ N(0, s²), s > 0.
+    """Return P[|X + Z| > t] of Laplace noise X of this scale b and Z ~ N(0, s²), s > 0.
 
     2Φ(−t/s) + e^(s²/2b²)·(e^(−t/b)·Φ(t/s − s/b) − e^(t/b)·Φ(−t/s − s/b)), without large powers.
 
@@ -316,15 +319,15 @@ def compute_mixed_tail(t: Numbers, scale: Numbers, deviation: Numbers) -> Number
 
 _PEAKS = np.linspace(0, 1, 65)
 _MATCHED = 0.07
-"""Of w(1 − w): up to 1.8 % more, which is more than the match below leaves out of 95 %."""
+"""Factor of w(1 − w): adds up to 1.8 %, which is more than the match below misses of 95 %."""
 
 
 @lru_cache
 def _compute_laplace_quantiles(alpha: float) -> Numbers:
-    """`[65]` t with P[|X| > t] = α, by `_PEAKS`, of sums X of Laplace noises of variance 1.
+    """Return `[65]` t with P[|X| > t] = α, by `_PEAKS`, of sums X of Laplace noises of variance 1.
 
-    X is taken as one Laplace noise of variance w beside a normal one of 1 − w. That has the
-    kurtosis of X, 3 + 3w², if w is √Σa⁴/Σa².
+    X is treated as one Laplace noise of variance w plus a normal one of variance 1 − w. With w =
+    √Σa⁴/Σa² this sum has the kurtosis of X, 3 + 3w².
     """
     scale, rest = np.sqrt(_PEAKS / 2), np.sqrt(np.maximum(1 - _PEAKS, 1e-12))
     low, high = np.zeros_like(_PEAKS), np.full_like(_PEAKS, 2 - 2 * math.log(alpha))
@@ -342,7 +345,7 @@ def _compute_laplace_mixed(peak: Numbers, alpha: float) -> Numbers:
 
 
 def _compute_gaussian_half(sigma: float, alpha: float) -> float:
-    # Rounded: |noise| ≤ k where the Gaussian is within k + ½.
+    # Rounded: |noise| ≤ k if the Gaussian is within k + ½.
     return float(max(0, math.ceil(compute_normal_quantile(alpha) * sigma - 0.5 - 1e-9)))
 
 

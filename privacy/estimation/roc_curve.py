@@ -1,16 +1,16 @@
-"""Shares and the area under a ROC curve from a noisy histogram, each with an interval of its noise.
+"""Shares and the area under a ROC curve from a noisy histogram, each with a noise interval.
 
-A share is the sum of some cells over that of more: r = A/U makes A − rU = 0, which the noise on the
-cells moves by at most q·‖c(r)‖₂ with the level that q has, c(r) the cells' coefficients in it. The
-interval is {r : (A − rU)² ≤ q²‖c(r)‖²}, of noisy A and U (Fieller 1954): exact for Gaussian noise
-and any that is the same in every direction; for independent Laplace noise, whose sums have lighter
-tails than one of it, a little wide.
+A share is the sum of some cells divided by that of more cells. r = A/U makes A − rU = 0. The noise
+on the cells moves A − rU by at most q·‖c(r)‖₂ with the level of q, where c(r) are the cells'
+coefficients. The interval is {r : (A − rU)² ≤ q²‖c(r)‖²} for noisy A and U (Fieller 1954). It is
+exact for Gaussian noise and any other that is the same in every direction. For independent Laplace
+noise it is slightly wide, because its sums have lighter tails than a single one.
 
-The area is P[score of a positive > score of a negative] + ½ P[same cell], r = pᵀWn/(ΣpΣn) of counts
-p and n: pᵀ(W − r)n = 0. The noise moves that linearly through either class and by the product of
-both, which is no part of the bound but small beside the noise that p and n add to it; the level is
-simulated (`benchmarks/judging.py`). What ranks within a cell is not known: another area, of scores
-that are not grouped, is no part of it.
+The area is P[score of a positive > score of a negative] + ½ P[same cell], r = pᵀWn/(ΣpΣn) for
+counts p and n: pᵀ(W − r)n = 0. The noise moves this linearly through each class, and by the product
+of both. The product is not part of the bound, but it is small compared with the noise that p and n
+add to it. The level is simulated (`benchmarks/judging.py`). The order of scores within a cell is
+unknown, so the interval does not cover the area of ungrouped scores.
 
     >>> found = NoisyHistogram(cells=np.array([[90.0, 0.0], [10.0, 10.0], [0.0, 90.0]]), within=2.0)
     >>> found.compute_area().value
@@ -37,7 +37,7 @@ Cells = NDArray[np.bool_]
 
 
 class IntervalEstimate(NamedTuple):
-    """A figure, and between which ends it is without the noise."""
+    """A value with the ends of an interval for the value without noise."""
 
     value: float
     low: float
@@ -49,8 +49,8 @@ class NoisyHistogram:
     """Counts with noise.
 
     Attributes:
-        cells: `[…]`; for `compute_area` `[B, 2]`, rows of rising score and the positives second.
-        within: q, what the noise on one cell does not exceed at the intervals' level.
+        cells: `[…]`; for `compute_area` `[B, 2]`, rows by rising score with the positives second.
+        within: q, a bound on the noise of one cell at the intervals' level.
     """
 
     cells: Counts
@@ -58,12 +58,12 @@ class NoisyHistogram:
 
     @cached_property
     def counts(self) -> Counts:
-        """The nearest counts with the noisy total, none negative; zeros where it is none."""
+        """Nearest non-negative counts with the noisy total; zeros if it is not positive."""
         total = max(0.0, float(self.cells.sum()))
         return project_onto_simplex(self.cells.ravel(), total=total).reshape(self.cells.shape)
 
     def compute_share(self, part: Cells, of: Cells | None = None) -> IntervalEstimate | None:
-        """What some cells are of those `of`, all by default; None where those hold no counts."""
+        """Return the share of some cells in those `of` (default: all); None without counts."""
         whole = np.ones_like(part) if of is None else of
         part = part & whole
         total = float(self.counts[whole].sum())
@@ -77,7 +77,7 @@ class NoisyHistogram:
         )
 
     def compute_area(self) -> IntervalEstimate | None:
-        """The area under the ROC curve; None without counts of both."""
+        """Return the area under the ROC curve; None without counts of both classes."""
         above = np.tri(len(self.cells), k=-1) + np.eye(len(self.cells)) / 2
         n, p = self.counts.T
         if not p.sum() > 0 or not n.sum() > 0:
@@ -98,9 +98,10 @@ class NoisyHistogram:
     def _build_estimate(
         self, value: float, *, lines: tuple[float, float], spread: tuple[float, float, float]
     ) -> IntervalEstimate:
-        """With {r in [0, 1] : (t₀ − r·t₁)² ≤ q²(v₀ − 2r·v₁ + r²·v₂)}, and the value in it.
+        """Return the value with an interval that contains it.
 
-        All of [0, 1] where the set has no end: t₁ is not beyond its own noise.
+        The interval is {r in [0, 1] : (t₀ − r·t₁)² ≤ q²(v₀ − 2r·v₁ + r²·v₂)}, extended to the
+        value. It is all of [0, 1] if the set is unbounded: t₁ does not exceed its noise.
         """
         (t0, t1), (v0, v1, v2) = lines, (self.within**2 * each for each in spread)
         a, b, c = t1**2 - v2, t0 * t1 - v1, t0**2 - v0

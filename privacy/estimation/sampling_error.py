@@ -1,10 +1,10 @@
-"""Sampling error: how far a statistic of the records is from that of where they came from.
+"""Sampling error: the deviation of a sample's statistic from its population's.
 
-Records are taken as independent draws from one population, the normal approximation holds, and what
-is unknown is read off noisy values, so that nothing is charged. Where records of a party resemble
-each other, another sample of *parties* would differ by more: that is no part of it. A variance that
-no noisy value tells is bounded by the range: of values in [a, b] with mean m it is at most
-(b − m)(m − a) (Bhatia & Davis 2000), and the interval is then too wide rather than too narrow.
+Records are treated as independent draws from one population, and the normal approximation is used.
+Unknown values are read from noisy values, so no budget is charged. If records of a party resemble
+each other, another sample of *parties* would differ by more; the errors here do not include that. A
+variance that no noisy value gives is bounded by the range: for values in [a, b] with mean m it is
+at most (b − m)(m − a) (Bhatia & Davis 2000). The interval is then too wide rather than too narrow.
 
     >>> import numpy as np
     >>> estimate_count_deviation(np.array([300.0]), 1000).round(3).tolist()
@@ -22,9 +22,10 @@ Numbers = NDArray[np.float64]
 
 
 def estimate_count_deviation(counts: Numbers, records: int | None) -> Numbers:
-    """Of counts out of N records: √(n(1 − n/N)), binomial; √n where N is private, Poisson's.
+    """Return the deviation of counts out of N records: √(n(1 − n/N)), or √n if N is private.
 
-    A count below 1 is taken for 1: no cell is known to be empty.
+    The first is binomial, the second Poisson. A count below 1 is treated as 1, because no cell is
+    known to be empty.
     """
     known = np.maximum(counts, 1.0)
     if records is None:
@@ -35,22 +36,23 @@ def estimate_count_deviation(counts: Numbers, records: int | None) -> Numbers:
 
 
 def estimate_sum_deviation(sums: Numbers, low: float, high: float, records: int) -> Numbers:
-    """Of sums over N records of values in [low, high]: √(N(high − m)(m − low)), m = sum/N."""
+    """Return √(N(high − m)(m − low)), m = sum/N, for sums over N values in [low, high]."""
     mean = np.clip(sums / records, low, high)
     found: Numbers = np.sqrt(records * (high - mean) * (mean - low))
     return found
 
 
 def estimate_mean_deviation(means: Numbers, counts: Numbers) -> Numbers:
-    """Of means of n values in [−1, 1]: √((1 − m²)/n)."""
+    """Return the deviation √((1 − m²)/n) of means of n values in [−1, 1]."""
     found: Numbers = np.sqrt((1 - np.clip(means, -1, 1) ** 2) / np.maximum(counts, 1.0))
     return found
 
 
 def estimate_variance_deviation(variances: Numbers, means: Numbers, counts: Numbers) -> Numbers:
-    """Of variances v of n values in [−1, 1] with mean m: at most √(v((1 + |m|)² − v)/n).
+    """Return the deviation of variances v of n values in [−1, 1] with mean m.
 
-    (x − m)² is in [0, (1 + |m|)²] and has mean v (Bhatia & Davis 2000).
+    It is at most √(v((1 + |m|)² − v)/n): (x − m)² is in [0, (1 + |m|)²] and has mean v (Bhatia &
+    Davis 2000).
     """
     most = (1 + np.abs(np.clip(means, -1, 1))) ** 2
     known = np.clip(variances, 0, most)
@@ -59,6 +61,6 @@ def estimate_variance_deviation(variances: Numbers, means: Numbers, counts: Numb
 
 
 def estimate_rank_deviation(records: float, shares: Numbers) -> Numbers:
-    """Of the number of n records below a population's q-quantile: √(nq(1 − q))."""
+    """Return √(nq(1 − q)) for the number of n records below a population's q-quantile."""
     found: Numbers = np.sqrt(max(records, 0.0) * shares * (1 - shares))
     return found

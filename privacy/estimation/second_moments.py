@@ -1,20 +1,21 @@
 """Correlations and linear regressions from noisy second moments: Σ z zᵀ, z = (1, a record's row).
 
-With B_c the places of entry c in the matrix M, and e_c its noise, M is off by E = Σ e_c·B_c. By
-first order (delta method), with a_i = e_i − m_i·e_0 the centred coordinate i:
+Let B_c mark the positions of entry c in the matrix M, and let e_c be its noise. The error of M is E
+= Σ e_c·B_c. To first order (delta method), with a_i = e_i − m_i·e_0 the centred coordinate i:
 
-    C_ij = a_iᵀM a_j,      off by a_iᵀE a_j                 (sums of squares about the mean)
-    r_ij = C_ij/√(C_ii·C_jj), off by âᵢᵀE âⱼ − r/2·(âᵢᵀE âᵢ + âⱼᵀE âⱼ),   âᵢ = aᵢ/√C_ii
-    b = M_XX⁻¹M_Xy,        off by M_XX⁻¹·(E v)_X,           v = (−b on X, 1 on y)
+    C_ij = a_iᵀM a_j,      off by a_iᵀE a_j                 (sums of squares about the mean) r_ij =
+    C_ij/√(C_ii·C_jj), off by âᵢᵀE âⱼ − r/2·(âᵢᵀE âᵢ + âⱼᵀE âⱼ),   âᵢ = aᵢ/√C_ii b = M_XX⁻¹M_Xy,
+    off by M_XX⁻¹·(E v)_X,           v = (−b on X, 1 on y)
 
-so that each is a linear function of the independent noises of the entries. Beside it stands what
-sampling adds: (1 − r²)²/N of a correlation, as of normal data, and s²·M_XX⁻¹ of coefficients, as of
-errors of one variance (Fisher 1915; Greene 2012, section 4.3). A test of r = 0 takes 1/N and the
-noise where r = 0: of independent columns its level holds whatever their distributions are.
+Each is thus a linear function of the entries' independent noises. Sampling is added: (1 − r²)²/N
+for a correlation, as for normal data, and s²·M_XX⁻¹ for coefficients, as for errors of one variance
+(Fisher 1915; Greene 2012, section 4.3). A test of r = 0 uses 1/N and the noise at r = 0. For
+independent columns its level holds for all their distributions.
 
-**Too few records**: where a variance, or the least eigenvalue of the regressors' correlations, is
-not beyond `MIN_DEVIATIONS` deviations of its noise, nothing is divided by it. How often intervals
-hold: `benchmarks/correlations.py`. Records are taken as independent draws.
+**Too few records**: a variance, or the least eigenvalue of the regressors' correlations, is not
+used as a divisor unless it exceeds `MIN_DEVIATIONS` deviations of its noise.
+`benchmarks/correlations.py` measures how often intervals hold. Records are treated as independent
+draws.
 
     >>> rows = np.array([[1, 0.5, 0.25], [1, -0.5, 0.5], [1, 0.25, -0.5], [1, -0.25, 0.0]])
     >>> pairs = tuple(zip(*map(np.ndarray.tolist, np.triu_indices(3))))
@@ -39,18 +40,18 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 MIN_DEVIATIONS = 4.0
-"""Deviations of its noise that what is divided by exceeds."""
+"""Deviations of its noise that a divisor must exceed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelationEstimate:
-    """Of p coordinates; NaN where a variance is within its noise.
+    """Correlations of p coordinates; NaN if a variance is within its noise.
 
     Attributes:
         value: `[p, p]`.
-        noise_shifts: `[p, p, d]` by how much a deviation of each entry's noise moves it.
+        noise_shifts: `[p, p, d]` change caused by one deviation of each entry's noise.
         sampling: `[p, p]` standard deviations.
-        null_noise: `[p, p]` that of the noise of a correlation that is 0.
+        null_noise: `[p, p]` standard deviation of the noise of a correlation that is 0.
     """
 
     value: Numbers
@@ -60,23 +61,23 @@ class CorrelationEstimate:
 
     @property
     def noise(self) -> Numbers:
-        """`[p, p]` standard deviations."""
+        """`[p, p]` standard deviations of the noise."""
         found: Numbers = np.linalg.norm(self.noise_shifts, axis=2)
         return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionEstimate:
-    """Of one coordinate on 1 and k others; all NaN where there are too few records for this ε.
+    """Regression of one coordinate on 1 and k others; all NaN with too few records for this ε.
 
     Attributes:
         coefficients: `[1 + k]`, that of 1 first.
-        noise_shifts: `[1 + k, d]` by how much a deviation of each entry's noise moves them.
+        noise_shifts: `[1 + k, d]` change caused by one deviation of each entry's noise.
         sampling: `[1 + k, 1 + k]` their covariance.
-        r_squared: with its deviation by sampling.
+        r_squared: R² with its deviation by sampling.
         r_squared_shifts: `[d]` like `noise_shifts`.
-        residual: standard deviation of what is left.
-        needed: about how many records it takes for this ε, at least.
+        residual: standard deviation of the residuals.
+        needed: approximate minimum number of records for this ε.
     """
 
     coefficients: Numbers
@@ -89,7 +90,7 @@ class RegressionEstimate:
 
     @property
     def noise(self) -> Numbers:
-        """`[1 + k, 1 + k]` the coefficients' covariance by noise."""
+        """`[1 + k, 1 + k]` covariance of the coefficients by noise."""
         return self.noise_shifts @ self.noise_shifts.T
 
 
@@ -98,11 +99,11 @@ class NoisySecondMoments:
     """Noisy sums of products of two of q coordinates, the first of which is 1 in every record.
 
     Attributes:
-        values: `[d]` an entry a pair; pairs that are not there are 0 in every record.
+        values: `[d]` one entry per pair; a pair that is missing is 0 in every record.
         pairs: i ≤ j.
-        tied: whether the entry of a pair (0, j) is that of (j, j) too, of an indicator.
+        tied: whether the entry of a pair (0, j) is also that of (j, j), for an indicator.
         deviations: `[d]` of the entries' noise, in records.
-        records: how many, where that is public: the entry of (0, 0) is not looked at.
+        records: the number of records if it is public; the entry of (0, 0) is then not used.
     """
 
     values: Numbers
@@ -118,7 +119,7 @@ class NoisySecondMoments:
 
     @cached_property
     def matrix(self) -> Numbers:
-        """M `[q, q]`."""
+        """`[q, q]` matrix M."""
         known = self.values if self.records is None else [self.records, *self.values[1:]]
         size = 1 + max(j for _, j in self.pairs)
         found = np.zeros((size, size))
@@ -130,7 +131,7 @@ class NoisySecondMoments:
 
     @property
     def count(self) -> float:
-        """N, or about that."""
+        """N, exact or noisy."""
         return float(self.matrix[0, 0])
 
     @property
@@ -139,12 +140,12 @@ class NoisySecondMoments:
 
     @property
     def mean(self) -> Numbers:
-        """`[q]`; NaN where N is within its noise."""
+        """`[q]` means; NaN if N is within its noise."""
         found: Numbers = self.matrix[0] / (self.count if self._counted else np.nan)
         return found
 
     def _compute_noise_shifts(self, vectors: Numbers) -> Numbers:
-        """`[k, q, d]` by how much a deviation of each entry moves M v, v of `[k, q]`."""
+        """Return `[k, q, d]` the change of M v by one deviation of each entry, for v `[k, q]`."""
         found = np.zeros((*vectors.shape, len(self.pairs)))
         for at, ((i, j), tied) in enumerate(zip(self.pairs, self.tied, strict=True)):
             found[:, i, at] += vectors[:, j]
@@ -156,9 +157,10 @@ class NoisySecondMoments:
 
     @cached_property
     def _centred(self) -> tuple[Numbers, Numbers]:
-        """`[p, q]` â, NaN within the noise; `[p]` how many records it takes, at least: all but 1.
+        """`[p, q]` â, NaN within the noise, and `[p]` the minimum number of records; without 1.
 
-        A variance that is lost in its noise is taken to be no more than that; where N is lost, ¼.
+        A variance that is below its noise is assumed to be no more than that noise; if N is below
+        its noise, the variance is assumed to be ¼.
         """
         axes = np.eye(len(self.matrix))[1:]
         if not self._counted:
@@ -175,12 +177,12 @@ class NoisySecondMoments:
 
     @property
     def spread(self) -> Numbers:
-        """`[p]` standard deviations of all but the first; NaN within the noise."""
+        """`[p]` standard deviations of all coordinates except the first; NaN within the noise."""
         found: Numbers = 1 / (np.diagonal(self._centred[0], 1) * np.sqrt(max(self.count, 1.0)))
         return found
 
     def estimate_correlations(self) -> CorrelationEstimate:
-        """Of every two coordinates."""
+        """Estimate the correlation of every two coordinates."""
         axes, _ = self._centred
         value: Numbers = np.clip(axes @ self.matrix @ axes.T, -1, 1)
         moved = np.einsum("iq,jqd->ijd", axes, self._compute_noise_shifts(axes))
@@ -194,7 +196,10 @@ class NoisySecondMoments:
         )
 
     def estimate_regression(self, target: int, predictors: Sequence[int]) -> RegressionEstimate:
-        """By least squares, of a coordinate on 1 and on others, numbered as in the matrix."""
+        """Estimate the least-squares regression of a coordinate on 1 and others.
+
+        Coordinates are given by their positions in the matrix.
+        """
         axes, needs = self._centred
         rows, own = [0, *predictors], np.array([target, *predictors]) - 1
         least, noise = self._find_least_eigenvalue(axes[own[1:]])
@@ -221,7 +226,7 @@ class NoisySecondMoments:
         error = inverse @ of_left[rows]
         squares = float(left @ self.matrix @ left)
         residual = max(squares, 0.0) / max(self.count - len(rows), 1.0)
-        # R² = 1 − (residual sum of squares)/C_yy, of y scaled to C_yy = 1.
+        # R² = 1 − (residual sum of squares)/C_yy, for y scaled to C_yy = 1.
         left *= whole[target]
         share = float(np.clip(1 - squares * whole[target] ** 2, 0, 1))
         by_noise = (left @ of_left) * whole[target] - (1 - share) * (whole @ of_whole)
@@ -237,7 +242,7 @@ class NoisySecondMoments:
         )
 
     def _find_least_eigenvalue(self, axes: Numbers) -> tuple[float, float]:
-        """The least eigenvalue of coordinates' correlations, and the deviation of its noise."""
+        """Return the least eigenvalue of coordinates' correlations, and its noise's deviation."""
         if not np.isfinite(axes).all():
             return 1.0, 0.0
         values, vectors = np.linalg.eigh(axes @ self.matrix @ axes.T)

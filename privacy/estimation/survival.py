@@ -1,20 +1,21 @@
 """Survival from noisy counts in K intervals: Kaplan–Meier, Nelson–Aalen, and the log-rank test.
 
-A group has 2K + 1 noisy counts: events in each interval; then censored by how many whole intervals
-they were at risk in, 0 to K. At risk in interval k are all whose event or end is not before it:
-sums of cells, so that every figure here is a smooth function of cells with independent noise of one
-variance. Its deviation is the length of its gradient times that of a cell (delta method); what
-sampling adds is Greenwood's (1926) and Mantel's (1966) variance. Where the total is public the
-cells are moved to add up to it, the least-squares estimate, and a gradient loses its mean.
+A group has 2K + 1 noisy counts: events in each interval, then censored records by the number of
+whole intervals, 0 to K, in which they were at risk. All records with an event or end in interval k
+or later are at risk in interval k. Numbers at risk are therefore sums of cells, and every estimate
+here is a smooth function of cells with independent noise of one variance. Its deviation is the
+length of its gradient times the deviation of a cell (delta method). Sampling adds the variance of
+Greenwood (1926) and Mantel (1966). If the total is public, the cells are shifted to add up to it
+(the least-squares estimate), and a gradient loses its mean.
 
     >>> import numpy as np
     >>> table = LifeTable(np.array([[3.0, 2.0, 0.0, 1.0, 4.0]]))
     >>> table.at_risk.tolist(), table.survival.value.round(4).tolist()
     ([[10.0, 6.0]], [[0.7, 0.4667]])
 
-Nearest monotone curves (`fit_decreasing`) are off by no more than the curve that they are made of:
-least squares under an order moves no two curves further apart in the largest distance, and leaves
-one that falls as it is (Robertson, Wright & Dykstra 1988, theorem 1.6.1).
+The error of a nearest monotone curve (`fit_decreasing`) is no larger than that of the curve it is
+fitted to. Least squares under an order never increases the largest distance between two curves, and
+it does not change a curve that falls (Robertson, Wright & Dykstra 1988, theorem 1.6.1).
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from parley.privacy.special_functions import gammaincc
 Numbers = NDArray[np.float64]
 
 MIN_DEVIATIONS = 4.0
-"""Deviations of the noise in it that a number at risk exceeds, or nothing is divided by it."""
+"""Deviations of its noise that a number at risk must exceed to be used as a divisor."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurveEstimate:
-    """`[G, K]` values; their deviations by noise of deviation 1 a cell, and by sampling.
+    """`[G, K]` values, their deviations by noise (of deviation 1 per cell) and by sampling.
 
-    NaN from where too few are at risk.
+    Values are NaN once too few records are at risk.
     """
 
     value: Numbers
@@ -48,7 +49,7 @@ class CurveEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class LogRankResult:
-    """χ² of a log-rank test, its degrees of freedom, and p; NaN with fewer than two groups."""
+    """χ² of a log-rank test, its degrees of freedom and p; NaN with fewer than two groups."""
 
     chi_squared: float
     degrees: int
@@ -57,12 +58,12 @@ class LogRankResult:
 
 @dataclass(frozen=True)
 class LifeTable:
-    """Noisy counts.
+    """Noisy counts of events and censored records.
 
     Attributes:
-        cells: `[G, 2K + 1]`: K of events, K + 1 of censored.
-        deviation: of a cell's noise.
-        total: of all cells, where it is public.
+        cells: `[G, 2K + 1]`: K for events, K + 1 for censored records.
+        deviation: standard deviation of a cell's noise.
+        total: sum of all cells if it is public.
     """
 
     cells: Numbers
@@ -71,12 +72,12 @@ class LifeTable:
 
     @property
     def intervals(self) -> int:
-        """K."""
+        """Number K of intervals."""
         return int(self.cells.shape[1]) // 2
 
     @cached_property
     def counts(self) -> Numbers:
-        """`[G, 2K + 1]` that add up to the total, where it is public."""
+        """`[G, 2K + 1]` counts that add up to the total if it is public."""
         if self.total is None:
             return self.cells
         found: Numbers = self.cells + (self.total - self.cells.sum()) / self.cells.size
@@ -84,29 +85,29 @@ class LifeTable:
 
     @property
     def events(self) -> Numbers:
-        """`[G, K]`."""
+        """`[G, K]` numbers of events."""
         return self.counts[:, : self.intervals]
 
     @cached_property
     def _risk(self) -> Numbers:
-        """`[K, 2K + 1]` which cells are at risk in which interval."""
+        """`[K, 2K + 1]` indicator of the cells at risk in each interval."""
         places = np.arange(self.intervals)[:, None]
         events = places <= np.arange(self.intervals)
         return np.hstack([events, places < np.arange(self.intervals + 1)]).astype(np.float64)
 
     @cached_property
     def _event(self) -> Numbers:
-        """`[K, 2K + 1]` which cell has the events of which interval."""
+        """`[K, 2K + 1]` indicator of the cell with the events of each interval."""
         return np.eye(self.intervals, 2 * self.intervals + 1)
 
     @property
     def at_risk(self) -> Numbers:
-        """`[G, K]` when each interval begins."""
+        """`[G, K]` numbers at risk at the start of each interval."""
         found: Numbers = self.counts @ self._risk.T
         return found
 
     def compute_deviation(self, gradient: Numbers, axes: int = 1) -> Numbers:
-        """Deviation of what has this gradient in the last axes' cells, by noise of deviation 1."""
+        """Return a value's deviation by noise of deviation 1; its gradient is in the last axes."""
         over = tuple(range(-axes, 0))
         squares = np.square(gradient).sum(axis=over)
         if self.total is not None:
@@ -116,7 +117,7 @@ class LifeTable:
 
     @cached_property
     def known(self) -> NDArray[np.bool_]:
-        """`[G, K]` whether the number at risk is beyond its own noise, there and before."""
+        """`[G, K]` whether the number at risk exceeds its noise in all intervals so far."""
         least = np.maximum(
             MIN_DEVIATIONS * self.deviation * self.compute_deviation(self._risk), 0.5
         )
@@ -124,7 +125,7 @@ class LifeTable:
 
     @cached_property
     def _hazard(self) -> tuple[Numbers, Numbers, Numbers]:
-        """`[G, K]` share of those at risk with the event, their number, and its gradient."""
+        """`[G, K]` share of events in the number at risk, that number, and the share's gradient."""
         risk = np.where(self.known, self.at_risk, np.nan)
         hazard = np.minimum(self.events / risk, 1.0)
         gradient = (self._event - hazard[..., None] * self._risk) / risk[..., None]
@@ -132,7 +133,7 @@ class LifeTable:
 
     @property
     def hazard(self) -> CurveEstimate:
-        """Cumulative: Nelson–Aalen's sum of d/n, with the variance of sums of shares."""
+        """Cumulative hazard: Nelson–Aalen's sum of d/n, with the variance of sums of shares."""
         hazard, risk, gradient = self._hazard
         left: Numbers = np.clip(hazard, 0, 1)
         spread: Numbers = np.sqrt(np.cumsum(left * (1 - left) / risk, axis=1))
@@ -147,7 +148,7 @@ class LifeTable:
     def survival(self) -> CurveEstimate:
         """Kaplan–Meier's product of 1 − d/n at each interval's end, with Greenwood's variance."""
         hazard, risk, gradient = self._hazard
-        # Where all of an interval die, a curve that ends at 0 still has an error.
+        # If all at risk in an interval die, the curve ends at 0 but still has an error.
         kept = np.maximum(1 - hazard, 1 / risk)
         curve: Numbers = np.cumprod(kept, axis=1, dtype=np.float64)
         slope = np.cumsum(gradient / kept[..., None], axis=1)
@@ -161,10 +162,10 @@ class LifeTable:
         )
 
     def run_log_rank_test(self) -> LogRankResult:
-        """Of equal hazards in all groups that have records beyond noise (Mantel 1966).
+        """Test for equal hazards in all groups that have records beyond noise (Mantel 1966).
 
-        U_g = Σ_k (d_gk − n_gk·d_k/n_k) against the sum of its hypergeometric variance and that of
-        noise: U is normal under either, so that the level holds with both.
+        The test compares U_g = Σ_k (d_gk − n_gk·d_k/n_k) with the sum of its hypergeometric
+        variance and that of noise. U is normal under either, so the level holds with both.
         """
         groups = np.flatnonzero(self.known[:, 0])
         degrees = len(groups) - 1
@@ -183,7 +184,7 @@ class LifeTable:
         event, at_risk = self._event[kept], self._risk[kept]
         share, rate = risk / whole, died / whole
         moved = (events - risk * rate).sum(axis=1)
-        # ∂U_g by its own cells, and by those of every group through d_k and n_k.
+        # ∂U_g by the group's cells, and by those of every group through d_k and n_k.
         own = (event - rate[:, None] * at_risk).sum(axis=0)
         every = share @ (rate[:, None] * at_risk - event)
         gradient = np.eye(len(groups))[..., None] * own + every[:, None]
@@ -203,7 +204,7 @@ class LifeTable:
 
 
 def fit_decreasing(curve: Numbers) -> Numbers:
-    """`[G, K]` the nearest in L2 that never rise; NaN stays where it is, at the end."""
+    """Return `[G, K]` the nearest non-increasing curves in L2; NaN values at the end stay."""
     found = np.array(curve)
     for row in found:
         known = np.isfinite(row)
@@ -212,9 +213,10 @@ def fit_decreasing(curve: Numbers) -> Numbers:
 
 
 def compute_usual_noise(intervals: int) -> float:
-    """Largest deviation of a curve by noise of deviation 1 a cell, times the number of records.
+    """Return the largest deviation of a curve by noise of deviation 1 per cell, times the records.
 
-    Of a group half of which has the event, evenly, and half is at risk to the end.
+    The curve is that of a group in which half of the records have the event, evenly, and half are
+    at risk until the end.
     """
     cells = np.zeros((1, 2 * intervals + 1))
     cells[0, :intervals], cells[0, -1] = 1 / (2 * intervals), 0.5
