@@ -1,1 +1,1 @@
-"""From a budget and a sensitivity to a mechanism."""
+"""Compute the noise from a budget and a sensitivity."""

@@ -1,6 +1,6 @@
-"""From a budget to σ of DP-SGD's steps: bisection and secants.
+"""Compute σ of DP-SGD's steps from a budget, by bisection and secants.
 
-What a release is charged is computed from its σ again, however that was found: no ε rests on this.
+The charge of a release is computed from its σ again, so no ε depends on how σ was found.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from parley.privacy.accounting.subsampled_gaussian import (
 )
 
 _SIGMA_BITS = 20
-"""Significant bits of σ. Two processors differ by some 10⁻¹² of it, and this rounds up by at most
-2·10⁻⁶: a run that was begun on one is resumed on the other under the same plan."""
+"""Significant bits of σ.
+
+Two processors differ by some 10⁻¹² of it, and this rounds up by at most 2·10⁻⁶. So a run that was
+started on one is resumed on the other under the same plan.
+"""
 
 
 def _check_needs_noise(rate: float, draws: int, left: float, delta: float, *, parts: str) -> None:
-    """Raise ValueError if a record is so rarely drawn that δ covers it without noise."""
+    """Raise ValueError if a record is sampled so rarely that δ covers it without noise."""
     ever = -math.expm1(draws * math.log1p(-rate)) if 0 < rate < 1 else 1.0
     if ever <= left:
         raise ValueError(
@@ -54,16 +57,18 @@ def calibrate_steps(
     planned_delta: float = 0.0,
     certificate: AccountCertificate = AccountCertificate.GAUSSIAN,
 ) -> float:
-    """The least σ found, to a few 10⁻⁴, such that `steps` steps are (ε, δ)-DP by PLD, else RDP.
+    """Return the least σ found such that `steps` steps are (ε, δ)-DP by PLD, else RDP.
+
+    It is accurate to a few 10⁻⁴.
 
     Args:
-        slack: total statistical distance of the steps' noise from its law; (1 + e^ε)·slack of δ
-            is kept for it.
+        slack: total statistical distance of the steps' noise from its law; (1 + e^ε)·slack of δ is
+            reserved for it.
         mu: μ of the Gaussian releases that share the budget.
-        probability: p of the visible coin that lets steps in (`BernoulliSteps`); 1: no coin.
-        together: how many of the steps each coin decides on.
+        probability: p of the visible coin that includes steps (`BernoulliSteps`); 1: no coin.
+        together: number of steps that each coin decides on.
         planned_delta: δ′ in addition to δ, with which all steps are one μ-GDP release
-            (`build_planned_steps`), as a shared account charges them; 0: a plan by themselves.
+            (`build_planned_steps`), as a shared account charges them; 0: a separate plan.
         certificate: of the shared account.
     """
     check_positive("epsilon", epsilon)
@@ -102,10 +107,10 @@ def calibrate_steps(
         value = compute_pld_epsilon(kinds(math.exp(log_sigma)), delta=left, mu=mu)
         if math.isinf(value):  # the lower of both is charged
             value = compute_rdp_epsilon(kinds(math.exp(log_sigma)), delta=left, rho=mu**2 / 2)
-        # Below an eighth it is as good as an eighth: at 0 there is no slope to follow.
+        # Values below an eighth count as an eighth: at 0 there is no slope to follow.
         return math.log(max(value / epsilon, 0.125))
 
-    # One Gaussian that the sampled steps never exceed, then RDP, bring σ near; PLD decides.
+    # RDP brings σ near the solution; PLD decides.
     def above(sigma: float) -> bool:
         return compute_rdp_epsilon(kinds(sigma), delta=left, rho=mu**2 / 2) > epsilon
 
@@ -123,7 +128,7 @@ def calibrate_steps(
 
 
 def _compute_steps_delta(epsilon: float, delta: float, slack: float) -> float:
-    """δ without what the samplers' distance takes of it; ValueError where that is all."""
+    """Return δ minus the part for the samplers' distance; raise ValueError if none is left."""
     times = 1 + (math.exp(epsilon) if epsilon < 700 else math.inf)
     left = delta - (slack * times if slack else 0.0)
     if not left > 0:
@@ -138,7 +143,7 @@ def _compute_steps_delta(epsilon: float, delta: float, slack: float) -> float:
 
 
 def _find_root(f: Callable[[float], float], start: float) -> float:
-    """A point where the decreasing f is in [−2·10⁻⁴, 0] or at most 2·10⁻⁴ above its root.
+    """Return a point with the decreasing f in [−2·10⁻⁴, 0], or at most 2·10⁻⁴ above its root.
 
     The secant method, kept in a bracket.
     """
@@ -151,11 +156,11 @@ def _find_root(f: Callable[[float], float], start: float) -> float:
     while high - low > 2e-4 and at_high < -2e-4:
         if math.isinf(low):
             guess = high - step
-        elif math.isinf(at_low):  # beyond what is computed
+        elif math.isinf(at_low):  # beyond the computable range
             guess = (low + high) / 2
         else:
             slope = (at_high - at_low) / (high - low)
-            # A little above the secant's root, so that the next end is a safe one.
+            # Slightly above the secant's root, so that the next end is on the safe side.
             guess = min(max(high - at_high / slope + 4e-5, low + 2e-5), high - 2e-5)
         value = f(guess)
         if value > 0:
@@ -169,7 +174,7 @@ def _find_root(f: Callable[[float], float], start: float) -> float:
 def _find_least_sigma(
     fits: Callable[[float], bool], low: float, high: float, tolerance: float
 ) -> float:
-    """A σ in (low, high] that fits, within a relative `tolerance` of one that does not."""
+    """Return a σ in (low, high] that fits, within a relative `tolerance` of one that does not."""
     while high > low * (1 + tolerance):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if fits(middle) else (middle, high)

@@ -1,7 +1,7 @@
-"""The curves of Gaussian noise and of zCDP read backwards: from (ε, δ) to μ or ρ, rounded down.
+"""Inverse curves of Gaussian noise and of zCDP: from (ε, δ) to μ or ρ, rounded down.
 
-What a release is charged is computed from its noise by `parley.privacy.accounting.gaussian_curve`,
-however that was found: no ε rests on this.
+`parley.privacy.accounting.gaussian_curve` computes the charge of a release from its noise, so no ε
+depends on how the noise was found.
 
     >>> (round(1 / compute_gaussian_mu(0.5, 1e-5), 5),
     ... round(find_largest(lambda x: x * x <= 2, start=0.1), 12))
@@ -20,7 +20,10 @@ from parley.privacy.accounting.rounding import check_delta, check_epsilon
 
 @cache
 def compute_gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest μ with `gaussian_epsilon(μ, delta) <= epsilon`, rounded down. 0 at δ = 0."""
+    """Return the largest μ with `compute_gaussian_epsilon(μ, delta) <= epsilon`, rounded down.
+
+    It is 0 at δ = 0.
+    """
     check_epsilon(epsilon)
     check_delta(delta)
     if delta == 0:
@@ -31,7 +34,10 @@ def compute_gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def compute_zcdp_rho(epsilon: float, delta: float) -> float:
-    """The largest ρ with `zcdp_epsilon(ρ, delta) <= epsilon`: (√(L+ε) − √L)², rounded down."""
+    """Return the largest ρ with `compute_zcdp_epsilon(ρ, delta) <= epsilon`, rounded down.
+
+    ρ = (√(L+ε) − √L)²; 0 at δ = 0.
+    """
     check_epsilon(epsilon)
     check_delta(delta)
     if delta == 0:
@@ -41,18 +47,21 @@ def compute_zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def _compute_root(epsilon: float, delta: float) -> float:
-    """√(L+ε) − √L of L = ln 1/δ, as ε/(√(L+ε) + √L): no cancellation for small ε."""
+    """Return √(L+ε) − √L for L = ln 1/δ, as ε/(√(L+ε) + √L): no cancellation for small ε."""
     log_inverse = -math.log(delta)
     return epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
 
 
 def compute_cks20_rho(epsilon: float, delta: float) -> float:
-    """The largest ρ with `cks20_epsilon(ρ, delta) <= epsilon`, rounded down. 0 at δ = 0."""
+    """Return the largest ρ with `compute_cks20_epsilon(ρ, delta) <= epsilon`, rounded down.
+
+    It is 0 at δ = 0.
+    """
     check_epsilon(epsilon)
     check_delta(delta)
     if delta == 0:
         return 0.0
-    # At ε = 0, α = 1/δ shows that ρ = −δ·ln(1 − δ) is enough.
+    # At ε = 0, α = 1/δ shows that ρ = −δ·ln(1 − δ) is allowed.
     start = max(compute_zcdp_rho(epsilon, delta), -delta * math.log1p(-delta))
     return (
         find_largest(lambda rho: compute_cks20_epsilon(rho, delta) <= epsilon, start)
@@ -62,9 +71,9 @@ def compute_cks20_rho(epsilon: float, delta: float) -> float:
 
 
 def find_largest(holds: Callable[[float], bool], start: float) -> float:
-    """The largest float x > 0 for which `holds`, which is true below a bound and false above it.
+    """Return the largest float x > 0 for which `holds`; it is true below a bound, false above.
 
-    It is true of what is returned, unless that is 0; `start` is best below the bound.
+    `holds` is true for the result unless that is 0. `start` is best below the bound.
     """
     low = start
     while not holds(low):

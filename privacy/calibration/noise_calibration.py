@@ -1,9 +1,8 @@
-"""From a budget to a mechanism: the noise of one round, T of which are (ε, δ)-DP together.
+"""Compute the noise of one round from a budget, such that T rounds are (ε, δ)-DP together.
 
-Gaussians take a calibration (`parley.privacy.calibration.noise_calibration`), the Laplace laws
-split ε evenly over the rounds. Δ is L2 and replace-one
-(`parley.privacy.calibration.optimum_sensitivity`); the scale has its unit. Every mechanism returned
-was composed T times, its sampler's distance included, and found within (ε, δ).
+Gaussians use a calibration; the Laplace laws split ε evenly over the rounds. Δ is L2 and
+replace-one (`parley.privacy.calibration.optimum_sensitivity`); the scale has its unit. Every
+returned mechanism was composed T times, including its sampler's distance, and found within (ε, δ).
 
     >>> budget = {"epsilon": 0.5, "delta": 1e-5, "rounds": 1, "sensitivity": 0.004}
     >>> for d in (10, 100):
@@ -12,7 +11,8 @@ was composed T times, its sampler's distance included, and found within (ε, δ)
     l2-laplace 0.008 0.083905
     gaussian 0.028127 0.281273
 
-Also here: σ of one of T Gaussian releases that are (ε, δ)-DP together, in four calibrations.
+The module also computes σ of one of T Gaussian releases that are (ε, δ)-DP together, in four
+calibrations.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from parley.privacy.mechanisms.laplace import LaplaceLaw
 
 _SIGMA_BITS = 44
-"""Significant bits of √T/μ: two processors differ in the last of its 53."""
+"""Significant bits of √T/μ; two processors differ in the last of its 53 bits."""
 
 
 class CalibrationError(ValueError):
-    """The budget cannot be met by this law and calibration; the message has the numbers."""
+    """The law and calibration cannot meet the budget; the message contains the numbers."""
 
 
 def compute_gaussian_sigma(
     calibration: str, *, sensitivity: float, epsilon: float, delta: float, rounds: int
 ) -> float:
-    """σ of one of `rounds` ideal Gaussian releases, in the unit of Δ.
+    """Return σ of one of `rounds` ideal Gaussian releases, in the unit of Δ.
 
     Raises:
         CalibrationError: an unknown calibration, a value out of range, as-printed beyond
@@ -73,7 +73,7 @@ def compute_gaussian_sigma(
             f"Expected calibration one of {', '.join(GAUSSIAN_CALIBRATIONS)}, got {calibration!r}."
         )
     mu = _MU[calibration](epsilon, delta)
-    # The sensitivity comes last, so that σ scales with its unit.
+    # Multiply by the sensitivity last, so that σ scales with its unit.
     multiplier = math.inf
     if mu > 0:
         multiplier = round_up_to_bits(math.sqrt(rounds) / mu * (1 + 1e-14), _SIGMA_BITS)
@@ -88,7 +88,9 @@ def compute_gaussian_sigma(
 
 
 def compute_as_printed_limit(delta: float) -> float:
-    """The largest ε at which σ² = 8G²TL/(m²n²ε²) = 2TΔ²L/ε² is (ε, δ)-DP by the exact curve.
+    """Return the largest ε at which the printed σ is (ε, δ)-DP by the exact curve.
+
+    The printed σ is σ² = 8G²TL/(m²n²ε²) = 2TΔ²L/ε².
 
     >>> round(compute_as_printed_limit(1e-5), 4), round(compute_as_printed_limit(1e-3), 4)
     (7.9681, 6.978)
@@ -116,7 +118,7 @@ def check_budget(epsilon: float, delta: float, rounds: int, sensitivity: float) 
 
 
 def _compute_as_printed_mu(epsilon: float, delta: float) -> float:
-    """√T·Δ/σ of the printed σ: ε/√(2L)."""
+    """Return √T·Δ/σ of the printed σ: ε/√(2L)."""
     return epsilon / math.sqrt(-2 * math.log(delta))
 
 
@@ -138,7 +140,7 @@ _MU: dict[str, Callable[[float, float], float]] = {
     "zcdp": lambda epsilon, delta: math.sqrt(2 * compute_zcdp_rho(epsilon, delta)),
     "as-printed": _compute_checked_mu,
 }
-"""Calibration → √T·Δ/σ of an (ε, δ)."""
+"""Calibration → function from (ε, δ) to √T·Δ/σ."""
 
 GAUSSIAN_CALIBRATIONS = tuple(_MU)
 
@@ -146,9 +148,9 @@ GAUSSIAN_CALIBRATIONS = tuple(_MU)
 LAWS = (*MECHANISMS, "auto")
 
 SAMPLER_DELTA = 2.0**-40
-"""The δ that l2-laplace states where δ = 0 was asked for; it covers its sampler's distance."""
+"""The δ that l2-laplace states if δ = 0 was requested; it covers its sampler's distance."""
 
-_AUTO = ("laplace-l1", "l2-laplace", "gaussian")  # on a tie the one without slack
+_AUTO = ("laplace-l1", "l2-laplace", "gaussian")  # in a tie, the law without slack
 
 
 def calibrate(
@@ -162,23 +164,23 @@ def calibrate(
     dimension: int,
     cost: Callable[[Mechanism], PrivacyEvent] = lambda mechanism: mechanism.event(),
 ) -> Mechanism:
-    """The mechanism of one round, such that `rounds` of them are (ε, δ)-DP together.
+    """Return the mechanism of one round, such that `rounds` of them are (ε, δ)-DP together.
 
-    `laplace-as-printed` is the exception: it takes the paper's scale, and its event charges √d·ε.
+    `laplace-as-printed` is the exception: it uses the paper's scale, and its event charges √d·ε.
 
     Args:
-        law: a key of MECHANISMS, or "auto": of gaussian (at δ > 0), l2-laplace and laplace-l1 the
-            one with the lowest expected norm.
+        law: a key of MECHANISMS, or "auto": among gaussian (at δ > 0), l2-laplace and laplace-l1
+            the one with the lowest expected norm.
         calibration: one of GAUSSIAN_CALIBRATIONS that is proved for the law; the Laplace laws
-            make no use of it.
-        epsilon, delta: totals, ε > 0 and δ in [0, 1). At δ = 0 l2-laplace is given, to be charged
+            ignore it.
+        epsilon, delta: totals, ε > 0 and δ in [0, 1). At δ = 0 l2-laplace is returned to be charged
             at `compute_stated_delta`.
         sensitivity: Δ₂ > 0 of one round, replace-one; the scale has its unit.
-        cost: what a release with a mechanism's noise is charged, where its shares' samplers take
-            more than the law's own; its distance from the ideal must not depend on the scale.
+        cost: the charge of a release with a mechanism's noise, if its shares' samplers cost more
+            than the law's sampler; its distance from the ideal must not depend on the scale.
 
     Raises:
-        CalibrationError: no such mechanism; the message says which number is in the way.
+        CalibrationError: there is no such mechanism; the message names the number that prevents it.
     """
     check_budget(epsilon, delta, rounds, sensitivity)
     if isinstance(dimension, bool) or not isinstance(dimension, int) or dimension < 1:
@@ -195,7 +197,7 @@ def calibrate(
     allowed: list[Mechanism] = []
     refusals: list[str] = []
     for kind in (MECHANISMS[name] for name in names):
-        # What derives from GaussianLaw names the calibrations that are proved for it.
+        # Subclasses of GaussianLaw name the calibrations that are proved for them.
         find: _Scaling = _calibrate_by_sigma if kind.calibrations else _calibrate_by_epsilon
         try:
             allowed.append(find(kind, calibration, need))
@@ -207,7 +209,7 @@ def calibrate(
 
 
 def compute_stated_delta(law: str, delta: float) -> float:
-    """The δ at which a run with this law is stated and charged: not 0 where its sampler has slack.
+    """Return the δ at which a run with this law is charged; not 0 if its sampler has slack.
 
     >>> (compute_stated_delta("l2-laplace", 0.0) == SAMPLER_DELTA,
     ... compute_stated_delta("laplace-l1", 0.0))
@@ -218,7 +220,7 @@ def compute_stated_delta(law: str, delta: float) -> float:
 
 @dataclass(frozen=True)
 class _CalibrationRequest:
-    """What `calibrate` was asked for, checked."""
+    """Checked arguments of `calibrate`."""
 
     epsilon: float
     delta: float
@@ -228,7 +230,7 @@ class _CalibrationRequest:
     cost: Callable[[Mechanism], PrivacyEvent]
 
     def compose_rounds(self, mechanism: Mechanism) -> Composition:
-        """What all rounds are charged."""
+        """Return the charge of all rounds."""
         return Composition.create_empty().add(self.cost(mechanism), self.rounds)
 
 
@@ -243,7 +245,7 @@ def _calibrate_by_sigma(
             f"Expected calibration {' or '.join(kind.calibrations)} for {kind.law}, "
             f"got {calibration}: it is not proved for this law."
         )
-    # The slack of an event does not depend on σ, so any σ tells it.
+    # The slack of an event does not depend on σ, so any σ gives it.
     probe = kind(sensitivity=1.0, sigma=1.0, dimension=need.dimension)
     taken = need.compose_rounds(probe).compute_sampler_delta(need.epsilon)
     if 0 < need.delta <= taken:
@@ -258,7 +260,7 @@ def _calibrate_by_sigma(
         calibration,
         sensitivity=need.sensitivity,
         epsilon=need.epsilon,
-        delta=max(0.0, need.delta - taken),  # what is left of it for an ideal Gaussian
+        delta=max(0.0, need.delta - taken),  # the part left for an ideal Gaussian
         rounds=need.rounds,
     )
     mechanism = kind(sensitivity=need.sensitivity, sigma=sigma, dimension=need.dimension)
@@ -268,7 +270,7 @@ def _calibrate_by_sigma(
 def _widen_until_verified(
     mechanism: GaussianLaw, conversion: str, need: _CalibrationRequest
 ) -> GaussianLaw:
-    """The mechanism, its σ raised by the few ulp by which T events may miss ε."""
+    """Return the mechanism with its σ raised by the few ulp by which T events may exceed ε."""
     wider = 1e-14
     while True:
         if (
@@ -307,7 +309,7 @@ def _calibrate_by_epsilon(kind: type[LaplaceLaw], _: str, need: _CalibrationRequ
 
 
 def _compute_epsilon_share(epsilon: float, rounds: int) -> float:
-    """The largest float that adds up to at most ε over the rounds, exactly."""
+    """Return the largest float whose exact sum over the rounds is at most ε."""
     share = epsilon / rounds
     while to_fraction(share) * rounds > to_fraction(epsilon):
         share = math.nextafter(share, 0.0)

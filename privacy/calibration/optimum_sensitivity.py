@@ -1,15 +1,15 @@
-"""Where a certified local optimum lies, whatever one of its records is: in a ball.
+"""The ball that contains a certified local optimum, for every value of one of its records.
 
-m parties, party j holds n_j records, n₍₁₎ is the least n_j or a public lower bound of it, n̄ = N/m.
-The loss is convex and G-Lipschitz. What is summed is w_j·v_j with w_j = 1 ("uniform") or n_j/n̄
-("size"). Neighbours: replace-one record, public counts as they are.
+Party j of m parties holds n_j records; n₍₁₎ is the least n_j or a public lower bound of it, and n̄
+= N/m. The loss is convex and G-Lipschitz. The sum is of w_j·v_j with w_j = 1 ("uniform") or n_j/n̄
+("size"). Neighbours: replace-one record, with unchanged public counts.
 
-The objective (1/n) Σ ℓ + (λ/2)‖θ‖² without the loss of one record, n as it is, has a gradient of
-−∇ℓ/n at the optimum with it: strong convexity puts that within G/(nλ) of the optimum without it.
-So w_j·v_j lies in a ball of radius G/(n₍₁₎λ), or G/(n̄λ), about a point that the other records say,
-and a replaced one moves it by no more than the ball's diameter (Chaudhuri, Monteleoni & Sarwate
-2011, Corollary 8; `parley.privacy.sensitivity.bounded_sets`). λ is that of ½λ‖θ‖²: code with λ‖θ‖²
-has twice this λ.
+Remove the loss of one record from the objective (1/n) Σ ℓ + (λ/2)‖θ‖², with n unchanged. The
+gradient of the rest at the optimum with the record is −∇ℓ/n. By strong convexity that optimum is
+within G/(nλ) of the optimum without the record. So w_j·v_j is in a ball of radius G/(n₍₁₎λ), or
+G/(n̄λ), about a point that depends only on the other records. A replaced record moves it by at most
+the ball's diameter (Chaudhuri, Monteleoni & Sarwate 2011, Corollary 8;
+`parley.privacy.sensitivity.bounded_sets`). λ is that of ½λ‖θ‖²: code with λ‖θ‖² has twice this λ.
 
     >>> compute_optimum_radius(lipschitz=1.0, lambda_=0.01, parties=100, min_records=500)
     Fraction(1, 5)
@@ -36,12 +36,12 @@ def compute_optimum_radius(
     weights: Weights = "uniform",
     relative_tolerance: float = 0.0,
 ) -> Fraction:
-    """G(1 + κ)/(n₍₁₎λ), or G(1 + κ)/(n̄λ): of a certified local optimum, weighted.
+    """Return G(1 + κ)/(n₍₁₎λ) or G(1 + κ)/(n̄λ), the radius for a weighted certified local optimum.
 
     ‖∇J_j(θ̂)‖ ≤ τ_j puts θ̂ within τ_j/λ of the optimum.
 
     Args:
-        relative_tolerance: κ, where every party certifies τ_j ≤ κG/n_j.
+        relative_tolerance: κ, if every party certifies τ_j ≤ κG/n_j.
     """
     records = _compute_records(parties, min_records, total_records, weights)
     check_positive("lipschitz", lipschitz)
@@ -58,7 +58,7 @@ def compute_optimum_radius(
 def _compute_records(
     parties: int, min_records: int, total_records: int | None, weights: Weights
 ) -> Fraction:
-    """The n in G/n: n₍₁₎, or n̄ = N/m."""
+    """Return the n in G/n: n₍₁₎, or n̄ = N/m."""
     check_whole("parties", parties)
     check_whole("min_records", min_records)
     if total_records is not None and total_records < parties * min_records:

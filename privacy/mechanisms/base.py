@@ -1,4 +1,4 @@
-"""What every noise law offers, whichever its family."""
+"""Base classes of all noise laws."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 class Mechanism(ABC):
     """A noise law with its sensitivity and scale, all values in one unit.
 
-    `draw_many` and, in a run, `noise_tail` are meant for grid units, where noise is integer. A law
-    derives from `parley.privacy.mechanisms.gaussian.GaussianLaw`, if it is scaled by σ, or from
-    `parley.privacy.mechanisms.laplace.LaplaceLaw`, if it is scaled by the ε of one release: so
+    `draw_many` and, in a run, `noise_tail` are meant for grid units, in which noise is an integer.
+    A law scaled by σ derives from `parley.privacy.mechanisms.gaussian.GaussianLaw`. A law scaled by
+    the ε of one release derives from `parley.privacy.mechanisms.laplace.LaplaceLaw`. From this
     `parley.privacy.calibration.noise_calibration.calibrate` finds its scale.
 
     Attributes:
         law: its name, the key of its row in `parley.privacy.mechanisms.registry.MECHANISMS`.
-        has_sampler_distance: the sampler is at a distance from the law, which its event states as
-            δ.
+        has_sampler_distance: whether the sampler is at a distance from the law, which the event
+            states as δ.
         lengths: its fields that are in the unit of the values.
-        calibrations: from which a σ may be found, each with the accountant that the result is held
-            to: those that are proved for the law; none where it is scaled by an ε.
+        calibrations: calibrations that may find its σ, each with the accountant that checks the
+            result. They are those proved for the law. Empty if the law is scaled by an ε.
     """
 
     law: ClassVar[str]
@@ -53,91 +53,91 @@ class Mechanism(ABC):
 
     @property
     def sums(self) -> int:
-        """Secure sums of one release, each with its own draw."""
+        """Number of secure sums in one release, each with its own draw."""
         return 1
 
     @property
     def training(self) -> TrainingNoise | None:
-        """Itself, where it is the noise of a training inside the party; None: noise on a sum."""
+        """The mechanism itself if it is the noise of a party's training; None: noise on a sum."""
         return None
 
     @property
     def is_in_contributions(self) -> bool:
-        """Whether its noise is in what each party sends, and none of it on the sum."""
+        """Whether all of its noise is in the parties' contributions, and none on the sum."""
         return self.training is not None
 
     @property
     def sampled(self) -> SampledNoise | None:
-        """Itself, where it is the noise on each of several sums of sampled batches."""
+        """The mechanism itself if it is the noise on several sums of sampled batches, else None."""
         return None
 
     @property
     def bound_l1(self) -> float | None:
-        """Δ₁, where the noise is scaled to it; None: to Δ₂, its `sensitivity`."""
+        """Δ₁ if the noise is scaled to it; None if it is scaled to Δ₂, its `sensitivity`."""
         return None
 
     @property
     def objective(self) -> float | None:
-        """ε₁ of noise inside the parties' objectives, beside it; None where there is none."""
+        """ε₁ of additional noise inside the parties' objectives; None if there is none."""
         return None
 
     @property
     @abstractmethod
     def scale(self) -> float:
-        """σ of the Gaussians; the scale of a Laplace's coordinates, or of l2-laplace's length."""
+        """σ of a Gaussian, the scale of a Laplace's coordinates, or that of l2-laplace's length."""
 
     @property
     def sampler_scale(self) -> float:
-        """What the sampler's limits bound, 2⁻²⁰ to 2⁴⁰ grid units."""
+        """Value that the sampler limits to between 2⁻²⁰ and 2⁴⁰ grid units."""
         return self.scale
 
     def convert_to_unit(self, unit: float) -> Self:
-        """The same noise, values in another unit: for tables, not for drawing."""
+        """Return the same noise with values in another unit: for tables, not for drawing."""
         lengths: dict[str, Any] = {name: getattr(self, name) / unit for name in self.lengths}
         return replace(self, **lengths)
 
     @property
     def parameters(self) -> int:
-        """Coordinates of what is learned; others belong to a figure released beside it."""
+        """Number of learned coordinates; the others belong to a metric released with them."""
         return self.dimension
 
     def build_facts(self) -> dict[str, Any]:
-        """What a ledger keeps of the law, beyond its name and scale."""
+        """Return the facts about the law that a ledger stores with its name and scale."""
         return {}
 
     @abstractmethod
     def event(self) -> PrivacyEvent:
-        """What one release costs."""
+        """Return the cost of one release."""
 
     @abstractmethod
     def expected_norm(self) -> float:
-        """Root mean square of the noise vector's L2 norm, √E‖z‖²."""
+        """Return the root mean square of the noise vector's L2 norm, √E‖z‖²."""
 
     @abstractmethod
     def noise_tail(self, probability: float) -> float:
-        """A bound on max |z_i| that fails with at most this probability."""
+        """Return a bound on max |z_i| that fails with at most this probability."""
 
     @abstractmethod
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` independent draws of the noise, in grid units."""
+        """Draw `[count, d]` independent noise vectors, in grid units."""
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[d]` one of them."""
+        """Draw `[d]` one noise vector."""
         alone: NDArray[np.int64] = self.draw_many(1, stream)[0]
         return alone
 
     @abstractmethod
     def describe(self) -> str:
-        """One plain sentence."""
+        """Return one plain sentence about the noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepsNoise(Mechanism):
-    """Noise on each of several sums over Poisson batches: steps of one release.
+    """Noise on each of several sums over Poisson batches, the steps of one release.
 
     Attributes:
-        sampling_rate: q that is charged.
-        attendance: p, with which a whole party is in a sum by its own coin; 1: always.
+        sampling_rate: the charged q.
+        attendance: probability p with which a whole party is in a sum, by its own coin; 1: always.
     """
 
     sampling_rate: float
@@ -155,11 +155,11 @@ class StepsNoise(Mechanism):
     @property
     @abstractmethod
     def multiplier(self) -> float:
-        """σ over the length C of one clipped vector, rounded down: what is charged."""
+        """σ over the length C of one clipped vector, rounded down: the charged multiplier."""
 
     @property
     def step(self) -> PoissonSampledGaussian:
-        """What one step is to the accountant; checks rate, multiplier and relation."""
+        """Event of one step for the accountant; checks rate, multiplier and relation."""
         return PoissonSampledGaussian(
             sampling_rate=self.sampling_rate,
             noise_multiplier=self.multiplier,
@@ -167,13 +167,13 @@ class StepsNoise(Mechanism):
         )
 
     def noise_tail(self, probability: float) -> float:
-        """That of one step's noise on its sum."""
+        """Return the tail bound of one step's noise on its sum."""
         return compute_normal_tail(self.scale, self.dimension, probability)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingNoise(StepsNoise):
-    """What others ask of the noise of a training inside the party (`dp_sgd.PartySteps`)."""
+    """Interface of the noise of training inside the party (`subsampled_gaussian.PartySteps`)."""
 
     clip_norm: float
     noise_multiplier: float
@@ -182,12 +182,12 @@ class TrainingNoise(StepsNoise):
     @property
     @abstractmethod
     def gradient_multiplier(self) -> float:
-        """σ_g: what is added to a clipped sum has standard deviation σ_g·C."""
+        """σ_g: the noise added to a clipped sum has standard deviation σ_g·C."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledNoise(StepsNoise):
-    """What others ask of noise on each of several sums of batches (`sampled.SampledGaussian`)."""
+    """Interface of the noise on several sums of batches (`subsampled_gaussian.SampledGaussian`)."""
 
     sigma: float
     hidden: bool = False
@@ -200,20 +200,21 @@ def check_probability(probability: float) -> None:
 
 
 def compute_tail_odds(dimension: int, probability: float) -> float:
-    """ln(2d/p): of 2d tails, one for each side of each coordinate. 2d/p may overflow."""
+    """Return ln(2d/p) for 2d tails, one for each side of each coordinate; 2d/p may overflow."""
     check_probability(probability)
     return math.log(2 * dimension) - math.log(probability)
 
 
 def compute_normal_tail(sigma: float, dimension: int, probability: float) -> float:
-    """σ√(2·ln(2d/p)), of sub-Gaussian coordinates; rounding adds at most ½ grid unit to it."""
+    """Return σ√(2·ln(2d/p)) for sub-Gaussian coordinates; rounding adds at most ½ grid unit."""
     return sigma * math.sqrt(2 * compute_tail_odds(dimension, probability))
 
 
 def compute_chernoff_bound(exponent: float, log_odds: float, jitter: float = 0.0) -> float:
-    """x with P[|z| > x] ≤ e^(log terms): E e^{uz} ≤ (1 − u²)^(−exponent)·e^{jitter·u²/2}, u < 1.
+    """Return x with P[z > x] ≤ e^(−log_odds), a Chernoff bound.
 
-    Any u gives a bound. The best has u² ≈ 2·log_odds/exponent, or is close to 1.
+    It assumes E e^{uz} ≤ (1 − u²)^(−exponent)·e^{jitter·u²/2} for 0 < u < 1. Any u gives a bound.
+    The best has u² ≈ 2·log_odds/exponent, or is close to 1.
     """
     grid = (1 / math.sqrt(1 + math.exp(step / 8)) for step in range(-160, 320))
     return min(

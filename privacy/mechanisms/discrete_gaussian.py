@@ -35,17 +35,17 @@ class DiscreteGaussian(GaussianLaw):
     calibrations: ClassVar[Mapping[str, str]] = MappingProxyType({"zcdp": "zcdp", "cks20": "cks20"})
 
     def event(self) -> PrivacyEvent:
-        """ρ = Δ²/(2σ²), rounded up."""
+        """Return the event with ρ = Δ²/(2σ²), rounded up."""
         ratio = to_fraction(self.sensitivity) / min(to_fraction(self.sigma), Fraction(self.sigma))
         return Zcdp(rho=round_up(ratio**2 / 2))
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` discrete Gaussian values. Raises ValueError for a σ outside [2⁻²⁰, 2⁴⁰]."""
+        """Draw `[count, d]` discrete Gaussians; raise ValueError for σ outside [2⁻²⁰, 2⁴⁰]."""
         drawn = discrete_gaussian(self.sigma, count * self.dimension, stream)
         return drawn.reshape(count, self.dimension)
 
     def describe(self) -> str:
-        """One plain sentence."""
+        """Return one plain sentence about the noise."""
         return (
             f"Discrete Gaussian noise of parameter {self.sigma:.6g} in each of "
             f"{self.dimension} coordinates, added once to the sum."

@@ -1,4 +1,4 @@
-"""Gaussian noise, rounded to integers, with the exact curve; and what both Gaussian laws share.
+"""Gaussian noise, rounded to integers, with the exact curve; and the base of both Gaussian laws.
 
 >>> noise = Gaussian(sensitivity=1.0, sigma=20.0, dimension=4)
 >>> noise.event().event, noise.expected_norm()
@@ -43,19 +43,19 @@ class GaussianLaw(Mechanism):
         return self.sigma
 
     def expected_norm(self) -> float:
-        """√d·σ. For the discrete Gaussian an upper bound (Canonne et al. 2020, Corollary 9)."""
+        """Return √d·σ; an upper bound if discrete (Canonne et al. 2020, Corollary 9)."""
         return math.sqrt(self.dimension) * self.sigma
 
     def noise_tail(self, probability: float) -> float:
-        """σ√(2·ln(2d/p)): both laws are sub-Gaussian."""
+        """Return σ√(2·ln(2d/p)); both laws are sub-Gaussian."""
         return compute_normal_tail(self.sigma, self.dimension, probability)
 
 
 class Gaussian(GaussianLaw):
     """Rounded Gaussian: round(N(0, σ²I)) added to an integer sum of L2 sensitivity Δ.
 
-    Post-processing of the continuous mechanism, so the exact curve of μ = Δ/σ holds (Balle & Wang
-    2018, Theorem 8). Its event: μ, ρ = μ²/2, and the sampler's distance as δ. Replace-one.
+    It is post-processing of the continuous mechanism, so the exact curve of μ = Δ/σ holds (Balle &
+    Wang 2018, Theorem 8). Its event has μ, ρ = μ²/2, and the sampler's distance as δ. Replace-one.
     """
 
     law: ClassVar[str] = "gaussian"
@@ -65,19 +65,19 @@ class Gaussian(GaussianLaw):
     )
 
     def event(self) -> PrivacyEvent:
-        """μ = Δ/σ, rounded up."""
+        """Return the event with μ = Δ/σ, rounded up."""
         mu = round_quotient_up(self.sensitivity, self.sigma)
         return Approximate(
             event=GaussianEvent(mu=mu), delta=compute_rounded_distance(self.dimension)
         )
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` rounded Gaussian values. Raises ValueError for a σ outside [2⁻²⁰, 2⁴⁰]."""
+        """Draw `[count, d]` rounded Gaussian values; raise ValueError for σ outside [2⁻²⁰, 2⁴⁰]."""
         drawn = draw_rounded_gaussian(self.sigma, count * self.dimension, stream)
         return drawn.reshape(count, self.dimension)
 
     def describe(self) -> str:
-        """One plain sentence."""
+        """Return one plain sentence about the noise."""
         return (
             f"Gaussian noise of standard deviation {self.sigma:.6g} in each of "
             f"{self.dimension} coordinates, rounded to the grid and added once to the sum."

@@ -1,4 +1,4 @@
-"""The Laplace laws: the one for L2 sensitivity, and coordinate by coordinate in three scales.
+"""The Laplace laws: one for L2 sensitivity, and independent coordinates in three scales.
 
 >>> from parley.privacy.accounting.composition import Composition
 >>> for law in (L2Laplace, LaplaceL1, LaplaceAsPrinted):
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from parley.privacy.sampling.random_stream import NoiseStream
 
-_ROUNDING_MARGIN = 1 + 1e-15  # more than the roundings of √d and of one product
+_ROUNDING_MARGIN = 1 + 1e-15  # more than the rounding errors of √d and one product
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,8 @@ class LaplaceLaw(Mechanism):
 class L2Laplace(LaplaceLaw):
     """Density ∝ exp(−‖z‖₂/b), b = Δ/ε: the norm is Gamma(d, b), the direction uniform.
 
-    ε-DP for L2 sensitivity Δ (Chaudhuri, Monteleoni & Sarwate 2011, Theorem 6); rounding is
-    post-processing. Its event: ε, ρ = ε²/2, and the sampler's distance as δ. Replace-one.
+    It is ε-DP for L2 sensitivity Δ (Chaudhuri, Monteleoni & Sarwate 2011, Theorem 6); rounding is
+    post-processing. Its event has ε, ρ = ε²/2, and the sampler's distance as δ. Replace-one.
     """
 
     law: ClassVar[str] = "l2-laplace"
@@ -73,29 +73,29 @@ class L2Laplace(LaplaceLaw):
         return self.scale * math.sqrt(self.dimension)
 
     def event(self) -> Approximate:
-        """Pure ε, up to the sampler's distance."""
+        """Return the event: pure ε, up to the sampler's distance."""
         distance = compute_rounded_distance(self.dimension)
         return Approximate(event=Pure(epsilon=self.epsilon), delta=distance)
 
     def expected_norm(self) -> float:
-        """√(d(d+1))·b."""
+        """Return √(d(d+1))·b."""
         return math.sqrt(self.dimension * (self.dimension + 1)) * self.scale
 
     def noise_tail(self, probability: float) -> float:
-        """A Chernoff bound for all d coordinates. Rounding adds at most ½ grid unit to it.
+        """Return a Chernoff bound for all d coordinates; rounding adds at most ½ grid unit to it.
 
-        E exp(t·z_i) = (1 − b²t²)^(−(d+1)/2); with u = bt in (0, 1), |z_i| ≤ x for all i except
-        with probability 2d·(1 − u²)^(−(d+1)/2)·e^(−ux/b).
+        E exp(t·z_i) = (1 − b²t²)^(−(d+1)/2). With u = bt in (0, 1), |z_i| ≤ x for all i except with
+        probability 2d·(1 − u²)^(−(d+1)/2)·e^(−ux/b).
         """
         log_odds = compute_tail_odds(self.dimension, probability)
         return self.scale * compute_chernoff_bound((self.dimension + 1) / 2, log_odds)
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` rounded l2-laplace. Raises ValueError unless b ≥ 2⁻²⁰ and b·√d ≤ 2⁴⁰."""
+        """Draw `[count, d]` rounded l2-laplace; raise ValueError unless b ≥ 2⁻²⁰ and b·√d ≤ 2⁴⁰."""
         return draw_rounded_l2_laplace(self.scale, self.dimension, count, stream)
 
     def describe(self) -> str:
-        """One plain sentence."""
+        """Return one plain sentence about the noise."""
         return (
             f"A noise vector of {self.dimension} coordinates, of uniform direction and of length "
             f"Gamma({self.dimension}, {self.scale:.6g}), rounded to the grid and added once to the "
@@ -112,20 +112,20 @@ class _CoordinatewiseLaplace(LaplaceLaw):
     """
 
     def expected_norm(self) -> float:
-        """√(2d)·scale. The discrete law's is a little below it."""
+        """Return √(2d)·scale, slightly above the discrete law's norm."""
         return math.sqrt(2 * self.dimension) * self.scale
 
     def noise_tail(self, probability: float) -> float:
-        """scale·ln(2d/p): P[|z_i| > x] ≤ 2·e^(−x/scale), for the discrete law too."""
+        """Return scale·ln(2d/p); P[|z_i| > x] ≤ 2·e^(−x/scale) also holds for the discrete law."""
         return self.scale * compute_tail_odds(self.dimension, probability)
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` discrete Laplace. Raises ValueError for a scale that the sampler refuses."""
+        """Draw `[count, d]` discrete Laplaces; raise ValueError for a scale outside [2⁻²⁰, 2⁴⁰]."""
         drawn = discrete_laplace(self.scale, count * self.dimension, stream)
         return drawn.reshape(count, self.dimension)
 
     def describe(self) -> str:
-        """One plain sentence."""
+        """Return one plain sentence about the noise."""
         return (
             f"Laplace noise of scale {self.scale:.6g} in each of {self.dimension} coordinates, "
             "drawn on the grid and added once to the sum."
@@ -133,9 +133,9 @@ class _CoordinatewiseLaplace(LaplaceLaw):
 
 
 class LaplaceL1(_CoordinatewiseLaplace):
-    """Discrete Laplace of scale √d·Δ/ε: ε-DP without any slack, for √d·Δ bounds the L1 norm.
+    """Discrete Laplace of scale √d·Δ/ε: exactly ε-DP, because √d·Δ bounds the L1 norm.
 
-    Its event: ε, and ρ = ε²/(2d) since every coordinate costs its own share. Replace-one.
+    Its event has ε, and ρ = ε²/(2d) since every coordinate costs its own share. Replace-one.
     """
 
     law: ClassVar[str] = "laplace-l1"
@@ -147,20 +147,20 @@ class LaplaceL1(_CoordinatewiseLaplace):
         return round_quotient_up(self.sensitivity * root, self.epsilon)
 
     def event(self) -> Pure:
-        """Pure ε and ρ = ε²/(2d)."""
+        """Return the event: pure ε and ρ = ε²/(2d)."""
         rho = round_up(to_fraction(self.epsilon) ** 2 / (2 * self.dimension))
         return Pure(epsilon=self.epsilon, rho=rho)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Laplace(_CoordinatewiseLaplace):
-    """Discrete Laplace of scale b = Δ₁/ε in each coordinate, where the L1 sensitivity is known.
+    """Discrete Laplace of scale b = Δ₁/ε in each coordinate, for a known L1 sensitivity.
 
     On integers that a neighbour moves by v: ε = ‖v‖₁/b ≤ Δ₁/b (Dwork & Roth 2014, Theorem 3.6) and
-    ρ = Σ (v_i/b)²/2 ≤ Δ₂²/(2b²). Under the relation that Δ₁ and Δ₂ are of. Sampled exactly.
+    ρ = Σ (v_i/b)²/2 ≤ Δ₂²/(2b²). Both hold under the relation of Δ₁ and Δ₂. Sampled exactly.
 
     Attributes:
-        sensitivity_l1: Δ₁, from Δ₂ to √d·Δ₂, which any vector's norms are.
+        sensitivity_l1: Δ₁, between Δ₂ and √d·Δ₂, as for the norms of any vector.
     """
 
     law: ClassVar[str] = "laplace"
@@ -188,20 +188,20 @@ class Laplace(_CoordinatewiseLaplace):
         return round_quotient_up(self.sensitivity_l1, self.epsilon)
 
     def event(self) -> Pure:
-        """Pure ε and ρ = Δ₂²/(2b²)."""
+        """Return the event: pure ε and ρ = Δ₂²/(2b²)."""
         ratio = to_fraction(self.sensitivity) / min(to_fraction(self.scale), Fraction(self.scale))
         return Pure(epsilon=self.epsilon, rho=round_up(ratio**2 / 2))
 
     def build_facts(self) -> dict[str, Any]:
-        """Δ₁."""
+        """Return Δ₁."""
         return {"sensitivity_l1": self.sensitivity_l1}
 
 
 class LaplaceAsPrinted(_CoordinatewiseLaplace):
     """Discrete Laplace of scale Δ/ε, as Jayaraman et al. 2018 print it. *Not* ε-DP for d > 1.
 
-    L2 sensitivity Δ against a scale made for L1: √d·ε-DP, which is tight, and ρ = ε²/2. Offered to
-    reproduce the paper; its event charges what it truly costs. Replace-one.
+    It uses the L2 sensitivity Δ with a scale made for L1. It is √d·ε-DP, which is tight, and has ρ
+    = ε²/2. It is offered to reproduce the paper; its event charges its true cost. Replace-one.
     """
 
     law: ClassVar[str] = "laplace-as-printed"
@@ -212,12 +212,12 @@ class LaplaceAsPrinted(_CoordinatewiseLaplace):
         return round_quotient_up(self.sensitivity, self.epsilon)
 
     def event(self) -> Pure:
-        """Pure √d·ε, rounded up, and ρ = ε²/2."""
+        """Return the event: pure √d·ε, rounded up, and ρ = ε²/2."""
         square = to_fraction(self.epsilon) ** 2
         return Pure(epsilon=round_root_up(self.dimension * square), rho=round_up(square / 2))
 
     def describe(self) -> str:
-        """One plain sentence."""
+        """Return one plain sentence about the noise."""
         charged = format_rounded_up(self.event().epsilon or 0.0)
         return (
             f"{super().describe().rstrip('.')}: the paper's scale, which is {charged}-DP "

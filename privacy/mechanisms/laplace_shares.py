@@ -1,4 +1,4 @@
-"""How the Laplace laws are split into shares (`parley.privacy.mechanisms.share_laws`)."""
+"""Shares of the Laplace laws (`parley.privacy.mechanisms.share_laws`)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from parley.privacy.sampling.l2_laplace import add_rounded_mixtures
 from parley.privacy.sampling.random_stream import NoiseStream
 
 JITTER: Final = 16.0
-"""w: variance of what is added to a share of l2-laplace, in ring units squared."""
+"""w: variance of the jitter added to a share of l2-laplace, in ring units squared."""
 
 
 _COORDINATES_AT_ONCE: Final = 1 << 14
-"""Coordinates of shares from one stream that are drawn in one call, at most but for one share."""
+"""Maximum number of coordinates drawn in one call, for shares of one stream.
+
+One share may have more.
+"""
 
 
 def _group_by_stream(
     vectors: Integers, streams: Sequence[NoiseStream]
 ) -> Iterator[tuple[Integers, NoiseStream]]:
-    """Rows that one stream gives the shares of, some at a time; else every row by itself."""
+    """Yield groups of rows whose shares come from one stream; with several streams, single rows."""
     same = len(set(map(id, streams))) == 1
     most = max(1, _COORDINATES_AT_ONCE // vectors.shape[1]) if same else 1
     for at in range(0, len(vectors), most):
@@ -35,7 +38,7 @@ def _group_by_stream(
 
 
 class _L2Laplace(SharedLaw):
-    """(1 + b²‖t‖²)^(−(d+1)/2) is infinitely divisible; its k-th root, and a jitter."""
+    """The k-th root of (1 + b²‖t‖²)^(−(d+1)/2), which is infinitely divisible, and a jitter."""
 
     coarsest = math.sqrt(LARGEST_SCALE / JITTER)
 
@@ -51,7 +54,7 @@ class _L2Laplace(SharedLaw):
         self, shares: ShareSplit, mechanism: Any, total: Integers, count: int, stream: NoiseStream
     ) -> None:
         own = JITTER * shares.ring_unit**2
-        # As many at a time as the sampler takes the jitter of: groups of shares add up like shares.
+        # The sampler limits the jitter, so shares are drawn in groups. Groups add up like shares.
         most = max(int(LARGEST_SCALE / own), 1)
         for begin in range(0, count, most):
             together = min(most, count - begin)
@@ -66,7 +69,7 @@ class _L2Laplace(SharedLaw):
 
 
 class _DiscreteLaplace(SharedLaw):
-    """The difference of two negative binomials: integers, exact."""
+    """The exact integer difference of two negative binomials."""
 
     rounded_after = False
 
@@ -86,7 +89,7 @@ class _DiscreteLaplace(SharedLaw):
         total += rows.sum(axis=0)
 
     def compute_tail(self, shares: ShareSplit, mechanism: Any, probability: float) -> float:
-        # (sinh(u/2t)/sinh(1/2t))² ≤ u² for 0 ≤ u ≤ 1: E e^{uz/t} ≤ (1 − u²)^(−1) of the whole.
+        # (sinh(u/2t)/sinh(1/2t))² ≤ u² for 0 ≤ u ≤ 1, so the whole has E e^{uz/t} ≤ (1 − u²)^(−1).
         log_odds = compute_tail_odds(mechanism.dimension, probability)
         return shares.scale * compute_chernoff_bound(shares.parties / shares.honest, log_odds)
 

@@ -1,17 +1,17 @@
-"""Noise in shares: every party adds one before it masks, and only their sum is ever seen.
+"""Noise in shares: every party adds a share before masking, and only the shares' sum is ever seen.
 
-A mechanism's noise z is split into k shares that are drawn independently; k is the least number of
-honest ones in any sum that can be opened, t survivors less c that collude with the server. Further
-shares, those of colluders too, are independent noise: post-processing. With fewer than k the claim
-is void, so nothing is released then.
+A mechanism's noise z is split into k independently drawn shares. k is the minimum number of honest
+shares in any sum that can be opened: t survivors minus c that collude with the server. Further
+shares, including those of colluders, are independent noise: post-processing. With fewer than k
+honest shares the claim would not hold, so nothing is released.
 
-A party rounds its vector to fine units (2^h to a ring unit), adds round(N(0, s²)) to the integers
-and rounds to ring units: together one rounding of x + N(0, s²), on cells moved by half a fine
-unit. **The sum of k such integers** is, up to factors in e^{±τ} a coordinate, a rounding of
-Σx + N(0, ks²) and k − 1 uniforms (docs/privacy.md proves it): post-processing of the continuous
-mechanism. From s ≥ 4 ring units on, τ < 5.3·10⁻⁶⁹ for every k ≤ 2²⁰; below, the claim would be
-false and is refused. e^{dτ} − 1 bounds a statistical distance, which is charged as
-a δ beside the samplers'.
+A party rounds its vector to fine units (2^h per ring unit), adds round(N(0, s²)) to the integers
+and rounds to ring units. Together this is one rounding of x + N(0, s²), on cells shifted by half a
+fine unit. **The sum of k such integers** is, up to factors in e^{±τ} per coordinate, a rounding of
+Σx + N(0, ks²) and k − 1 uniforms (proved in docs/privacy.md): post-processing of the continuous
+mechanism. For s ≥ 4 ring units, τ < 5.3·10⁻⁶⁹ for every k ≤ 2²⁰. A smaller s is refused, because
+the claim would be false. e^{dτ} − 1 bounds a statistical distance, which is charged as a δ in
+addition to the samplers'.
 
 >>> from parley.privacy.mechanisms.gaussian import Gaussian
 >>> noise = Gaussian(sensitivity=1.0, sigma=100.0, dimension=4)
@@ -51,14 +51,14 @@ SHARED_LAWS = PluginTable[SharedLaw](
         "laplace-as-printed": "parley.privacy.mechanisms.laplace_shares:DISCRETE_LAPLACE",
     }
 )
-"""Noise laws that are split into shares, by `Mechanism.law`."""
+"""Noise laws that can be split into shares, by `Mechanism.law`."""
 
 
 def get_shared_law(mechanism: Mechanism) -> SharedLaw:
-    """The row of a mechanism's law.
+    """Return the row of a mechanism's law.
 
     Raises:
-        ValueError: a law without shares, and what to choose.
+        ValueError: the law has no shares; the message names the alternatives.
     """
     law = SHARED_LAWS.get(mechanism.law)
     if law is None:
@@ -71,11 +71,11 @@ def get_shared_law(mechanism: Mechanism) -> SharedLaw:
 
 
 class Shares(ShareSplit):
-    """How a mechanism's noise is split among the parties of a sum."""
+    """The split of a mechanism's noise among the parties of a sum."""
 
     @classmethod
     def from_mechanism(cls, mechanism: Mechanism, **split: int) -> Shares:
-        """The shares of a mechanism's noise, as of `split`, checked."""
+        """Build the shares of a mechanism's noise, as in `split`, and check them."""
         shares = cls.split(mechanism, **split)
         shares.check(mechanism)
         return shares
@@ -84,7 +84,7 @@ class Shares(ShareSplit):
     def split(
         cls, mechanism: Mechanism, *, parties: int, least: int, colluders: int, fine_bits: int = 0
     ) -> Shares:
-        """Those among m parties, of which `least` survive, for a grid that is still to be found."""
+        """Build the shares for m parties, of which `least` survive, before the grid is known."""
         if not 0 <= colluders < least:
             raise ValueError(
                 f"Expected fewer colluders than the {least} survivors of a sum, got {colluders}: "
@@ -102,19 +102,19 @@ class Shares(ShareSplit):
 
     @property
     def noise_ratio(self) -> float:
-        """√(m/k): the noise of all m shares over that of the k that are charged."""
+        """√(m/k): the noise of all m shares, relative to that of the k charged shares."""
         return math.sqrt(self.parties / self.honest)
 
     def check(self, mechanism: Mechanism) -> None:
-        """Refuses shares that would not make up the mechanism's noise.
+        """Raise if the shares would not make up the mechanism's noise.
 
         Raises:
-            ValueError: less noise than the mechanism claims, shares below the floor, rounding
-                that is not proved for the law, a law without shares.
+            ValueError: there is less noise than the mechanism claims, a share is below the floor,
+                the rounding is not proved for the law, or the law has no shares.
         """
         law = get_shared_law(mechanism)
         needed = law.compute_scale(mechanism, self.honest)
-        if not self.scale >= needed:  # NaN is not
+        if not self.scale >= needed:  # also true for NaN
             raise ValueError(
                 f"Expected shares of at least {needed:.9g}, of which {self.honest} make up "
                 f"{mechanism.law} noise of scale {mechanism.scale:.9g}, got {self.scale:.9g}."
@@ -141,16 +141,16 @@ class Shares(ShareSplit):
             )
 
     def build_event(self, mechanism: Mechanism) -> PrivacyEvent:
-        """What a release costs against the server and c colluders (`build_shares_event`)."""
+        """Return a release's cost against the server and c colluders (`build_shares_event`)."""
         return build_shares_event(mechanism, self.parties)
 
     def build_partial_event(self, mechanism: Mechanism, count: int) -> PrivacyEvent | None:
-        """The same where `count` shares are unknown; None where no bound is proved."""
+        """Return the cost if only `count` shares are unknown; None if no bound is proved."""
         if not 1 <= count <= self.parties:
             raise ValueError(f"Expected 1 to {self.parties} shares, got {count}.")
         law = get_shared_law(mechanism)
         ideal = law.build_partial_event(self, mechanism, count)
-        # Laws of integers add up exactly; the others come near.
+        # Laws of integers add up exactly, the others approximately.
         return (
             _build_near_event(mechanism, ideal, self.parties)
             if ideal and law.rounded_after
@@ -158,15 +158,16 @@ class Shares(ShareSplit):
         )
 
     def compute_tail(self, mechanism: Mechanism, probability: float) -> float:
-        """Ring units that max |sum of m shares| exceeds with at most this probability.
+        """Return ring units that max |sum of m shares| exceeds with at most this probability.
 
-        Rounding included: half a fine and half a ring unit a party, and one more for both.
+        The bound includes rounding: half a fine and half a ring unit per party, at most one unit
+        for both.
         """
         noise = get_shared_law(mechanism).compute_tail(self, mechanism, probability)
         return noise / self.ring_unit + self.parties
 
     def add(self, mechanism: Mechanism, vectors: Integers, streams: Sequence[NoiseStream]) -> None:
-        """Adds a share to every row of `vectors` `[B, d]`, fine integers, contiguous, in place.
+        """Add a share to every row of `vectors` `[B, d]`, fine integers, contiguous, in place.
 
         Rows that share a stream draw from it together.
         """
@@ -177,17 +178,18 @@ class Shares(ShareSplit):
     def add_summed(
         self, mechanism: Mechanism, total: Integers, count: int, stream: NoiseStream
     ) -> None:
-        """Adds one draw of the law of `count` shares' sum to `total` `[d]`, fine integers.
+        """Add one draw of the law of `count` shares' sum to `total` `[d]`, fine integers.
 
-        For a simulation, where one process is the dealer and everyone else: the same law as
-        `count` calls of `add`, up to e^{±dτ} and the variance of roundings, (count − 1)/12.
+        It is for a simulation, in which one process plays the dealer and all others. The law is the
+        same as that of `count` calls of `add`, up to e^{±dτ} and the variance of roundings, (count
+        − 1)/12.
         """
         if count < 1:
             raise ValueError(f"Expected count ≥ 1 shares to deal, got {count}.")
         get_shared_law(mechanism).add_summed(self, mechanism, total, count, stream)
 
     def round_to_ring(self, vectors: Integers) -> Integers:
-        """Ring units of fine integers: ⌊(u + 2^(h−1))/2^h⌋."""
+        """Convert fine integers to ring units: ⌊(u + 2^(h−1))/2^h⌋."""
         if not self.fine_bits:
             return vectors
         half = np.int64(1) << np.int64(self.fine_bits - 1)
@@ -195,32 +197,34 @@ class Shares(ShareSplit):
 
 
 def build_shares_event(mechanism: Mechanism, parties: int) -> PrivacyEvent:
-    """What a release costs against the server and its colluders: the law's own, of k shares.
+    """Return the cost of a release against the server and its colluders.
 
-    The distance of the sum from that law is charged: of every party's sampler, and e^{dτ} − 1. It
-    is the same for every scale: it is counted at the floor.
+    It is the cost of the law, from k shares. The distance of the sum from that law is also charged:
+    every party's sampler, and e^{dτ} − 1. The charge is the same for every scale, because it is
+    computed at the floor.
     """
     get_shared_law(mechanism)
     whole = mechanism.event()
     if whole.ideal is whole:
-        return whole  # sampled exactly, and summed exactly
+        return whole  # sampled and summed exactly
     return _build_near_event(mechanism, whole.ideal, parties)
 
 
 def _build_near_event(mechanism: Mechanism, ideal: PrivacyEvent, parties: int) -> PrivacyEvent:
     draws = mechanism.dimension * mechanism.sums * mechanism.vectors
     samplers = compute_rounded_distance(draws * parties)
-    # No share has less variance than this, in ring units: `Shares.check`, and the jitter.
+    # `Shares.check` and the jitter ensure at least this variance of each share, in ring units.
     sums = math.expm1(draws * compute_tau(MIN_SHARE**2, parties))
     return Approximate(event=ideal, delta=(samplers + sums) * (1 + 1e-12))
 
 
 @lru_cache(maxsize=64)
 def compute_tau(variance: float, shares: int) -> float:
-    """τ of k = `shares` rounded Gaussians of this variance, in units of their rounding, squared.
+    """Return τ of k = `shares` rounded Gaussians of this variance (in squared rounding units).
 
-    τ = Σ_{1≤j<k} −ln(1 − η_j), η_j = 2·Σ_{l≥1} exp(−2π²l²·v·j/(j+1)): the sum's masses are within
-    e^{±τ} of those of the rounding of N(0, kv) and k − 1 uniforms. ∞ where an η_j is 1 or more.
+    τ = Σ_{1≤j<k} −ln(1 − η_j), η_j = 2·Σ_{l≥1} exp(−2π²l²·v·j/(j+1)). The sum's masses are within
+    e^{±τ} of those of the rounding of N(0, kv) and k − 1 uniforms. τ is ∞ if some η_j is at least
+    1.
     """
     check_positive("variance", variance)
     if shares < 1:
@@ -232,6 +236,6 @@ def compute_tau(variance: float, shares: int) -> float:
         return -math.log1p(-eta) if eta < 1 else math.inf
 
     exact = math.fsum(term(j) for j in range(1, min(shares, _EXACT_TERMS)))
-    # Terms decrease in j: each of the rest is at most the last one.
+    # Terms decrease in j, so each of the rest is at most the last one.
     rest = max(shares - _EXACT_TERMS, 0)
     return exact + rest * term(_EXACT_TERMS) if rest else exact

@@ -1,19 +1,19 @@
-"""Objective perturbation: noise inside the objective, and noise on what a solver makes of it.
+"""Objective perturbation: noise inside the objective, and noise on the solver's result.
 
-Of a generalised linear loss with |ℓ′| ≤ 1 and |ℓ″| ≤ c on rows ‖x‖ ≤ 1, n records and λ-strong
-convexity, the *exact* minimiser of
+Consider a generalised linear loss with |ℓ′| ≤ 1 and |ℓ″| ≤ c on rows ‖x‖ ≤ 1, n records and
+λ-strong convexity. The *exact* minimiser of
 
     J(θ) + bᵀθ/n + (Δ/2)‖θ‖²,   b of density ∝ exp(−ε′‖b‖₂/2),
 
 is ε₁-DP under replace-one (Chaudhuri, Monteleoni & Sarwate 2011, Theorem 9):
 
-    ε′ = ε₁ − ln(1 + 2c/(nλ) + c²/(n²λ²)) and Δ = 0, where that is > 0;
-    ε′ = ε₁/2 and Δ = c/(n(e^{ε₁/4} − 1)) − λ else.
+    ε′ = ε₁ − ln(1 + 2c/(nλ) + c²/(n²λ²)) and Δ = 0, if that is > 0; ε′ = ε₁/2 and Δ = c/(n(e^{ε₁/4}
+    − 1)) − λ otherwise.
 
-No solver gives the exact minimiser. One that certifies a gradient norm ≤ τ is within τ/(λ + Δ) of
-it, so that l2-laplace noise of b = 2τ/((λ + Δ)ε₂) on the *given* exact minimiser is ε₂-DP, and the
-release is (ε₁ + ε₂)-DP by adaptive composition (the idea of Iyengar et al. 2019, Algorithm 1, with
-pure noise in the place of its Gaussians). The exact minimiser is never computed.
+No solver returns the exact minimiser. A solver that certifies a gradient norm ≤ τ is within τ/(λ +
+Δ) of it. So l2-laplace noise of b = 2τ/((λ + Δ)ε₂), *given* the exact minimiser, is ε₂-DP. The
+release is then (ε₁ + ε₂)-DP by adaptive composition (the idea of Iyengar et al. 2019, Algorithm 1,
+with pure noise instead of its Gaussians). The exact minimiser is never computed.
 
 >>> for n in (50, 50_000):
 ...     inside = compute_objective_noise(epsilon=0.5, records=n, lambda_=0.001, curvature=0.25)
@@ -43,7 +43,7 @@ _ROUNDING_MARGIN = 1 - 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveNoise:
-    """The noise inside an objective.
+    """Noise inside an objective.
 
     Attributes:
         log_term: ln(1 + 2c/(nλ) + c²/(n²λ²)).
@@ -57,18 +57,17 @@ class ObjectiveNoise:
 
     @property
     def scale(self) -> float:
-        """2/ε′: of the length of b."""
+        """Scale 2/ε′ of the length of b."""
         return 2 / self.epsilon
 
 
 def compute_objective_noise(
     *, epsilon: float, records: int, lambda_: float, curvature: float
 ) -> ObjectiveNoise:
-    """What makes the exact minimiser ε-DP for parties of at least so many records.
+    """Return the noise that makes the exact minimiser ε-DP with at least `records` records.
 
-    More records need less of both: the noise of the fewest is enough for all.
-
-    `epsilon` is ε₁ > 0, `lambda_` λ > 0, `curvature` c ≥ 0 of the loss.
+    More records need less of both values, so the noise for the smallest party is enough for all.
+    `epsilon` is ε₁ > 0, `lambda_` is λ > 0, `curvature` is c ≥ 0 of the loss.
     """
     check_positive("epsilon", epsilon)
     check_positive("lambda_", lambda_)
@@ -90,15 +89,15 @@ def compute_objective_noise(
 class ObjectivePerturbation(L2Laplace):
     """Noise inside a party's objective, and this l2-laplace noise on the optimum that it certified.
 
-    `sensitivity` and `epsilon` are those of the noise on the optimum: Δ = 2τ/(λ + Δ′), ε₂. Its
-    event: ε₁ + ε₂, and the distances of both samplers as δ. Replace-one.
+    `sensitivity` and `epsilon` are those of the noise on the optimum: Δ = 2τ/(λ + Δ′) and ε₂. Its
+    event has ε₁ + ε₂, and the distances of both samplers as δ. Replace-one.
     """
 
     law: ClassVar[str] = "objective-perturbation"
     vectors: ClassVar[int] = 2
 
     objective_epsilon: float
-    """ε₁ > 0, what the exact minimiser costs."""
+    """ε₁ > 0, the cost of the exact minimiser."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,17 +109,17 @@ class ObjectivePerturbation(L2Laplace):
         return self.objective_epsilon
 
     def event(self) -> Approximate:
-        """Pure ε₁ + ε₂, up to the samplers' distances."""
+        """Return the event: pure ε₁ + ε₂, up to the samplers' distances."""
         both = round_up(to_fraction(self.objective_epsilon) + to_fraction(self.epsilon))
         distance = self.vectors * compute_rounded_distance(self.dimension)
         return Approximate(event=Pure(epsilon=both), delta=distance)
 
     def build_facts(self) -> dict[str, float]:
-        """How much of the charge the noise in the objective is."""
+        """Return the part of the charge that is for the noise in the objective."""
         return {"objective_epsilon": self.objective_epsilon}
 
     def describe(self) -> str:
-        """One plain sentence."""
+        """Return one plain sentence about the noise."""
         return (
             "Noise inside every party's objective, for "
             f"{format_rounded_up(self.objective_epsilon)}, and a "

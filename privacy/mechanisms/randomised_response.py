@@ -1,10 +1,11 @@
-"""Randomised response: every record lies by itself, so that nobody need be trusted (local DP).
+"""Randomised response: every record randomises its own answer, so no party is trusted (local DP).
 
-Of k answers a record gives its true one with probability p = e^ε/(e^ε + k − 1) and each other with
-q = 1/(e^ε + k − 1) (Warner 1965; Kairouz, Oh & Viswanath 2014): with probability k·q any of the k,
-else the truth. p/q = e^ε: ε-DP for a record's own report, whichever value it had and has (replace-
-one). Of N reports R_c say c; (R_c − Nq)/(p − q) is an unbiased count. Asked three times with fresh
-coins it costs 3ε. Adding the reports up makes nothing cheaper here: no amplification is claimed.
+With k answers a record gives its true one with probability p = e^ε/(e^ε + k − 1) and each other
+with q = 1/(e^ε + k − 1) (Warner 1965; Kairouz, Oh & Viswanath 2014). Equivalently, it gives any of
+the k with probability k·q, else the truth. p/q = e^ε, so a record's report is ε-DP for all pairs of
+its values (replace-one). If R_c of N reports are answer c, (R_c − Nq)/(p − q) is an unbiased count.
+Three reports with fresh coins cost 3ε. Summing the reports lowers no cost here: no amplification is
+claimed.
 
     >>> response = RandomisedResponse(epsilon=1.0, answers=2)
     >>> round(RandomisedResponse(epsilon=1.0, answers=5).truth_probability, 6)
@@ -41,12 +42,12 @@ from parley.privacy.sampling.inversion import (
 from parley.privacy.sampling.random_stream import NoiseStream
 
 _MAX_EPSILON = 700.0
-"""Of ε: beyond it e^ε is no double any more, and the answer no lie."""
+"""Maximum ε. Beyond it e^ε is no longer a double, and an answer is never false."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomisedResponse:
-    """One question with k ≥ 2 answers, put to every record once, at a local ε of one report."""
+    """One question with k ≥ 2 answers, answered once by every record, with local ε per report."""
 
     law: ClassVar[str] = "randomised-response"
 
@@ -74,11 +75,11 @@ class RandomisedResponse:
         return math.exp(self.epsilon) * self.lie_probability
 
     def event(self) -> Pure:
-        """Pure ε for every report."""
+        """Return the event of one report: pure ε."""
         return Pure(epsilon=self.epsilon)
 
     def draw_reports(self, codes: NDArray[np.int64], stream: NoiseStream) -> NDArray[np.int64]:
-        """`[N]` what the records say whose true answers are `codes`, 0 … k − 1."""
+        """Draw `[N]` reports of the records with true answers `codes`, 0 … k − 1."""
         if len(codes) and not (codes.min() >= 0 and codes.max() < self.answers):
             raise ValueError(f"Expected answers 0 to {self.answers - 1}, got others.")
         words = stream.draw_words(len(codes))
@@ -96,7 +97,7 @@ class RandomisedResponse:
 
             return enclosed
 
-        # k·q in float is right to a few ulp, a cell's middle to one.
+        # k·q in float is accurate to a few ulp, a cell's middle to one.
         margin = self.answers * self.lie_probability - uniforms
         error = np.full(len(codes), 2.0**-48)
         blind = accept(words, margin, error, threshold, stream)
@@ -105,7 +106,7 @@ class RandomisedResponse:
         return said
 
     def estimate_counts(self, reports: ArrayLike, *, records: int) -> NDArray[np.float64]:
-        """`[k]` unbiased counts from the numbers `[k]` of reports of each answer."""
+        """Return `[k]` unbiased counts from the numbers `[k]` of reports of each answer."""
         said = np.asarray(reports, dtype=np.float64)
         estimated: NDArray[np.float64] = (said - records * self.lie_probability) / (
             self.truth_probability - self.lie_probability
@@ -113,9 +114,9 @@ class RandomisedResponse:
         return estimated
 
     def compute_deviation(self, count: ArrayLike, *, records: int) -> Any:
-        """Standard deviation of the estimate where `count` records have the answer.
+        """Return the standard deviation of the estimate if `count` records have the answer.
 
-        √(n·p(1−p) + (N−n)·q(1−q))/(p − q), of the coins alone.
+        √(n·p(1−p) + (N−n)·q(1−q))/(p − q), from the coins only.
         """
         p, q, having = (
             self.truth_probability,
@@ -128,10 +129,11 @@ class RandomisedResponse:
 
 @dataclass(frozen=True, kw_only=True)
 class Reports(Mechanism):
-    """A release of the sum of all records' reports: the noise is in every record's own.
+    """A release of the sum of all records' reports; the noise is in each record's report.
 
-    Δ is √2: a record that answers otherwise leaves one cell for another. The event is that of one
-    report, ε under replace-one, whoever sees it: the server, and everybody but the record's party.
+    Δ is √2: a record with another answer moves from one cell to another. The event is that of one
+    report, ε under replace-one. It holds against everyone except the record's party, including the
+    server.
     """
 
     law: ClassVar[str] = RandomisedResponse.law
@@ -144,51 +146,51 @@ class Reports(Mechanism):
 
     @classmethod
     def from_answers(cls, epsilon: float, answers: int) -> Reports:
-        """With k answers, at the local ε."""
+        """Build the release for k answers at the local ε."""
         return cls(sensitivity=round_root_up(Fraction(2)), dimension=answers, epsilon=epsilon)
 
     @property
     def response(self) -> RandomisedResponse:
-        """What one record does."""
+        """The randomised response of one record."""
         return RandomisedResponse(epsilon=self.epsilon, answers=self.dimension)
 
     @property
     def is_in_contributions(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     @property
     def scale(self) -> float:
-        """√(p(1 − p)), of a report about a record's own answer."""
+        """√(p(1 − p)), the deviation of a report of a record's own answer."""
         return math.sqrt(self.response.truth_probability * (1 - self.response.truth_probability))
 
     def build_facts(self) -> dict[str, Any]:
-        """The norm is that of one report, whose parameter is the probability of the truth."""
+        """Return the norm (of one report) and the noise parameter (the truth's probability)."""
         return {
             "norm": "of one record's report",
             "noise_parameter": self.response.truth_probability,
         }
 
     def event(self) -> Pure:
-        """The local ε."""
+        """Return the event of the local ε."""
         return self.response.event()
 
     def expected_norm(self) -> float:
-        """√k times `scale` at most, of one report."""
+        """Return √k times `scale`, an upper bound for one report."""
         return math.sqrt(self.dimension) * self.scale
 
     def noise_tail(self, probability: float) -> float:
-        """0: a report is a whole number between 0 and 1, and nothing is added to their sum."""
+        """Return 0: a report is an integer from 0 to 1, and no noise is added to the sum."""
         check_probability(probability)
         return 0.0
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, k]` zeros: the noise is in the reports already."""
+        """Return `[count, k]` zeros, because the noise is already in the reports."""
         del stream
         return np.zeros((count, self.dimension), dtype=np.int64)
 
     def describe(self) -> str:
-        """One plain sentence."""
+        """Return one plain sentence about the noise."""
         return (
             f"Randomised response of every record among {self.dimension} answers, the truth with "
             f"probability {self.response.truth_probability:.6g}."

@@ -1,9 +1,9 @@
-"""The noise laws, by name: what each one draws, what it guarantees, how large it is.
+"""Registry of noise laws by name: their distribution, guarantee and size.
 
-A mechanism is a frozen fact: a law, an L2 sensitivity Δ and a scale, both in one unit, whichever it
-is: model units in tables, grid units (integers) in a run. Neighbours are replace-one, because Δ is
-(`parley.privacy.calibration.optimum_sensitivity`). The noise z, of dimension d, is added once to
-the sum.
+A mechanism is a frozen fact: a law, an L2 sensitivity Δ and a scale, both in the same unit: model
+units in tables, grid units (integers) in a run. Neighbours are replace-one, because that is the
+relation of Δ (`parley.privacy.calibration.optimum_sensitivity`). The noise z, of dimension d, is
+added once to the sum.
 
 | law | z | guarantee | E‖z‖² |
 |---|---|---|---|
@@ -13,8 +13,8 @@ the sum.
 | laplace-l1 | discrete Laplace of scale √d·b in each | ε-DP, ρ = ε²/(2d) | 2d²b² |
 | laplace-as-printed | discrete Laplace of scale b in each | √d·ε-DP, ρ = ε²/2; *not* ε-DP | 2db² |
 
-A law that needs more than Δ₂ and a budget has no row, for a job cannot ask for it by name: queries
-take `laplace` (`parley.privacy.mechanisms.laplace.Laplace`), of scale Δ₁/ε.
+A law that needs more than Δ₂ and a budget has no row in `MECHANISMS`, because a job cannot select
+it by name. Queries use `laplace` (`parley.privacy.mechanisms.laplace.Laplace`), of scale Δ₁/ε.
 
     >>> noise = MECHANISMS["l2-laplace"](sensitivity=0.004, epsilon=0.5, dimension=10)
     >>> noise.scale, round(noise.expected_norm(), 7), noise.event().event
@@ -37,7 +37,7 @@ MECHANISMS = PluginTable[type[Any]](
         "laplace-as-printed": "parley.privacy.mechanisms.laplace:LaplaceAsPrinted",
     }
 )
-"""Subclass of `GaussianLaw` or `LaplaceLaw` by the name that a job gives it."""
+"""Subclasses of `GaussianLaw` and `LaplaceLaw`, by the name that a job uses."""
 
 _OTHERS = {
     "laplace": "parley.privacy.mechanisms.laplace:Laplace",
@@ -48,4 +48,4 @@ _OTHERS = {
 }
 
 MECHANISM_CLASSES = PluginTable[type[Any]](ChainMap(_OTHERS, MECHANISMS.rows))
-"""Subclass of `Mechanism` by the name of its law, of every law that a plan may have."""
+"""Subclasses of `Mechanism`, by the name of their law, for every law that a plan may have."""

@@ -1,6 +1,6 @@
-"""Choosing one of k candidates by score: the exponential mechanism and permute-and-flip.
+"""Select one of k candidates by score: the exponential mechanism and permute-and-flip.
 
-With u_i the candidates' scores, u* the best, Δ the most that one unit changes any score, and
+u_i are the candidates' scores, u* is the best, Δ is the most that one unit changes any score, and
 γ_i = ε(u* − u_i)/(2Δ):
 
 | | proposes | accepts i with | event |
@@ -8,11 +8,11 @@ With u_i the candidates' scores, u* the best, Δ the most that one unit changes 
 | exponential | any candidate, again and again | e^(−γ_i) | ε, and ρ = ε²/8 |
 | permute-and-flip | each once, in random order | e^(−γ_i) | ε |
 
-What the exponential mechanism accepts first has probability ∝ exp(εu_i/(2Δ)) (McSherry & Talwar
-2007); it has bounded range ε, hence ε²/8-zCDP (Cesar & Rogers 2021, arXiv:2004.07223).
-Permute-and-flip is ε-DP too and its expected loss is never larger (McKenna & Sheldon 2020); no ρ
-below ε²/2 is proved for it. Scores are integers, so that γ is rational, and a coin of e^(−γ) is
-exact: U is compared with it to as many bits as that takes. Neighbours are those of Δ.
+The exponential mechanism selects candidate i with probability ∝ exp(εu_i/(2Δ)) (McSherry & Talwar
+2007). It has bounded range ε, hence ε²/8-zCDP (Cesar & Rogers 2021, arXiv:2004.07223).
+Permute-and-flip is also ε-DP and its expected loss is never larger (McKenna & Sheldon 2020); no ρ
+below ε²/2 is proved for it. Scores are integers, so γ is rational and a coin of e^(−γ) is exact: U
+is compared with e^(−γ) to as many bits as the comparison needs. Neighbours are those of Δ.
 
     >>> best = ExponentialMechanism(epsilon=1.0, sensitivity=1)
     >>> best.compute_probabilities([10, 8, 7, 1]).round(6).tolist()
@@ -50,12 +50,12 @@ from parley.privacy.sampling.random_stream import NoiseStream
 Scores: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 _MAX_PROPOSALS = 4096
-"""Of the exponential mechanism at a time, at most."""
+"""Maximum number of proposals that the exponential mechanism draws at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection(ABC):
-    """A choice of one candidate, whose scores stay hidden.
+    """Selection of one candidate; the scores stay hidden.
 
     Attributes:
         sensitivity: Δ, the most that one unit changes any candidate's score; rational.
@@ -72,32 +72,35 @@ class Selection(ABC):
 
     @property
     def rate(self) -> Fraction:
-        """ε/(2Δ); of ε as decimal and as binary number the lesser counts."""
+        """ε/(2Δ), with the smaller of the decimal and binary readings of ε."""
         return min(to_fraction(self.epsilon), Fraction(self.epsilon)) / (
             2 * Fraction(self.sensitivity)
         )
 
     @abstractmethod
     def event(self) -> Pure:
-        """What one choice costs."""
+        """Return the cost of one selection."""
 
     @abstractmethod
     def compute_probabilities(self, scores: Scores) -> NDArray[np.float64]:
-        """`[k]` of every candidate. It depends on the scores: for plans and tests, not to show."""
+        """Return `[k]` each candidate's probability.
+
+        It depends on the scores, so it is for plans and tests and must not be shown.
+        """
 
     @abstractmethod
     def choose(self, scores: Scores, stream: NoiseStream) -> int:
-        """The candidate chosen, from 0, by `[k]` integer scores."""
+        """Select a candidate (numbered from 0) by `[k]` integer scores."""
 
     def _draw_acceptances(
         self, losses: NDArray[np.int64], stream: NoiseStream
     ) -> NDArray[np.bool_]:
-        """`[n]` one coin of e^(−γ) for each loss, exactly."""
+        """Toss `[n]` one exact coin of e^(−γ) for each loss."""
         words = stream.draw_words(len(losses))
         rate, factor = self.rate, float(self.rate)
         uniforms, slack = to_uniform_floats(words)
         exponential, exponent = -np.log(uniforms), factor * losses
-        # Two roundings of γ on top of the logarithm's own error.
+        # Two rounding errors of γ in addition to that of the logarithm.
         error = slack + FLOAT_ERROR * (exponential + exponent)
 
         def threshold(lane: int) -> Enclosure:
@@ -119,17 +122,17 @@ class ExponentialMechanism(Selection):
     law: ClassVar[str] = "exponential"
 
     def event(self) -> Pure:
-        """ε, and ρ = ε²/8 by its bounded range."""
+        """Return the event: ε, and ρ = ε²/8 by its bounded range."""
         return BoundedRange(epsilon=self.epsilon, rho=round_up(to_fraction(self.epsilon) ** 2 / 8))
 
     def compute_probabilities(self, scores: Scores) -> NDArray[np.float64]:
-        """Softmax of εu/(2Δ)."""
+        """Return the softmax of εu/(2Δ)."""
         weights = np.exp(-float(self.rate) * _compute_losses(scores))
         likely: NDArray[np.float64] = weights / weights.sum()
         return likely
 
     def choose(self, scores: Scores, stream: NoiseStream) -> int:
-        """The first proposal that its coin accepts; the best candidate's always does."""
+        """Return the first proposal that its coin accepts; the best candidate's always accepts."""
         losses = _compute_losses(scores)
         while True:
             proposals = draw_integers_below(len(losses), min(len(losses), _MAX_PROPOSALS), stream)
@@ -144,28 +147,31 @@ class PermuteAndFlip(Selection):
     law: ClassVar[str] = "permute-and-flip"
 
     def event(self) -> Pure:
-        """ε, and what it implies."""
+        """Return the event: ε, and the ρ that it implies."""
         return Pure(epsilon=self.epsilon)
 
     def compute_probabilities(self, scores: Scores) -> NDArray[np.float64]:
-        """q_i·∫₀¹ Π_{j≠i}(1 − q_j·t)dt, q_i = e^(−γ_i): i comes at time t, those before it fail."""
+        """Return q_i·∫₀¹ Π_{j≠i}(1 − q_j·t)dt, q_i = e^(−γ_i).
+
+        Candidate i is tried at time t, and the candidates before it are rejected.
+        """
         q = np.exp(-float(self.rate) * _compute_losses(scores))
         # A polynomial of degree k − 1: k/2 nodes of Gauss and Legendre integrate it exactly.
         nodes, weights = np.polynomial.legendre.leggauss(min(len(q) // 2 + 1, 200))
         times, weights = (nodes + 1) / 2, weights / 2
         failed = 1 - np.outer(q, times)
-        # The best candidate's time is < 1 at every node, so nothing is divided by 0.
+        # The best candidate's time is < 1 at every node, so no divisor is 0.
         likely: NDArray[np.float64] = q * ((failed.prod(axis=0) / failed) @ weights)
         return likely
 
     def choose(self, scores: Scores, stream: NoiseStream) -> int:
-        """A coin for each; the first in random order is any of those that it accepts."""
+        """Toss a coin per candidate; return the first accepted one in random order."""
         accepted = np.flatnonzero(self._draw_acceptances(_compute_losses(scores), stream))
         return int(accepted[draw_integers_below(len(accepted), 1, stream)[0]])
 
 
 def _compute_losses(scores: Scores) -> NDArray[np.int64]:
-    """`[k]` u* − u_i ≥ 0."""
+    """Return `[k]` u* − u_i ≥ 0."""
     values = np.asarray(scores)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"Expected the scores of at least one candidate, got {values.shape}.")
@@ -178,4 +184,4 @@ def _compute_losses(scores: Scores) -> NDArray[np.int64]:
 SELECTIONS: dict[str, type[Selection]] = {
     each.law: each for each in (ExponentialMechanism, PermuteAndFlip)
 }
-"""Ways to choose one candidate."""
+"""Selection mechanisms, by name."""

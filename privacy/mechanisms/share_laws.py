@@ -1,6 +1,6 @@
-"""What it is to split a noise law into shares, and how the Gaussian is split.
+"""The split of a noise law into shares, and the split of the Gaussian.
 
-What shares are, and why their sum is the law, is in `parley.privacy.mechanisms.noise_shares`.
+`parley.privacy.mechanisms.noise_shares` defines shares and explains why their sum has the law.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from parley.privacy.sampling.gaussian import add_rounded_gaussian, add_rounded_g
 from parley.privacy.sampling.random_stream import NoiseStream
 
 MIN_SHARE: Final = 4.0
-"""Least standard deviation of a Gaussian share, in ring units: below, the theorem says little."""
+"""Minimum deviation of a Gaussian share, in ring units; below it the theorem is too weak."""
 
 
 _MAX_SHARES: Final = 2**20
@@ -32,17 +32,16 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class ShareSplit:
-    """The numbers of a noise that is split among the parties of a sum; `shares.RoundShares` acts on
-    it.
+    """Numbers of a noise that is split among the parties of a sum, for `noise_shares.Shares`.
 
-    The mechanism's numbers are in fine units, 2^`fine_bits` to a unit of the ring.
+    The mechanism's numbers are in fine units, 2^`fine_bits` per unit of the ring.
 
     Attributes:
-        parties: m; the ring has room for as many shares.
-        honest: k, shares that make up the mechanism's noise.
-        colluders: c, parties that may give theirs to the server; t = k + c survive at least.
+        parties: m; the ring has room for this many shares.
+        honest: k, the number of shares that make up the mechanism's noise.
+        colluders: c, parties that may reveal theirs to the server; at least t = k + c survive.
         scale: of one share, in fine units: s of a Gaussian, b or t of a Laplace.
-        fine_bits: h, bits that a party drops after it added its share.
+        fine_bits: h, the number of bits that a party drops after adding its share.
     """
 
     parties: int
@@ -71,22 +70,22 @@ class ShareSplit:
 
     @property
     def min_contributions(self) -> int:
-        """t = k + c: contributions without which nothing may be opened."""
+        """t = k + c: minimum number of contributions to a sum that may be opened."""
         return self.honest + self.colluders
 
     @property
     def ring_unit(self) -> float:
-        """Fine units to a unit of the ring."""
+        """Fine units per unit of the ring."""
         return 2.0**self.fine_bits
 
 
 class SharedLaw(ABC):
-    """How one noise law is split; an instance is a row of `SHARED_LAWS`.
+    """The split of one noise law; an instance is a row of `SHARED_LAWS`.
 
     Attributes:
-        rounded_after: whether a party may round to a coarser grid after it added its share.
-        floor: least scale of a share, in ring units; 0 for none.
-        coarsest: most fine units to a ring unit that its sampler takes.
+        rounded_after: whether a party may round to a coarser grid after adding its share.
+        floor: minimum scale of a share, in ring units; 0 for none.
+        coarsest: maximum number of fine units per ring unit that its sampler accepts.
     """
 
     rounded_after: bool = True
@@ -94,7 +93,7 @@ class SharedLaw(ABC):
     coarsest: float = math.inf
 
     def compute_scale(self, mechanism: Any, honest: int) -> float:
-        """Least scale of one share of k, in fine units, rounded up."""
+        """Return the minimum scale of one share of k, in fine units, rounded up."""
         del honest
         return float(mechanism.scale)
 
@@ -102,36 +101,37 @@ class SharedLaw(ABC):
     def add(
         self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
     ) -> None:
-        """Adds a share to each row of `[B, d]`."""
+        """Add a share to each row of `[B, d]`."""
 
     @abstractmethod
     def add_summed(
         self, shares: ShareSplit, mechanism: Any, total: Integers, count: int, stream: NoiseStream
     ) -> None:
-        """Adds r shares to `[d]` in one draw."""
+        """Add r shares to `[d]` in one draw."""
 
     @abstractmethod
     def compute_tail(self, shares: ShareSplit, mechanism: Any, probability: float) -> float:
-        """A bound on |Σ of m shares| in fine units, but with probability p."""
+        """Return a bound on |Σ of m shares| in fine units that fails with probability p."""
 
     def build_partial_event(
         self, shares: ShareSplit, mechanism: Any, count: int
     ) -> PrivacyEvent | None:
-        """What r shares cost; None where nothing is proved.
+        """Return the cost with r shares; None if no bound is proved.
 
-        With k shares or more the law's own: more are post-processing. With fewer none is proved.
+        With at least k shares it is the law's cost: further shares are post-processing. With fewer,
+        no bound is proved.
         """
         whole: PrivacyEvent = mechanism.event()
         return whole.ideal if count >= shares.honest else None
 
 
 class _Gaussian(SharedLaw):
-    """N(0, σ²/k) each."""
+    """Shares of N(0, σ²/k) each."""
 
     floor = MIN_SHARE
 
     def compute_scale(self, mechanism: Any, honest: int) -> float:
-        """s with s²k ≥ σ², for the decimal and for the binary reading of both."""
+        """Return s with s²k ≥ σ², for the decimal and for the binary reading of both."""
         if honest == 1:
             return float(mechanism.scale)
         share = round_root_up(Fraction(mechanism.scale) ** 2 / honest)
@@ -159,16 +159,16 @@ class _Gaussian(SharedLaw):
         return shares.scale * math.sqrt(2 * shares.parties * log_odds)
 
     def build_partial_event(self, shares: ShareSplit, mechanism: Any, count: int) -> PrivacyEvent:
-        # s√r, rounded down: μ = Δ/(s√r) is never less than it is.
+        # s√r, rounded down, so that μ = Δ/(s√r) is never below its true value.
         scale = shares.scale * math.sqrt(count) * (1 - 1e-15)
         return GaussianEvent(mu=round_quotient_up(mechanism.sensitivity, scale))
 
 
 class _SampledGaussian(_Gaussian):
-    """The same on every sum of a batch."""
+    """Gaussian shares on every sum of a batch."""
 
     def build_partial_event(self, shares: ShareSplit, mechanism: Any, count: int) -> PrivacyEvent:
-        # As above: a multiplier that is rounded down.
+        # As above, the multiplier is rounded down.
         own = replace(mechanism, sigma=shares.scale * math.sqrt(count) * (1 - 1e-15))
         whole: Approximate = own.event()
         return whole.event

@@ -7,7 +7,8 @@
 >>> noise.multiplier, noise.event().event.count
 (3.2, 1000)
 
-Also here: DP-SGD steps inside a party, as a mechanism: its noise is in what the party sends.
+The module also defines DP-SGD steps inside a party as a mechanism. Their noise is in what the party
+sends.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def build_steps_facts(sampling_rate: float, steps: int) -> dict[str, Any]:
-    """What a ledger keeps of such steps."""
+    """Return the facts about such steps that a ledger stores."""
     return {
         "sampling_rate": sampling_rate,
         "sampler": f"Poisson, {steps} steps a release",
@@ -67,10 +68,11 @@ def build_steps_event(
     attendance: float = 1.0,
     together: int = 1,
 ) -> PrivacyEvent:
-    """`steps` such steps, or the one Gaussian they are at q = 1; the samplers' distance as δ.
+    """Return the event of `steps` such steps, or of the equivalent Gaussian at q = 1.
 
-    Of d coordinates a step, drawn whether a party is in it or not; `attendance` is the p with which
-    a coin of the party, seen by anybody, puts it into `together` steps at a time.
+    The samplers' distance is included as δ. It covers d coordinates per step, which are drawn
+    whether or not a party is in the step. `attendance` is the p with which a coin of the party,
+    which anyone may see, includes it in `together` steps at a time.
     """
     slack = compute_rounded_distance(dimension * steps)
     if attendance < 1:
@@ -86,26 +88,27 @@ def build_steps_event(
 
 @dataclass(frozen=True, kw_only=True)
 class SampledGaussian(SampledNoise):
-    """round(N(0, σ²I)) on each of `steps` integer sums over batches at rate q, one after another.
+    """round(N(0, σ²I)) on each of `steps` sequential integer sums over batches at rate q.
 
-    Every party draws its records into the batch by its own coins; a record's share of a sum is at
-    most C long, so that `sensitivity` Δ is C under add-or-remove-one and 2C under replace-one, both
-    with what rounding to the grid adds. Post-processing of the continuous mechanism: a step is the
-    Poisson-subsampled Gaussian of noise multiplier σ/C (Abadi et al. 2016, arXiv:1607.00133;
-    `parley.privacy.accounting.subsampled_gaussian`), and steps compose adaptively. The union of the
-    parties' batches is a Poisson sample of the union of their records.
+    Every party draws its records into the batch by its own coins. A record's contribution to a sum
+    has length at most C, so `sensitivity` Δ is C under add-or-remove-one and 2C under replace-one.
+    Both include the effect of rounding to the grid. The release is post-processing of the
+    continuous mechanism: a step is the Poisson-subsampled Gaussian of noise multiplier σ/C (Abadi
+    et al. 2016, arXiv:1607.00133; `parley.privacy.accounting.subsampled_gaussian`), and steps
+    compose adaptively. The union of the parties' batches is a Poisson sample of the union of their
+    records.
 
-    Amplification needs each record's own coin to be hidden: it holds for records, against everyone
-    but the record's party. A party's coins for its records do not hide the party: for unit party
-    q = 1, unless a whole party is in a sum by its own single coin (p, `attendance`), which hides
-    it in the same way from whoever does not know how it fell (`hidden`): q is then p. Where that
-    may be known, and for a record always, a step is behind that coin
+    Amplification needs each record's coin to be hidden. It holds for records, against everyone but
+    the record's party. A party's coins for its records do not hide the party, so q = 1 for unit
+    party. The exception is a whole party that is in a sum by its own single coin (p, `attendance`).
+    That coin hides the party in the same way from anyone who does not know its outcome (`hidden`);
+    then q is p. If the outcome may be known, and always for unit record, a step is behind that coin
     (`parley.privacy.accounting.privacy_events.BernoulliSteps`): it costs nothing in a sum that the
     party is not in.
 
     Attributes:
         sigma: > 0, in grid units, of every coordinate of one sum.
-        hidden: charged as though nobody knew how that coin fell: `sampling_rate` is p.
+        hidden: charged as if the outcome of that coin were unknown: `sampling_rate` is p.
     """
 
     law: ClassVar[str] = "sampled-gaussian"
@@ -123,7 +126,7 @@ class SampledGaussian(SampledNoise):
 
     @property
     def sampled(self) -> SampledGaussian:
-        """Itself."""
+        """The mechanism itself."""
         return self
 
     @property
@@ -133,7 +136,7 @@ class SampledGaussian(SampledNoise):
 
     @property
     def sums(self) -> int:
-        """Every step is one."""
+        """Number of steps; each is one sum."""
         return self.steps
 
     @property
@@ -148,7 +151,7 @@ class SampledGaussian(SampledNoise):
         return nearest if nearest <= exactly else math.nextafter(nearest, 0.0)
 
     def build_facts(self) -> dict[str, Any]:
-        """Rate, steps and accountant."""
+        """Return rate, steps and accountant."""
         facts = build_steps_facts(self.sampling_rate, self.steps)
         if self.attendance == 1:
             return facts
@@ -157,7 +160,7 @@ class SampledGaussian(SampledNoise):
         return facts | {"sampler": sampler}
 
     def event(self) -> PrivacyEvent:
-        """The steps of one release."""
+        """Return the event of the steps of one release."""
         return build_steps_event(
             self.step,
             steps=self.steps,
@@ -166,16 +169,16 @@ class SampledGaussian(SampledNoise):
         )
 
     def expected_norm(self) -> float:
-        """√d·σ, of one sum's noise."""
+        """Return √d·σ of one sum's noise."""
         return math.sqrt(self.dimension) * self.sigma
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` rounded Gaussian values, for one sum each."""
+        """Draw `[count, d]` rounded Gaussian values, each row for one sum."""
         drawn = draw_rounded_gaussian(self.sigma, count * self.dimension, stream)
         return drawn.reshape(count, self.dimension)
 
     def describe(self) -> str:
-        """One plain sentence."""
+        """Return one plain sentence about the noise."""
         batches, who = "the sum over all parties", "all parties"
         if self.attendance < 1:
             who = f"parties that are in it with p = {self.attendance:g} each"
@@ -196,18 +199,19 @@ class PartySteps(TrainingNoise):
     """`steps` steps of DP-SGD: Poisson batches at rate q, N(0, (σC)²I) on each clipped sum.
 
     `sensitivity` is that of one clipped sum, 2C under replace-one, C under add-or-remove-one.
-    What a party sends is post-processing of its noisy sums, so the server adds nothing, and one
-    release charges each party's records the steps of that party alone: parties are disjoint.
 
-    Where a count of clipped gradients is released too, it is the last of the d coordinates, and σ
-    is what both together come to: the sums' own noise is larger
+    A party's message is post-processing of its noisy sums, so the server adds no noise. One release
+    charges each party's records only for that party's steps, because parties are disjoint.
+
+    If a count of clipped gradients is also released, it is the last of the d coordinates, and σ is
+    that of both together. The noise of the sums is then larger
     (`parley.privacy.accounting.subsampled_gaussian`).
 
     Attributes:
         noise_multiplier: σ, charged.
-        clipped_share: of 1/σ², given to the count; 0 releases none.
-        attendance: p, with which one coin of the party, that may be seen, puts all of a release's
-            steps into the sum; else it sends zero
+        clipped_share: part of 1/σ² that is used for the count; 0 releases none.
+        attendance: probability p with which one coin of the party, which may be seen, includes all
+            of a release's steps in the sum; otherwise the party sends zero
             (`parley.privacy.accounting.privacy_events.BernoulliSteps`).
     """
 
@@ -224,22 +228,22 @@ class PartySteps(TrainingNoise):
             )
         if self.parameters < 1:
             raise ValueError("Expected a coordinate beside the clipped fraction, got none.")
-        # Checks the share too.
+        # This also checks the share.
         check_positive("the noise multiplier of gradients", self.gradient_multiplier)
 
     @property
     def training(self) -> PartySteps:
-        """Itself."""
+        """The mechanism itself."""
         return self
 
     @property
     def parameters(self) -> int:
-        """Coordinates of a clipped sum."""
+        """Number of coordinates of a clipped sum."""
         return self.dimension - (self.clipped_share > 0)
 
     @property
     def gradient_multiplier(self) -> float:
-        """σ_g: what is added to a clipped sum has standard deviation σ_g·C."""
+        """σ_g: the noise added to a clipped sum has standard deviation σ_g·C."""
         return compute_gradient_multiplier(self.noise_multiplier, self.clipped_share)
 
     @property
@@ -249,11 +253,11 @@ class PartySteps(TrainingNoise):
 
     @property
     def scale(self) -> float:
-        """σC (σ_g·C beside a count), of every coordinate of a step's sum."""
+        """σC of every coordinate of a step's sum (σ_g·C if a count is released)."""
         return self.gradient_multiplier * self.clip_norm
 
     def build_facts(self) -> dict[str, Any]:
-        """Rate, steps and accountant; the scale as the party draws it, whatever the grid."""
+        """Return rate, steps, accountant, and the scale as the party draws it, for any grid."""
         facts = build_steps_facts(self.sampling_rate, self.steps) | {"noise_parameter": self.scale}
         if self.attendance < 1:
             coin = f"parties, p = {self.attendance:g} (may be seen)"
@@ -261,7 +265,10 @@ class PartySteps(TrainingNoise):
         return facts | ({"clipped_share": self.clipped_share} if self.clipped_share else {})
 
     def event(self) -> PrivacyEvent:
-        """The steps, or the one Gaussian they are at q = 1; the samplers' distance as δ."""
+        """Return the event of the steps, or of the equivalent Gaussian at q = 1.
+
+        The samplers' distance is included as δ.
+        """
         return build_steps_event(
             self.step,
             steps=self.steps,
@@ -271,16 +278,16 @@ class PartySteps(TrainingNoise):
         )
 
     def expected_norm(self) -> float:
-        """√d·σC, of one step's noise on its sum."""
+        """Return √d·σC of one step's noise on its sum."""
         return math.sqrt(self.parameters) * self.scale
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
-        """`[count, d]` zeros: the noise is in the parties' contributions already."""
+        """Return `[count, d]` zeros, because the noise is already in the parties' contributions."""
         del stream
         return np.zeros((count, self.dimension), dtype=np.int64)
 
     def describe(self) -> str:
-        """One plain sentence."""
+        """Return one plain sentence about the noise."""
         sums = (
             f"Gaussian noise of standard deviation {self.scale:.6g} on the sum of clipped "
             f"gradients of each of {self.steps} Poisson batches (rate {self.sampling_rate:g})"

@@ -7,8 +7,8 @@
 | `discrete_gaussian` | P[x] ∝ exp(−x²/(2σ²)) | none |
 | `discrete_laplace` | P[x] ∝ exp(−abs(x)/t) | none |
 
-The distances are statistical, from the law named, with the keystream taken as uniform. What each
-law guarantees is stated with its mechanism, in `parley.privacy.mechanisms.registry`.
+The distances are statistical, from the named law, assuming a uniform keystream. The guarantee of
+each law is stated with its mechanism, in `parley.privacy.mechanisms.registry`.
 
 >>> from parley.privacy.sampling.gaussian import draw_rounded_gaussian
 >>> from parley.privacy.sampling.random_stream import NoiseStream

@@ -1,11 +1,11 @@
 """Discrete Laplace and discrete Gaussian noise, sampled exactly (see `inversion`).
 
-The laws are those of Canonne, Kamath & Steinke 2020 (arXiv:2004.00010). Where their Algorithms
-1–3 flip one exact Bernoulli(e^−γ) after another, a lane here compares one lazily expanded uniform
-with e^−γ: as exact, and vectorised. The float `scale` or `sigma` is the exact rational it is.
-Given uniform words there is no statistical distance to account for.
+The laws are those of Canonne, Kamath & Steinke 2020 (arXiv:2004.00010). Their Algorithms 1–3 flip
+one exact Bernoulli(e^−γ) after another. Here a lane compares one lazily expanded uniform with e^−γ
+instead, which is equally exact and vectorised. The float `scale` or `sigma` is the exact rational
+it is. Given uniform words, the statistical distance is 0.
 
-Also here: NegativeBinomial(1/k, p), p = e^(−1/t), sampled exactly: k draws sum to a geometric
+The module also samples NegativeBinomial(1/k, p), p = e^(−1/t), exactly: k draws sum to a geometric
 variable.
 """
 
@@ -40,8 +40,8 @@ from parley.privacy.special_functions import gammainc
 def discrete_laplace(scale: float, size: int, stream: NoiseStream) -> IntArray:
     """Return `size` draws of P[X = x] ∝ exp(−|x|/t) on the integers: int64 [size].
 
-    `scale` is t, in grid units; the variance is 2p/(1−p)², p = e^(−1/t). By inversion of
-    P[|X| > j] = 2e^(−(j+1)/t)/(1 + e^(−1/t)) with an independent sign. One word a value. Raises
+    `scale` is t, in grid units; the variance is 2p/(1−p)², p = e^(−1/t). By inversion of P[|X| > j]
+    = 2e^(−(j+1)/t)/(1 + e^(−1/t)) with an independent sign. Each value uses one word. Raises
     ValueError for a `scale` that is not within [2⁻²⁰, 2⁴⁰] and for a negative size.
     """
     scale = check_scale("scale", scale)
@@ -56,7 +56,7 @@ def discrete_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
     """Return `size` draws of P[X = x] ∝ exp(−x²/(2σ²)) on the integers: int64 [size].
 
     Algorithm 3 of arXiv:2004.00010: y from the discrete Laplace of scale t = ⌊σ⌋ + 1, kept with
-    probability exp(−(|y| − σ²/t)²/(2σ²)), two words a proposal. Raises ValueError for a `sigma`
+    probability exp(−(|y| − σ²/t)²/(2σ²)), two words per proposal. Raises ValueError for a `sigma`
     that is not within [2⁻²⁰, 2⁴⁰] and for a negative size.
     """
     sigma = check_scale("sigma", sigma)
@@ -66,7 +66,7 @@ def discrete_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
         filled = part.start
         while filled < part.stop:
             missing = part.stop - filled
-            # Proposals are independent: keeping the first `missing` accepted ones changes nothing.
+            # Proposals are independent, so keeping only the first `missing` accepted ones is exact.
             kept = _draw_gaussian_proposals(sigma, missing + missing // 2 + 16, stream)[:missing]
             noise[filled : filled + kept.size] = kept
             filled += kept.size
@@ -99,12 +99,12 @@ def _build_laplace_survival(scale: float) -> Survival:
 
 
 def _draw_gaussian_proposals(sigma: float, count: int, stream: NoiseStream) -> IntArray:
-    """Return the accepted ones among `count` proposals, int64 [≤ count], in order."""
+    """Return the accepted proposals among `count`, int64 [≤ count], in order."""
     words = stream.draw_words(2 * count)
     scale = int(sigma) + 1
     proposals = _draw_laplace(float(scale), words[:count], stream)
     uniforms, slack = to_uniform_floats(words[count:])
-    # U ≤ e^−γ where −ln U ≥ γ = (s − σ/t)²/2, s = |y|/σ and σ/t < 1: the terms are at most s + 1.
+    # U ≤ e^−γ if −ln U ≥ γ = (s − σ/t)²/2, s = |y|/σ and σ/t < 1, so the terms are at most s + 1.
     multiples = np.abs(proposals) / sigma
     exponent = 0.5 * (multiples - sigma / scale) ** 2
     exponential = -np.log(uniforms)
@@ -153,24 +153,26 @@ def _draw_poisson(scale: float, divisor: int, size: int, stream: NoiseStream) ->
     mean = _compute_kappa_float(scale) / divisor
     tails = gammainc(np.arange(1.0, 256.0), mean)  # S(j) = P[N > j], below 2⁻⁶³ before the end
     counts = np.searchsorted(-tails, -uniforms, side="right")
-    # Relative distance to the nearest threshold, in the place of that to the nearest integer.
+    # Relative distance to the nearest threshold, instead of that to the nearest integer.
     above = np.concatenate(([np.inf], tails))[counts] / uniforms - 1
     below = 1 - np.concatenate((tails, [0.0]))[counts] / uniforms
     position = counts.astype(np.float64) + np.minimum(0.25, np.minimum(above, below))
-    error = slack + 2.0**-30  # generous to gammainc: U has no scale that would magnify it
+    error = (
+        slack + 2.0**-30
+    )  # a generous bound for gammainc: U has no scale that would magnify its error
     survival = _build_poisson_survival(scale, divisor)
     return invert(words, position, error, lambda _: survival, lambda _: stream)
 
 
 def _build_poisson_survival(scale: float, divisor: int) -> Survival:
-    """Return S(j) = P[N > j] = e^(−λ)·Σ_{i>j} λ^i/i!, λ = κ/k: a sum of positive terms."""
+    """Return S(j) = P[N > j] = e^(−λ)·Σ_{i>j} λ^i/i!, λ = κ/k, a sum of positive terms."""
 
     def survival(mp: Any, bits: int, j: int) -> tuple[Any, Any]:
         del bits
         mean = _compute_kappa(mp, scale) / divisor
         term = total = mp.exp(-mean) * mean ** (j + 1) / mp.factorial(j + 1)
         i = j + 1
-        # Beyond i ≥ 2λ terms at least halve, so that the rest is at most the last one.
+        # From i ≥ 2λ on, each term is at most half the one before, so the rest is at most the last.
         while i < 2 * mean or term > mp.ldexp(total, -mp.prec):
             i += 1
             term *= mean / i
@@ -181,14 +183,14 @@ def _build_poisson_survival(scale: float, divisor: int) -> Survival:
 
 
 def _draw_logarithmic(scale: float, size: int, stream: NoiseStream) -> IntArray:
-    """Return `size` draws of P[L = x] = p^x/(xκ) on {1, 2, …}, int64 [size]. Two words a value."""
+    """Return `size` draws of P[L = x] = p^x/(xκ) on {1, 2, …}, int64 [size]; 2 words per value."""
     words = stream.draw_words(2 * size)
     uniforms, slack = to_uniform_floats(words)
     x = _compute_kappa_float(scale) * uniforms[:size]
-    # L − 1 = ⌊−ln V/r⌋, r = −ln Y = −ln(1 − e^(−x)), by whichever form keeps its digits.
+    # L − 1 = ⌊−ln V/r⌋, r = −ln Y = −ln(1 − e^(−x)), by the form that keeps its digits.
     rate = np.where(x < 1, -np.log(-np.expm1(-x)), -np.log1p(-np.exp(-x)))
     position = -np.log(uniforms[size:]) / rate
-    # x is right to slack·x and |dr/dx|·x = x/(e^x − 1); κ and the roundings cost < 28·2⁻⁴⁹.
+    # The error of x is at most slack·x, and |dr/dx|·x = x/(e^x − 1); κ and rounding add < 28·2⁻⁴⁹.
     rate_error = 8 * FLOAT_ERROR + slack[:size] * x / np.expm1(x) / rate
     error = slack[size:] / rate + 2 * rate_error * position
 
@@ -212,7 +214,7 @@ def _build_geometric_survival(scale: float, mixer: Uniform) -> Survival:
 
 
 def _compute_kappa_float(scale: float) -> float:
-    """Return κ = −ln(1 − e^(−1/t)) with full relative precision; 0 where e^(−1/t) underflows."""
+    """Return κ = −ln(1 − e^(−1/t)) with full relative precision; 0 if e^(−1/t) underflows."""
     if scale < 1:
         return -math.log1p(-math.exp(-1 / scale))
     return -math.log(-math.expm1(-1 / scale))

@@ -1,15 +1,15 @@
-"""Gamma variables: floats of many, and of one as many bits as are asked for.
+"""Gamma variables: many as floats with error bounds, and single ones to any number of bits.
 
-V ~ Gamma(a, 1), a = i + α with i an integer and 0 ≤ α < 1, is −ln(U₁⋯U_i) + B·E: E ~ Exp(1), and B
-~ Beta(α, 1 − α). `HalfGammaDraws`, of α = ½, take B = cos²(πU). `GammaDraws`, of any rational
-shape, take it by Jöhnk's rejection (1964; Devroye 1986, chapter IX, theorem 3.4): X = U^(1/α), Y =
-W^(1/(1−α)), kept where X + Y ≤ 1, then B = X/(X + Y). A trial is kept with probability Γ(1+α)Γ(2−α)
-≥ π/4.
+V ~ Gamma(a, 1), a = i + α with i an integer and 0 ≤ α < 1, is −ln(U₁⋯U_i) + B·E with E ~ Exp(1) and
+B ~ Beta(α, 1 − α). `HalfGammaDraws`, for α = ½, uses B = cos²(πU). `GammaDraws`, for any rational
+shape, uses Jöhnk's rejection (1964; Devroye 1986, chapter IX, theorem 3.4): X = U^(1/α), Y =
+W^(1/(1−α)), kept if X + Y ≤ 1, then B = X/(X + Y). A trial is kept with probability Γ(1+α)Γ(2−α) ≥
+π/4.
 
-Every uniform is an endless expansion (`parley.privacy.sampling.inversion`), so that what is kept is
-decided exactly and V is enclosed by elementary functions, of 200 bits and more: float64
-`gammaincinv` has no proved distance. Floats have a bound on their error; whoever cannot decide by
-them asks for the enclosure.
+Every uniform is an endless expansion (`parley.privacy.sampling.inversion`). So acceptance is
+decided exactly, and V is enclosed by elementary functions of 200 bits and more: float64
+`gammaincinv` has no proved distance. Floats have an error bound. Callers that cannot decide by it
+request the enclosure.
 
 >>> from fractions import Fraction
 >>> from parley.privacy.sampling.random_stream import NoiseStream
@@ -45,18 +45,18 @@ from parley.privacy.sampling.random_stream import NoiseStream
 _GUARD_BITS = 160
 
 _UNDERFLOW = 2.0**-1000
-"""More than what is lost where a float is so small that it is 0."""
+"""Bound on the loss if a float is so small that it becomes 0."""
 
 
 _Factor: TypeAlias = Callable[..., tuple[Any, Any]]
-"""(mpmath context, uniforms, of some of which B is a function) → its bounds."""
+"""(mpmath context, uniforms that B depends on) → bounds of B."""
 
 
 class GammaVariable:
-    """One V = −ln(U₁⋯U_i) + B·E, as enclosures ever closer.
+    """One V = −ln(U₁⋯U_i) + B·E, enclosed to any precision.
 
-    `rest` is what B is a function of and E's uniform, as they were drawn; nothing: no B·E. `factor`
-    is B's, `place` that of E's uniform in `rest`.
+    `rest` contains the uniforms of B and E in the order of their draw; if it is empty, there is no
+    B·E. `factor` computes B's bounds, and `place` is the position of E's uniform in `rest`.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class GammaVariable:
         self._known: tuple[Any, Any] = (None, None)
 
     def compute_bounds(self, bits: int) -> tuple[Any, Any]:
-        """The ends of an interval that V is in, from at least `bits` bits of every uniform."""
+        """Return an interval that contains V, from at least `bits` bits of every uniform."""
         mp = get_mp_context()
         mp.prec = bits + _GUARD_BITS
         return self.refine_bounds(mp, bits)
 
     def refine_bounds(self, mp: Any, bits: int) -> tuple[Any, Any]:
-        """The same in a context of higher precision than `bits`."""
+        """Return the same in a context of higher precision than `bits`."""
         if bits > self._bits:
             self._known, self._bits = self._evaluate_bounds(mp, bits), bits
         return self._known
@@ -95,8 +95,10 @@ class GammaVariable:
 
 
 class _GammaDraws(ABC):
-    """Attributes:
-    values, errors: `[count]` floats, and a bound on the error of each.
+    """Base of several Gamma draws.
+
+    Attributes:
+        values, errors: `[count]` floats, and a bound on the error of each.
     """
 
     values: FloatArray
@@ -107,7 +109,7 @@ class _GammaDraws(ABC):
         self._draws_by_row: dict[int, GammaVariable] = {}
 
     def get_draw(self, row: int) -> GammaVariable:
-        """One of them, whose uniforms are extended by bits of the stream where needed."""
+        """Return one of the draws; its uniforms are extended by bits of the stream if needed."""
         if row not in self._draws_by_row:
             self._draws_by_row[row] = self._open_draw(row)
         return self._draws_by_row[row]
@@ -130,7 +132,7 @@ class HalfGammaDraws(_GammaDraws):
         terms, errors = _compute_exponentials(self._words)
         if self._odd:  # the last two are E and the angle of E·cos²(πU)
             angles, _ = to_uniform_floats(self._words[:, -1])
-            # |d cos²(πu)/du| ≤ π, and u is right to 2⁻⁵²: 2⁻⁴⁹ covers it.
+            # |d cos²(πu)/du| ≤ π, and the error of u is at most 2⁻⁵²: 2⁻⁴⁹ covers both.
             errors[:, -2] += 2.0**-49 * terms[:, -2]
             terms[:, -2] *= np.cos(np.pi * angles) ** 2
             terms, errors = terms[:, :-1], errors[:, :-1]
@@ -168,7 +170,7 @@ class GammaDraws(_GammaDraws):
         )
 
     def _draw_accepted_words(self, count: int) -> WordArray:
-        """`[count, 2]` the words of U and W of every row's first trial with X + Y ≤ 1."""
+        """Draw `[count, 2]` the words of U and W of every row's first trial with X + Y ≤ 1."""
         kept = np.empty((count, 2), dtype=np.uint64)
         left = np.arange(count)
         while left.size:
@@ -179,7 +181,7 @@ class GammaDraws(_GammaDraws):
         return kept
 
     def _accept_trials(self, words: WordArray, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-        """Whether W ≤ (1 − X)^(1−α) for every pair of words `[n, 2]`, n trials of these rows."""
+        """Return whether W ≤ (1 − X)^(1−α) for the pairs of words `[n, 2]` of these rows."""
         (minus_ln_x, error), rest = self._compute_minus_ln_x(words), float(1 - self._fraction)
         exponential, own = _compute_exponentials(words[:, 1])
         # −ln W ≥ −(1 − α)·ln(1 − X). ln(1 − e^(−a)) is concave with the slope 1/(e^a − 1).
@@ -188,17 +190,17 @@ class GammaDraws(_GammaDraws):
             slope = 1 / np.expm1(np.maximum(minus_ln_x - error, 0))
             margin = exponential - bound
             own += FLOAT_ERROR * (1 + bound) + rest * error * slope
-            left = ~(np.abs(margin) > own)  # so written that NaN is left
+            left = ~(np.abs(margin) > own)  # written such that NaN stays undecided
         accepted = margin > 0
         for lane in np.flatnonzero(left).tolist():
             one, other = self._build_uniforms(words[lane])
             accepted[lane] = other.is_at_most(functools.partial(self._compute_threshold, one))
-            if accepted[lane]:  # with the bits that deciding it drew
+            if accepted[lane]:  # with the bits that were drawn for the decision
                 self._decided[int(rows[lane])] = [one, other]
         return accepted
 
     def _compute_threshold(self, one: Uniform, mp: Any, bits: int) -> tuple[Any, Any]:
-        """(1 − X)^(1−α), decreasing in U."""
+        """Return bounds of (1 − X)^(1−α), which is decreasing in U."""
         _extend_to_bits(one, bits)
         low, high = (_compute_power(mp, end, 1 / self._fraction) for end in one.compute_bounds(mp))
         rest = 1 - self._fraction
@@ -212,13 +214,15 @@ class GammaDraws(_GammaDraws):
         return terms * inverse, errors * inverse + FLOAT_ERROR * terms * inverse
 
     def _add_rest(self) -> None:
-        """Adds B·E = E/(1 + Y/X)."""
+        """Add B·E = E/(1 + Y/X)."""
         minus_ln_x, error = self._compute_minus_ln_x(self._rest)
         exponential, own = _compute_exponentials(self._rest[:, 1])
         inverse = float(1 / (1 - self._fraction))
         difference = minus_ln_x - exponential * inverse
         # |d ln B| ≤ |d ln(Y/X)|.
-        with np.errstate(over="ignore", invalid="ignore"):  # a bound of ∞ or NaN decides nothing
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # a bound of ∞ or NaN leaves the draw undecided
             moved = np.expm1(error + (own + FLOAT_ERROR * exponential) * inverse)
             factor = 1 / (1 + np.exp(difference))
             exponential, own = _compute_exponentials(self._rest[:, 2])
@@ -229,7 +233,7 @@ class GammaDraws(_GammaDraws):
     def _compute_quotient(
         self, mp: Any, one: Uniform, other: Uniform, _: Uniform
     ) -> tuple[Any, Any]:
-        """X/(X + Y) grows with X and falls with Y."""
+        """Return bounds of X/(X + Y), which grows with X and falls with Y."""
         alpha = self._fraction
         x_low, x_high = (_compute_power(mp, end, 1 / alpha) for end in one.compute_bounds(mp))
         y_low, y_high = (
@@ -239,14 +243,14 @@ class GammaDraws(_GammaDraws):
 
 
 def _compute_exponentials(words: WordArray) -> tuple[FloatArray, FloatArray]:
-    """−ln U of every word, and a bound on the error of each."""
+    """Return −ln U of every word, and a bound on the error of each."""
     uniforms, slack = to_uniform_floats(words)
     terms = -np.log(uniforms)
     return terms, slack + FLOAT_ERROR * terms
 
 
 def _sum_rows(terms: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Sums of rows `[n, i]`; FLOAT_ERROR covers the pairwise sum's."""
+    """Return the sums of rows `[n, i]` and their errors; FLOAT_ERROR covers the pairwise sum's."""
     total = terms.sum(axis=1)
     return total, errors.sum(axis=1) + FLOAT_ERROR * total
 
@@ -259,7 +263,7 @@ def _compute_squared_cosine(mp: Any, _: Uniform, angle: Uniform) -> tuple[Any, A
 
 
 def _multiply(mp: Any, factors: list[int]) -> Any:
-    """The product of integers, rounded to the working precision after every 32 of them."""
+    """Return the product of integers, rounded to the working precision after every 32 factors."""
     groups = (math.prod(factors[i : i + 32]) for i in range(0, len(factors), 32))
     return functools.reduce(lambda total, group: total * group, groups, mp.one)
 
@@ -270,7 +274,7 @@ def _extend_to_bits(uniform: Uniform, bits: int) -> None:
 
 
 def _compute_power(mp: Any, value: Any, power: Fraction) -> Any:
-    """value^power for 0 ≤ value ≤ 1."""
+    """Return value^power for 0 ≤ value ≤ 1."""
     if not value:
         return mp.zero
     return mp.exp(mp.log(value) * power.numerator / power.denominator)

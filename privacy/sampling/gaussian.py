@@ -1,15 +1,16 @@
 """Rounded Gaussian noise by exact inversion (see `inversion`).
 
-It is the nearest integer of the continuous law, thus post-processing of it: the guarantee of the
-continuous mechanism (the exact Gaussian curve of Balle & Wang 2018) holds for an integer sum plus
-this noise.
+The noise is the nearest integer of the continuous law, thus post-processing of it. So the guarantee
+of the continuous mechanism (the exact Gaussian curve of Balle & Wang 2018) holds for an integer sum
+plus this noise.
 
-Statistical distance from the ideal law, the keystream taken as uniform: 0 if mpmath's thresholds
-S(j) are right to 159 of their ≥ 223 bits. The distance charged asks for less: thresholds right to
-128 bits are misplaced by at most 2⁻¹²⁸·S(j) each, which moves at most 2⁻¹²⁸·Σ_j S(j) = 2⁻¹²⁸·E|X|
-of the mass, and E|X| < 2⁴¹: `DISTANCE_PER_COORDINATE` = 2⁻⁸⁷.
+Statistical distance from the ideal law, assuming a uniform keystream: it is 0 if mpmath's
+thresholds S(j) are correct to 159 of their ≥ 223 bits. The charged distance assumes less.
+Thresholds correct to 128 bits are misplaced by at most 2⁻¹²⁸·S(j) each. This moves at most
+2⁻¹²⁸·Σ_j S(j) = 2⁻¹²⁸·E|X| of the mass, and E|X| < 2⁴¹: `DISTANCE_PER_COORDINATE` = 2⁻⁸⁷.
 
-A quick |Z|, Z ~ N(0, 1), from words: a guess that decides nearly every lane of an inversion.
+`compute_quick_half_normal` computes an approximate |Z|, Z ~ N(0, 1), from words. This guess decides
+nearly every lane of an inversion.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ from parley.privacy.special_functions import ndtri
 QUICK_ERROR: Final = 2.0**-36
 """Bound on |f(U) − quick|, for every U in the cell of a word's 63 bits.
 
-Chebyshev interpolation of degree 2 on a cell of relative width w = 2⁻¹⁰ is off by at most
-w³·max|u³f‴|/192 < 2⁻³⁷·⁵; the cell of the word and rounding cost 2⁻⁴² more. Tested in
-every cell."""
+Chebyshev interpolation of degree 2 on a cell of relative width w = 2⁻¹⁰ has an error of at most
+w³·max|u³f‴|/192 < 2⁻³⁷·⁵; the cell of the word and rounding add 2⁻⁴². It is tested in every cell.
+"""
 
 LARGEST_QUICK: Final = 5.0
-"""No quick value is larger: f(2⁻²⁰) = 4.9."""
+"""Upper bound on a quick value: f(2⁻²⁰) = 4.9."""
 
 _OCTAVES: Final = 20  # below u = 2⁻²⁰ there is no guess
 _BITS: Final = 10
 _MAGNITUDE: Final = np.int64(2**63 - 1)
 _SHIFT: Final = np.int64(52 - _BITS)
-# Leading bits of the float m = 2⁶³u at u = 2⁻²⁰, less one: the first cell is that of no guess.
+# Leading bits of the float m = 2⁶³u at u = 2⁻²⁰, minus one: the first cell has no guess.
 _FIRST: Final = np.int64(((1023 + 63 - _OCTAVES) << _BITS) - 1)
 
 
@@ -66,7 +67,7 @@ def _fit_parabolas() -> tuple[FloatArray, FloatArray, FloatArray]:
     nodes = (1 + np.cos(np.pi * np.array([[5.0], [3.0], [1.0]]) / 6)) / 2
     values = -ndtri(0.5 * (left + width * nodes))
     s0, s1, s2 = np.linalg.solve(np.vander(nodes[:, 0], increasing=True), values)
-    # In s = (u − left)/width = (u/left − 1)·t: powers of u, where nothing cancels, as u ≈ left.
+    # In s = (u − left)/width = (u/left − 1)·t: powers of u, without cancellation, as u ≈ left.
     t = left / width
     powers = (s0 - s1 * t + s2 * t**2, (s1 - 2 * s2 * t) / width, s2 / width**2)
     nothing = np.array([np.nan])
@@ -76,13 +77,13 @@ def _fit_parabolas() -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def compute_quick_half_normal(words: WordArray) -> FloatArray:
-    """Return |Z| of every word [n] up to `QUICK_ERROR`, [n]; NaN for a word of U < 2⁻²⁰."""
+    """Return |Z| of every word [n] up to `QUICK_ERROR`, [n]; NaN for a word with U < 2⁻²⁰."""
     c0, c1, c2 = _fit_parabolas()
     cell = words.view(np.int64) & _MAGNITUDE
     magnitude = cell.astype(np.float64)
     np.right_shift(magnitude.view(np.int64), _SHIFT, out=cell)
     cell -= _FIRST
-    # Clipped below to the cell of no guess; above, m rounds to 2⁶³, the end of the last cell.
+    # Clipped below to the cell without a guess; above, m rounds to 2⁶³, the end of the last cell.
     value: FloatArray = c2.take(cell, mode="clip")
     value *= magnitude
     power = c1.take(cell, mode="clip")
@@ -99,7 +100,7 @@ DISTANCE_PER_COORDINATE: Final = 2.0**-87
 def draw_rounded_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
     """Return `size` independent round(σZ), Z ~ N(0, 1): int64 [size], in grid units.
 
-    |X| = #{j ≥ 0 : U ≤ erfc((j + ½)/(σ√2))} with an independent sign. One word a value; the
+    |X| = #{j ≥ 0 : U ≤ erfc((j + ½)/(σ√2))} with an independent sign. Each value uses one word; the
     float `sigma` is the exact rational it is. Raises ValueError for a `sigma` that is not within
     [2⁻²⁰, 2⁴⁰] and for a negative size.
     """
@@ -112,7 +113,8 @@ def draw_rounded_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntAr
 def add_rounded_gaussian(values: FloatArray | IntArray, sigma: float, stream: NoiseStream) -> None:
     """Add `draw_rounded_gaussian(sigma, n, stream)` to integers `values` [n] in place.
 
-    Exact in int64, and in float64 while the sums are below 2⁵³: part by part, in the cache.
+    It is exact in int64, and in float64 while the sums are below 2⁵³. It works in parts that fit
+    the cache.
     """
     sigma, survival = _build_survival(sigma)
     for part in iterate_chunks(len(values)):
@@ -124,14 +126,14 @@ def add_rounded_gaussian(values: FloatArray | IntArray, sigma: float, stream: No
 def add_rounded_gaussian_rows(
     values: FloatArray | IntArray, sigma: float, streams: Sequence[NoiseStream]
 ) -> None:
-    """`add_rounded_gaussian` of each row of `values` [n, d] with a stream for each, to its bits."""
+    """Apply `add_rounded_gaussian` to each row of `values` [n, d] with its stream, bit for bit."""
     sigma, survival = _build_survival(sigma)
     rows, dimension = values.shape
     if len(streams) != rows:
         raise ValueError(f"Expected {rows} streams, one a row, got {len(streams)}.")
     for part in iterate_chunks(rows, dimension):
         own = streams[part]
-        if len(own) == 1:  # a long row draws a part after another
+        if len(own) == 1:  # a long row is drawn part by part
             add_rounded_gaussian(values[part.start], sigma, own[0])
             continue
         words = np.concatenate([each.draw_words(dimension) for each in own])
@@ -140,9 +142,9 @@ def add_rounded_gaussian_rows(
 
 
 def compute_rounded_distance(coordinates: int) -> float:
-    """A bound on the statistical distance of draws of so many coordinates from the ideal law.
+    """Return a bound on the statistical distance of draws from the ideal law.
 
-    2⁻⁸⁷ a coordinate at any scale that is accepted: below 2⁻⁴⁰ up to 2⁴⁷ coordinates (d·T).
+    It is 2⁻⁸⁷ per coordinate at any accepted scale: below 2⁻⁴⁰ up to 2⁴⁷ coordinates (d·T).
     """
     check_size("coordinates", coordinates)
     return coordinates * DISTANCE_PER_COORDINATE
@@ -153,7 +155,7 @@ def _get_row_stream(streams: Sequence[NoiseStream], dimension: int, lane: int) -
 
 
 def _build_survival(sigma: float) -> tuple[float, Callable[[int], Survival]]:
-    """σ, and the law of any lane."""
+    """Return σ and the law of any lane."""
     sigma = check_scale("sigma", sigma)
     survival = build_half_normal_survival(lambda mp, _: (mp.mpf(sigma), mp.mpf(sigma)))
     return sigma, lambda _: survival
@@ -169,7 +171,7 @@ def round_normals(
     """Return round(σZ) of every word; σ is a number or [n], each up to a relative error."""
     position = compute_quick_half_normal(words)
     position *= sigma
-    # The last term is the rounding of the product.
+    # The last term covers the rounding of the product.
     error = sigma * (QUICK_ERROR + (sigma_error + FLOAT_ERROR) * LARGEST_QUICK)
     counts, left = round_to_nearest(position, error)
     if left.size:
@@ -181,7 +183,7 @@ def round_normals(
             lambda lane: survival(int(left[lane])),
             lambda lane: stream(int(left[lane])),
         )
-    # The sign is a word's top bit, as it is a float's.
+    # The top bit is the sign of a word and of a float.
     return np.copysign(counts, words.view(np.float64), out=counts)
 
 
@@ -192,7 +194,7 @@ def _invert_carefully(
     survival: Callable[[int], Survival],
     stream: Callable[[int], NoiseStream],
 ) -> IntArray:
-    """Return |round(σZ)| of every word by scipy's ndtri, or mpmath where that leaves it open."""
+    """Return |round(σZ)| of every word by scipy's ndtri, or by mpmath if that is undecided."""
     uniforms, slack = to_uniform_floats(words)
     standard = -ndtri(0.5 * uniforms)  # |Z|: P[|Z| > z] = 2Φ(−z) = U, dz/du ≤ 1.26/u
     error = sigma * (slack + (FLOAT_ERROR + sigma_error) * standard)

@@ -1,7 +1,8 @@
 """Rounded l2-laplace noise: Gaussian vectors of a random σ, by exact inversion (see `gaussian`).
 
-The nearest integers of the continuous law, thus post-processing of it: pure ε (Chaudhuri et al.
-2011). Distance from it, a coordinate: `parley.privacy.sampling.gaussian.compute_rounded_distance`.
+The noise is the nearest integers of the continuous law, thus post-processing of it: pure ε
+(Chaudhuri et al. 2011). `parley.privacy.sampling.gaussian.compute_rounded_distance` gives the
+distance from it per coordinate.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from parley.privacy.sampling.inversion import (
 from parley.privacy.sampling.random_stream import NoiseStream
 
 _SMALLEST_GAMMA: Final = 2.0**-400
-"""Of a V that stands for one that underflows, with an error as large."""
+"""Value, and error, of a V that underflows."""
 
 
 def add_rounded_mixtures(
@@ -37,9 +38,9 @@ def add_rounded_mixtures(
 ) -> None:
     """Add round(√(2Vb² + w)·N(0, I)) to every row of `values` [n, d] in place, V ~ Gamma(`shape`).
 
-    One V for a row: with `shape` (d + 1)/(2k) and without `jitter` w it is one of k shares of the
-    law ∝ exp(−‖z‖₂/b). `scale` is b, `jitter` a variance. V is known to as many bits as decide.
-    Raises ValueError unless b ≥ 2⁻²⁰, b·√d ≤ 2⁴⁰ and 0 ≤ w ≤ 2⁴⁰.
+    Each row has one V. With `shape` (d + 1)/(2k) and without `jitter` w it is one of k shares of
+    the law ∝ exp(−‖z‖₂/b). `scale` is b, `jitter` a variance. V is computed to as many bits as
+    needed. Raises ValueError unless b ≥ 2⁻²⁰, b·√d ≤ 2⁴⁰ and 0 ≤ w ≤ 2⁴⁰.
     """
     rows, dimension = values.shape
     scale = _check_l2_scale(scale, max(dimension, 1))
@@ -54,10 +55,10 @@ def draw_rounded_l2_laplace(
 ) -> IntArray:
     """Return `count` roundings of z ∈ R^d, density ∝ exp(−‖z‖₂/b): int64 [count, d], in grid units.
 
-    z = b·√(2V)·N(0, I_d) with V ~ Gamma((d+1)/2): its characteristic function is
-    E exp(−b²V‖t‖²) = (1 + b²‖t‖²)^(−(d+1)/2), that of this law, whose norm is Gamma(d, b) and
-    whose direction is uniform. So z is a Gaussian vector of random σ, and V is
-    −ln(U₁⋯U_⌊(d+1)/2⌋), plus E·cos²(πU) with E ~ Exp(1), half a squared Gaussian, if d is even.
+    z = b·√(2V)·N(0, I_d) with V ~ Gamma((d+1)/2): its characteristic function is E exp(−b²V‖t‖²) =
+    (1 + b²‖t‖²)^(−(d+1)/2). This is that of the law with norm Gamma(d, b) and uniform direction. So
+    z is a Gaussian vector of random σ. V is −ln(U₁⋯U_⌊(d+1)/2⌋), plus E·cos²(πU) with E ~ Exp(1),
+    half a squared Gaussian, if d is even.
 
     `scale` is b. Raises ValueError unless b ≥ 2⁻²⁰ and b·√d ≤ 2⁴⁰, and for a dimension < 1.
     """
@@ -83,7 +84,7 @@ def _check_l2_scale(scale: float, dimension: int) -> float:
 def _draw_mixture(
     mixing: _MixingScales, count: int, dimension: int, stream: NoiseStream
 ) -> IntArray:
-    """Return round(σZ) of so many coordinates for each of `count` σ: int64 [count, dimension]."""
+    """Return round(σZ) of all coordinates for each of `count` σ: int64 [count, dimension]."""
     noise = np.empty(count * dimension, dtype=np.int64)
     for part in iterate_chunks(noise.size):
         words = stream.draw_words(part.stop - part.start)
@@ -92,7 +93,7 @@ def _draw_mixture(
         def survival(lane: int, rows: npt.NDArray[np.intp] = rows) -> Survival:
             return build_half_normal_survival(mixing.get_enclosure(int(rows[lane])))
 
-        if rows[0] == rows[-1]:  # one σ for all: no array of them
+        if rows[0] == rows[-1]:  # one σ for all, so no array is needed
             sigma, error = mixing.values[rows[0]], mixing.errors[rows[0]]
         else:
             sigma, error = mixing.values[rows], mixing.errors[rows]
@@ -103,7 +104,7 @@ def _draw_mixture(
 class _MixingScales:
     """σ = √(2Vb² + w) of many V: floats `values` with relative `errors`.
 
-    `get_enclosure(row)` encloses one of them ever closer, which is rarely needed.
+    `get_enclosure(row)` encloses one of them to any precision, which is rarely needed.
     """
 
     def __init__(
@@ -113,11 +114,11 @@ class _MixingScales:
         twice = 2 * scale**2
         variance = twice * np.maximum(drawn.values, _SMALLEST_GAMMA) + jitter
         self.values: FloatArray = np.sqrt(variance)
-        # That of σ² is no less than that of σ.
+        # The relative error of σ² is no smaller than that of σ.
         self.errors: FloatArray = twice * (drawn.errors + _SMALLEST_GAMMA) / variance + FLOAT_ERROR
 
     def get_enclosure(self, row: int) -> Enclosure:
-        """That of one vector."""
+        """Return the enclosure of one vector's σ."""
 
         def enclosure(mp: Any, bits: int) -> tuple[Any, Any]:
             low, high = self._drawn.get_draw(row).refine_bounds(mp, bits)

@@ -1,16 +1,17 @@
-"""The only source of the noise's randomness: words of a ChaCha20 keystream.
+"""Noise streams, the only source of the noise's randomness: words of a ChaCha20 keystream.
 
-`NoiseStream.from_entropy()` takes its key from the operating system; `NoiseStream.from_seed`
-derives it from a seed and labels with HKDF-SHA-256 (RFC 5869), for simulations that must repeat.
-A stream belongs to one process and is used once from its start: the counter only moves forward,
-a fork or a copy is refused, and it ends where ChaCha20's 32-bit block counter ends (RFC 8439).
+`NoiseStream.from_entropy()` takes its key from the operating system. `NoiseStream.from_seed`
+derives it from a seed and labels with HKDF-SHA-256 (RFC 5869), for simulations that must repeat. A
+stream belongs to one process and is used once from its start: the counter only moves forward, a
+fork or a copy is refused, and it ends where ChaCha20's 32-bit block counter ends (RFC 8439).
 
 >>> NoiseStream.from_seed(7, "round", 1).draw_words(2).tolist()
 [16799198282139578104, 732259356926484375]
 >>> NoiseStream.from_seed(7, "round", 1)
 NoiseStream(seeded=True, words_drawn=0)
 
-Also here: where a run's randomness comes from: an argument, never a default and never a module's.
+The module also defines `Randomness`, the source of a run's randomness. It is an argument, never a
+default and never a module's state.
 """
 
 from __future__ import annotations
@@ -27,30 +28,30 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 WORDS_PER_STREAM: Final = 2**32 * 64 // 8
-"""The most 64-bit words one stream gives: 2³² blocks of 64 bytes (RFC 8439, section 2.3)."""
+"""Maximum number of 64-bit words per stream: 2³² blocks of 64 bytes (RFC 8439, section 2.3)."""
 
 _DOMAIN: Final = b"parley/privacy/noise-stream/chacha20/v1"
-_TEXT: Final = json.JSONEncoder(allow_nan=False)  # made once: `dumps` makes one a call
+_TEXT: Final = json.JSONEncoder(allow_nan=False)  # built once: `dumps` builds one per call
 _ZEROS: Final = bytes(1 << 18)
 
 
 class NoiseStream:
     """Uniform 64-bit words from a ChaCha20 keystream under a 256-bit key.
 
-    `seeded` is True where the words can be computed again by whoever knows the seed: such noise
-    protects nobody and belongs in simulations and tests. Use one stream from one thread.
+    `seeded` is True if everyone who knows the seed can compute the words again. Such noise protects
+    no one and belongs in simulations and tests. Use one stream from one thread.
     """
 
     __slots__ = ("_cipher", "_drawn", "_process", "_seeded")
 
     def __init__(self, key: bytes, *, seeded: bool) -> None:
-        """Start the keystream of `key`, 32 bytes that nothing else uses.
+        """Start the keystream of `key`: 32 bytes that are used for no other purpose.
 
-        Prefer `from_entropy` and `from_seed`. The key is handed to the cipher and not kept.
+        Prefer `from_entropy` and `from_seed`. The key is passed to the cipher and not kept.
         """
         if len(key) != 32:
             raise ValueError(f"Expected a key of 32 bytes, got {len(key)}.")
-        # The nonce is constant and that is safe: every key starts exactly one stream.
+        # A constant nonce is safe because every key starts exactly one stream.
         self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
         self._seeded = seeded
         self._drawn = 0
@@ -63,11 +64,11 @@ class NoiseStream:
 
     @classmethod
     def from_seed(cls, seed: int, *labels: str | int) -> NoiseStream:
-        """Return the stream of (seed, labels): the same words for the same arguments, for ever.
+        """Return the stream of (seed, labels): always the same words for the same arguments.
 
         Different argument lists give independent streams: the key is HKDF-SHA-256 of their JSON
-        text, which tells 1 from "1" and ("a", "b") from ("ab",). Raises TypeError for a seed that
-        is not an integer or a label that is neither a string nor an integer.
+        text, which distinguishes 1 from "1" and ("a", "b") from ("ab",). Raises TypeError for a
+        seed that is not an integer or a label that is neither a string nor an integer.
         """
         for name, value, kinds in (
             ("seed", seed, (int,)),
@@ -82,14 +83,14 @@ class NoiseStream:
 
     @property
     def seeded(self) -> bool:
-        """Whether the words repeat for whoever knows the seed."""
+        """Whether everyone who knows the seed can compute the words again."""
         return self._seeded
 
     def draw_words(self, count: int) -> npt.NDArray[np.uint64]:
-        """Return the next `count` words of the keystream, uint64 [count]; none is given twice.
+        """Return the next `count` words of the keystream, uint64 [count]; none is returned twice.
 
-        The split into calls does not matter: words(2) then words(3) are words(5). Raises
-        ValueError for a negative count, RuntimeError in a forked process and past the end.
+        The split into calls does not matter: words(2) then words(3) are words(5). Raises ValueError
+        for a negative count, RuntimeError in a forked process and past the end.
         """
         if count < 0:
             raise ValueError(f"Expected count ≥ 0, got {count}.")
@@ -103,7 +104,7 @@ class NoiseStream:
                 f"Expected at most {WORDS_PER_STREAM} words from one stream, "
                 f"got a request for word {self._drawn + count}. Make a new stream."
             )
-        # Counted before they are drawn, so that an interrupted call cannot give them again.
+        # Counted before they are drawn, so that an interrupted call cannot return them again.
         self._drawn += count
         words = np.empty(count, dtype="<u8")
         octets = words.view(np.uint8)
@@ -122,14 +123,14 @@ class NoiseStream:
 
 @dataclass(frozen=True, kw_only=True)
 class Randomness:
-    """The source of every draw of a server, of a block of parties, or of one party.
+    """Source of all draws of a server, of a block of parties, or of one party.
 
-    Prefer `from_entropy` and `from_seed`: which one is a decision, not a default.
+    Prefer `from_entropy` and `from_seed`: the choice must be explicit, there is no default.
 
     Attributes:
-        seed: of a simulation; None for the operating system's entropy.
-        party: index among all parties of the one that draws for itself; None for the server and for
-            a block of all parties.
+        seed: seed of a simulation; None for the operating system's entropy.
+        party: index of a single party among all; None for the server and for a block of all
+            parties.
     """
 
     seed: int | None
@@ -137,21 +138,24 @@ class Randomness:
 
     @classmethod
     def from_entropy(cls) -> Randomness:
-        """Every stream under its own key from the operating system: for real releases."""
+        """Return a source that keys every stream by the operating system: for real releases."""
         return cls(seed=None, party=None)
 
     @classmethod
     def from_seed(cls, seed: int, *, party: int | None = None) -> Randomness:
-        """Every stream derived from a seed: for simulations, it protects nobody."""
+        """Return a source that derives every stream from a seed. It is for simulations.
+
+        Such noise protects no one.
+        """
         return cls(seed=seed, party=party)
 
     @property
     def seeded(self) -> bool:
-        """Whether whoever knows the seed can draw the same."""
+        """Whether everyone who knows the seed can repeat the draws."""
         return self.seed is not None
 
     def check(self, *, seeded: bool) -> None:
-        """Refuses a seed for a real release: one whose plan does not say that it is seeded."""
+        """Raise ValueError if a seed is used for a release whose plan is not marked as seeded."""
         if self.seeded and not seeded:
             raise ValueError(
                 "Expected randomness from entropy for a plan that is not seeded, got a seed: the "
@@ -159,52 +163,69 @@ class Randomness:
             )
 
     def open_server_noise(self, round_number: int, step: int = 1) -> NoiseStream:
-        """The server's noise on sum `step` of a release; release 0 is ahead of the rounds."""
+        """Open the stream of the server's noise on sum `step` of a release.
+
+        Release 0 comes before the rounds.
+        """
         if not round_number:
             return self._open_stream("components-noise")
         return self._open_stream("server-noise", round_number, *_list_step_label(step))
 
     def open_step_batch(self, round_number: int, step: int, row: int = 0) -> NoiseStream:
-        """Which records one party puts into the batch of one step: its own coins.
+        """Open the stream that chooses one party's records for the batch of one step.
 
-        Keyed by the party alone, its place among all (`row`, of no effect for a party that draws
-        for itself): a simulated block and the parties by themselves draw the same.
+        These are the party's own coins. The stream is keyed by the party's index among all parties:
+        `row`, which has no effect for a party that draws for itself. A simulated block and separate
+        parties therefore draw the same.
         """
         return self._open_stream("batch", round_number, step, self._get_party(row))
 
     def open_party_sampling(self, round_number: int, step: int) -> NoiseStream:
-        """Which parties are in one sum of a release: seeded, one stream for all of them."""
+        """Open the stream that chooses the parties in one sum of a release.
+
+        With a seed it is one stream for all parties.
+        """
         return self._open_stream("attendance", round_number, step)
 
     def open_loss_draws(self, round_number: int, step: int, row: int = 0) -> NoiseStream:
-        """What the losses of one party's records draw in one step; keyed as `open_step_batch`
-        is.
+        """Open the stream for the losses of one party's records in one step.
+
+        It is keyed as in `open_step_batch`.
         """
         return self._open_stream("draws", round_number, step, self._get_party(row))
 
     def open_training_batches(self, round_number: int, row: int = 0) -> NoiseStream:
-        """Which records one party trains on in a round; keyed as `open_step_batch` is."""
+        """Open the stream that chooses a party's training records in a round.
+
+        It is keyed as in `open_step_batch`.
+        """
         return self._open_stream("dp-sgd", "batches", round_number, "party", self._get_party(row))
 
     def open_training_noise(self, round_number: int, row: int = 0) -> NoiseStream:
-        """The noise inside one party's training; keyed as `open_step_batch` is."""
+        """Open the stream of the noise inside one party's training.
+
+        It is keyed as in `open_step_batch`.
+        """
         return self._open_stream("dp-sgd", "noise", round_number, "party", self._get_party(row))
 
     def open_objective_noise(self, round_number: int, row: int = 0) -> NoiseStream:
-        """The noise inside one party's objective; keyed as `open_step_batch` is."""
+        """Open the stream of the noise inside one party's objective.
+
+        It is keyed as in `open_step_batch`.
+        """
         return self._open_stream("objective", round_number, self._get_party(row))
 
     def open_noise_share(self, round_number: int, row: int = 0, step: int = 1) -> NoiseStream:
-        """One party's share of the noise on sum `step` of a release; keyed as `open_step_batch` is.
+        """Open the stream of a party's noise share on sum `step` of a release.
 
-        A repeated round gets the same share.
+        It is keyed as in `open_step_batch`. A repeated round gets the same share.
         """
         return self._open_stream(
             "share", round_number, self._get_party(row), *_list_step_label(step)
         )
 
     def open_summed_shares(self, round_number: int, step: int = 1) -> NoiseStream:
-        """The sum of the shares of a sum as one draw: in a simulation that deals them."""
+        """Open the stream for all shares of a sum as one draw, in a simulation that deals them."""
         return self._open_stream("share", round_number, "dealt", *_list_step_label(step))
 
     def _get_party(self, row: int) -> int:
@@ -217,5 +238,5 @@ class Randomness:
 
 
 def _list_step_label(step: int) -> tuple[int, ...]:
-    """The first sum of a release has the names of a release that has one."""
+    """Return the label of a step; empty for the first, as for a release with a single sum."""
     return (step,) if step > 1 else ()

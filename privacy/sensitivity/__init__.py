@@ -1,1 +1,1 @@
-"""What one record may add to a sum, and how far that moves it."""
+"""Bounds on what one record adds to a sum, and on how far it moves the sum."""

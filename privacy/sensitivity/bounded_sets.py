@@ -1,15 +1,16 @@
-"""Public sets of whole-number vectors, and how far one record moves a sum of vectors from one.
+"""Public sets of integer vectors, and how far one record moves a sum of vectors from such a set.
 
-Two facts carry every sensitivity in Parley. **A record's vector is a function of that record and of
-public things alone**, whoever stands beside it; and **it lies in a public set S**. Then one record
-more or less moves the sum by at most the *radius* of S, sup ‖u‖, and a replaced one by at most its
-*diameter*, sup ‖u − v‖: whatever else the sum is of. Radius and diameter of the sets below are the
-only formulas of a sensitivity; an algorithm, a table or a query names its set.
+Every sensitivity in Parley rests on two facts. **A record's vector is a function only of that
+record and of public values**, not of the other records; and **it is in a public set S**. Then
+adding or removing one record moves the sum by at most the *radius* of S, sup ‖u‖. Replacing one
+record moves it by at most the *diameter* of S, sup ‖u − v‖. Both hold for all values of the other
+records. The radii and diameters of the sets below are the only formulas for a sensitivity. An
+algorithm, a table or a query names its set.
 
-A query's vectors need not be whole numbers if a party rounds the *sum* of its records' vectors,
-once, to ⌊sum + ½⌋ in each coordinate. A coordinate between whole numbers l and h moves the rounded
-sum by at most h − l, for ⌊x + k⌋ = ⌊x⌋ + k: intervals, and products of them, hold as they are. Of
-any other set a rounded sum moves by less than 1 more in each coordinate (`add_rounding`).
+A query's vectors need not be integers if a party rounds the *sum* of its records' vectors, once, to
+⌊sum + ½⌋ in each coordinate. A coordinate between integers l and h moves the rounded sum by at most
+h − l, because ⌊x + k⌋ = ⌊x⌋ + k. So intervals and their products hold unchanged. For any other set
+a rounded sum moves by less than 1 more in each coordinate (`add_rounding`).
 
 | set | radius: L1, L2² | diameter: L1, L2² |
 |---|---|---|
@@ -24,7 +25,7 @@ any other set a rounded sum moves by less than 1 more in each coordinate (`add_r
 | `restrict_to_acute`: u ∈ S, u·v ≥ 0 of any two | of S | of S; twice S's radius in L2² |
 | `product` of S₁, S₂, … | sums | sums |
 
-All are whole numbers, and bounds.
+All values are integers, and bounds.
 
     >>> histogram = Set.interval(1, 1).spread_over_cells(10)
     >>> histogram.radius, histogram.diameter
@@ -50,44 +51,44 @@ ON_DIAGONAL, OFF_DIAGONAL, INDICATED = 32, 45, 55
 
 @dataclass(frozen=True)
 class NormBounds:
-    """Bounds of a vector's L1 norm, and of the square of its L2 norm."""
+    """Bounds on a vector's L1 norm and on the square of its L2 norm."""
 
     l1: int
     l2_squared: int
 
     def __add__(self, other: NormBounds) -> NormBounds:
-        """Of two vectors, one after the other."""
+        """Return the bounds of two concatenated vectors."""
         return NormBounds(self.l1 + other.l1, self.l2_squared + other.l2_squared)
 
     def multiply(self, count: int) -> NormBounds:
-        """Of a sum of `count` such vectors: a person's records, moved together."""
+        """Return the bounds of a sum of `count` such vectors: one person's records."""
         return NormBounds(count * self.l1, count**2 * self.l2_squared)
 
     def take_longer(self, other: NormBounds) -> NormBounds:
-        """Of either."""
+        """Return the larger of both bounds."""
         return NormBounds(max(self.l1, other.l1), max(self.l2_squared, other.l2_squared))
 
     def add_rounding(self, count: int) -> NormBounds:
-        """Of a vector that is off by up to 1 in so many coordinates: √d in length."""
+        """Return the bounds of a vector with errors up to 1 in d = `count` coordinates (length √d)."""
         longer = self.l2_squared + count + 2 * (math.isqrt(self.l2_squared * count) + 1)
         return NormBounds(self.l1 + count, longer)
 
     def limit_to_dimension(self, count: int) -> NormBounds:
-        """‖u‖₁ ≤ √d·‖u‖₂ of d, which is less where no vector reaches both bounds."""
+        """Apply ‖u‖₁ ≤ √d·‖u‖₂ for d = `count`; it is smaller if no vector reaches both bounds."""
         return NormBounds(min(self.l1, math.isqrt(count * self.l2_squared)), self.l2_squared)
 
     def compute_l2(self, unit: Fraction | float = 1) -> float:
-        """The L2 norm in units of `unit`, rounded up."""
+        """Return the L2 norm in units of `unit`, rounded up."""
         return round_root_up(self.l2_squared * Fraction(unit) ** 2)
 
 
 @dataclass(frozen=True)
 class Set:
-    """A public set of vectors of whole numbers: how far its vectors go.
+    """A public set of integer vectors, with bounds on the vectors' lengths and distances.
 
     Attributes:
-        radius: sup ‖u‖, of one record more or less.
-        diameter: sup ‖u − v‖, of one record replaced.
+        radius: sup ‖u‖, for one record more or less.
+        diameter: sup ‖u − v‖, for one record replaced.
         largest: sup ‖u‖∞.
     """
 
@@ -97,7 +98,7 @@ class Set:
 
     @classmethod
     def interval(cls, low: int, high: int) -> Set:
-        """One whole number from `low` to `high`."""
+        """Return the set of integers from `low` to `high`."""
         if low > high:
             raise ValueError(f"Expected low <= high, got {low} > {high}.")
         most, span = max(-low, high), high - low
@@ -105,7 +106,10 @@ class Set:
 
     @classmethod
     def ball(cls, dimension: int, *, squared: int) -> Set:
-        """‖u‖₂² ≤ `squared`; |k| ≤ k² of whole numbers, and u − v has at most twice the length."""
+        """Return the set ‖u‖₂² ≤ `squared`.
+
+        |k| ≤ k² for integers, and u − v has at most twice the length.
+        """
         if dimension < 1 or squared < 0:
             raise ValueError(f"Expected d >= 1 and a radius >= 0, got {dimension} and {squared}.")
         radius = NormBounds(squared, squared).limit_to_dimension(dimension)
@@ -114,16 +118,20 @@ class Set:
 
     @classmethod
     def l1_ball(cls, most: int) -> Set:
-        """‖u‖₁ ≤ `most`: ‖u‖₂ ≤ ‖u‖₁, and from −r to r on one axis it goes farthest."""
+        """Return the set ‖u‖₁ ≤ `most`.
+
+        ‖u‖₂ ≤ ‖u‖₁, and the largest distance is from −r to r on one axis.
+        """
         return cls.interval(-most, most)
 
     @classmethod
     def parabola(cls, scale: int) -> Set:
-        """(s·t, s·(2t² − 1)) for |t| ≤ 1, in double precision; it, or its sum, in whole numbers.
+        """Return the set (s·t, s·(2t² − 1)), |t| ≤ 1, computed in doubles; it or its sum is
+        rounded.
 
         ‖·‖² = (t − t′)²(1 + 4(t + t′)²) is largest at t = 1, t + t′ = a with 8a² + 1 = 8a: there it
-        is 71/16 + √½. |t − t′|(1 + 2|t + t′|) is 25/8 at most, at 1 and −¼. Each end is rounded by
-        ½; 2⁻⁴¹ is far above what double precision adds.
+        is 71/16 + √½. |t − t′|(1 + 2|t + t′|) is at most 25/8, at 1 and −¼. Each end is rounded by
+        ½; 2⁻⁴¹ is far more than the error of double precision.
         """
         apart = scale * math.sqrt(71 / 16 + math.sqrt(0.5)) * (1 + 2.0**-41) + math.sqrt(2)
         farthest = NormBounds(math.ceil(3.125 * scale) + 2, math.ceil(apart**2))
@@ -131,21 +139,23 @@ class Set:
 
     @classmethod
     def triangle(cls, numbers: int, categories: Sequence[int] = (), *, unit: int) -> Set:
-        """The weighted upper triangle of zzᵀ, z = (m, numbers in [−m, m], categories); or zeros.
+        """Return the set of the weighted upper triangles of zzᵀ, and zero.
 
-        m² is `unit`; entries need not be whole.
+        z = (m, numbers in [−m, m], categories). m² is `unit`; entries need not be integers.
 
-        An entry on the diagonal is 32·zᵢ², one beside it 45·zᵢzⱼ. A category is so many indicators
-        of m, at most one of which is not 0: those times each other, which are 0, are left out, and
-        zᵢ² and m·zᵢ, which are one number, are one entry with 55.
+        A diagonal entry is 32·zᵢ², an off-diagonal entry 45·zᵢzⱼ. A category is several indicators
+        with values 0 and m, of which at most one is not 0. Products of two indicators of one
+        category are 0 and omitted. For an indicator zᵢ² and m·zᵢ are the same number, so they are
+        one entry with 55.
 
-        L2, of K = 1 + columns: ‖·‖² ≤ 32²K²m⁴, less 11.5·K(K − 1)·m⁴ for what is beside the
-        diagonal; ⟨·, ·⟩ is 45²/2·(z·y)² and what is no less than 0, but for 24·m⁴ of each indicator
-        that both have: that is less than what the squares leave. L1, of numbers:
-        with u, w = (z ± y)/2, |u| + |w| ≤ m and zᵢzⱼ − yᵢyⱼ = 2(uᵢwⱼ + wᵢuⱼ), so that all of it is
-        at most 2·45·Σ|u|·Σ|w| + (4·32 − 2·45)·Σ|uᵢwᵢ|, which is f(n) at |u| = |w|. Of two or more
-        indicators Σ|u| and Σ|w| are m at most, each: they stand for two numbers there. Nor is it
-        more than two radii, but for 32·m² that both have.
+        L2, with K = 1 + columns: ‖·‖² ≤ 32²K²m⁴, minus 11.5·K(K − 1)·m⁴ for the off-diagonal
+        entries. ⟨·, ·⟩ is 45²/2·(z·y)² plus terms that are at least 0, except for 24·m⁴ per
+        indicator that both vectors have. That is less than what the squares leave.
+
+        L1, for numbers: with u, w = (z ± y)/2, |u| + |w| ≤ m and zᵢzⱼ − yᵢyⱼ = 2(uᵢwⱼ + wᵢuⱼ). So
+        the total is at most 2·45·Σ|u|·Σ|w| + (4·32 − 2·45)·Σ|uᵢwᵢ|, which is f(n) at |u| = |w|. For
+        two or more indicators Σ|u| and Σ|w| are each at most m, so these count as two numbers. The
+        total is also at most two radii, each without the 32·m² that both vectors have.
         """
         rows = 1 + numbers + len(categories)
         indicated = (INDICATED - OFF_DIAGONAL) * len(categories)
@@ -162,7 +172,7 @@ class Set:
 
     @classmethod
     def product(cls, *parts: Set) -> Set:
-        """A vector of each set, one after the other: all as far as they go."""
+        """Return the set of concatenations of a vector from each set; the bounds add up."""
         none = NormBounds(0, 0)
         return cls(
             sum((part.radius for part in parts), none),
@@ -171,28 +181,37 @@ class Set:
         )
 
     def add_rounding(self, count: int) -> Set:
-        """Return the set's bounds for sums that are rounded once, in so many coordinates."""
+        """Return the set's bounds for sums that are rounded once, in `count` coordinates."""
         return replace(
             self, radius=self.radius.add_rounding(count), diameter=self.diameter.add_rounding(count)
         )
 
     def spread_over_cells(self, cells: int) -> Set:
-        """A vector in one of `cells` places, zeros in all others: else u here and −v there."""
+        """Return the set of vectors in one of `cells` positions, with zeros elsewhere.
+
+        The largest difference may be u in one position and −v in another.
+        """
         if cells == 1:
             return self
         return replace(self, diameter=self.diameter.take_longer(self.radius + self.radius))
 
     def add_zero(self) -> Set:
-        """A vector, or zeros, from which one goes as far as the radius: it may not count."""
+        """Return the set with zeros added, for a record that may not count.
+
+        The largest distance from zero is the radius.
+        """
         return replace(self, diameter=self.diameter.take_longer(self.radius))
 
     def restrict_to_acute(self) -> Set:
-        """Those with u·v ≥ 0, as of counts, or triangles of xxᵀ: ‖u − v‖² ≤ ‖u‖² + ‖v‖²."""
+        """Return the set for vectors with u·v ≥ 0, such as counts or triangles of xxᵀ.
+
+        ‖u − v‖² ≤ ‖u‖² + ‖v‖².
+        """
         most = min(self.diameter.l2_squared, 2 * self.radius.l2_squared)
         return replace(self, diameter=NormBounds(self.diameter.l1, most))
 
 
 def compute_sensitivity(given: Set, neighbouring: Neighbouring, *, records: int = 1) -> NormBounds:
-    """How far one neighbour moves a sum of vectors of a set; of a person with `records`, each."""
+    """Return how far one neighbour moves a sum of vectors of a set, for `records` per person."""
     replaced = neighbouring is Neighbouring.REPLACE_ONE
     return (given.diameter if replaced else given.radius).multiply(records)

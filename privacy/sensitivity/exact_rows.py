@@ -1,12 +1,12 @@
-"""Rows of whole numbers in float64: which of them lie in a ball, and their sums, without rounding.
+"""Rows of integers in float64: test whether they are in a ball, and sum them without rounding.
 
-Whole numbers below 2⁵³ are float64 numbers, and so are all of their sums and products that stay
-below it: BLAS adds them up in any order, in any number of threads, to the same bits.
+Integers below 2⁵³ are float64 numbers, and so are all of their sums and products that stay below
+2⁵³. BLAS gives the same bits in any order of summation and with any number of threads.
 
-**Whether a row is short enough** is asked of its numbers alone. Squares are not negative, and
-adding one never makes a rounded sum smaller: a sum of squares that comes out below 2⁵³ is exact;
-NaN and ∞ are not below it. What fails the test adds nothing. Privacy hangs on that one line: how a
-row came about, and by which factor it was shortened, is no matter.
+**Whether a row is short enough** depends only on its numbers. Squares are not negative, and adding
+a square never makes a rounded sum smaller. So a computed sum of squares below 2⁵³ is exact; NaN and
+∞ are not below it. A row that fails the test adds 0. Privacy depends on that one line. It does not
+depend on how a row was computed or by which factor it was shortened.
 
     >>> rows = np.array([[3.0, 4.0], [3.0, 5.0], [np.nan, 0.0]])
     >>> keep_within(rows, 25)
@@ -16,7 +16,7 @@ row came about, and by which factor it was shortened, is no matter.
     >>> sum_rows(rows, 5).tolist()
     [3, 4]
 
-Rows up to 2³⁶ have products beyond 2⁵³: there high and low digits are multiplied apart
+Rows up to 2³⁶ have products beyond 2⁵³. For them, high and low digits are multiplied separately
 (`sum_fine_outer`).
 """
 
@@ -31,24 +31,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 EXACT: Final = 2**53
-"""Below it, sums and products of whole numbers are exact in float64."""
+"""Limit below which sums and products of integers are exact in float64."""
 
 _ROUNDING_MARGIN: Final = 1 + 2.0**-40
-"""More than what rounding does to a sum of 2¹¹ products of numbers ≥ 0, and to the radius."""
+"""Factor above the rounding errors of a sum of 2¹¹ products of numbers ≥ 0, and of the radius."""
 
 FINE: Final = 2**36
 """Steps in [0, 1] of a row whose products are summed by `sum_fine_outer`."""
 _DIGITS: Final = 2**18
 _PIECE: Final = 2**16
-"""Rows at a time: with 2⁷ entries, sums of products below 2³⁷ stay below 2⁶³."""
+"""Number of rows per piece: with 2⁷ entries, sums of products below 2³⁷ stay below 2⁶³."""
 
 Rows = NDArray[np.float64]
 
 
 def compute_squares(rows: Rows) -> Rows:
-    """`[…]` ‖row‖² of `[…, d]` rows; exact where it is below `EXACT`, and only there below it.
+    """Return `[…]` ‖row‖² of `[…, d]` rows, exact if it is below `EXACT`.
 
-    ∞ where an entry is not finite or not whole.
+    It is below `EXACT` only if the true value is. The result is ∞ if an entry is not finite or not
+    an integer.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         whole = (rows == np.rint(rows)).all(axis=-1)
@@ -56,13 +57,13 @@ def compute_squares(rows: Rows) -> Rows:
 
 
 def _compute_whole_squares(rows: Rows) -> Rows:
-    """`compute_squares` of what is whole or not finite."""
+    """Return `compute_squares` of rows whose entries are integers or not finite."""
     found = np.vecdot(rows, rows)
     return np.where(found < EXACT, found, np.inf)
 
 
 def keep_within(rows: Rows, squared: int) -> int:
-    """Makes zeros of rows of `[n, d]` that are not whole or longer than √squared; how many."""
+    """Set rows of `[n, d]` to 0 if not integers or longer than √squared; return their number."""
     if not 0 <= squared < EXACT:
         raise ValueError(f"Expected a squared radius from 0 to 2^53, got {squared}.")
     out = ~(compute_squares(rows) <= squared)
@@ -71,9 +72,9 @@ def keep_within(rows: Rows, squared: int) -> int:
 
 
 def keep_surely_within(rows: Rows, squared: float) -> int:
-    """Make zeros of rows `[n, d]` that are not whole, or may be longer than √squared; how many.
+    """Set rows `[n, d]` to 0 if not integers or possibly longer than √squared; count them.
 
-    For rows whose squares are beyond `EXACT`: they are summed in doubles, and never too small.
+    It is for rows with squares beyond `EXACT`. These are summed in doubles and never too small.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         whole = (rows == np.rint(rows)).all(axis=-1)
@@ -83,7 +84,7 @@ def keep_surely_within(rows: Rows, squared: float) -> int:
 
 
 def keep_in_cube(rows: Rows, most: int) -> int:
-    """Make zeros of rows `[n, d]` with an entry that is not whole or beyond ±most; how many."""
+    """Set rows `[n, d]` to 0 if an entry is not an integer or beyond ±most; return their number."""
     with np.errstate(invalid="ignore"):
         out = ~((rows == np.rint(rows)) & (np.abs(rows) <= most)).all(axis=-1)
     rows[out] = 0
@@ -91,10 +92,11 @@ def keep_in_cube(rows: Rows, most: int) -> int:
 
 
 def keep_factored(layers: Sequence[tuple[Rows, Rows]], squared: float) -> NDArray[np.bool_]:
-    """Makes whole numbers of records, and zeros of those longer than √squared; `[…]` who is kept.
+    """Round records to integers, set those longer than √squared to 0, and return a mask of the
+    rest.
 
     A record's vector is all layers' a bᵀ, of rows a of `[…, i]` and b of `[…, o]`, both rounded
-    here: its square is Σ ‖a‖²·‖b‖², computed from exact squares and never too small.
+    here. Its square is Σ ‖a‖²·‖b‖², computed from exact squares and never too small.
     """
     found: Rows | float = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
@@ -111,9 +113,9 @@ def keep_factored(layers: Sequence[tuple[Rows, Rows]], squared: float) -> NDArra
 
 
 def round_slopes(slopes: Rows, row_squares: Rows, squared: Rows) -> Rows:
-    """Slopes s `[n, o]` rounded to whole numbers; zeros where ‖s‖²·‖x‖² is above `squared`.
+    """Return slopes s `[n, o]` rounded to integers; 0 if ‖s‖²·‖x‖² is above `squared`.
 
-    `row_squares` `[n]` are exact ‖x‖², or ∞; `squared` `[n]` or `[1]`.
+    `row_squares` `[n]` are exact ‖x‖², or ∞; `squared` is `[n]` or `[1]`.
     """
     found: Rows = np.rint(slopes)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -126,16 +128,16 @@ def round_slopes(slopes: Rows, row_squares: Rows, squared: Rows) -> Rows:
 
 
 def sum_rows(rows: Rows, length: int) -> NDArray[np.int64]:
-    """`[d]` the sum of whole rows `[n, d]`, none longer than `length`."""
+    """Return `[d]` the sum of integer rows `[n, d]`, none longer than `length`."""
     total: NDArray[np.int64] = sum_outer(np.ones((len(rows), 1)), rows, length)[0]
     return total
 
 
 def sum_outer(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
-    """`[…, o, p]` Σ_i slopes_i rows_iᵀ of whole `[…, n, o]` and `[…, n, p]`, exactly.
+    """Return `[…, o, p]` the exact Σ_i slopes_i rows_iᵀ of integers `[…, n, o]` and `[…, n, p]`.
 
     Args:
-        length: no ‖slopes_i‖·‖rows_i‖ is more.
+        length: upper bound on ‖slopes_i‖·‖rows_i‖.
     """
     count = rows.shape[-2]
     if not 0 < length < EXACT or count * length >= 2**63:
@@ -150,7 +152,9 @@ def sum_outer(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
 
 
 def sum_fine_outer(rows: Rows) -> NDArray[np.object_]:
-    """Return `[d, d]` Σ row rowᵀ of whole rows `[n, d]` within ±`FINE`, d ≤ 2⁷, in Python integers.
+    """Return `[d, d]` Σ row rowᵀ of integer rows `[n, d]` within ±`FINE`, as Python integers.
+
+    d is at most 2⁷.
 
     >>> sum_fine_outer(np.array([[2.0**36, 3.0 - 2.0**36], [1.0, 2.0]])).tolist() == [
     ...     [2**72 + 1, 3 * 2**36 - 2**72 + 2],
