@@ -69,7 +69,7 @@ class NormBounds:
         return NormBounds(max(self.l1, other.l1), max(self.l2_squared, other.l2_squared))
 
     def add_rounding(self, count: int) -> NormBounds:
-        """Return the bounds of a vector with errors up to 1 in d = `count` coordinates (length √d)."""
+        """Return the bounds of a vector with errors up to 1 in d = `count` coordinates (√d long)."""
         longer = self.l2_squared + count + 2 * (math.isqrt(self.l2_squared * count) + 1)
         return NormBounds(self.l1 + count, longer)
 
@@ -126,8 +126,7 @@ class Set:
 
     @classmethod
     def parabola(cls, scale: int) -> Set:
-        """Return the set (s·t, s·(2t² − 1)), |t| ≤ 1, computed in doubles; it or its sum is
-        rounded.
+        """Return the set (s·t, s·(2t² − 1)), |t| ≤ 1, in doubles, each vector or the sum rounded.
 
         ‖·‖² = (t − t′)²(1 + 4(t + t′)²) is largest at t = 1, t + t′ = a with 8a² + 1 = 8a: there it
         is 71/16 + √½. |t − t′|(1 + 2|t + t′|) is at most 25/8, at 1 and −¼. Each end is rounded by

@@ -92,11 +92,11 @@ def keep_in_cube(rows: Rows, most: int) -> int:
 
 
 def keep_factored(layers: Sequence[tuple[Rows, Rows]], squared: float) -> NDArray[np.bool_]:
-    """Round records to integers, set those longer than √squared to 0, and return a mask of the
-    rest.
+    """Round records to integers and set those longer than √squared to 0.
 
-    A record's vector is all layers' a bᵀ, of rows a of `[…, i]` and b of `[…, o]`, both rounded
-    here. Its square is Σ ‖a‖²·‖b‖², computed from exact squares and never too small.
+    Return `[…]` which records are kept. A record's vector is all layers' a bᵀ, of rows a of `[…,
+    i]` and b of `[…, o]`, both rounded here. Its square is Σ ‖a‖²·‖b‖², computed from exact squares
+    and never too small.
     """
     found: Rows | float = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
