@@ -69,7 +69,7 @@ class NormBounds:
         return NormBounds(max(self.l1, other.l1), max(self.l2_squared, other.l2_squared))
 
     def add_rounding(self, count: int) -> NormBounds:
-        """Return the bounds of a vector with errors up to 1 in d = `count` coordinates (√d long)."""
+        """Return the bounds of a vector with errors up to 1 in `count` coordinates (√d long)."""
         longer = self.l2_squared + count + 2 * (math.isqrt(self.l2_squared * count) + 1)
         return NormBounds(self.l1 + count, longer)
 
