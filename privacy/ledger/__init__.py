@@ -1,1 +1,1 @@
-"""The ledger on disk: budgets, reservations, an append-only chain."""
+"""The ledger on disk: budgets, reservations, an append-only hash chain."""

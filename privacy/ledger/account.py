@@ -1,18 +1,18 @@
-"""The account of one budget: the budget, what is spent, what running runs hold of the rest.
+"""The account of one budget: the budget, its spent part, and the parts that running runs hold.
 
-An account changes only by the steps here, which the ledger takes when it writes a record and
-takes again when it replays the log. Its row in the table of accounts is a copy: `digest` of all
-rows is part of every record's hashed content, so that a row is believed only if the end of the
-chain vouches for it.
+An account changes only by the functions here. The ledger applies them when it writes a record and
+again when it replays the log. The row in the table of accounts is a copy: the `digest` of all rows
+is part of every record's hashed content, so a row is accepted only if the end of the chain vouches
+for it.
 
-A run *holds* what all its rounds will need before the first one begins. Its releases are then
-drawn from the hold, so that runs that share a ledger can't starve each other half-way; what a run
-doesn't use it gives back. Giving a hold back early is always safe: every later release is checked
-against the budget by itself.
+Before its first round a run *holds* what all its rounds will need. Its releases are then charged
+against the hold, so runs that share a ledger cannot starve each other half-way. The run returns
+what it does not use. Returning a hold early is always safe, because every later release is checked
+against the budget separately.
 
 Steps of DP-SGD have a useful bound only as a whole plan. An account whose certificate holds under
 full adaptivity charges all of a job's steps as one event when they are held (`PlannedSteps`), and
-gives nothing of it back: its releases are drawn from that plan and cost no more.
+returns none of it. The job's releases belong to that plan and cost no more.
 
     >>> from parley.privacy.accounting.privacy_events import Pure
     >>> from parley.privacy.accounting.threat_model import Neighbouring, Unit
@@ -50,16 +50,16 @@ from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, RemainingBudg
 from parley.privacy.ledger.hash_chain import encode_canonical_json
 
 _MAX_FINGERPRINTS = 64
-"""Fingerprints that are kept: a table that grows has a new one every night."""
+"""Maximum number of stored fingerprints; a growing table has a new one every night."""
 
 Claims: TypeAlias = tuple[tuple[PrivacyEvent, int], ...]
-"""Releases to come: events, and how many of each."""
+"""Future releases: events with the number of each."""
 
 
 class RunHold(NamedTuple):
-    """What a run has set aside, and the blocks that it reads.
+    """The releases that a run has set aside, and the blocks that it reads.
 
-    `planned` are releases that were charged as one job and not made yet.
+    `planned` contains the releases that were charged as one job and not made yet.
     """
 
     claims: Claims
@@ -69,12 +69,12 @@ class RunHold(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class KnownRows:
-    """What an account says of its rows.
+    """Summary of the digests that an account has of its rows.
 
     Attributes:
-        key: tells one key from another, and nothing else of it.
-        pieces: how many there are.
-        digest: SHA-256 over all of them, one after the other.
+        key: identifies the digest key, without revealing anything else about it.
+        pieces: number of pieces.
+        digest: SHA-256 over all pieces in order.
     """
 
     key: str
@@ -83,7 +83,7 @@ class KnownRows:
 
     @classmethod
     def from_json(cls, value: Any) -> Self | None:
-        """The inverse of `vars`; None where nothing is known."""
+        """Parse the result of `vars`; None if no rows are known."""
         return None if value is None else cls(**value)
 
 
@@ -94,9 +94,9 @@ class BudgetAccount:
     Attributes:
         charged: all releases that were reserved and not voided, by block.
         held: run → what it has set aside for releases that it has not reserved yet.
-        known: other fingerprints that the same data were recognised by, in order; the latest,
-            where its rows tell them, too.
-        rows: what is known of its rows; None: nothing.
+        known: other fingerprints by which the same data were recognised, in order; only the latest
+            if its rows also identify them.
+        rows: summary of its known rows; None if there are none.
     """
 
     budget: DatasetBudget
@@ -107,31 +107,31 @@ class BudgetAccount:
 
     @property
     def key(self) -> BudgetKey:
-        """What names it in the ledger."""
+        """The key of the budget in the ledger."""
         return self.budget.key
 
     @property
     def fingerprints(self) -> frozenset[str]:
-        """All that the data are known by."""
+        """All fingerprints of the data."""
         return frozenset((self.budget.fingerprint, *self.known))
 
     @property
     def spent(self) -> Composition:
-        """What no record of the data has spent more than: that of the block which spent most."""
+        """Upper bound on the spending of each record: that of the block that spent most."""
         return self.charged.find_largest(self.budget.compute_epsilon)
 
     @property
     def epsilon(self) -> float:
-        """The ε that is spent, by the account's certificate."""
+        """The spent ε, by the account's certificate."""
         return self.budget.compute_epsilon(self.spent)
 
     @property
     def spent_or_held(self) -> Composition:
-        """The same, with what all runs hold: what another run can't have of every block."""
+        """`spent` plus all runs' holds: the part that another run cannot have of every block."""
         return self.compute_spent_or_held(())
 
     def compute_spent_or_held(self, blocks: Blocks) -> Composition:
-        """The same of some of the blocks."""
+        """Return what is spent or held of these blocks."""
         return self._spent_or_held.find_largest(self.budget.compute_epsilon, blocks)
 
     @property
@@ -144,27 +144,28 @@ class BudgetAccount:
 
     @property
     def held_counts(self) -> dict[str, int]:
-        """Run → how many releases it holds."""
+        """Run → number of releases that it holds."""
         counts = {run: sum(count for _, count in own.claims) for run, own in self.held.items()}
         return {run: count for run, count in counts.items() if count}
 
     def is_closed_to(self, run_id: str) -> bool:
-        """Whether it holds for the plan of another run alone."""
+        """Return whether the account is only for the plan of another run."""
         plan = self.budget.certificate is AccountCertificate.PLAN
         return plan and bool(self.held) and run_id not in self.held
 
     @property
     def remaining(self) -> RemainingBudget:
-        """The budget less what is spent or held, of the block that has least."""
+        """The budget minus what is spent or held, for the block with the least."""
         return self.budget.compute_remaining(self.spent_or_held)
 
     def compute_by_block(
         self, blocks: Blocks = ()
     ) -> dict[str, tuple[Composition, RemainingBudget]]:
-        """What each block has spent and has left; empty where none was ever named.
+        """Return what each block has spent and has left; empty if no block was ever named.
 
         Args:
-            blocks: these too; `OTHERS`, all that were not named, is among them always.
+            blocks: additional blocks. `OTHER_BLOCKS`, all blocks that were not named, is always
+                included.
         """
         taken = self._spent_or_held
         names = sorted({*self.charged.blocks, *taken.blocks, *blocks})
@@ -177,7 +178,7 @@ class BudgetAccount:
         return {name: (spent[name], self.budget.compute_remaining(gone[name])) for name in spent}
 
     def to_json(self) -> dict[str, Any]:
-        """What is spent and left, as plain JSON values; ε by its certificate."""
+        """Return what is spent and left, as plain JSON values; ε by the account's certificate."""
         return {
             "budget": self.budget.to_json(),
             "releases": self.spent.releases,
@@ -194,27 +195,27 @@ class BudgetAccount:
         }
 
     def compute_epsilons(self, spent: Composition) -> dict[str, float]:
-        """ε by what it is charged by: its certificate, or every bound if it is of a plan."""
+        """Return the charged ε: by the certificate, or by every accountant for a plan."""
         if self.budget.is_adaptive:
             epsilon = self.budget.compute_epsilon(spent)
             return {str(self.budget.certificate): epsilon} if math.isfinite(epsilon) else {}
         return spent.compute_epsilons(self.budget.delta)
 
     def has_held(self, run_id: str, event: PrivacyEvent, blocks: Blocks) -> bool:
-        """Whether a release is one of those that the run holds already."""
+        """Return whether the run already holds this release."""
         own = self.held.get(run_id)
         if own is None or own.blocks != blocks:
             return False
         return event in dict(own.planned if self.must_plan(event) else own.claims)
 
     def must_plan(self, event: PrivacyEvent) -> bool:
-        """Whether releases of the kind are charged together, when a job begins."""
+        """Return whether releases of this kind are charged together when a job begins."""
         return self.budget.is_adaptive and is_planned(event)
 
     def compute_planned_charges(
         self, run_id: str, claims: Claims, blocks: Blocks
     ) -> tuple[PlannedSteps, ...]:
-        """What holding `claims` charges at once: each kind's releases that were not planned yet."""
+        """Return the charges for holding `claims`: one job per kind that was not planned yet."""
         charged, planned = self.charged, list[PlannedSteps]()
         for event, count in self._list_unplanned(run_id, claims, blocks):
             spent = set(charged.get_compositions(blocks).values())
@@ -233,18 +234,18 @@ class BudgetAccount:
         return own.planned if own is not None and own.blocks == blocks else ()
 
     def is_within_budget(self, blocks: Blocks) -> bool:
-        """Whether none of the blocks has taken more than the budget."""
+        """Return whether each of the blocks is within the budget."""
         return all(
             self.budget.can_admit(each)
             for each in set(self._spent_or_held.get_compositions(blocks).values())
         )
 
     def can_hold(self, claims: Claims, blocks: Blocks = (), *, run_id: str) -> bool:
-        """Whether a run may hold `claims`, in place of what it holds now."""
+        """Return whether a run may hold `claims` instead of its current hold."""
         return self.with_hold(run_id, claims, blocks).is_within_budget(blocks)
 
     def count_fitting(self, claims: Claims, blocks: Blocks = (), *, run_id: str) -> int:
-        """How many releases of the last kind in `claims` would fit, after all before it."""
+        """Return how many releases of the last kind in `claims` would fit after the others."""
         *ahead, (event, count) = claims
         return find_largest_count(
             lambda more: self.can_hold((*ahead, (event, more)), blocks, run_id=run_id),
@@ -258,13 +259,13 @@ class BudgetAccount:
         blocks: Blocks = (),
         planned: Sequence[PlannedSteps] | None = None,
     ) -> BudgetAccount:
-        """After a run set `claims` aside, in place of what it held; none of them ends its hold.
+        """Return the account after a run replaced its hold by `claims`; empty claims end the hold.
 
         Args:
-            planned: what that charged at once, as it was recorded; None: it is computed.
+            planned: the jobs charged at once, as they were recorded; None: compute them.
 
         Raises:
-            ValueError: it is not what the claims need.
+            ValueError: the planned jobs are not what the claims need.
         """
         if not claims and run_id in self.held:
             blocks = self.held[run_id].blocks
@@ -285,14 +286,17 @@ class BudgetAccount:
         return after._replace_hold(run_id, RunHold(own, blocks, tuple(left.items())))
 
     def _replace_hold(self, run_id: str, own: RunHold) -> BudgetAccount:
-        """With what a run holds; nothing ends the hold. A plan's account keeps its run."""
+        """Return the account with this hold of a run; an empty hold is removed.
+
+        A plan's account keeps its run.
+        """
         held = {run: each for run, each in self.held.items() if run != run_id}
         if own.claims or own.planned or self.budget.certificate is AccountCertificate.PLAN:
             held[run_id] = own
         return replace(self, held=MappingProxyType(held))
 
     def with_release(self, run_id: str, event: PrivacyEvent, blocks: Blocks = ()) -> BudgetAccount:
-        """After a release was reserved: drawn from the run's hold, if that has one of its kind."""
+        """Return the account after a reservation, taken from the run's hold if possible."""
         own = self.held.get(run_id, RunHold((), blocks))
         if self.must_plan(event):
             if not self.has_held(run_id, event, blocks):
@@ -306,12 +310,12 @@ class BudgetAccount:
         return after._replace_hold(run_id, own)
 
     def with_voided(self, run_id: str, event: PrivacyEvent, blocks: Blocks = ()) -> BudgetAccount:
-        """After a reservation was given back: to the run's plan, if it was of one."""
+        """Return the account after a reservation was voided; a planned one returns to its plan."""
         if self.must_plan(event):
             own = self.held.get(run_id, RunHold((), blocks))
             if own.blocks != blocks:
-                # What the run holds of other blocks must not move to these: it was not checked
-                # against their budget.
+                # The run's hold on other blocks must not move to these: it was not checked against
+                # their budget.
                 return self
             left = dict(self._get_planned(run_id, blocks))
             left[event] = left.get(event, 0) + 1
@@ -321,13 +325,13 @@ class BudgetAccount:
     def with_fingerprints(
         self, fingerprints: Iterable[str], rows: KnownRows | None = None
     ) -> BudgetAccount:
-        """With more fingerprints of the same data, and what is known of its rows now."""
+        """Return the account with more fingerprints of the same data and new known rows."""
         new = sorted(set(fingerprints) - self.fingerprints - {""})
         known, rows = (*self.known, *new), rows or self.rows
         return replace(self, known=known[-_MAX_FINGERPRINTS:] if rows else known, rows=rows)
 
     def with_raised_budget(self, *, epsilon: float, delta: float) -> BudgetAccount:
-        """With a larger budget: somebody decided so."""
+        """Return the account with a larger budget, which a person chose."""
         budget = self.budget
         grows = epsilon > budget.epsilon or delta > budget.delta
         if epsilon < budget.epsilon or delta < budget.delta or not grows:
@@ -335,7 +339,7 @@ class BudgetAccount:
         return replace(self, budget=replace(budget, epsilon=epsilon, delta=delta))
 
     def to_row(self) -> dict[str, str]:
-        """The account as texts, one way only."""
+        """Return the account as texts, in a unique form."""
         held = {
             run: {"claims": encode_claims(own.claims), "blocks": list(own.blocks)}
             | ({"planned": encode_claims(own.planned)} if own.planned else {})
@@ -354,7 +358,7 @@ class BudgetAccount:
 
     @classmethod
     def from_row(cls, row: Mapping[str, str]) -> Self:
-        """The inverse of `row`; ValueError, KeyError or TypeError on anything else."""
+        """Parse a row of `to_row`; raise ValueError, KeyError or TypeError for anything else."""
         held = {
             run: RunHold(
                 parse_claims(own["claims"]),
@@ -373,24 +377,24 @@ class BudgetAccount:
 
 
 def digest_accounts(rows: Iterable[Mapping[str, str]]) -> str:
-    """SHA-256 of the rows of all accounts, in the order of their names and units."""
+    """Return the SHA-256 of the rows of all accounts, ordered by name and unit."""
     columns = ("name", "unit", "fingerprint", "budget", "spent", "held", "known", "rows")
     ordered = sorted([row[column] for column in columns] for row in rows)
     return sha256(encode_canonical_json(ordered).encode("ascii")).hexdigest()
 
 
 def encode_claims(claims: Claims) -> list[dict[str, object]]:
-    """Plain JSON values."""
+    """Return plain JSON values."""
     return [{"event": event.to_json(), "count": count} for event, count in claims]
 
 
 def parse_claims(values: Iterable[Mapping[str, object]]) -> Claims:
-    """The inverse of `encode_claims`. Raises ValueError, KeyError or TypeError."""
+    """Parse the result of `encode_claims`; raise ValueError, KeyError or TypeError otherwise."""
     return tuple((parse_event(v["event"]), _parse_count(v["count"])) for v in values)
 
 
 def _remove_claim(claims: Claims, event: PrivacyEvent) -> Claims:
-    """Claims with one release of a kind less."""
+    """Return the claims without one release of this kind."""
     fewer = ((each, n - (each == event)) for each, n in claims)
     return tuple((each, n) for each, n in fewer if n)
 

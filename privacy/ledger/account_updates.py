@@ -1,9 +1,9 @@
-"""The fold: which account a record of the log leads to.
+"""Compute the account that a record of the log leads to.
 
-Nobody sets what a budget has spent. A step says which record comes next (`reservations`,
-`registration`); the account behind it is computed here, when the record is written
-(`store.Writer.append`) and again when the log is replayed (`replay`): a total is that of the log,
-whatever a step did.
+No step sets the spent part of a budget. A step decides which record comes next (`reservations`,
+`registration`). The account after the record is computed here, when the record is written
+(`LedgerWriter.append`) and again when the log is replayed (`replay`). So the total is always that
+of the log, independent of the step.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from parley.privacy.ledger.recorded_entries import parse_entry
 def apply_record(
     account: BudgetAccount | None, record: LedgerRecord, settled_entry: LedgerEntry | None = None
 ) -> BudgetAccount:
-    """The record's account after it.
+    """Return the record's account after it.
 
     Args:
         account: None: no such budget was registered.
-        settled_entry: the entry whose reservation it commits or voids, which is open.
+        settled_entry: the entry of the open reservation that the record commits or voids.
 
     Raises:
-        ValueError, KeyError, TypeError: the record makes no sense there.
+        ValueError, KeyError, TypeError: the record is not valid at this point.
     """
     body = record.parse_body()
     if record.kind == RecordKind.REGISTER:

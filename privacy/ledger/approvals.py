@@ -1,7 +1,8 @@
-"""An owner's decisions: a yes or a no to what was proposed, as lines of the chain.
+"""An owner's decisions: approvals and refusals of proposals, as records of the chain.
 
-A line names proposals by their digests (`parley.client.contract.agreement`), so that it stands for
-nothing else; of several lines about one proposal the latest counts. It changes no account.
+A record names proposals by their digests (`parley.client.contract.agreement`), so it applies to no
+other proposal. If several records decide on one proposal, the latest counts. A decision changes no
+account.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerDecision:
-    """A yes or a no.
+    """An approval or a refusal.
 
     Attributes:
-        proposals: digests of all that it was said to, 64 hex digits each.
-        reason: the owner's own words, for the owner alone; often empty.
+        proposals: digests of all proposals that it decides, 64 hex digits each.
+        reason: the owner's own words, shown only to the owner; often empty.
         at: UTC, ISO 8601.
     """
 
@@ -46,13 +47,13 @@ class OwnerDecision:
             raise ValueError(f"Expected a reason in one line, got {self.reason!r}.")
 
     def to_body(self) -> dict[str, Any]:
-        """What a record says of it beside its columns."""
+        """Return the fields that a record stores outside its columns."""
         columns = ("dataset", "unit", "run_id")
         return {name: value for name, value in asdict(self).items() if name not in columns}
 
     @classmethod
     def from_record(cls, record: LedgerRecord) -> Self:
-        """The decision that a record says; ValueError, KeyError or TypeError where it is none."""
+        """Parse a record's decision; raise ValueError, KeyError or TypeError if it is none."""
         body = record.parse_body()
         return cls(
             dataset=record.dataset,
@@ -66,12 +67,12 @@ class OwnerDecision:
 
 
 def list_decisions(records: Sequence[LedgerRecord]) -> tuple[OwnerDecision, ...]:
-    """The decisions among records, in order."""
+    """Return the decisions among records, in order."""
     return tuple(
         OwnerDecision.from_record(each) for each in records if each.kind == RecordKind.DECIDE
     )
 
 
 def map_latest_decisions(decisions: Sequence[OwnerDecision]) -> dict[str, OwnerDecision]:
-    """Proposal → what counts of it."""
+    """Return proposal → the decision that counts for it."""
     return {proposal: each for each in decisions for proposal in each.proposals}

@@ -1,12 +1,13 @@
-"""What an account has spent, block by block: parallel composition.
+"""The spending of an account per block: parallel composition.
 
-A public column divides the records into blocks, and a release says which it reads; of the records
-elsewhere it says nothing. So a record of block b has spent
+A public column divides the records into blocks, and a release names the blocks that it reads. It
+depends on no other records. So a record of block b has spent
 
     spent(b) = all releases on all records + those that read b,
 
-and the account is the largest of them. The proof, for which units and which relation, stands in
-docs/privacy.md, section 15. No block named means all records, those of blocks to come among them.
+and the account has spent the largest of these. docs/privacy.md, section 15, has the proof and the
+units and relations it covers. A release that names no block reads all records, including those of
+future blocks.
 
     >>> from parley.privacy.accounting.privacy_events import Pure
     >>> day = Pure(epsilon=0.1)
@@ -29,10 +30,10 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import PrivacyEvent
 
 Blocks: TypeAlias = tuple[str, ...]
-"""Names of blocks, sorted, each once; none: all records."""
+"""Sorted, distinct names of blocks; empty: all records."""
 
 MAX_BLOCKS: Final = 64
-"""That one job names; so many texts a message may list."""
+"""Maximum number of blocks that one job names; a message may list this many texts."""
 
 OTHER_BLOCKS: Final = ""
 """Stands for every block that no release named."""
@@ -41,10 +42,10 @@ _MAX_NAME_LENGTH = 100
 
 
 def parse_blocks(names: Iterable[str]) -> Blocks:
-    """The blocks of these names.
+    """Return the blocks with these names.
 
     Raises:
-        ValueError: too many, one twice, or what is no name.
+        ValueError: there are too many, one occurs twice, or one is no valid name.
     """
     blocks = tuple(sorted(names))
     if len(blocks) > MAX_BLOCKS:
@@ -64,25 +65,26 @@ def parse_blocks(names: Iterable[str]) -> Blocks:
 
 
 def compute_block_number(name: str) -> int:
-    """What rows are known to be of a block by: 8 bytes of a digest of its name, never 0."""
+    """Return the number that identifies a block in rows: 8 bytes of its name's digest, never 0."""
     return int.from_bytes(sha256(name.encode()).digest()[:8], "little") or 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpentByBlock:
-    """Releases by the records that they were made from.
+    """Releases, by the records that they read.
 
     Attributes:
-        everywhere: those on all records.
-        blocks: of each block that a release named, those and its own.
+        everywhere: the releases on all records.
+        blocks: for each block that a release named: those releases plus the block's own.
     """
 
     everywhere: Composition = field(default_factory=Composition.create_empty)
     blocks: Mapping[str, Composition] = field(default_factory=lambda: MappingProxyType({}))
 
     def get_compositions(self, blocks: Blocks) -> dict[str, Composition]:
-        """What the records of these blocks have spent; of none: of all, `OTHER_BLOCKS` among
-        them.
+        """Return what the records of these blocks have spent.
+
+        Without blocks, return it for all of them, including `OTHER_BLOCKS`.
         """
         names = blocks or (*self.blocks, OTHER_BLOCKS)
         return {name: self.blocks.get(name, self.everywhere) for name in names}
@@ -90,40 +92,40 @@ class SpentByBlock:
     def find_largest(
         self, epsilon_of: Callable[[Composition], float], blocks: Blocks = ()
     ) -> Composition:
-        """What no record of these blocks has spent more than, by the account's ε."""
+        """Return the composition of the block that spent most, by the account's ε."""
         return max(
             dict.fromkeys(self.get_compositions(blocks).values()),
             key=lambda each: (epsilon_of(each), each.releases),
         )
 
     def add(self, event: PrivacyEvent, blocks: Blocks, count: int = 1) -> SpentByBlock:
-        """After more releases on these blocks."""
+        """Return the state after more releases on these blocks."""
         more = {
             name: each.add(event, count) for name, each in self.get_compositions(blocks).items()
         }
         return self._replace_blocks(more)
 
     def remove(self, event: PrivacyEvent, blocks: Blocks) -> SpentByBlock:
-        """After one of them was given back."""
+        """Return the state after one of these releases was voided."""
         return self._replace_blocks(
             {name: each.remove(event) for name, each in self.get_compositions(blocks).items()}
         )
 
     def _replace_blocks(self, changed: dict[str, Composition]) -> SpentByBlock:
         everywhere = changed.pop(OTHER_BLOCKS, self.everywhere)
-        # A block that has spent what all have is none to be told apart.
+        # A block that has spent the same as all others needs no entry.
         own = sorted({**self.blocks, **changed}.items())
         kept = {name: each for name, each in own if each != everywhere}
         return replace(self, everywhere=everywhere, blocks=MappingProxyType(kept))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; `from_json` gives the same back."""
+        """Return plain JSON values, which `from_json` reads back unchanged."""
         blocks = {name: each.to_json() for name, each in self.blocks.items()}
         return {"everywhere": self.everywhere.to_json(), "blocks": blocks}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; raises ValueError, KeyError or TypeError on anything else."""
+        """Parse the result of `to_json`; raise ValueError, KeyError or TypeError otherwise."""
         blocks = {name: Composition.from_json(each) for name, each in value["blocks"].items()}
         return cls(
             everywhere=Composition.from_json(value["everywhere"]),

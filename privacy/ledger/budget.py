@@ -35,7 +35,7 @@ from parley.privacy.ledger.block_composition import Blocks
 
 
 def check_name(value: str, what: str) -> str:
-    """`value`, if it is a printable name of 1 to 200 characters; `ValueError` otherwise."""
+    """Return `value` if it is a printable name of 1 to 200 characters; else raise ValueError."""
     if not isinstance(value, str) or not value or not value.isprintable():
         raise ValueError(f"Expected {what} to be printable text, got {value!r}.")
     if len(value) > 200:
@@ -45,11 +45,11 @@ def check_name(value: str, what: str) -> str:
 
 _NOT_STORED = ("contents", "rows", "reads", "insists")
 _TERMS = ("certificate", "reserved_delta")
-"""Written since accounts have certificates; an account without them keeps its old rules."""
+"""Keys written since accounts have certificates; an account without them keeps its old rules."""
 
 
 class BudgetKey(NamedTuple):
-    """What names a budget in a ledger: the data, and the unit of privacy that it protects.
+    """The name of a budget in a ledger: the data, and the unit of privacy that it protects.
 
     >>> print(BudgetKey("adult", Unit.PARTY))
     'adult' (unit party)
@@ -64,13 +64,13 @@ class BudgetKey(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RemainingBudget:
-    """What a data set's budget still allows: ε at the budget's δ, of the account's one number."""
+    """The remaining budget of a data set: ε at the budget's δ, by the account's certificate."""
 
     epsilon: float
     delta: float
 
     def to_json(self) -> dict[str, float]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return dict(vars(self))
 
 
@@ -78,23 +78,23 @@ class RemainingBudget:
 class DatasetBudget:
     """The total (ε, δ) of a data set for one unit, fixed when it is first registered.
 
-    Data may have a budget for each unit; they share name and fingerprint. A ledger charges every
-    release on such data to all of their budgets, or to none (`reservations.reserve_charge`): a
-    release without a bound for one of the units would make that unit's ε untrue.
+    Data may have one budget per unit. These share name and fingerprint. A ledger charges every
+    release on such data to all of their budgets, or to none (`reservations.reserve`): a release
+    without a bound for one of the units would make that unit's ε untrue.
 
     Attributes:
-        fingerprint: says that it is the same data (a digest, or a chosen label).
-        contents: says so too, of data saved in another way: a digest of the parsed rows. Empty
-            where nothing of the kind is known. Not a part of the budget: the ledger notes it
-            beside (`account.Account.known`).
-        rows: `[N, 3]` what its rows are known again by (`parley.client.data.content_digest`), where
-            its account goes on as they change; no part of the budget either.
-        reads: the blocks that are read of it now; none: all.
-        epsilon, delta: totals of everything ever released on it: ε > 0, δ in [0, 1).
+        fingerprint: identifies the data (a digest, or a chosen label).
+        contents: a digest of the parsed rows, which identifies data that were saved in another
+            form; empty if it is unknown. It is not part of the budget: the ledger stores it
+            separately (`account.BudgetAccount.known`).
+        rows: `[N, 3]` digests by which rows are recognised (`parley.client.data.content_digest`),
+            if the account continues when rows change; not part of the budget either.
+        reads: the blocks that are now read; empty: all.
+        epsilon, delta: totals of everything ever released on the data: ε > 0, δ in [0, 1).
         certificate: the test by which releases are admitted, from the first record on; default:
             `pure` at δ = 0, else `zcdp`.
-        reserved_delta: δₐ, the part of δ that is kept for approximations; default δ/100.
-        insists: whether the certificate was chosen by name, so that no other will do.
+        reserved_delta: δₐ, the part of δ that is reserved for approximations; default δ/100.
+        insists: whether the certificate was chosen by name, so that no other one is accepted.
     """
 
     name: str
@@ -135,7 +135,7 @@ class DatasetBudget:
 
     @property
     def limits(self) -> AccountLimits:
-        """What it admits."""
+        """Limits that the account applies."""
         return AccountLimits(
             certificate=self.certificate or AccountCertificate.LOWEST_BOUND,
             epsilon=self.epsilon,
@@ -150,25 +150,25 @@ class DatasetBudget:
 
     @property
     def certificate_text(self) -> str:
-        """For which analysts the budget holds, and by which certificate, in words."""
+        """The analysts for whom the budget holds, and the certificate, in words."""
         return self.limits.certificate.description
 
     @property
     def key(self) -> BudgetKey:
-        """What names it in a ledger."""
+        """The key of the budget in a ledger."""
         return BudgetKey(self.name, self.unit)
 
     @property
     def digests(self) -> frozenset[str]:
-        """What says, both together, that the same rows were read before."""
+        """Digests that together show that the same rows were read before."""
         return frozenset({self.fingerprint, self.contents} - {""})
 
     @property
     def reading_digest(self) -> str:
-        """What says that the same blocks of them were read; empty where there are none."""
+        """Digest that shows that the same blocks of the rows were read; empty without blocks."""
         if self.rows is None or not self.rows[:, 2:].any():
             return ""
-        # Which row is in which block, in any order.
+        # The assignment of rows to blocks, independent of their order.
         placed = (self.rows[:, 0] * (2 * self.rows[:, 2] + 1)).sum(dtype=np.uint64)
         text = "\0".join([self.contents, str(placed), *self.reads])
         return sha256(text.encode()).hexdigest()
@@ -183,29 +183,29 @@ class DatasetBudget:
 
     @property
     def description(self) -> str:
-        """Everything about the data set in one phrase."""
+        """All facts about the data set in one phrase."""
         return (
             f"{self.name!r} (fingerprint {self.fingerprint}) with {self.guarantee}, certificate "
             f"{self.certificate}"
         )
 
     def can_admit(self, spent: Composition) -> bool:
-        """Whether the composition is within the budget, to a relative 1e-9 of ε."""
+        """Return whether the composition is within the budget, to a relative 1e-9 of ε."""
         return self.limits.can_admit(spent)
 
     def compute_epsilon(self, spent: Composition) -> float:
-        """The ε that `spent` takes of the budget, by its certificate."""
+        """Return the ε that `spent` uses of the budget, by its certificate."""
         return self.limits.compute_epsilon(spent)
 
     def compute_remaining(self, spent: Composition) -> RemainingBudget:
-        """The budget less what is spent; less than a billionth of it is nothing."""
+        """Return the budget minus what is spent; less than a billionth of it counts as 0."""
         left = self.epsilon - self.compute_epsilon(spent)
         return RemainingBudget(
             epsilon=left if left > 1e-9 * self.epsilon else 0.0, delta=self.delta
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; `from_json` gives the same budget back."""
+        """Return plain JSON values, which `from_json` reads back unchanged."""
         texts = {"unit": str(self.unit), "neighbouring": str(self.neighbouring)}
         without: tuple[str, ...] = _NOT_STORED
         if self.certificate is AccountCertificate.LOWEST_BOUND:
@@ -216,5 +216,5 @@ class DatasetBudget:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; a budget without a certificate is of before there were any."""
+        """Parse the result of `to_json`; budgets older than certificates have none."""
         return cls(**{"certificate": AccountCertificate.LOWEST_BOUND, **value})

@@ -1,7 +1,7 @@
-"""Where a ledger is: a SQLite file or a PostgreSQL database, opened, checked, in transactions.
+"""The database of a ledger: a SQLite file or a PostgreSQL database, checked when it is opened.
 
 SQLite runs in WAL mode with synchronous=FULL (a commit returns after its fsync), PostgreSQL with
-synchronous_commit on: what was reported as recorded survives a kill and a power cut.
+synchronous_commit on. So everything that was reported as recorded survives a kill and a power cut.
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ from parley.privacy.ledger.untrusted_file import ReadLimits, check_files, check_
 
 _LOCK_TIMEOUT_S = 30.0
 _READINGS = 64
-_SCHEMA_LOCK = 0x7061726C6579  # "parley": serialises the creation of tables on PostgreSQL
+_SCHEMA_LOCK = 0x7061726C6579  # "parley": serialises table creation on PostgreSQL
 
 
 class Database:
     """An open SQLite file or PostgreSQL database.
 
     Attributes:
-        name: how messages call it: the path, or `postgresql://user@host/database`.
+        name: its name in messages: the path, or `postgresql://user@host/database`.
         read_only: whether `open_writer` is refused.
-        key_path: of the key that rows are digested under: beside the file, or in the user's own
-            folder.
+        key_path: path of the key for row digests: next to the file, or in the user's own folder.
     """
 
     def __init__(self, target: str | os.PathLike[str], *, create: bool, read_only: bool) -> None:
@@ -57,7 +56,7 @@ class Database:
         else:
             path = _resolve_path(target, create=create)
             self.name = str(path)
-            own = path.resolve()  # of a link: where the ledger is
+            own = path.resolve()  # the target of a link, where the ledger is
             self.key_path = own.with_name(own.name + ".key")
             self._costs = ReadLimits(path) if read_only else None
             address = _build_address(path, "ro" if read_only else "rwc" if create else "rw")
@@ -70,14 +69,14 @@ class Database:
             raise
 
     def close(self, *, forked: bool = False) -> None:
-        """Closes the file or the connection; one of the process that forked this stays open."""
+        """Close the file or the connections; if forked, leave those of the parent process open."""
         idle, self._idle = self._idle, []
         for each in () if forked else idle:
             each.close()
 
     @contextlib.contextmanager
     def open_reader(self) -> Iterator[LedgerReader]:
-        """One consistent view; nothing in it blocks a writer."""
+        """Open one consistent view, which never blocks a writer."""
         with self._open_connection() as connection:
             if self._costs is not None:
                 self._costs.begin()
@@ -87,7 +86,7 @@ class Database:
 
     @contextlib.contextmanager
     def open_writer(self) -> Iterator[LedgerWriter]:
-        """A transaction that commits when the block ends, unless it raised."""
+        """Open a transaction that commits when the block ends, unless it raised."""
         if self.read_only:
             raise LedgerError(f"Expected a ledger opened for writing, {self.name} is read-only.")
         with self._open_connection() as connection:
@@ -99,9 +98,9 @@ class Database:
 
     @contextlib.contextmanager
     def _open_connection(self) -> Iterator[DatabaseConnection]:
-        """A connection of the caller's alone; what fails in the block leaves it as a `LedgerError`.
+        """Open a connection for one caller; database errors in the block become a `LedgerError`.
 
-        One is kept for the next: threads that come together open more.
+        One idle connection is kept for the next call; concurrent threads open more.
         """
         try:
             connection = self._take_idle_connection() or self._connect()
@@ -120,7 +119,7 @@ class Database:
             connection = self._idle.pop()
             if not connection.postgresql:
                 return connection
-            with contextlib.suppress(*self._errors):  # a server may have gone meanwhile
+            with contextlib.suppress(*self._errors):  # the server may have closed it meanwhile
                 connection.execute("SELECT 1")
                 connection.rollback()
                 return connection
@@ -128,7 +127,7 @@ class Database:
         return None
 
     def _end_transaction(self, connection: DatabaseConnection) -> bool:
-        """Whether its transaction could be ended."""
+        """Roll back the connection's transaction; return whether that worked."""
         try:
             connection.rollback()
         except self._errors:
@@ -136,14 +135,14 @@ class Database:
         return True
 
     def _prepare(self, *, create: bool) -> None:
-        """Checks that a ledger is there, or makes one, once, however many processes try."""
+        """Check that a ledger exists, or create it; concurrent processes create it only once."""
         with self._open_connection() as connection:
             if not connection.postgresql:
                 check_schema(connection, self.name)
             if has_ledger(connection, self.name):
                 connection.rollback()
                 if not (self.read_only or connection.postgresql):
-                    connection.execute("BEGIN IMMEDIATE")  # refused where read-only
+                    connection.execute("BEGIN IMMEDIATE")  # fails if the file is read-only
                 return
             if not create:
                 raise NotALedger(f"Expected a ledger at {self.name}, there is none.")
@@ -164,8 +163,8 @@ def _build_address(path: Path, mode: str) -> str:
         with contextlib.suppress(OSError):
             unchanging = os.statvfs(path.parent).f_flag & os.ST_RDONLY
             if unchanging or not os.access(path.parent, os.W_OK):
-                # SQLite would put two files beside the ledger to share it with a writer. Here it
-                # can't, and without a -wal file nobody has it open to write.
+                # SQLite would create two files next to the ledger to share it with a writer. Here
+                # it cannot, and without a -wal file no process has it open for writing.
                 address += "&immutable=1"
     return address
 
@@ -174,12 +173,12 @@ def _connect_sqlite(address: str, costs: ReadLimits | None) -> DatabaseConnectio
     connection = sqlite3.connect(
         address,
         uri=True,
-        isolation_level=None,  # transactions begin where we say BEGIN
+        isolation_level=None,  # transactions begin with our BEGIN
         timeout=_LOCK_TIMEOUT_S,
         check_same_thread=False,
     )
     try:
-        if costs is not None:  # before anything of the file is looked at
+        if costs is not None:  # before any of the file is read
             costs.apply_to(connection)
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA synchronous=FULL")
@@ -192,7 +191,7 @@ def _connect_sqlite(address: str, costs: ReadLimits | None) -> DatabaseConnectio
 def _prepare_postgresql(
     url: str, *, read_only: bool
 ) -> tuple[Callable[[], DatabaseConnection], tuple[type[Exception], ...]]:
-    """What connects, and what it raises."""
+    """Return the function that connects, and the exceptions that it raises."""
     try:
         import psycopg  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
@@ -217,11 +216,15 @@ def _prepare_postgresql(
 
 
 def _set_wal(connection: DatabaseConnection) -> None:
-    """WAL mode is kept in the file. SQLite doesn't wait for a lock here, so that we do."""
+    """Set WAL mode, which the file stores.
+
+    SQLite does not wait for a lock here, so this function does.
+    """
     until = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
-            # Read to its end: a statement that is not over holds a lock, with which no write waits.
+            # Read to the end: an unfinished statement holds a lock, and then writes fail instead of
+            # waiting.
             list(connection.fetch_rows("PRAGMA journal_mode=WAL"))
         except sqlite3.OperationalError:
             connection.rollback()
@@ -233,7 +236,7 @@ def _set_wal(connection: DatabaseConnection) -> None:
 
 
 def _parse_postgresql_url(target: str | os.PathLike[str]) -> str | None:
-    """The URL of a PostgreSQL database, or `None` for a path."""
+    """Return the URL of a PostgreSQL database, or `None` for a path."""
     text = os.fspath(target)
     if "://" not in text or text.startswith("sqlite://"):
         return None

@@ -1,6 +1,6 @@
 """A connection to a ledger's database: the standard library's sqlite3, or psycopg.
 
-Both take the same statements: a value stands as `?` (psycopg writes %s), a row is a dictionary.
+Both use the same statements: `?` marks a value (psycopg uses %s), and a row is a dictionary.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class DatabaseConnection:
-    """One connection. What a driver raises leaves it as it is.
+    """One connection. Exceptions of the driver pass through unchanged.
 
     Attributes:
-        postgresql: which of the two it is.
+        postgresql: whether it is PostgreSQL, not SQLite.
     """
 
     def __init__(self, driver: sqlite3.Connection | psycopg.Connection[Any]) -> None:
@@ -31,43 +31,43 @@ class DatabaseConnection:
         return self._driver.execute(statement, values)
 
     def fetch_rows(self, statement: str, *values: object) -> Iterator[dict[str, Any]]:
-        """What a statement selects, row by row."""
+        """Yield the rows that a statement selects."""
         with closing(self._execute(statement, values)) as cursor:
             names = [column[0] for column in cursor.description]
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
 
     def execute(self, statement: str, *values: object) -> int:
-        """How many rows a statement changed."""
+        """Execute a statement; return how many rows it changed."""
         with closing(self._execute(statement, values)) as cursor:
             return int(cursor.rowcount)
 
     def insert(self, table: str, row: Mapping[str, object]) -> None:
-        """Adds a row."""
+        """Add a row."""
         marks = ", ".join("?" * len(row))
         self.execute(f"INSERT INTO {table} ({quote_names(row)}) VALUES ({marks})", *row.values())  # noqa: S608 - names of ours
 
     def update(self, table: str, changed: Mapping[str, object], where: Mapping[str, object]) -> int:
-        """Changes the rows with these values; how many."""
+        """Change the rows with these values; return how many there were."""
         new, known = (_format_assignments(names) for names in (changed, where))
         statement = f"UPDATE {table} SET {', '.join(new)} WHERE {' AND '.join(known)}"  # noqa: S608 - names of ours
         return self.execute(statement, *changed.values(), *where.values())
 
     def commit(self) -> None:
-        """Ends the transaction: what it changed is durable."""
+        """End the transaction; its changes are then durable."""
         self._driver.commit()
 
     def rollback(self) -> None:
-        """Ends the transaction, if there is one: nothing was changed."""
+        """End the transaction, if there is one, without changes."""
         self._driver.rollback()
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Close the connection."""
         self._driver.close()
 
 
 def quote_names(names: Iterable[str]) -> str:
-    """Names of columns in a statement: `index` is a word of SQL.
+    """Return the names of columns for a statement, quoted: `index` is a word of SQL.
 
     >>> quote_names(["run_id", "index"])
     '"run_id", "index"'

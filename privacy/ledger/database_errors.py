@@ -1,4 +1,4 @@
-"""From what a database reports to what a person can act on: words alone."""
+"""Translate database errors into messages that a person can act on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNCHANGED = "Nothing was recorded and nothing is spent."
 
 
 def translate_error(error: Exception, place: str, lock_timeout_s: float) -> LedgerError:
-    """The `LedgerError` for what a driver raised at `place`."""
+    """Return the `LedgerError` for an exception that a driver raised at `place`."""
     said = _translate_sqlite if isinstance(error, sqlite3.Error) else _translate_postgresql
     return said(error, place, lock_timeout_s)
 

@@ -1,4 +1,4 @@
-"""The tables of a ledger, and which version of them it is."""
+"""The tables of a ledger and their version."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from parley.privacy.ledger.ledger_errors import NotALedger
 FORMAT: Final = "parley-ledger"
 VERSION: Final = 7
 _READABLE_VERSIONS: Final = (6, VERSION)
-"""Version 6 has the same tables and accounts without certificates, which keep their old rules. The
-first record that is added makes it version 7."""
+"""Versions that can be read.
+
+Version 6 has the same tables, and accounts without certificates, which keep their old rules. The
+first record that is added makes it version 7.
+"""
 
 HEAD: Final = "parley_ledger_head"
 RECORDS: Final = "parley_ledger_records"
@@ -35,7 +38,7 @@ _TABLES = {
     CHECKPOINTS: "run_id TEXT PRIMARY KEY NOT NULL, index BIGINT NOT NULL, digest TEXT NOT NULL, "
     "data BYTEA NOT NULL",
 }
-"""Columns with their types, as PostgreSQL calls them."""
+"""Columns with their types, as PostgreSQL names them."""
 _KEYS = {
     ACCOUNTS: ", PRIMARY KEY (name, unit), UNIQUE (fingerprint, unit)",
     ROWS: ", PRIMARY KEY (name, number)",
@@ -47,12 +50,12 @@ COLUMNS: Final = {
 
 
 def create_tables(connection: DatabaseConnection) -> None:
-    """Makes the tables and the head of an empty chain, in the running transaction."""
+    """Create the tables and the head of an empty chain, in the running transaction."""
     for table, columns in _TABLES.items():
         each = columns.replace("index ", '"index" ')
         if not connection.postgresql:
-            # INTEGER PRIMARY KEY is SQLite's row number: whole numbers only, and no index beside
-            # the table.
+            # INTEGER PRIMARY KEY is SQLite's row number: only integers, and no index next to the
+            # table.
             each = each.replace("BIGINT", "INTEGER").replace("BYTEA", "BLOB")
         connection.execute(f"CREATE TABLE {table} ({each}{_KEYS.get(table, '')})")
     releases = 'run_id, dataset, "index", position'
@@ -62,7 +65,7 @@ def create_tables(connection: DatabaseConnection) -> None:
 
 
 def build_select(table: str, rest: str = "") -> str:
-    """A statement that selects all columns of a table, and which rows."""
+    """Return a statement that selects all columns of a table; `rest` selects the rows."""
     return f"SELECT {quote_names(COLUMNS[table])} FROM {table} {rest}"  # noqa: S608 - names of ours
 
 
@@ -75,13 +78,13 @@ _LIST_POSTGRESQL_TABLES = (
 
 
 def has_ledger(connection: DatabaseConnection, place: str) -> bool:
-    """Whether a ledger's tables are there.
+    """Return whether the tables of a ledger exist.
 
     Raises:
-        NotALedger: they are, of another format or version; or a SQLite file holds other tables (a
+        NotALedger: they have another format or version, or a SQLite file contains other tables (a
             PostgreSQL database may).
     """
-    # One query, so that a ledger another process makes meanwhile is seen whole or not at all.
+    # One query, so that a ledger that another process creates is seen completely or not at all.
     query = _LIST_POSTGRESQL_TABLES if connection.postgresql else _LIST_SQLITE_TABLES
     tables = [row["name"] for row in connection.fetch_rows(query)]
     if HEAD in tables:
@@ -96,10 +99,10 @@ def has_ledger(connection: DatabaseConnection, place: str) -> bool:
 
 
 def check_version(version: object, place: str) -> None:
-    """Refuses a ledger of another version of the schema.
+    """Raise if the ledger has another version of the schema.
 
     Raises:
-        NotALedger: it is one, with what to do.
+        NotALedger: the version is another; the message explains what to do.
     """
     if version not in _READABLE_VERSIONS:
         raise NotALedger(

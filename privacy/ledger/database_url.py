@@ -1,4 +1,4 @@
-"""A database by its URL, whose password stands in no job, policy, run folder or message.
+"""Database URLs; a password is never in a job, policy, run folder or message.
 
 | URL | is |
 |---|---|
@@ -6,9 +6,9 @@
 | `postgresql://me@host:5432/clinic?sslmode=verify-full` | a server, by psycopg |
 
 PostgreSQL's own library finds the password: in `PGPASSWORD`, or in the file that `PGPASSFILE`
-names, else `~/.pgpass`, which it reads where its mode is 600. A party and a simulation may also
-name a variable of the environment that holds the whole URL, password and all: `env:NAME`. One text
-always names one place, and what is charged there stays together: no ε rests on which.
+names, or else in `~/.pgpass`, which it reads only with mode 600. A party and a simulation may also
+name an environment variable that contains the whole URL, including the password: `env:NAME`. One
+text always names one database, and its charges stay together; no ε depends on which database it is.
 
     >>> is_database("sqlite:///ward.db"), is_database("env:CLINIC"), is_database("ward.csv")
     (True, True, False)
@@ -25,29 +25,29 @@ _PASSWORD = re.compile(r"://[^/@]*:.*@|[?&](ssl)?password=")
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 
 ENV_VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
-"""A source that is a variable of the environment, by its name."""
+"""Pattern of a source that is an environment variable."""
 
 WHERE_SECRETS_GO = (
     "it goes into PGPASSWORD, or into ~/.pgpass or the file that PGPASSFILE names, of mode 600"
 )
-"""A password."""
+"""Where a user puts a password, for messages."""
 
 
 def check_no_password(text: str, what: str) -> None:
-    """Raises ValueError, which does not show it, where a URL has a password in it."""
+    """Raise ValueError if a URL contains a password; the message does not show it."""
     if _PASSWORD.search(text):
         raise ValueError(f"Expected {what} without a password, got one: {WHERE_SECRETS_GO}.")
 
 
 def is_database(source: str) -> bool:
-    """Whether a source of records is a database's URL, or a variable that holds one."""
+    """Return whether a source of records is a database URL or a variable that contains one."""
     return "://" in source or source.startswith("env:")
 
 
 def check_source(source: str, query: str) -> None:
-    """Raises ValueError unless a query stands beside a database, and only there.
+    """Raise ValueError unless there is a query exactly if the source is a database.
 
-    Of its text nothing is shown: whoever mistook the key may have written a password.
+    The message shows none of the text, because a mistaken key may hold a password.
     """
     if is_database(source) != bool(query.strip()):
         raise ValueError(
@@ -66,7 +66,7 @@ def check_source(source: str, query: str) -> None:
 
 
 def parse_sqlite_path(url: str) -> str:
-    """The file of a `sqlite:///` URL.
+    """Return the file of a `sqlite:///` URL.
 
     >>> parse_sqlite_path("sqlite:///ward.db"), parse_sqlite_path("sqlite:////srv/ward.db")
     ('ward.db', '/srv/ward.db')
@@ -75,10 +75,10 @@ def parse_sqlite_path(url: str) -> str:
 
 
 def parse_postgresql_url(text: str) -> str:
-    """The URL of a PostgreSQL database, as libpq takes it.
+    """Return the URL of a PostgreSQL database in the form for libpq.
 
     Raises:
-        ValueError: another scheme, or no URL; nothing else of the text is shown.
+        ValueError: another scheme, or no URL; the message shows no other part of the text.
     """
     scheme, _, rest = text.partition("://")
     if not rest or scheme not in _POSTGRESQL:
@@ -87,7 +87,7 @@ def parse_postgresql_url(text: str) -> str:
     try:
         urlsplit(text).port  # noqa: B018 - which is a number
     except ValueError:
-        # The text may hold a password, so that neither it nor the cause is shown.
+        # The text may contain a password, so neither the text nor the cause is shown.
         raise ValueError(
             "Expected postgresql://user@host:port/database, got another text."
         ) from None
@@ -95,7 +95,7 @@ def parse_postgresql_url(text: str) -> str:
 
 
 def format_safe_url(url: str) -> str:
-    """How messages call it: without password and options."""
+    """Return the URL for messages, without password and options."""
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
     return f"postgresql://{user.partition(':')[0]}{at}{host}{parts.path}"

@@ -1,11 +1,11 @@
-"""The log of a ledger: records that are only ever appended, each hashed with the one before it.
+"""The log of a ledger: an append-only chain of records, each hashed with the one before it.
 
     hash_i = SHA-256(canonical JSON of record i's content and hash_{i−1}),  hash_0 = 64 zeros
 
-An edited, removed, inserted or moved record breaks the chain at its place; the head (how many
-records, the last hash) shows a tail that was cut off. Someone who can rewrite the whole ledger
-can build another chain that is sound in itself: keep a `ChainHead` elsewhere and hand it to
-`Ledger.verify` to see that too.
+An edited, removed, inserted or moved record breaks the chain at its position. The head (the number
+of records and the last hash) shows if the end was cut off. An attacker who can rewrite the whole
+ledger can build another chain that is consistent. To detect that too, keep a `ChainHead` elsewhere
+and pass it to `Ledger.verify`.
 
     >>> encode_canonical_json({"b": 0.5, "a": "ε"})
     '{"a":"\\\\u03b5","b":0.5}'
@@ -29,7 +29,7 @@ GENESIS = "0" * 64
 
 
 class RecordKind(StrEnum):
-    """What a record says happened."""
+    """The kind of step that a record describes."""
 
     REGISTER = "register"
     RESERVE = "reserve"
@@ -43,13 +43,13 @@ class RecordKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ChainHead:
-    """The end of a chain: `records` of them, the last with this hash."""
+    """The end of a chain: the number of `records`, and the hash of the last."""
 
     records: int
     hash: str
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self)
 
 
@@ -74,7 +74,7 @@ class LedgerRecord:
     hash: str
 
     def is_successor_of(self, head: ChainHead) -> bool:
-        """Whether it is the record behind `head`, unchanged."""
+        """Return whether this is the unchanged record after `head`."""
         content = {name: value for name, value in vars(self).items() if name != "hash"}
         try:
             sound = self.hash == _hash_record(content, head.hash)
@@ -84,11 +84,11 @@ class LedgerRecord:
 
     @property
     def key(self) -> BudgetKey:
-        """The budget that it is about; ValueError where there is none."""
+        """The budget that the record is about; ValueError if there is none."""
         return BudgetKey(self.dataset, Unit(self.unit))
 
     def parse_body(self) -> dict[str, Any]:
-        """The parsed body."""
+        """Return the parsed body."""
         parsed: dict[str, Any] = json.loads(self.body)
         return parsed
 
@@ -103,7 +103,7 @@ def build_record(
     index: int | None = None,
     reservation: int | None = None,
 ) -> LedgerRecord:
-    """The record that comes after `head`; a new reservation is called by its own position."""
+    """Return the record after `head`; a new reservation gets its own position as id."""
     position = head.records + 1
     content: dict[str, Any] = {
         "position": position,
@@ -124,7 +124,7 @@ def _hash_record(content: Mapping[str, Any], previous: str) -> str:
 
 
 def format_now() -> str:
-    """UTC, to the millisecond, as records have it."""
+    """Return the time in UTC, to the millisecond, in the format of records."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -132,12 +132,12 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 
 
 def encode_canonical_json(value: object) -> str:
-    """The one JSON text of a value: sorted keys, no spaces, ASCII, no NaN or infinity."""
+    """Return the unique JSON text of a value: sorted keys, no spaces, ASCII, no NaN or infinity."""
     return _CANONICAL.encode(value)
 
 
 def check_json(value: object, where: str) -> None:
-    """Checks that a value survives JSON unchanged.
+    """Check that JSON preserves a value unchanged.
 
     Raises:
         ValueError: a number is not finite, a key is not text, or a type is none of JSON's.

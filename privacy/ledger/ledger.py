@@ -1,13 +1,15 @@
 """The ledger: every release is reserved before it is made, and refused beyond the budget.
 
-A ledger holds budgets: a total (ε, δ) for a data set and a unit of privacy. A release is reserved
-(charged) first, made, then committed with what came of it; a reservation that led to no release may
-be voided. All releases on a data set, of all runs, are composed: that total is checked and changed
-in the same transaction, so that concurrent processes can't overspend together, and a kill at any
-point leaves either all of a step or nothing. A reserved release counts as spent until it is voided.
+A ledger contains budgets: a total (ε, δ) for a data set and a unit of privacy. A release is first
+reserved (charged), then made, then committed with its outcome. A reservation that led to no release
+may be voided. All releases on a data set, of all runs, are composed. That total is checked and
+changed in the same transaction, so concurrent processes cannot overspend together. A kill at any
+point leaves either a whole step or none of it. A reserved release counts as spent until it is
+voided.
 
-Release `(run_id, dataset, unit, index)` is charged once: the same entry reserved again, as after a
-crash, is the same reservation; a different entry under that name is a `LedgerConflict`.
+Release `(run_id, dataset, unit, index)` is charged once. If the same entry is reserved again, as
+after a crash, the result is the same reservation; a different entry under that name is a
+`LedgerConflict`.
 
     >>> import tempfile
     >>> from parley.privacy.accounting.privacy_events import Pure
@@ -71,7 +73,10 @@ _T = TypeVar("_T")
 def _run_in_transaction(
     step: Callable[Concatenate[LedgerWriter, _P], _T],
 ) -> Callable[Concatenate[Ledger, _P], _T]:
-    """A method that takes a step of `registering` or `steps`, durable when it returns."""
+    """Return a method that runs a step of `registration`, `owner_actions` or `reservations`.
+
+    The step is durable when the method returns.
+    """
 
     @wraps(step)
     def method(ledger: Ledger, /, *given: _P.args, **named: _P.kwargs) -> _T:
@@ -82,10 +87,10 @@ def _run_in_transaction(
 
 
 class Ledger:
-    """An open ledger; `Ledger.open` makes one. A context manager.
+    """An open ledger, created by `Ledger.open`. It is a context manager.
 
-    Every method is one transaction. All raise `LedgerUnavailable` where the disk is full or the
-    place can't be reached, read or written.
+    Every method is one transaction. All raise `LedgerUnavailable` if the disk is full or the
+    database cannot be reached, read or written.
     """
 
     def __init__(self, place: Database) -> None:
@@ -97,19 +102,19 @@ class Ledger:
     def open(
         cls, url_or_path: str | os.PathLike[str], *, create: bool = True, read_only: bool = False
     ) -> Self:
-        """Opens the ledger at a path (SQLite) or a `postgresql://` URL.
+        """Open the ledger at a path (SQLite) or a `postgresql://` URL.
 
         Args:
-            create: make one if there is none (never with `read_only`).
-            read_only: refuse every change, and need no right to make one.
+            create: create a ledger if there is none (never with `read_only`).
+            read_only: refuse every change; no right to write is needed.
 
         Raises:
-            NotALedger: nothing is there, something else, or another schema version.
+            NotALedger: there is no ledger, another kind of file, or another schema version.
         """
         return cls(Database(url_or_path, create=create, read_only=read_only))
 
     def close(self, *, forked: bool = False) -> None:
-        """Closes the file or connection; `forked`: one of the parent process is only let go."""
+        """Close the file or connection; with `forked`, leave the parent's connections open."""
         if self._open is not None:
             self._open.close(forked=forked)
             self._open = None
@@ -138,7 +143,7 @@ class Ledger:
     void = _run_in_transaction(reservations.void)
 
     def reserve(self, entries: Sequence[LedgerEntry]) -> tuple[ReleasePermit, ...]:
-        """Charges a release before it is made, or finds it charged; see `reservations.reserve`."""
+        """Charge a release before it is made, or find its charge; see `reservations.reserve`."""
         with self._database.open_writer() as writer:
             return grant_permits(writer, entries, reservations.reserve(writer, entries))
 
@@ -150,12 +155,13 @@ class Ledger:
         entries: Sequence[LedgerEntry],
         checkpoint: bytes | None = None,
     ) -> tuple[ReleasePermit, ...]:
-        """`commit`, then `reserve` of the next release, in one transaction.
+        """Run `commit`, then `reserve` for the next release, in one transaction.
 
-        Where a reservation is refused, none is made, and the commit is kept: that release was made.
+        If a reservation is refused, none is made, and the commit is kept, because that release was
+        made.
 
         Raises:
-            BudgetExceeded, LedgerConflict: as the two would.
+            BudgetExceeded, LedgerConflict: as `commit` and `reserve` would.
         """
         with self._database.open_writer() as writer:
             reservations.commit(writer, reservation_ids, outcome=outcome, checkpoint=checkpoint)
@@ -168,19 +174,22 @@ class Ledger:
     def check_hold(
         self, run_id: str, claims: Mapping[BudgetKey, Claims], blocks: Blocks = ()
     ) -> None:
-        """Whether `hold` would be granted now, by what it raises; nothing is set aside."""
+        """Raise what `hold` would raise now, without setting anything aside."""
         with self._database.open_reader() as reader:
             reservations.check_hold(reader.load_accounts(), run_id, claims, blocks)
 
     def count_shared_rows(self, rows: NDArray[np.uint64]) -> dict[str, int]:
-        """How many of `[N, 3]` rows (`parley.client.data.content_digest`) each data set has had."""
+        """Return how many of `[N, 3]` rows each data set has had, by name.
+
+        Rows are those of `parley.client.data.content_digest`.
+        """
         with self._database.open_reader() as reader:
             return owner_actions.count_shared_rows(
                 reader.load_accounts(), reader.iterate_pieces, self._database.key_path, rows
             )
 
     def count_moved_rows(self, name: str, rows: NDArray[np.uint64]) -> int:
-        """How many of them the data set charged in another block than they are in now."""
+        """Return how many rows the data set charged in another block than the current one."""
         with self._database.open_reader() as reader:
             known = reader.load_accounts()
             return owner_actions.count_moved_rows(
@@ -188,7 +197,7 @@ class Ledger:
             )
 
     def list_raises(self) -> tuple[dict[str, Any], ...]:
-        """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""
+        """Return every raise of a budget: dataset, unit, at, epsilon, delta, reason."""
         names = ("at", "epsilon", "delta", "reason")
         with self._database.open_reader() as reader:
             return tuple(
@@ -199,7 +208,7 @@ class Ledger:
             )
 
     def list_decisions(self, run_id: str | None = None) -> tuple[OwnerDecision, ...]:
-        """What the owner of the data said yes or no to, of a run or of all, in order."""
+        """Return the owner's decisions on a run's proposals, or on all, in order."""
         with self._database.open_reader() as reader:
             records = (
                 list(reader.iterate_records())
@@ -209,25 +218,25 @@ class Ledger:
             return list_decisions(records)
 
     def list_entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
-        """All entries, or those of a run, in the order they were reserved."""
+        """Return all entries, or those of a run, in the order of their reservation."""
         with self._database.open_reader() as reader:
             if run_id is None:
                 return tuple(collect_entries(reader.iterate_records()).values())
-            # A run asks for its entries round after round: only the new ones are read.
+            # A run lists its entries every round, so only the new ones are read.
             self._seen = seen = reader.load_entries(run_id, self._seen)
         return tuple(seen.entries.values())
 
     def list_accounts(self) -> tuple[BudgetAccount, ...]:
-        """Every budget and what is spent of it, by data and unit."""
+        """Return every budget with its spending, by data and unit."""
         with self._database.open_reader() as reader:
             return tuple(reader.load_accounts().values())
 
     def get_spent(self, dataset: str, unit: Unit) -> Composition:
-        """All charged releases on a data set, for one unit; `LedgerConflict` if unknown."""
+        """Return all charged releases on a data set for one unit; `LedgerConflict` if unknown."""
         return self._get_account(dataset, unit).spent
 
     def get_remaining(self, dataset: str, unit: Unit) -> RemainingBudget:
-        """What is left for one unit, that no run holds; `LedgerConflict` if unknown."""
+        """Return what is left for one unit and not held by a run; `LedgerConflict` if unknown."""
         return self._get_account(dataset, unit).remaining
 
     def _get_account(self, dataset: str, unit: Unit) -> BudgetAccount:
@@ -235,7 +244,7 @@ class Ledger:
             return registration.get_account(BudgetKey(dataset, unit), reader.load_accounts())
 
     def get_checkpoint(self, run_id: str) -> Checkpoint | None:
-        """The last checkpoint of a run, and the release it came from.
+        """Return the last checkpoint of a run, and the release it came from.
 
         Raises:
             LedgerCorrupt: the bytes are not those that were committed.
@@ -252,19 +261,19 @@ class Ledger:
         return Checkpoint(stored.index, stored.data)
 
     def get_head(self) -> ChainHead:
-        """The end of the log. Kept elsewhere, it lets `verify` see a log that was rewritten."""
+        """Return the end of the log. Stored elsewhere, it lets `verify` detect a rewritten log."""
         with self._database.open_reader() as reader:
             return reader.head
 
     def get_last_write_time(self) -> float:
-        """Return when the last record was written, in seconds since 1970; 0 without any."""
+        """Return when the last record was written, in seconds since 1970; 0 if there is none."""
         with self._database.open_reader() as reader:
             records = reader.load_since(reader.head.records) if reader.head.records else []
         said = [record.parse_body().get("at") for record in records]
         return max((datetime.fromisoformat(at).timestamp() for at in said if at), default=0.0)
 
     def check_contains(self, head: ChainHead | None) -> None:
-        """Check that the log still contains `head`, without walking over it.
+        """Check that the log still contains `head`, without reading all of it.
 
         Raises:
             LedgerCorrupt: it does not: an older copy was put back, or the log was rewritten.
@@ -280,13 +289,13 @@ class Ledger:
                 )
 
     def check(self, *, anchor: ChainHead | None = None) -> None:
-        """Verifies the ledger, once, for whoever is about to begin a run.
+        """Verify the ledger once, before a run begins.
 
-        From here on the chain's end vouches for every total that a reservation is checked
-        against; that this end itself adds up is what only a walk over the whole log can say.
+        From then on the chain's end vouches for every total that a reservation is checked against.
+        Only a walk over the whole log can show that this end itself is right.
 
         Raises:
-            LedgerCorrupt: it doesn't, or something else was edited that a budget rests on.
+            LedgerCorrupt: it is not right, or something else that a budget depends on was edited.
         """
         wrong = [each for each in self.verify(anchor=anchor) if not each.of_checkpoint]
         if wrong:
@@ -296,12 +305,12 @@ class Ledger:
             )
 
     def verify(self, *, anchor: ChainHead | None = None) -> list[LedgerProblem]:
-        """Everything that is wrong with the ledger; an empty list if it is sound.
+        """Return all problems of the ledger; an empty list if it is sound.
 
-        Walks the whole log, recomputes hashes and totals, and compares them with what is stored.
+        It walks the whole log, recomputes hashes and totals, and compares them with what is stored.
 
         Args:
-            anchor: a `head()` of an earlier time that the log must still contain.
+            anchor: an earlier result of `get_head` that the log must still contain.
         """
         try:
             with self._database.open_reader() as reader:

@@ -1,6 +1,6 @@
-"""One release, as a ledger charges it: its name, its event, and the facts that the event is of.
+"""One release as a ledger charges it: its name, its event, and the facts about the event.
 
-The survivors of the round, known only after it, belong to the outcome.
+The round's survivors are known only after the round, so they belong to the outcome.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class LedgerEntry:
 
     Attributes:
         dataset: the name of a data set that has a budget for the unit in `facts`.
-        party: who releases: a party's name, or `"server"` for the sum.
-        index: which release of the run; rounds count from 1.
-        facts: keys of `facts.FACTS`, plain JSON values; the required ones must be there.
-        blocks: that it reads, of unit record alone; none: all records.
+        party: the releasing party's name, or `"server"` for the sum.
+        index: number of the release within the run; rounds count from 1.
+        facts: keys of `release_facts.FACTS` with plain JSON values; required keys must be present.
+        blocks: the blocks that it reads, only for unit record; empty: all records.
     """
 
     run_id: str
@@ -48,21 +48,22 @@ class LedgerEntry:
         check_facts(self.facts)
         object.__setattr__(self, "blocks", parse_blocks(self.blocks))
         if self.blocks and self.key.unit is not Unit.RECORD:
-            # A party has records in every block, a person in several: all may change at once.
+            # A party has records in every block, a person may have some in several: all may change
+            # at once.
             raise ValueError(f"Expected unit record with blocks, got {self.key.unit}.")
         frozen = json.loads(encode_canonical_json(dict(self.facts)))
         object.__setattr__(self, "facts", MappingProxyType(frozen))
 
     @property
     def key(self) -> BudgetKey:
-        """The budget that is charged: the data's, for the unit that the facts name."""
+        """The charged budget: that of the data, for the unit that the facts name."""
         return BudgetKey(self.dataset, Unit(self.facts["unit"]))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; `from_json` gives the same entry back."""
+        """Return plain JSON values, which `from_json` reads back unchanged."""
         return vars(self) | {"event": self.event.to_json(), "facts": dict(self.facts)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
+        """Parse the result of `to_json`."""
         return cls(**{**value, "event": parse_event(value["event"])})

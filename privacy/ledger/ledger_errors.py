@@ -1,7 +1,7 @@
-"""What can go wrong with a ledger, one class for each thing a caller may want to tell apart.
+"""Errors of a ledger, one class for each case that a caller may need to distinguish.
 
-All are `LedgerError`s. No message ever holds a password: a ledger on a database server is named by
-user, host and database only.
+All are `LedgerError`s. No message ever contains a password: a ledger on a database server is named
+only by user, host and database.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ if TYPE_CHECKING:
 
 
 class LedgerError(Exception):
-    """A ledger could not do what was asked; nothing was recorded unless the message says so."""
+    """A ledger could not do what was requested; nothing was recorded unless the message says so."""
 
 
 class NotALedger(LedgerError):
-    """The place holds something else, nothing at all, or a ledger of another schema version."""
+    """There is something else, nothing at all, or a ledger of another schema version."""
 
 
 class LedgerUnavailable(LedgerError):
-    """The place can't be reached, read or written: disk full, read only, locked, server gone."""
+    """The database can't be reached, read or written: disk full, read only, locked, server gone."""
 
 
 class LedgerConflict(LedgerError):
-    """The request contradicts what is already recorded."""
+    """The request contradicts existing records."""
 
 
 class LedgerCorrupt(LedgerError):
-    """What is recorded contradicts itself: it was damaged or edited."""
+    """The records contradict each other: they were damaged or edited."""
 
 
 class BudgetExceeded(LedgerError):
-    """The releases would overspend their data set's budget. They must not be made.
+    """The releases would exceed their data set's budget. They must not be made.
 
     Args:
         claims: the releases; the last of them are a run's rounds.
-        blocks: that they read; none: all records.
-        run_id: of a run that can't be brought to its end; "": one release was refused.
+        blocks: the blocks that they read; empty: all records.
+        run_id: the run that cannot be completed; "": a single release was refused.
 
     Attributes:
-        requested: the event that was refused; `count` of it, of which `fitting` would have fitted.
-        spent: what was composed on the data set before it; this is unchanged.
-        left: the budget less what is spent and what other runs hold, at the budget's δ.
+        requested: the refused event, `count` times, of which `fitting` would have fitted.
+        spent: the data set's composition before the request, which is unchanged.
+        left: the budget minus what is spent and what other runs hold, at the budget's δ.
 
-    Of blocks both are those of the one that has least.
+    With blocks, `spent` and `left` are those of the block with the least left.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class BudgetExceeded(LedgerError):
 
 
 def _format_remedy(others: BudgetAccount, claims: Claims, blocks: Blocks) -> str:
-    """Which blocks have no room for the releases, and which have."""
+    """Return which blocks have no room for the releases, and which have."""
     known = {*others.charged.blocks, *blocks}
     if not known:
         return ""

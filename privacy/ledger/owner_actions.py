@@ -1,8 +1,8 @@
-"""What the owner of data says, and is told.
+"""Actions of a data set's owner, and what the ledger shows the owner.
 
-Says: that a budget is larger from now on; yes or no to what was proposed
-(`parley.privacy.ledger.approvals`). Is told: which data sets have records in common, and how many
-records changed their block. No ε rests on it: what was spent is what it was.
+The owner can raise a budget, and approve or refuse proposals (`parley.privacy.ledger.approvals`).
+The ledger shows the owner which data sets have records in common, and how many records changed
+their block. No ε depends on these: they do not change what was spent.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ def raise_budget(
     epsilon: float | None = None,
     delta: float | None = None,
 ) -> DatasetBudget:
-    """Raises a data set's budget on purpose; the chain says when, to what and why.
+    """Raise a data set's budget deliberately; the chain records when, to what and why.
 
-    What was promised under the old budget no longer holds of releases to come.
+    What was promised under the old budget no longer holds for later releases.
 
     Raises:
-        LedgerConflict: no such budget, none of both grows or one shrinks, or no reason.
+        LedgerConflict: there is no such budget, neither value grows or one shrinks, or there is no
+            reason.
     """
     if not reason.strip() or not reason.isprintable():
         raise LedgerConflict(f"Expected a reason in one line for a raised budget, got {reason!r}.")
@@ -70,12 +71,12 @@ def decide(
     accepted: bool,
     reason: str = "",
 ) -> OwnerDecision:
-    """Write down what an owner decided; the same again within an hour is not written twice.
+    """Record an owner's decision; a repetition within an hour is not recorded again.
 
-    Later it is: a yes that ran out is then given anew.
+    Later it is, so that an expired approval can be renewed.
 
     Raises:
-        LedgerConflict: no such budget; a reason of several lines.
+        LedgerConflict: there is no such budget, or the reason has several lines.
     """
     get_account(key, writer.accounts)
     try:
@@ -109,10 +110,10 @@ def count_shared_rows(
     key_path: Path,
     rows: NDArray[np.uint64],
 ) -> dict[str, int]:
-    """How many of `[N, 3]` rows every data set of a ledger has had, by name; none of none.
+    """Return how many of `[N, 3]` rows each data set of a ledger has had, by name; omit zeros.
 
     Raises:
-        LedgerConflict: the key of its rows is gone, or another.
+        LedgerConflict: the key of its rows is missing or another.
     """
     known = {key.dataset: own.rows for key, own in sorted(accounts.items()) if own.rows}
     if not known:
@@ -128,7 +129,7 @@ def count_moved_rows(
     name: str,
     rows: NDArray[np.uint64],
 ) -> int:
-    """How many of `[N, 3]` rows a data set charged in another block than they are in now."""
+    """Return how many of `[N, 3]` rows a data set charged in another block than the current one."""
     known = [own for key, own in accounts.items() if key.dataset == name]
     blocks, told = list_charged_blocks(known), [own.rows for own in known if own.rows]
     if not blocks or not told:

@@ -1,4 +1,4 @@
-"""Entries as the log has them: what was reserved, and what became of it."""
+"""Entries as the log contains them: what was reserved, and how it was settled."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt
 
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading a record's body raises, where somebody edited it."""
+"""Exceptions that reading an edited record's body may raise."""
 
 
 class EntryState(StrEnum):
-    """What became of an entry. Only `VOIDED` costs nothing."""
+    """State of an entry. Only `VOIDED` costs nothing."""
 
     RESERVED = "reserved"
     COMMITTED = "committed"
@@ -33,10 +33,10 @@ STATES = {
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedEntry:
-    """An entry as the ledger holds it.
+    """An entry as the ledger stores it.
 
     Attributes:
-        reserved_at, settled_at: UTC, ISO 8601; when it was committed or voided.
+        reserved_at, settled_at: UTC, ISO 8601; `settled_at` is when it was committed or voided.
         outcome, reason: the arguments of `commit` and of `void`.
         checkpoint: SHA-256 of the model committed with it.
     """
@@ -51,11 +51,11 @@ class RecordedEntry:
     reason: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return vars(self) | {"entry": self.entry.to_json(), "state": str(self.state)}
 
     def with_settlement(self, record: LedgerRecord) -> RecordedEntry:
-        """The entry after a commit or void record."""
+        """Return the entry after a commit or void record."""
         body = record.parse_body()
         return replace(
             self,
@@ -69,7 +69,7 @@ class RecordedEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredCheckpoint:
-    """A model as the run with `run_id` had it after its release `index`, with its SHA-256."""
+    """The model of run `run_id` after its release `index`, with its SHA-256."""
 
     run_id: str
     index: int
@@ -78,13 +78,13 @@ class StoredCheckpoint:
 
     @property
     def is_intact(self) -> bool:
-        """Whether the bytes are those the digest was made of."""
-        # SQLite stores what it is given: an edited row may hold text.
+        """Whether the bytes match the digest."""
+        # SQLite stores any type, so an edited row may contain text.
         return isinstance(self.data, bytes) and sha256(self.data).hexdigest() == self.digest
 
 
 def parse_entry(record: LedgerRecord) -> LedgerEntry:
-    """The entry of a reserve record."""
+    """Return the entry of a reserve record."""
     entry = LedgerEntry.from_json(record.parse_body()["entry"])
     if entry.key != record.key:
         raise ValueError(f"Expected an entry of {record.key}, got one of {entry.key}.")
@@ -92,7 +92,7 @@ def parse_entry(record: LedgerRecord) -> LedgerEntry:
 
 
 def parse_reserved_entry(record: LedgerRecord) -> RecordedEntry:
-    """The entry of a reserve record; see `parse_entry`."""
+    """Return the recorded entry of a reserve record; see `parse_entry`."""
     return RecordedEntry(
         reservation_id=record.position,
         entry=parse_entry(record),
@@ -104,13 +104,13 @@ def parse_reserved_entry(record: LedgerRecord) -> RecordedEntry:
 def collect_entries(
     records: Iterable[LedgerRecord], earlier: Mapping[int | None, RecordedEntry] | None = None
 ) -> dict[int | None, RecordedEntry]:
-    """All entries among the records, by reservation, in their order.
+    """Return all entries among the records, by reservation, in order.
 
     Args:
-        earlier: entries of the records that these follow.
+        earlier: entries of the preceding records.
 
     Raises:
-        LedgerCorrupt: a record can't be read.
+        LedgerCorrupt: a record cannot be read.
     """
     entries = dict(earlier or {})
     for record in records:

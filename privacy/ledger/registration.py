@@ -1,4 +1,4 @@
-"""The steps by which a data set has its account: registered once, recognised ever after."""
+"""Registration: a data set gets its account once and is recognised from then on."""
 
 from __future__ import annotations
 
@@ -29,25 +29,29 @@ if TYPE_CHECKING:
 def register(
     writer: LedgerWriter, *budgets: DatasetBudget, among: bool = True
 ) -> tuple[DatasetBudget, ...]:
-    """Fixes the budgets of a data set, or finds them fixed to the same; all of them or none.
+    """Fix the budgets of a data set, or find them fixed to the same values; all of them or none.
 
-    The account is of records. A name has one account, whatever becomes of its table; and data that
-    have a record in common with a data set of another name have that one's.
+    The account belongs to records. A name has one account, however its table changes. Data that
+    have a record in common with a data set of another name use that data set's account.
 
     Args:
-        among: look for their records in data sets of other names, too. A party does not: whether
-            it answers would tell of one record; its owner is told beforehand (`sharing`).
+        among: also look for their records in data sets of other names. A party does not do this:
+            its response would reveal information about one record. Its owner is informed beforehand
+            (`count_shared_rows`).
 
     Returns:
         The budgets to charge.
 
     Raises:
-        LedgerConflict: the data's budget is another one; they have records of two data sets, or
-            some that were charged in another block (looked for as those are); data
-            of which nothing but a fingerprint is known have another one; data with a budget for
-            each unit are named with one alone; or one more is to be opened on data that released
-            something.
-        ValueError: of several data sets, or two of one unit.
+        LedgerConflict: one of these is true.
+
+            - The data have another budget.
+            - They have records of two data sets, or records that were charged in another block
+              (checked under the same condition as `among`).
+            - Only a fingerprint of the data is known, and it differs.
+            - The data have a budget for each unit and are named with only one.
+            - Another budget is to be opened on data from which something was released.
+        ValueError: the budgets are of several data sets, or two are of one unit.
     """
     data, units = budgets[0], {each.unit for each in budgets}
     same = {(each.name, each.fingerprint, each.contents) for each in budgets}
@@ -120,9 +124,9 @@ def _format_rows(rows: KnownRows | None) -> dict[str, object]:
 def _compute_new_digests(
     writer: LedgerWriter, requested: DatasetBudget
 ) -> tuple[str, dict[str, Digests]] | None:
-    """Which key rows are digested under, and block → sorted digests; of rows that are not known.
+    """Return the digest key's name and, per block, the sorted digests of new rows.
 
-    None where an account knows them, or nothing says.
+    Return None if an account knows the rows or they have no digests.
     """
     of = [own for own in writer.accounts.values() if own.rows is not None]
     if requested.rows is None or any(_is_known(writer, requested, own) for own in of):
@@ -132,7 +136,7 @@ def _compute_new_digests(
 
 
 def _is_known(writer: LedgerWriter, requested: DatasetBudget, account: BudgetAccount) -> bool:
-    """Whether an account knows all rows that are read."""
+    """Return whether an account knows all rows that are read."""
     reading = requested.reading_digest
     return requested.digests <= account.fingerprints and (
         not reading or (reading, account.rows) in writer.readings
@@ -147,7 +151,7 @@ def _store_new_rows(
     digests: Mapping[str, Digests],
     reads: Blocks,
 ) -> KnownRows | None:
-    """What is known of a data set's rows with those among them that are read; None: nothing new."""
+    """Store the rows that are read and new; return what is then known of the data set's rows."""
     read = {format_block(compute_block_number(each)) for each in reads} or digests.keys()
     new: dict[str, Digests] = {}
     for block in sorted(read & digests.keys()):
@@ -164,7 +168,7 @@ def _check_in_place(
     known: Mapping[Unit, BudgetAccount],
     digests: Mapping[str, Digests],
 ) -> None:
-    """Raises LedgerConflict for records that stand in another block than they were charged in."""
+    """Raise LedgerConflict for records that are not in the block in which they were charged."""
     if count := count_moved(
         writer.iterate_pieces(name), digests, list_charged_blocks(known.values())
     ):
@@ -172,14 +176,14 @@ def _check_in_place(
 
 
 def list_charged_blocks(accounts: Iterable[BudgetAccount]) -> set[str]:
-    """The blocks that something was released from, as rows are stored under them."""
+    """Return the blocks from which something was released, in the form in which rows are stored."""
     return {
         format_block(compute_block_number(each)) for own in accounts for each in own.charged.blocks
     }
 
 
 def format_moved_rows(name: str, count: int) -> str:
-    """What is said of records that changed their block."""
+    """Return the message about records that changed their block."""
     return (
         f"Expected every record of data set {name!r} in the block that it was charged in, got "
         f"{count} in another one, with a fresh budget there: put its block back, or leave it out"
@@ -189,7 +193,7 @@ def format_moved_rows(name: str, count: int) -> str:
 def _find_same_data(
     writer: LedgerWriter, requested: DatasetBudget, digests: Mapping[str, Digests]
 ) -> Mapping[Unit, BudgetAccount]:
-    """The accounts of the same data: of that name, or with the same bytes, or common records."""
+    """Return the accounts of the same data: with that name, the same bytes, or common records."""
     names = {
         key.dataset for key, own in writer.accounts.items() if requested.digests & own.fingerprints
     }
@@ -206,13 +210,13 @@ def _find_same_data(
             "leave out those of one of them, or read them as data sets by themselves."
         )
     name = next(iter(names), None)
-    if named and name != requested.name:  # the same name, and nothing says that it is the same data
+    if named and name != requested.name:  # the same name, but no sign that it is the same data
         _raise_conflict(next(iter(named.values())), requested)
     if name is None:
         return {}
     known = writer.get_accounts(name)
     first = next(iter(known.values()))
-    # The same file under another name is refused: it is a slip, the first name is right.
+    # The same file under another name is refused: it is a mistake, and the first name is right.
     if name != requested.name and requested.fingerprint == first.budget.fingerprint:
         _raise_conflict(first, requested)
     return known
@@ -237,7 +241,7 @@ def _raise_conflict(account: BudgetAccount, dataset: DatasetBudget, hint: str = 
 
 
 def _check_unreleased(known: Iterable[BudgetAccount], opened: DatasetBudget) -> None:
-    """Raises LedgerConflict for one more budget on data of which something was released."""
+    """Raise LedgerConflict for another budget on data from which something was released."""
     for account in known:
         if account.spent.releases:
             raise LedgerConflict(
@@ -248,7 +252,7 @@ def _check_unreleased(known: Iterable[BudgetAccount], opened: DatasetBudget) -> 
 
 
 def get_account(key: BudgetKey, accounts: Mapping[BudgetKey, BudgetAccount]) -> BudgetAccount:
-    """The account of a registered budget; raises LedgerConflict where there is none."""
+    """Return the account of a registered budget; raise LedgerConflict if there is none."""
     if key in accounts:
         return accounts[key]
     units = [str(each.unit) for each in accounts if each.dataset == key.dataset]

@@ -1,9 +1,10 @@
-"""The facts of a release, as a ledger keeps them: `FACTS` is the table of their keys.
+"""The facts of a release that a ledger stores: `FACTS` is the table of their keys.
 
-They say everything that is needed to recompute a charge (§4 of the privacy specification:
+They contain everything that is needed to recompute a charge (§4 of the privacy specification:
 mechanism, unit, neighbouring relation, public n, norm, Δ, G or C, λ convention, τ or step
 certificate, grid and inflation, noise law and parameter, honest threshold, q and sampler,
-accountant and version). What is charged is the event beside them: no ε rests on how they are read.
+accountant and version). The event next to them is what is charged: no ε depends on how the facts
+are read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _is_whole(value: object, minimum: int) -> bool:
 
 
 def _is_account_list(value: object) -> bool:
-    """Whether it lists accounts, one an adversary, of which one is charged unless it is empty."""
+    """Return whether it lists accounts of distinct adversaries, one of them charged, or none."""
     if not isinstance(value, list) or not all(_is_account(each) for each in value):
         return False
     adversaries = {each["adversary"] for each in value}
@@ -114,16 +115,16 @@ FACTS: dict[str, tuple[str, _FactKind]] = _REQUIRED | {
     "sampler": ("how records were sampled", _TEXT),
     "clipped_share": ("share of 1/σ² for a count of clipped gradients, released too", _RATE),
     "bound": ("which bound is charged, where more than one is proved", _TEXT),
-    # Noise that parties add in shares: what each adversary can't subtract differs, and so do the
-    # accounts of the release. The entry's event is the charged one's.
+    # For noise that parties add in shares, adversaries differ in the noise they cannot subtract,
+    # and so do the accounts of the release. The entry's event is that of the charged account.
     "accounts": ("ε and δ of this one release, by adversary", _ACCOUNTS),
     "assumptions": ("what the ε rests on beyond its proof", _TEXTS),
 }
-"""Key of an entry's facts → what it means, and what it must be."""
+"""Key of an entry's facts → its meaning, and its type."""
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:
-    """Raises ValueError for a fact that is missing, unknown, or of another kind."""
+    """Raise ValueError if a fact is missing, unknown, or of another type."""
     for key, value in facts.items():
         if key not in FACTS:
             near = difflib.get_close_matches(str(key), FACTS, n=1)

@@ -1,7 +1,8 @@
-"""Leave to make a release, read off the chain: however a step came to record its charge.
+"""Permits to make a release, derived from the chain and not from the step that charged it.
 
-A `ReleasePermit` is made here alone. Its record is in the log and says this very entry, nothing
-behind it gave it back, and every budget of the data is charged: whatever `reservations` did before.
+Only this module creates a `ReleasePermit`. It requires that the record is in the log with exactly
+this entry, that no later record voided it, and that every budget of the data is charged. This does
+not depend on what `reservations` did before.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasePermit:
-    """Leave to make one release.
+    """Permit to make one release.
 
     Attributes:
-        state: RESERVED, or COMMITTED where this very release was made and recorded before.
+        state: RESERVED, or COMMITTED if exactly this release was made and recorded before.
         resumed: whether it was reserved before, so that nothing was charged now.
-        account: of the budget, this release included.
+        account: of the budget, including this release.
     """
 
     id: int
@@ -40,19 +41,19 @@ class ReleasePermit:
 
     @property
     def spent(self) -> Composition:
-        """The budget's composition, this release included."""
+        """The budget's composition, including this release."""
         return self.account.spent
 
 
 def grant_permits(
     writer: LedgerWriter, entries: Sequence[LedgerEntry], reserved: Sequence[int]
 ) -> tuple[ReleasePermit, ...]:
-    """Leave to make the release of these entries, by the ids of their reservations.
+    """Return permits for the release of these entries, by the ids of their reservations.
 
     Raises:
-        LedgerConflict: one was reserved as another entry; or another budget of the data is not
+        LedgerConflict: one was reserved as another entry, or another budget of the data is not
             charged.
-        LedgerCorrupt: it was given back.
+        LedgerCorrupt: it was voided.
     """
     for name in {entry.dataset for entry in entries}:
         charged = {entry.key.unit for entry in entries if entry.dataset == name}
@@ -61,12 +62,12 @@ def grant_permits(
 
 
 def grant_permit(writer: LedgerWriter, entry: LedgerEntry, number: int | None) -> ReleasePermit:
-    """Leave by one of its entries; raises as `grant_permits`."""
+    """Return the permit for one entry; raises as `grant_permits`."""
     first, settled = writer.load_reservation(number)
     if settled is not None and settled.kind == RecordKind.VOID:
         raise LedgerCorrupt(f"Expected reservation {number} to be open, it was given back.")
     held, asked = parse_entry(first).to_json(), entry.to_json()
-    # Which parts differ is said, their values are in the ledger.
+    # The message names the parts that differ; their values stay in the ledger.
     parts = [
         name
         for name in asked
@@ -87,10 +88,10 @@ def grant_permit(writer: LedgerWriter, entry: LedgerEntry, number: int | None) -
 
 
 def check_units(name: str, *, charged: Collection[Unit], registered: Collection[Unit]) -> None:
-    """Data with a budget for each unit are charged in all of them, or not at all.
+    """Check that data with a budget per unit are charged in all of them, or not at all.
 
-    A release that only the records' budget knows has no party-level bound, and would make the
-    parties' ε untrue; one that only the parties' budget knows costs the records something too.
+    A release that only the records' budget contains has no party-level bound, and would make the
+    parties' ε untrue. One that only the parties' budget contains also costs the records something.
     """
     if not set(registered) <= set(charged):
         raise LedgerConflict(

@@ -1,8 +1,8 @@
-"""From the log alone: every total again, and every contradiction.
+"""Recompute every total from only the log, and find every contradiction.
 
-Nothing here reads a database. `replay` walks the records once and says which of them break the
-chain or make no sense where they stand; `problems` holds everything else that a ledger stores to
-what the log comes to. Whatever is found is refused or told: no ε rests on this.
+Nothing here reads a database. `replay` walks the records once and finds those that break the chain
+or are invalid at their position. `find_problems` compares everything else that a ledger stores with
+the log's results. A problem is refused or reported: no ε depends on this module.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from parley.privacy.ledger.recorded_entries import (
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerProblem:
-    """Something in a ledger that can't be: at a record of the log, or (position 0) elsewhere.
+    """A contradiction in a ledger: at a record of the log, or (position 0) elsewhere.
 
     Attributes:
-        of_checkpoint: a run's model is concerned, no budget.
+        of_checkpoint: whether it concerns a run's model, not a budget.
     """
 
     position: int
@@ -46,10 +46,10 @@ _Release: TypeAlias = tuple[str | None, BudgetKey, int | None]
 
 @dataclass(kw_only=True)
 class Replay:
-    """What a walk over the log established.
+    """Results of a walk over the log.
 
     Attributes:
-        vouched: the digest of all accounts that the last record holds.
+        vouched: the digest of all accounts that the last record contains.
         checkpoints: run → release and digest of its last checkpoint.
     """
 
@@ -62,7 +62,7 @@ class Replay:
     _live: dict[_Release, RecordedEntry] = field(default_factory=dict)
 
     def step(self, record: LedgerRecord) -> None:
-        """Takes the next record."""
+        """Process the next record."""
         expected = self.head.records + 1
         if record.position != expected:
             last = record.position - 1
@@ -78,7 +78,7 @@ class Replay:
                 f"Record {record.position} doesn't match its hash and the record before it: "
                 "one of the two was edited, removed or moved.",
             )
-        # Goes on from the hash as stored, so that one edit is one problem.
+        # Continue from the stored hash, so that one edit is reported as one problem.
         self.head = ChainHead(records=record.position, hash=record.hash)
         self.hashes[record.position] = record.hash
         try:
@@ -88,11 +88,11 @@ class Replay:
             self._add(record.position, f"Record {record.position} makes no sense: {error}")
 
     def _apply_record(self, record: LedgerRecord) -> BudgetAccount:
-        """The record's account after it."""
+        """Return the record's account after it."""
         before, name = self.accounts.get(record.key), (record.run_id, record.key, record.index)
         known = self._live.get(name)
         if record.kind in (RecordKind.VOID, RecordKind.RAISE) and before is not None:
-            # What was released until now was bound by the budget as it was.
+            # Releases until now were bound by the budget before this record.
             self._check_within_budget(before)
         if record.kind == RecordKind.RESERVE:
             if known is not None:
@@ -130,14 +130,14 @@ class Replay:
             )
 
     def finish(self) -> None:
-        """Checks the budgets; totals only grow between voids, so that here is enough."""
+        """Check the budgets. Totals only grow between voids, so checking here is enough."""
         for account in self.accounts.values():
             self._check_within_budget(account)
         for dataset in dict.fromkeys(key.dataset for key in self.accounts):
             self._check_charged_together([key for key in self.accounts if key.dataset == dataset])
 
     def _check_charged_together(self, keys: list[BudgetKey]) -> None:
-        """Every release on data is charged to all of their budgets, or to none."""
+        """Check that every release on data is charged to all of their budgets, or to none."""
         charged = {
             key: {(run_id, index) for run_id, own, index in self._live if own == key}
             for key in keys
@@ -156,7 +156,7 @@ class Replay:
 
 
 def replay(records: Iterable[LedgerRecord]) -> Replay:
-    """Walks the log from its beginning."""
+    """Walk the log from its beginning."""
     walk = Replay()
     for record in records:
         walk.step(record)
@@ -173,7 +173,7 @@ def find_problems(
     checkpoints: Iterable[StoredCheckpoint],
     anchor: ChainHead | None,
 ) -> list[LedgerProblem]:
-    """Everything that is wrong with a ledger that stores these; see `Ledger.verify`."""
+    """Return all problems of a ledger that stores these values; see `Ledger.verify`."""
     log = replay(records)
     messages = [
         *_find_head_problems(head, log),

@@ -1,8 +1,8 @@
 """The steps that charge releases, each a function of a writer that holds the lock.
 
-A step reads all it needs and refuses before it appends anything, so that a refusal leaves no
-trace even inside a larger transaction. No ε rests on a step: what its records lead to is folded
-(`account_updates`), and leave to make a release is read off the chain (`release_permit`).
+A step reads all it needs and refuses before it appends anything, so a refusal leaves no trace even
+inside a larger transaction. No ε depends on a step: `account_updates` computes the effect of its
+records, and `release_permit` derives permits from the chain.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ class Checkpoint(NamedTuple):
 def hold(
     writer: LedgerWriter, run_id: str, claims: Mapping[BudgetKey, Claims], blocks: Blocks = ()
 ) -> None:
-    """Sets aside what all releases of a run will need, or refuses the run at once.
+    """Set aside what all releases of a run will need, or refuse the run at once.
 
-    Its releases are drawn from that as they are reserved; nobody else can have it. Another call
-    replaces what the run held: a run that was killed and goes on asks for what is left.
+    The run's releases are charged against the hold when they are reserved; no other run can use it.
+    Another call replaces the run's hold: a run that was killed and is resumed requests what is
+    left.
 
     Args:
-        claims: budget → events and how many of each; () gives the hold back.
-        blocks: that all of them read; none: all records.
+        claims: budget → events and the number of each; () ends the hold.
+        blocks: the blocks that all of them read; empty: all records.
 
     Raises:
         BudgetExceeded: not all of it fits; nothing was set aside.
@@ -72,7 +73,7 @@ def check_hold(
     claims: Mapping[BudgetKey, Claims],
     blocks: Blocks = (),
 ) -> None:
-    """Raises what `hold` would raise."""
+    """Raise what `hold` would raise."""
     of = {key: get_account(key, accounts) for key in claims}
     for account in of.values():
         _check_run(account, run_id)
@@ -82,7 +83,7 @@ def check_hold(
 
 
 def _check_run(account: BudgetAccount, run_id: str) -> None:
-    """Raise LedgerConflict for another run than the one that an account was planned for."""
+    """Raise LedgerConflict if the account was planned for another run."""
     if account.is_closed_to(run_id):
         raise LedgerConflict(
             f"Expected run {next(iter(account.held))!r}, for whose plan alone the budget of data "
@@ -92,28 +93,27 @@ def _check_run(account: BudgetAccount, run_id: str) -> None:
 
 
 def end_hold(writer: LedgerWriter, run_id: str) -> None:
-    """Ends what a run holds. What it reserved stays charged; more must fit the budget again."""
+    """End a run's hold. Its reservations stay charged; further ones must fit the budget again."""
     held = [key for key, account in writer.accounts.items() if run_id in account.held]
     hold(writer, run_id, dict.fromkeys(held, ()))
 
 
 def reserve(writer: LedgerWriter, entries: Sequence[LedgerEntry]) -> tuple[int, ...]:
-    """Charges a release before it is made, to each of its budgets: to all, or to none.
+    """Charge a release before it is made, to each of its budgets: to all, or to none.
 
-    The same entry again gives its reservation back and charges nothing. A resumed reservation
-    may be used only if nothing of the earlier attempt got out.
+    Reserving the same entry again returns its reservation and charges nothing. A resumed
+    reservation may be used only if nothing of the earlier attempt was released.
 
     Args:
         entries: of the release, one for each unit.
 
     Returns:
-        Ids, of which `release_permit.grant_permits` makes reservations.
+        Ids, from which `release_permit.grant_permits` makes permits.
 
     Raises:
         BudgetExceeded: a data set's total would exceed its budget; nothing was recorded.
-        LedgerConflict: the name of the release is taken by another entry, the data set is
-            unknown, its unit or neighbouring relation is not the entry's, or it has budgets
-            of other units too.
+        LedgerConflict: another entry has the name of the release, the data set is unknown, its unit
+            or neighbouring relation is not the entry's, or it also has budgets of other units.
     """
     # All entries are examined before the first record is appended.
     known = [_find_reservation(writer, entry) for entry in entries]
@@ -132,9 +132,9 @@ def reserve(writer: LedgerWriter, entries: Sequence[LedgerEntry]) -> tuple[int, 
 
 
 def _unplanned(account: BudgetAccount, entry: LedgerEntry) -> Claims:
-    """Return what a run has to hold for a step of DP-SGD that no planned job contains.
+    """Return what a run must hold for a step of DP-SGD that no planned job contains.
 
-    It is charged as a job of one release. Empty for every other release.
+    It is charged as a job of one release. The result is empty for every other release.
     """
     if not account.must_plan(entry.event):
         return ()
@@ -145,7 +145,7 @@ def _unplanned(account: BudgetAccount, entry: LedgerEntry) -> Claims:
 
 
 def _find_reservation(writer: LedgerWriter, entry: LedgerEntry) -> int | None:
-    """The reservation of a release that was charged before; refuses one that may not be."""
+    """Return the reservation of a release that was charged before; refuse one that may not be."""
     account = get_account(entry.key, writer.accounts)
     expected = str(account.budget.neighbouring)
     if entry.facts["neighbouring"] != expected:
@@ -160,8 +160,8 @@ def _find_reservation(writer: LedgerWriter, entry: LedgerEntry) -> int | None:
         check_hold(writer.accounts, entry.run_id, {entry.key: claims}, entry.blocks)
         return None
     _check_run(account, entry.run_id)
-    # What is drawn from the run's hold was found to fit when that was made: the sum of what is
-    # spent and held stays the same. Another release has only what nobody holds.
+    # A release from the run's hold was checked when the hold was made: the sum of spent and held
+    # stays the same. Any other release can only use what no run holds.
     after = account.with_release(entry.run_id, entry.event, entry.blocks)
     held = account.has_held(entry.run_id, entry.event, entry.blocks)
     if not held and not after.is_within_budget(entry.blocks):
@@ -184,21 +184,22 @@ def commit(
     outcome: Mapping[str, Any],
     checkpoint: bytes | None = None,
 ) -> None:
-    """Records that a reserved release was made, together with the model it led to.
+    """Record that a reserved release was made, together with the resulting model.
 
-    In one transaction for every budget it was charged to. The same commit again changes nothing.
+    One transaction covers every budget it was charged to. Repeating the same commit changes
+    nothing.
 
     Args:
         outcome: plain JSON values, such as `{"survivors": 17}`.
         checkpoint: replaces the run's checkpoint, and is noted with the first reservation; `None`
-            leaves it.
+            keeps the old one.
 
     Raises:
         LedgerConflict: unknown, voided, or committed with another outcome.
     """
     check_json(outcome, "outcome")
     first, *others = reservation_ids
-    # The transaction ends only if this returns: all of them are settled, or none.
+    # The transaction commits only if this returns, so all of them are settled, or none.
     for each in others:
         _settle(writer, each, RecordKind.COMMIT, {"outcome": dict(outcome), "checkpoint": None})
     digest = None if checkpoint is None else hashlib.sha256(checkpoint).hexdigest()
@@ -211,7 +212,7 @@ def commit(
 
 
 def void(writer: LedgerWriter, reservation_ids: Sequence[int], reason: str) -> None:
-    """Gives a release's charges back. Only for what certainly was never released.
+    """Void a release's charges. Use it only for what was certainly never released.
 
     The records stay; the same release may be reserved again.
 
@@ -227,7 +228,7 @@ def void(writer: LedgerWriter, reservation_ids: Sequence[int], reason: str) -> N
 def _settle(
     writer: LedgerWriter, reservation_id: int, kind: RecordKind, body: Mapping[str, Any]
 ) -> LedgerRecord | None:
-    """Appends what became of a reservation; `None` if the same was recorded before."""
+    """Record a reservation's settlement; return `None` if the same was recorded before."""
     reserved, settled = writer.settle(reservation_id, kind, {"at": format_now(), **body})
     if settled is None:
         return reserved

@@ -1,20 +1,20 @@
-"""Which records an account is of: keyed digests of rows, so that old records are known again.
+"""Keyed digests of rows, by which an account recognises its records.
 
-The account is of records. A table that grew, shrank or was corrected has rows in common with what
-it was: it goes on with the account of those rows, and what is new in it begins where they are. So
-while its columns stay the same, no record costs less than what it was released in, whatever the
-table is called and however it is saved.
+An account belongs to records. A table that grew, shrank or was corrected has rows in common with
+its earlier version. It continues with the account of those rows, and its new rows join that
+account. So while its columns stay the same, no record costs less than the releases it was in,
+independent of the table's name and file format.
 
     digest(row) = first 8 bytes of BLAKE2b-256, keyed, of the row's first 16 bytes of BLAKE2b-256
 
-The key stays beside the ledger, in a file of mode 600; without it nothing of a row can be told from
-a digest, also by somebody who has a list of all rows that there may be. Two rows out of 10⁷ are
-taken for one by chance about three times in 10⁶, which costs budget and no privacy. An account's
-digests are stored sorted, in pieces that are only ever added; the account holds their digest, and
-the chain vouches for that.
+The key is stored next to the ledger, in a file of mode 600. Without it a digest reveals nothing of
+a row, even to someone with a list of all possible rows. Among 10⁷ rows, two are confused by chance
+with probability about 3 in 10⁶, which costs budget and no privacy. An account's digests are stored
+sorted, in pieces that are only ever added. The account contains a digest of the pieces, and the
+chain vouches for it.
 
-Where a column divides the rows into blocks, a piece is of one block, of rows that were read. A row
-that stands in another block than the one it was charged in has spent there, and is told
+If a column divides the rows into blocks, a piece contains rows of one block that were read. A row
+that is in another block than the one it was charged in has spent there, and is reported
 (`count_moved`).
 """
 
@@ -37,7 +37,7 @@ from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
 Digests = NDArray[np.uint64]
 
 PIECE: Final = 1 << 17
-"""Digests of a piece: a mebibyte."""
+"""Number of digests in a piece: one mebibyte."""
 
 _KEY: Final = 32
 _ROWS_AT_ONCE: Final = 1 << 16
@@ -45,7 +45,7 @@ _CHECK: Final = b"parley ledger rows"
 
 
 class RowKey:
-    """The key of a ledger's digests."""
+    """The key of a ledger's row digests."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -55,12 +55,14 @@ class RowKey:
 
     @property
     def key_id(self) -> str:
-        """Which key it is."""
+        """Identifier of the key."""
         return hashlib.blake2b(_CHECK, key=self._key, digest_size=8).hexdigest()
 
     def digest_rows(self, rows: NDArray[np.uint64]) -> Digests:
-        """`[K]` sorted digests, each once, of `[N, 3]` rows
-        (`parley.client.data.content_digest`)."""
+        """Return `[K]` sorted, distinct digests of `[N, 3]` rows.
+
+        Rows are those of `parley.client.data.content_digest`.
+        """
         found = []
         for begin in range(0, len(rows), _ROWS_AT_ONCE):
             piece = rows[begin : begin + _ROWS_AT_ONCE, :2].tobytes()
@@ -72,8 +74,8 @@ class RowKey:
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
 
     def digest_by_block(self, rows: NDArray[np.uint64]) -> dict[str, Digests]:
-        """The same of each block that there is a row of, of `[N, 3]` rows."""
-        if not rows[:, 2].any():  # ten million rows are not copied
+        """Return the digests of `[N, 3]` rows for each block that has a row."""
+        if not rows[:, 2].any():  # avoid copying ten million rows
             return {NO_BLOCK: self.digest_rows(rows)}
         blocks = np.unique(rows[:, 2])
         return {
@@ -92,15 +94,15 @@ NO_BLOCK: Final = ""
 
 
 def format_block(block: int) -> str:
-    """A block by the third number of its rows, as a piece has it."""
+    """Return a block's name in pieces, from the third number of its rows."""
     return f"{block:016x}" if block else NO_BLOCK
 
 
 def load_row_key(path: Path, known: Iterable[KnownRows]) -> RowKey:
-    """The key in a file, under which all known rows were digested; made where none are.
+    """Load the key under which all known rows were digested; create it if there are none.
 
     Raises:
-        LedgerConflict: it is gone, or another, or something else lies there.
+        LedgerConflict: the key is missing, another one, or something else is in its place.
     """
     checks = {each.key for each in known}
     try:
@@ -126,17 +128,17 @@ def load_row_key(path: Path, known: Iterable[KnownRows]) -> RowKey:
 
 
 def _create_key(path: Path) -> None:
-    """A new key, there as a whole or not at all."""
+    """Create a new key file, completely or not at all."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as draft:  # mode 600
         draft.write(os.urandom(_KEY))
         draft.flush()
         os.fsync(draft.fileno())
-        with contextlib.suppress(FileExistsError):  # who comes first wins
+        with contextlib.suppress(FileExistsError):  # the first process wins
             os.link(draft.name, path)
 
 
 def find_known(pieces: Iterable[DigestPiece], digests: Digests) -> NDArray[np.bool_]:
-    """`[K]` which of the sorted `digests` an account knows."""
+    """Return `[K]` which of the sorted `digests` an account knows."""
     known = np.zeros(len(digests), dtype=bool)
     for piece in pieces:
         stored = np.frombuffer(piece.digests, "<u8")
@@ -150,39 +152,39 @@ def find_known(pieces: Iterable[DigestPiece], digests: Digests) -> NDArray[np.bo
 def count_moved(
     pieces: Iterable[DigestPiece], rows: Mapping[str, Digests], charged: Iterable[str]
 ) -> int:
-    """How many rows were charged in one block, are there no longer, and stand in another.
+    """Return how many rows were charged in one block, have left it, and are now in another.
 
     Args:
-        rows: block → sorted digests, of all rows that there are now.
-        charged: blocks that something was released from.
+        rows: block → sorted digests of all current rows.
+        charged: blocks from which something was released.
     """
     of, count = set(charged), 0
     for piece in pieces:
         if piece.block in of:
             stored = np.frombuffer(piece.digests, "<u8").astype(np.uint64)
             gone = stored[~find_known([build_piece(rows.get(piece.block))], stored)]
-            # Rows of no block are charged to all of them.
+            # Rows without a block are charged to all blocks.
             others = (own for block, own in rows.items() if block not in (piece.block, NO_BLOCK))
             count += int(sum(find_known([build_piece(gone)], own).sum() for own in others))
     return count
 
 
 def build_piece(digests: Digests | None, block: str = NO_BLOCK) -> DigestPiece:
-    """Sorted digests as a piece."""
+    """Return sorted digests as a piece."""
     return DigestPiece(block, b"" if digests is None else digests.astype("<u8").tobytes())
 
 
 def split_into_pieces(block: str, digests: Digests) -> Iterator[DigestPiece]:
-    """Sorted digests as they are stored."""
+    """Yield sorted digests in pieces, as they are stored."""
     for begin in range(0, len(digests), PIECE):
         yield build_piece(digests[begin : begin + PIECE], block)
 
 
 def summarise_pieces(key: str, pieces: Iterable[DigestPiece]) -> KnownRows:
-    """What an account with these pieces says of them.
+    """Return an account's summary of these pieces.
 
     Raises:
-        LedgerCorrupt: a piece that none of ours is.
+        LedgerCorrupt: a piece is not valid.
     """
     total, count = hashlib.sha256(), 0
     for block, digests in pieces:

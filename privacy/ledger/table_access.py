@@ -1,12 +1,13 @@
-"""What is read from a ledger's tables and written to them, inside one transaction.
+"""Read and write a ledger's tables, inside one transaction.
 
-Writers are serialised: on SQLite by BEGIN IMMEDIATE, on PostgreSQL by SELECT … FOR UPDATE on the
-head row, before anything else is read. So what a writer reads stays true until it commits.
+Writers are serialised before they read anything else: on SQLite by BEGIN IMMEDIATE, on PostgreSQL
+by SELECT … FOR UPDATE on the head row. So what a writer reads stays true until it commits.
 
-Whoever can edit the tables can write anything into a row; so nothing decides about a budget that
-the chain doesn't vouch for. The head must be the hash of the last record, that record must hold the
-digest of all accounts as they are stored, and a record that a step relies on must lead to the head
-hash by hash. Each costs the same however long the log is (the last: as much as was recorded since).
+An attacker who can edit the tables can write anything into a row. So no decision about a budget
+uses a value that the chain does not vouch for. The head must be the hash of the last record, that
+record must contain the digest of all accounts as they are stored, and a record that a step relies
+on must lead to the head hash by hash. Each check costs the same for any length of the log (the
+last: as much as was recorded since).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ LATEST = build_select(
     RECORDS,
     'WHERE run_id = ? AND "index" = ? AND dataset = ? AND unit = ? ORDER BY position DESC LIMIT 1',
 )
-"""The last record about a release, which is found by its index."""
+"""Query for the last record about a release, which is found by its index."""
 _CHECKPOINT = build_select(CHECKPOINTS, "WHERE run_id = ?")
 _PIECES = f"SELECT block, digests FROM {ROWS} WHERE name = ? ORDER BY number"  # noqa: S608 - a name of ours
 _NAMES = f"SELECT DISTINCT name, key FROM {ROWS}"  # noqa: S608 - a name of ours
@@ -73,7 +74,7 @@ Readings: TypeAlias = deque[tuple[str, KnownRows | None]]
 
 @dataclass(frozen=True, kw_only=True)
 class RunLog:
-    """The entries of a run, by reservation, as the log had them when it ended with `head`."""
+    """The entries of a run, by reservation, as in the log that ended with `head`."""
 
     run_id: str
     head: ChainHead
@@ -84,8 +85,8 @@ class LedgerReader:
     """One consistent view of a ledger, inside a transaction.
 
     Raises:
-        LedgerCorrupt: what is stored can't be read back.
-        NotALedger: another version of a ledger was put in its place.
+        LedgerCorrupt: the stored data cannot be read.
+        NotALedger: it was replaced by a ledger of another version.
     """
 
     def __init__(self, connection: DatabaseConnection, place: str, *, lock: bool = False) -> None:
@@ -99,12 +100,12 @@ class LedgerReader:
         check_version(rows[0]["version"], place)
 
     def load_since(self, position: int) -> list[LedgerRecord]:
-        """All records from `position` to the head, each of which leads to it hash by hash.
+        """Return all records from `position` to the head, each of which leads to it hash by hash.
 
         Raises:
-            LedgerCorrupt: they don't, or there is none: one was edited, removed or added.
+            LedgerCorrupt: they do not, or there is none: one was edited, removed or added.
         """
-        # The one before is read for its hash.
+        # The record before `position` is read for its hash.
         records = self._load_records(_SINCE, position - 1)
         head = ChainHead(records=position - 1, hash=GENESIS)
         if position > 1 and records:
@@ -125,14 +126,14 @@ class LedgerReader:
         return [LedgerRecord(**row) for row in self._connection.fetch_rows(query, *values)]
 
     def iterate_records(self) -> Iterator[LedgerRecord]:
-        """All records in order."""
+        """Yield all records in order."""
         return (LedgerRecord(**row) for row in self._connection.fetch_rows(_RECORDS))
 
     def load_entries(self, run_id: str, seen: RunLog | None) -> RunLog:
-        """The entries of a run; of those that were seen, only what came since is read.
+        """Return the entries of a run; after `seen`, only newer records are read.
 
         Args:
-            seen: what this gave before. It counts if the log still has the head of that time.
+            seen: an earlier result. It is used if the log still contains its head.
         """
         if seen is None or seen.run_id != run_id or not self.has_head(seen.head):
             seen = RunLog(run_id=run_id, head=ChainHead(records=0, hash=GENESIS), entries={})
@@ -141,7 +142,7 @@ class LedgerReader:
         return RunLog(run_id=run_id, head=self.head, entries=entries)
 
     def load_run_records(self, run_id: str) -> list[LedgerRecord]:
-        """All records of a run, in order."""
+        """Return all records of a run, in order."""
         return self._load_records(_OF_RUN, run_id, 0)
 
     def has_head(self, head: ChainHead) -> bool:
@@ -152,26 +153,27 @@ class LedgerReader:
         return [each.hash for each in found] == [head.hash]
 
     def load_accounts(self, *, verified: bool = True) -> dict[BudgetKey, BudgetAccount]:
-        """All accounts, by data, then by unit.
+        """Return all accounts, ordered by data, then by unit.
 
         Args:
-            verified: as the end of the chain vouches for them; else as their rows say it.
+            verified: require that the end of the chain vouches for them; else take the rows
+                unchecked.
 
         Raises:
-            LedgerCorrupt: it doesn't: a row was edited; or a row can't be read.
+            LedgerCorrupt: it does not, because a row was edited; or a row cannot be read.
         """
         rows, units = self._load_rows(verified=verified), list(Unit)
         order = sorted(rows, key=lambda key: (key.dataset, units.index(key.unit)))
         return {key: _parse_account(rows[key]) for key in order}
 
     def _load_rows(self, *, verified: bool) -> dict[BudgetKey, _Row]:
-        """The rows of all accounts; vouched for where the last record holds their digest."""
+        """Return all accounts' rows; if `verified`, the last record must contain their digest."""
         rows: list[_Row] = list(self._connection.fetch_rows(build_select(ACCOUNTS)))
         if verified:
             last = self.load_since(self.head.records)[0].parse_body() if self.head.records else {}
             try:
                 found = digest_accounts(rows)
-            except TypeError:  # SQLite stores what it is given: an edited row may hold bytes.
+            except TypeError:  # SQLite stores any type, so an edited row may contain bytes.
                 found = ""
             if last.get("accounts", digest_accounts(())) != found:
                 raise LedgerCorrupt(
@@ -182,23 +184,23 @@ class LedgerReader:
         return {_parse_key(row): row for row in rows}
 
     def load_checkpoint(self, run_id: str) -> StoredCheckpoint | None:
-        """The last checkpoint of a run."""
+        """Return the last checkpoint of a run."""
         found = [
             StoredCheckpoint(**row) for row in self._connection.fetch_rows(_CHECKPOINT, run_id)
         ]
         return found[0] if found else None
 
     def iterate_checkpoints(self) -> Iterator[StoredCheckpoint]:
-        """The last checkpoint of every run."""
+        """Yield the last checkpoint of every run."""
         for row in self._connection.fetch_rows(build_select(CHECKPOINTS)):
             yield StoredCheckpoint(**row)
 
     def iterate_pieces(self, name: str) -> Iterator[DigestPiece]:
-        """The digests of a data set's rows, piece by piece."""
+        """Yield the digests of a data set's rows, piece by piece."""
         return (DigestPiece(**row) for row in self._connection.fetch_rows(_PIECES, name))
 
     def summarise_rows(self) -> dict[str, KnownRows]:
-        """What is stored of the rows of every data set."""
+        """Return the summary of the stored rows of every data set."""
         named = list(self._connection.fetch_rows(_NAMES))
         return {
             each["name"]: summarise_pieces(each["key"], self.iterate_pieces(each["name"]))
@@ -207,14 +209,14 @@ class LedgerReader:
 
 
 class LedgerWriter(LedgerReader):
-    """A view that no other writer shares, and the only way to change a ledger.
+    """A view with exclusive write access, and the only way to change a ledger.
 
     Attributes:
-        accounts: all accounts, as the end of the chain vouches for them.
+        accounts: all accounts that the end of the chain vouches for.
         initial_head: the end of the log before the transaction.
-        key_path: of the key that rows are digested under.
-        readings: which blocks this process read lately, and the rows that were all known then.
-            Not in the log: it would grow with every choice of blocks, uncharged.
+        key_path: path of the key for row digests.
+        readings: blocks that this process read recently, with the rows that were all known then.
+            They are not in the log, which would grow with every choice of blocks, uncharged.
     """
 
     def __init__(
@@ -226,23 +228,23 @@ class LedgerWriter(LedgerReader):
         self.accounts = {key: _parse_account(row) for key, row in self._account_rows.items()}
 
     def get_accounts(self, name: str) -> dict[Unit, BudgetAccount]:
-        """The accounts of a data set, by unit; empty where there is none of that name."""
+        """Return the accounts of a data set, by unit; empty if there is none with that name."""
         keys = (BudgetKey(name, unit) for unit in Unit)
         return {key.unit: self.accounts[key] for key in keys if key in self.accounts}
 
     def find_latest(self, key: BudgetKey, run_id: str, index: int) -> LedgerRecord | None:
-        """The last record about a release; its kind says in which state the release is."""
+        """Return the last record about a release; its kind shows the release's state."""
         found = self._load_records(LATEST, run_id, index, key.dataset, str(key.unit))
         return found[0] if found else None
 
     def load_reservation(self, reservation: int | None) -> tuple[LedgerRecord, LedgerRecord | None]:
-        """The record of a reservation, and what committed or voided it, as the chain has them.
+        """Return the record of a reservation and the one that settled it, verified by the chain.
 
         Raises:
-            LedgerConflict: there is none of that id.
+            LedgerConflict: there is no reservation with that id.
         """
         records: list[LedgerRecord] = []
-        # SQLite stores what it is given: an edited row may hold text.
+        # SQLite stores any type, so an edited row may contain text.
         if isinstance(reservation, int) and 1 <= reservation <= self.head.records:
             records = self.load_since(reservation)
         if not records or records[0].kind != RecordKind.RESERVE:
@@ -253,9 +255,7 @@ class LedgerWriter(LedgerReader):
     def settle(
         self, reservation: int, kind: RecordKind, body: Mapping[str, Any]
     ) -> tuple[LedgerRecord, LedgerRecord | None]:
-        """Appends what became of a reservation, if it is open; gives what `load_reservation`
-        gave.
-        """
+        """Append the settlement of an open reservation; return the result of `load_reservation`."""
         first, settled = self.load_reservation(reservation)
         if settled is None:
             named = {"run_id": first.run_id, "index": first.index, "reservation": reservation}
@@ -271,7 +271,7 @@ class LedgerWriter(LedgerReader):
         settled_entry: LedgerEntry | None = None,
         **named: Any,
     ) -> LedgerRecord:
-        """Appends the next record of the chain and stores the account that it leads to.
+        """Append the next record of the chain and store the account that it leads to.
 
         See `hash_chain.build_record` and `account_updates.apply_record`. The body gets the digest
         of all accounts after it.
@@ -293,7 +293,7 @@ class LedgerWriter(LedgerReader):
         return record
 
     def add_rows(self, name: str, key: str, new: Mapping[str, Digests]) -> KnownRows:
-        """Stores more rows of a data set, by block, under a key; what is known of all of them."""
+        """Store more rows of a data set, by block, under a key; return the summary of all rows."""
         stored = sum(1 for _ in self.iterate_pieces(name))
         pieces = (
             piece for block, digests in new.items() for piece in split_into_pieces(block, digests)
@@ -304,12 +304,12 @@ class LedgerWriter(LedgerReader):
         return summarise_pieces(key, self.iterate_pieces(name))
 
     def set_checkpoint(self, **row: object) -> None:
-        """Replaces the run's checkpoint: run_id, index, digest, data."""
+        """Replace the run's checkpoint: run_id, index, digest, data."""
         if not self._connection.update(CHECKPOINTS, row, {"run_id": row["run_id"]}):
             self._connection.insert(CHECKPOINTS, row)
 
     def finish(self) -> bool:
-        """Stores the new head; whether there is anything to commit."""
+        """Store the new head; return whether there is anything to commit."""
         if self.head == self.initial_head:
             return False
         self._connection.update(HEAD, vars(self.head) | {"version": VERSION}, {"id": 1})

@@ -1,10 +1,10 @@
-"""A SQLite file that anybody may have made: held to what a ledger is before a row of it is read.
+"""Check an untrusted SQLite file: it must be a ledger before any of its rows is read.
 
-A database is a program. A view in a table's place computes rows without end; a page that is its own
-child has them stored; a value of a gigabyte fits into a page that is its own continuation. So
-whatever is opened is a regular file whose schema is a ledger's, table by table and column by
-column; and of one that is only read (`ReadLimits`), no more is taken in one transaction than fits
-into the file several times over, in steps of SQLite's machine and in bytes.
+A database is a program. A view in place of a table computes endless rows. A page that is its own
+child contains endless stored rows. A value of a gigabyte fits into a page that is its own
+continuation. So only a regular file is opened, and its schema must be a ledger's, table by table
+and column by column. If the file is only read, `ReadLimits` bounds one transaction, in steps of
+SQLite's machine and in bytes: no more than fits into the file several times over.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from parley.privacy.ledger.ledger_errors import LedgerCorrupt, NotALedger
 
 _COMPANION_SUFFIXES = ("-wal", "-shm", "-journal")
 _MIN_BYTES = 1 << 22
-_ROW_BYTES = 64  # bytes, beside its values
+_ROW_BYTES = 64  # bytes in addition to its values
 _STEPS_PER_CALL = 10_000
-_MAX_READS = 4  # a ledger is read so often at most, in one transaction
+_MAX_READS = 4  # maximum number of times that a ledger is read in one transaction
 _MAX_HOLES = 1000  # SQLite writes none
 
 _INDEXES = {INDEX} | {f"sqlite_autoindex_{name}_{n}" for name in COLUMNS for n in (1, 2)}
@@ -33,10 +33,10 @@ _Row = TypeVar("_Row", bound=tuple[Any, ...])
 
 
 def check_files(path: Path) -> None:
-    """Checks that a ledger and what SQLite keeps beside it are files: no pipe, no device, no link.
+    """Check that a ledger and SQLite's files next to it are files: no pipe, no device, no link.
 
     Raises:
-        NotALedger: something else lies there.
+        NotALedger: one of them is something else.
     """
     if path.exists() and not path.is_file():
         raise NotALedger(f"Expected a file for the ledger, {path} is none.")
@@ -50,16 +50,16 @@ def check_files(path: Path) -> None:
 
 
 def check_schema(connection: DatabaseConnection, place: str) -> None:
-    """Checks that a SQLite file with a ledger's head holds a ledger's tables, and nothing else.
+    """Check that a SQLite file with a ledger's head contains a ledger's tables, and nothing else.
 
     Raises:
-        NotALedger: a view, a trigger, a virtual table, a computed column, or another table; or a
-            ledger of another version.
+        NotALedger: it contains a view, a trigger, a virtual table, a computed column or another
+            table, or a ledger of another version.
     """
     query = "SELECT type, name, rootpage FROM sqlite_schema"
     stored = [tuple(row.values()) for row in connection.fetch_rows(query)]
     if HEAD not in {name for _, name, _ in stored}:
-        return  # whoever asks whether a ledger is there says what it is
+        return  # `has_ledger` reports what it is
     # A virtual table has no page here.
     tables = {name for kind, name, root in stored if kind == "table" and root}
     _check_columns(connection, tables & {HEAD}, {HEAD}, place)
@@ -80,7 +80,7 @@ def _check_columns(
     found = {}
     for name in tables:
         columns = connection.fetch_rows(f"PRAGMA table_xinfo({name})")
-        # One that is computed is not what its name says.
+        # A computed column does not contain stored values.
         found[name] = {each["name"] if each["hidden"] == 0 else None for each in columns}
     if found != {name: set(COLUMNS[name]) for name in expected}:
         raise NotALedger(
@@ -90,19 +90,19 @@ def _check_columns(
 
 
 class ReadLimits:
-    """What reading a file may cost in one transaction."""
+    """Limits on what reading a file may cost in one transaction."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.begin()
 
     def begin(self) -> None:
-        """A transaction begins."""
+        """Reset the counts at the beginning of a transaction."""
         self._steps = self._bytes = 0
         self._limit = _MAX_READS * _measure_size(self._path) + _MIN_BYTES
 
     def apply_to(self, connection: sqlite3.Connection) -> None:
-        """Has everything that the connection does counted, and ended where it is too much."""
+        """Count everything that the connection does, and interrupt it if it exceeds the limit."""
         connection.set_progress_handler(self._count_steps, _STEPS_PER_CALL)
         connection.row_factory = self._read
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(self._limit, 10**9))
@@ -124,7 +124,7 @@ class ReadLimits:
 
 
 def _measure_size(path: Path) -> int:
-    """Bytes of a file and its log, without those that were never written."""
+    """Return the bytes of a file and its log, without holes that were never written."""
     total = 0
     for each in (path, path.with_name(path.name + "-wal")):
         with contextlib.suppress(FileNotFoundError), each.open("rb", buffering=0) as file:
@@ -137,7 +137,7 @@ def _measure_written(file: int) -> int:
     for _ in range(_MAX_HOLES):
         try:
             begin = os.lseek(file, end, os.SEEK_DATA)
-        except OSError:  # nothing behind that
+        except OSError:  # no data after that
             break
         end = os.lseek(file, begin, os.SEEK_HOLE)
         total += end - begin
