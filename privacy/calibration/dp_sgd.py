@@ -57,9 +57,7 @@ def calibrate_steps(
     planned_delta: float = 0.0,
     certificate: AccountCertificate = AccountCertificate.GAUSSIAN,
 ) -> float:
-    """Return the least σ found such that `steps` steps are (ε, δ)-DP by PLD, else RDP.
-
-    It is accurate to a few 10⁻⁴.
+    """Return the least σ found, to a few 10⁻⁴, with `steps` steps (ε, δ)-DP by PLD, else RDP.
 
     Args:
         slack: total statistical distance of the steps' noise from its law; (1 + e^ε)·slack of δ is
