@@ -20,8 +20,7 @@ from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
-from parley.server.jobs.job_file import load_job
-from parley.server.records.run_folder import PROPOSED_ID_FILE, RunFolder, write_error
+from parley.server.records.run_folder import PROPOSED_ID_FILE, RunFolder, load_run_job, write_error
 from parley.server.rounds.coordinator import coordinate
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def open_run(path: Path) -> tuple[RunFolder, Job]:
     """Open a folder that was created before this run began, with or without a ledger."""
     if (path / "run-id").exists():
         return RunFolder.open(path)
-    job, proposed = load_job(path / "job.toml"), path / PROPOSED_ID_FILE
+    job, proposed = load_run_job(path), path / PROPOSED_ID_FILE
     new = f"{path.resolve().name[:100]}-{secrets.token_hex(8)}"
     return RunFolder(path, read_text(proposed).strip() if proposed.exists() else new), job
 

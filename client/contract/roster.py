@@ -158,7 +158,7 @@ def load_deployment(path: Path) -> Deployment:
             f"Expected a deployment file at {path}: {describe_cause(error)}. Folders that "
             "`parley deploy init` made have one: the server's, an operator's, each party's."
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise RosterError(f"{path}: expected TOML, got {error}.") from error
     except ValidationError as error:
         first = error.errors()[0]

@@ -315,7 +315,7 @@ def load_schema(path: str | Path) -> Schema:
     """
     try:
         text = read_text(Path(path))
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise SchemaError(
             f"{path}: Expected a schema file (TOML, UTF-8), got: {describe_cause(error)}."
         ) from error

@@ -270,7 +270,7 @@ def load_policy(path: Path) -> OwnerPolicy:
     """
     try:
         text = read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise PolicyError(
             f"Expected the party's policy at {path}, got: {describe_cause(error)}."
         ) from error

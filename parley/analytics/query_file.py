@@ -273,7 +273,7 @@ def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read a file, and return its content and its [session] with resolved paths."""
     try:
         given = load_toml(path)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, tomllib.TOMLDecodeError) as error:
         raise QueryError(
             f"{path}: Expected a file of queries (TOML), got: {describe_cause(error)}."
         ) from error

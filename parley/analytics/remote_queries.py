@@ -75,7 +75,7 @@ def format_response(response: dict[str, Any]) -> list[str]:
 def _format_batches(response: dict[str, Any]) -> Iterator[str]:
     """Yield each batch's answers as text, by the queries that were submitted."""
     folder, answers = Path(response["folder"]), iter(response["answers"])
-    file = parse_submission((folder / QUERIES_FILE).read_text(encoding="utf-8")).file
+    file = parse_submission(read_text(folder / QUERIES_FILE)).file
     for place, batch in enumerate(file.batches):
         own = list(islice(answers, len(batch)))
         yield format_answers(own, folder, cost_text=response["whole"], table=place == file.table)

@@ -28,6 +28,7 @@ from parley.client.queries.query_batch import MAX_QUERIES
 from parley.client.queries.registry import decode_query
 from parley.deploy.stream.run_queue import ANSWERS_FILE, PAGE_FILE, QUERIES_FILE, SESSION_FOLDER
 from parley.privacy.accounting.threat_model import Neighbouring
+from parley.safe_io.file_reading import read_text
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
 from parley.server.jobs.external_references import check_submission
@@ -168,7 +169,7 @@ class ServedQueries:
 
     def answer(self, folder: Path, *, home: Path, transport: Transport) -> None:
         """See `QueryAnswerer.answer`."""
-        asked = parse_submission((folder / QUERIES_FILE).read_text(encoding="utf-8"))
+        asked = parse_submission(read_text(folder / QUERIES_FILE))
         with _open_session(
             asked, folder / SESSION_FOLDER, home=home, transport=transport
         ) as session:

@@ -16,7 +16,9 @@ from pydantic import Field
 
 from parley.privacy.accounting.threat_model import Adversary, Neighbouring, Unit
 from parley.privacy.ledger.hash_chain import encode_canonical_json
+from parley.safe_io.file_reading import decode_text
 from parley.safe_io.json_writing import format_json
+from parley.safe_io.os_errors import describe_cause
 from parley.secure_agg.primitives import derive_signing_public_key, is_valid_signature, sign
 from parley.server.records.guarantee_facts import AdversaryAccount, AttackerRate
 from parley.server.records.json_record import JsonRecord, JsonRecordError
@@ -110,9 +112,11 @@ def parse_certificate(content: bytes, where: object) -> SignedCertificate:
     if len(content) > _MAX_BYTES:
         raise CertificateError(f"{where}: Expected a certificate, got {len(content)} bytes.")
     try:
-        certificate = SignedCertificate.parse(content.decode("utf-8"), where)
-    except (JsonRecordError, UnicodeDecodeError) as error:
-        raise CertificateError(f"{where}: no certificate of this version: {error}") from error
+        certificate = SignedCertificate.parse(decode_text(content, where), where)
+    except (JsonRecordError, OSError) as error:
+        raise CertificateError(
+            f"{where}: no certificate of this version: {describe_cause(error)}"
+        ) from error
     if certificate.to_text().encode("utf-8") != content:
         raise CertificateError(
             f"{where}: Expected the text that Parley writes of it, got one that differs: it was "

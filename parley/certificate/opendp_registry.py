@@ -81,7 +81,7 @@ def read_about(path: Path) -> RegistryAbout:
         return RegistryAbout.parse(format_json(load_toml(path)), path)
     except OSError as error:
         raise CertificateError(f"Cannot read {path}: {describe_cause(error)}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise CertificateError(f"{path} is not TOML: {error}.") from error
     except JsonRecordError as error:
         said = str(error).replace("as JSON ", "")

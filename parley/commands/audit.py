@@ -42,7 +42,7 @@ def is_query_file(path: Path | None) -> bool:
     """Whether it is a file of queries."""
     try:
         return path is not None and "session" in load_toml(path)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+    except (OSError, tomllib.TOMLDecodeError):
         return False  # who reads it as a job says what is wrong
 
 

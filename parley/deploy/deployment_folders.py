@@ -53,7 +53,7 @@ class ServerHome:
 def format_first_fault(error: Exception) -> str:
     """Return what is wrong. If a file has several faults, return the first one and its position."""
     if not isinstance(error, ValidationError):
-        return str(error)
+        return describe_cause(error)
     first = error.errors()[0]
     return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
 

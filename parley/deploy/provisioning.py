@@ -40,6 +40,7 @@ from parley.deploy.pki import (
     make_identity,
     make_server_certificate,
 )
+from parley.safe_io.file_reading import decode_text
 from parley.safe_io.file_writing import make_private_folder, write_file
 from parley.safe_io.toml_reading import parse_toml
 
@@ -247,7 +248,7 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
             content = file.read(_LARGEST_ENTRY + 1)
         if len(content) > _LARGEST_ENTRY:
             raise ValueError(f"more than {_LARGEST_ENTRY} bytes")
-        keys = _PublicKeys.model_validate(parse_toml(content.decode()))
+        keys = _PublicKeys.model_validate(parse_toml(decode_text(content, entry)))
         new = RosterParty(name=keys.name, identity=bytes.fromhex(keys.identity))
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise DeployError(

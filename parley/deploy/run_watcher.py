@@ -28,9 +28,8 @@ from parley.safe_io.path_names import get_public_name
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
 from parley.server.jobs.job import Job
-from parley.server.jobs.job_file import load_job
 from parley.server.records.round_line import RoundLine
-from parley.server.records.run_folder import PROPOSED_ID_FILE
+from parley.server.records.run_folder import PROPOSED_ID_FILE, load_run_job
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_summary import RunSummary
 from parley.server.rounds.party_inspection import format_served_name
@@ -213,7 +212,7 @@ class RunFollower:
             plan = ReleasePlan.from_json(content["plan"])
             self._done = int(content["done"])
             # By now the job's `auto` values are resolved.
-            job = load_job(self._folder / "job.toml")
+            job = load_run_job(self._folder)
             observer.started(job, plan, self._folder, self._done)
 
     def _report_rounds(self, observer: Observer) -> None:

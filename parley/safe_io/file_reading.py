@@ -60,21 +60,32 @@ def read_bytes(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
 
 def read_text(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """Return the content of a UTF-8 file as text; see `open_regular_file`."""
-    # Convert line ends as Python does for text files.
-    text = read_bytes(path, max_bytes=max_bytes).decode("utf-8")
+    # Convert line ends as Python does for text files. Some editors begin a file with a mark.
+    text = decode_text(read_bytes(path, max_bytes=max_bytes), path).removeprefix("\ufeff")
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decode_text(content: bytes, path: object) -> str:
+    """Return the UTF-8 text in a file's bytes.
+
+    Raises:
+        OSError: they are not UTF-8. The error names the file, not the bytes.
+    """
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), str(path)) from None
 
 
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file of at most `MAX_LOG_BYTES` bytes, without their ends.
 
     Raises:
-        OSError: see `open_regular_file`; or a line is longer than `MAX_TEXT_BYTES`.
-        UnicodeDecodeError: the file is not UTF-8.
+        OSError: see `open_regular_file`; or a line is longer than `MAX_TEXT_BYTES`, or not UTF-8.
     """
     with open_regular_file(path, max_bytes=MAX_LOG_BYTES) as file:
         while line := file.readline(MAX_TEXT_BYTES + 1):
             if len(line) > MAX_TEXT_BYTES:
                 said = f"expected lines of at most {MAX_TEXT_BYTES} bytes, got a longer one"
                 raise OSError(errno.EFBIG, said, str(path))
-            yield line.decode("utf-8").rstrip("\r\n")
+            yield decode_text(line, path).rstrip("\r\n")

@@ -35,6 +35,7 @@ _WORDS = {
         "this user's share of the disk is used up",
         "Free some space, then start again; a run that began continues with --resume RUN.",
     ),
+    errno.EILSEQ: ("not text in UTF-8", "Save it as UTF-8, or restore it from a copy."),
     errno.EIO: ("the disk failed", "Check the disk (the system's log has more)."),
     errno.EMFILE: ("this process has too many files open", "Raise its limit: ulimit -n 4096."),
     errno.ENFILE: ("this machine has too many files open", "End what holds them, then try again."),

@@ -17,6 +17,7 @@ from typing import Any
 from parley.exit_status import get_exit_status
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
+from parley.safe_io.file_reading import read_text
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.printable_text import guard_streams
@@ -106,8 +107,8 @@ def run_cell(task: CellTask) -> Row:
 def read_row(folder: Path, *, name: str, data: str) -> Row | None:
     """The row of a cell that was run before on the same data; None where it was not, or failed."""
     try:
-        row = json.loads((folder / "row.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        row = json.loads(read_text(folder / "row.json"))
+    except (OSError, ValueError):
         return None
     if not isinstance(row, dict) or (row.get("cell"), row.get("data")) != (name, data):
         return None

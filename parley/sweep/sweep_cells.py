@@ -102,7 +102,7 @@ def load_sweep(
         tree = load_toml(Path(path))
     except OSError as error:
         raise JobError(f"Cannot read sweep file {path}: {describe_cause(error)}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise JobError(f"{path} is not TOML: {error}.") from error
     for text in overrides:
         (section, *rest), value = parse_override(text)

@@ -14,11 +14,10 @@ from markupsafe import Markup
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.privacy.accounting.threat_model import Adversary
 from parley.report.components import write_page as write_template
-from parley.server.jobs.job_file import load_job
 from parley.server.records import guarantee_text
 from parley.server.records.evaluation import ClassifierMetrics
 from parley.server.records.number_format import format_epsilon, format_number
-from parley.server.records.run_folder import RunFolderError
+from parley.server.records.run_folder import RunFolderError, load_run_job
 from parley.server.records.run_reader import read_run
 from parley.server.records.run_summary import RunSummary
 from parley.sweep.sweep_figures import SweepFigure
@@ -93,7 +92,7 @@ def _format_outcome(summary: RunSummary) -> dict[str, str]:
 
 
 def _load_flat_job(folder: Path) -> dict[str, Any]:
-    values = load_job(folder / "job.toml").to_values(every_form=True)
+    values = load_run_job(folder).to_values(every_form=True)
     return {f"{section}.{key}": v for section, keys in values.items() for key, v in keys.items()}
 
 

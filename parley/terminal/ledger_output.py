@@ -21,11 +21,10 @@ from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt, L
 from parley.privacy.ledger.recorded_entries import RecordedEntry
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
-from parley.server.jobs.job_file import load_job
 from parley.server.records import guarantee_text
 from parley.server.records.guarantee_facts import AdversaryAccount
 from parley.server.records.number_format import format_epsilon
-from parley.server.records.run_folder import RunFolderError, locate_ledger
+from parley.server.records.run_folder import RunFolderError, load_run_job, locate_ledger
 from parley.server.records.run_reader import read_summary
 from parley.terminal.terminal_screen import Screen, build_plain_table
 
@@ -55,7 +54,7 @@ def _locate(location: str, ledger_url: str | None = None) -> str | Path:
         return ledger_url or location
     # A run names the ledger it shares in its job; without one it has its own.
     known = (path / "job.toml").exists()
-    return locate_ledger(path, load_job(path / "job.toml")) if known else path / "ledger.sqlite"
+    return locate_ledger(path, load_run_job(path)) if known else path / "ledger.sqlite"
 
 
 def _load_expected_head(location: str) -> ChainHead | None:

@@ -53,7 +53,7 @@ def load_job(
             tree = load_toml(Path(path))
         except OSError as error:
             raise JobError(f"Cannot read job file {path}: {describe_cause(error)}.") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except tomllib.TOMLDecodeError as error:
             raise JobError(f"{path} is not TOML: {error}.{_TABLE_HINT}") from error
         if "columns" in tree:
             raise JobError(f"{path} is a schema, no job: --set data.schema={path} names it.")

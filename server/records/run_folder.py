@@ -30,6 +30,7 @@ from parley.safe_io.file_writing import append_to_file, write_file
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause, describe_error
 from parley.safe_io.path_names import get_public_name, resolve_path
+from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.model_file import encode_model
@@ -104,12 +105,15 @@ def write_error(folder: Path, error: BaseException) -> None:
     write_file(folder / "error.json", format_json({**said, "trace": trace}))
 
 
-def create_folder(path: Path | None, parent: Path, kind: str, *, remedy: str) -> tuple[Path, str]:
+def create_folder(
+    path: Path | None, parent: Path, kind: str, *, main_file: str, remedy: str
+) -> tuple[Path, str]:
     """Create a folder, `path` if given, and return it with its name in the ledger.
 
     Args:
         parent: folder in which a new one is created, named by time and `kind`.
-        remedy: what to do if it is in use already.
+        main_file: file that shows that it is such a folder already.
+        remedy: what to do then.
 
     Raises:
         RunFolderError: it exists and is not empty, or cannot be created.
@@ -117,8 +121,11 @@ def create_folder(path: Path | None, parent: Path, kind: str, *, remedy: str) ->
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     path = path or parent / f"{stamp}-{kind}-{secrets.token_hex(2)}"
     try:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunFolderError(f"{path} exists and is not empty. {remedy.format(str(path))}")
+        if path.exists() and not path.is_dir():
+            raise RunFolderError(f"Expected a new folder at {path}, got a file. Choose another.")
+        if path.exists() and any(path.iterdir()):
+            said = remedy.format(str(path)) if (path / main_file).exists() else "Choose another."
+            raise RunFolderError(f"{path} exists and is not empty. {said}")
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"Cannot make folder {path}: {describe_cause(error)}.") from error
@@ -135,7 +142,9 @@ class RunFolder(WorkFolder):
         """Create the folder: `out` if given, else a new one under `run.out`."""
         kind = re.sub(r"[^a-z0-9]+", "-", get_public_name(job.algorithm.kind).lower())
         instead = "Choose another --out, or continue that run with --resume {}."
-        folder = cls(*create_folder(out, Path(job.run.out), kind, remedy=instead))
+        folder = cls(
+            *create_folder(out, Path(job.run.out), kind, main_file=cls.main_file, remedy=instead)
+        )
         try:
             folder._write("job.toml", render_job(resolve_paths(job)))
         except OSError as error:
@@ -231,9 +240,16 @@ class RunFolder(WorkFolder):
         """Open a folder to continue the run or report on it."""
         try:
             run_id = read_text(path / "run-id").strip()
-        except OSError as error:
+        except FileNotFoundError as error:
             raise RunFolderError(f"{path} is not a run folder: it has no run-id file.") from error
-        return cls(path, run_id), load_job(path / "job.toml")
+        except OSError as error:
+            raise RunFolderError(describe_error(error)) from error
+        if not run_id:
+            raise RunFolderError(
+                f"Expected the run's name in {path / 'run-id'}, got an empty file. Restore it from "
+                "a copy."
+            )
+        return cls(path, run_id), load_run_job(path)
 
     def append_round(self, line: RoundLine) -> None:
         """Append one line to `rounds.jsonl`."""
@@ -299,6 +315,29 @@ class RunFolder(WorkFolder):
     def write_model(self, arrays: Mapping[str, NDArray[Any]], statement: Mapping[str, str]) -> None:
         """Write `model.safetensors` with the privacy statement as its metadata."""
         self._write_bytes("model.safetensors", encode_model(arrays, statement))
+
+
+def load_run_job(folder: Path) -> Job:
+    """Return the job of a run's folder, in which every key is written.
+
+    A file that was emptied or cut off would otherwise be another job, with defaults.
+
+    Raises:
+        RunFolderError: a key is missing.
+        JobError: the file is no job.
+    """
+    path = folder / RunFolder.main_file
+    job = load_job(path)
+    written = load_toml(path)
+    for section, keys in job.to_values().items():
+        for key in keys:
+            if key not in written.get(section, {}):
+                raise RunFolderError(
+                    f"Expected every key of the job in {path}, as Parley wrote it, got none "
+                    f"called {section}.{key}: the file was emptied, cut off or edited, or another "
+                    "version wrote it. Restore it from a copy."
+                )
+    return job
 
 
 def locate_ledger(folder: Path, job: Job, *, given: str | None = None) -> str | Path:

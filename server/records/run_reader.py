@@ -20,13 +20,12 @@ from parley.safe_io.file_reading import read_lines, read_text
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import parse_toml
 from parley.server.jobs.job import Job
-from parley.server.jobs.job_file import load_job
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section_base import JobError
 from parley.server.records.guarantee_facts import AdversaryAccount
 from parley.server.records.json_record import JsonRecordError
 from parley.server.records.round_line import RoundAccount, RoundLine
-from parley.server.records.run_folder import RunFolderError
+from parley.server.records.run_folder import RunFolderError, load_run_job
 from parley.server.records.run_summary import RunSummary
 from parley.server.records.summary_builder import build_job_fields, sum_traffic
 
@@ -192,7 +191,7 @@ def read_run(folder: Path) -> RunContent:
                 "which writes its summary when it ends."
             )
         try:
-            summary = build_partial_summary(folder, load_job(folder / "job.toml"), rounds)
+            summary = build_partial_summary(folder, load_run_job(folder), rounds)
         except (JobError, LedgerError) as error:
             raise RunFolderError(f"Expected the folder of a run in {folder}: {error}") from error
     return RunContent(
@@ -247,7 +246,7 @@ def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
                 torn = error
     except JsonRecordError as error:
         raise RunFolderError(str(error)) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise RunFolderError(f"Expected to read {path}, got: {describe_cause(error)}.") from error
     remarks: tuple[str, ...] = ()
     if torn is not None:
@@ -262,5 +261,5 @@ def _read_text(path: Path) -> str:
         return read_text(path)
     except FileNotFoundError as error:
         raise RunFolderError(f"Expected {path.name} in {path.parent}, got no such file.") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise RunFolderError(f"Expected to read {path}, got: {describe_cause(error)}.") from error

@@ -15,7 +15,7 @@ from parley.client.contract.party_protocol import parse_strict_json
 from parley.safe_io.file_reading import MAX_LOG_BYTES, read_bytes, read_text
 from parley.safe_io.file_writing import append_to_file, write_file
 from parley.safe_io.json_writing import format_json
-from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.os_errors import describe_cause, describe_error
 from parley.server.records.run_folder import RunFolderError, WorkFolder, create_folder
 
 _ANSWERS = "answers.jsonl"
@@ -45,7 +45,9 @@ class SessionFolder(WorkFolder):
             "Choose another, or go on with that session: Session(resume={0!r}), "
             "parley query --resume {0}."
         )
-        path, run_id = create_folder(out, Path("runs"), "queries", remedy=instead)
+        path, run_id = create_folder(
+            out, Path("runs"), "queries", main_file=cls.main_file, remedy=instead
+        )
         folder = cls(path, run_id, settings)
         try:
             folder.save_schema(schema)
@@ -64,7 +66,13 @@ class SessionFolder(WorkFolder):
         try:
             settings = parse_strict_json(read_text(path / cls.main_file))
             run_id = str(settings.pop("run"))
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+        except OSError as error:
+            if isinstance(error, FileNotFoundError):
+                raise RunFolderError(
+                    f"Expected the folder of a session at {path}, got none."
+                ) from error
+            raise RunFolderError(describe_error(error)) from error
+        except (ValueError, KeyError, AttributeError) as error:
             raise RunFolderError(
                 f"Expected the folder of a session at {path}, got none."
             ) from error

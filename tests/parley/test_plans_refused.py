@@ -1,19 +1,14 @@
 """A plan that `run` would refuse, plans with extreme keys, and remedies in errors, as typed."""
 
-import contextlib
-import io
 import json
 import math
 import re
-import signal
-import sys
-from unittest import mock
 
 import pytest
+from command_line import run_main
 from scipy.stats import norm
 
 import parley
-from parley.cli import main
 from parley.exit_status import get_exit_status
 from parley.privacy.accounting import dp_accounting_adapter, subsampled_gaussian
 from parley.privacy.accounting.privacy_events import PoissonSampledGaussian
@@ -63,17 +58,7 @@ def test_a_plan_within_its_budget_has_no_refusal() -> None:
 
 def run_command(*arguments: str) -> tuple[int, str]:
     """Return the status and the standard output of `parley` with these arguments."""
-    out, before = io.StringIO(), signal.getsignal(signal.SIGTERM)
-    try:
-        with (
-            mock.patch.object(sys, "argv", ["parley", *arguments]),
-            contextlib.redirect_stdout(out),
-            pytest.raises(SystemExit) as ended,
-        ):
-            main()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    return int(ended.value.code or 0), out.getvalue()
+    return run_main(*arguments)[:2]
 
 
 def remedies(message: str) -> list[str]:

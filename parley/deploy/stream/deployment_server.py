@@ -21,6 +21,7 @@ from parley.deploy.stream.grpc_server import GrpcServer, StreamTransport
 from parley.deploy.stream.metrics_server import MetricsServer, Monitor
 from parley.deploy.stream.operator_service import OperatorService
 from parley.deploy.stream.run_queue import QUERIES_FILE, QueryAnswerer, QueuedRun, RunQueue
+from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_error
 from parley.server.jobs.section_base import JobError
 from parley.server.records.result_text import find_shortcoming
@@ -122,7 +123,7 @@ class DeploymentServer:
         folder, job = open_run(path)
         test = load_test_set(job)
         if test is not None:  # so the model's file contains how to read its rows
-            folder.save_schema(test.path.read_text(encoding="utf-8"))
+            folder.save_schema(read_text(test.path))
         schema = folder.schema  # compared with the parties' schemas
         summary = launch_run(
             folder,

@@ -50,7 +50,7 @@ from parley.safe_io.printable_text import to_one_line
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.model_file import open_model
-from parley.server.records.run_folder import resolve_paths
+from parley.server.records.run_folder import load_run_job, resolve_paths
 from parley.server.records.run_result import RunResult
 from parley.terminal.deployment_status import DeploymentStatus, RunStatus
 from parley.terminal.live_progress import RunDisplay
@@ -265,7 +265,7 @@ def submit_job(
         else:
             folder = operator.resume(Path(resume).name)
         operator.poll_end(folder)  # afterwards a copy has its files
-        loaded = load_job(folder / "job.toml")
+        loaded = load_run_job(folder)
 
         leaving = partial(format_next_steps, folder=folder, to=to)
         display = RunDisplay(quiet=quiet, verbose=verbose, farewell=leaving)

@@ -26,6 +26,7 @@ from typing import Any, Protocol, TypeVar
 
 from parley.client.data.schema import Schema
 from parley.deploy.run_watcher import STALE_FILES
+from parley.safe_io.file_reading import read_text
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause
@@ -276,7 +277,7 @@ class RunQueue:
 
     def _state(self, path: Path) -> QueuedRun | None:
         try:
-            said: dict[str, Any] = json.loads((path / _STATE).read_text(encoding="utf-8"))
+            said: dict[str, Any] = json.loads(read_text(path / _STATE))
             return QueuedRun(
                 name=path.name,
                 state=str(said["state"]),
