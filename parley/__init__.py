@@ -1,14 +1,13 @@
-"""Parley: m parties learn one model together; nobody shows a record, the noise is accounted for.
+"""Parley: several parties train one model; no party shows a record, and a ledger counts the cost.
 
 import parley
-job = parley.load_job("job.toml", overrides=["privacy.epsilon=2"])
-summary = parley.plan(job)      # a PlanSummary: what the budget buys; touches no data of a file
-result = parley.run(job)        # the fast engine; result.summary, result.folder
-result = parley.run(job, data=frame, schema="schema.toml")  # or (X, y), a Dataset, one a party
-with parley.Session("party-*.csv", schema="schema.toml", epsilon=1) as s:   # statistics
-    s.where(parley.col.age > 60).count(epsilon=.1)
-swept = parley.run_sweep("sweep.toml")      # swept.rows, swept.folder, swept.page
-model = parley.load_model(result.folder)    # model.predict(frame), model.predict_proba(frame)
+run = parley.run(X, y, epsilon=1, parties=5)            # a frame with label=…, files, or a job
+run.model.predict(X), run.epsilon, run.metrics          # print(run) has the rest
+parley.plan(epsilon=1, parties=5)                       # what a budget buys; reads no data
+schema = {"age": (0, 120), "ward": ["a", "b"]}          # public ranges and categories
+with parley.Session(frame, schema=schema, epsilon=1) as s:  # statistics
+    s.where(parley.col.age > 60).count(epsilon=0.1)
+model = parley.load_model(run.folder)                   # the same model, in another process
 """
 
 from __future__ import annotations
@@ -26,7 +25,9 @@ if not (Path(__file__).parent / "client").exists():
 if TYPE_CHECKING:
     from parley import audit_bounds as audit_bounds
     from parley.analytics.session import Session as Session
+    from parley.client.data.schema import Schema as Schema
     from parley.client.queries.filters.expressions import col as col
+    from parley.completed_run import Run as Run
     from parley.planning.plan_job import plan as plan
     from parley.prediction.model_loading import load_model as load_model
     from parley.run_job import run as run
@@ -34,7 +35,14 @@ if TYPE_CHECKING:
     from parley.server.jobs.job_file import load_job as load_job
     from parley.sweep.sweep_runner import run_sweep as run_sweep
 
+__all__ = [
+    "Job", "Run", "Schema", "Session", "__version__", "audit_bounds", "col", "load_job",
+    "load_model", "plan", "run", "run_sweep",
+]  # fmt: skip
+
 _HOMES = {
+    "Run": "parley.completed_run",
+    "Schema": "parley.client.data.schema",
     "Session": "parley.analytics.session",
     "col": "parley.client.queries.filters.expressions",
     "Job": "parley.server.jobs.job",
@@ -44,6 +52,10 @@ _HOMES = {
     "run": "parley.run_job",
     "run_sweep": "parley.sweep.sweep_runner",
 }
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,7 @@ import io
 import os
 import signal
 import sys
+import warnings
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -61,6 +62,7 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     guard_streams()
+    warnings.showwarning = _print_warning
     signal.signal(signal.SIGTERM, _handle_termination)
     try:
         code = app(standalone_mode=False)
@@ -76,6 +78,11 @@ def main() -> NoReturn:
             raise
         _fail(describe_error(error), status)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning in one line, without the place in Parley's code that raised it."""
+    typer.echo(f"parley: warning: {message}", err=True)
 
 
 def _handle_termination(number: int, frame: FrameType | None) -> NoReturn:

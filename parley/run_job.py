@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parley.client.data.schema import Schema
+from parley.completed_run import Run
+from parley.model_objects import is_object_name
 from parley.notebook_display import find_notebook_display
 from parley.report.report_page import write_report
+from parley.run_request import RunRequest, build_run_request
 from parley.server.jobs.job import Job
-from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_result import RunResult
@@ -33,52 +35,120 @@ if TYPE_CHECKING:
 
 
 def run(
-    job: Job | None = None,
+    what: Any = None,
+    y: Any = None,
     *,
+    job: Job | Mapping[str, Any] | str | Path | None = None,
     data: Any = None,
-    schema: Schema | str | Path | None = None,
+    schema: Schema | Mapping[str, Any] | str | Path | None = None,
     label: str | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    parties: int | None = None,
+    unit: str | None = None,
+    model: Any = None,
+    algorithm: str | None = None,
+    rounds: int | None = None,
+    seed: int | None = None,
+    engine: str | None = None,
+    baseline: bool | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
     observer: Observer | None = None,
     canaries: int = 0,
     track: Sequence[TrackingObserver | str] = (),
-) -> RunResult:
-    """Runs a job (the default one for None) in the engine it names and writes its report.
+) -> Run:
+    """Train one model with all parties on this machine, with noise and a ledger.
+
+    >>> run = parley.run(frame, label="sick", epsilon=1, parties=5)  # doctest: +SKIP
+    >>> run.model.predict(new_rows), run.epsilon, run.metrics  # doctest: +SKIP
 
     Args:
-        data: instead of the job's own: a polars or pandas frame, columns by name (`[N]` or
-            `[N, …]`), arrays (X, y), a torch Dataset of pairs; or a list of these, one a party.
-        schema: of such data, or its file; default the job's `data.schema`. Without any it is read
-            off the data, which no ε covers; the summary says so.
-        label: the label's column where the schema is read off the data; default the last.
+        what: data, as `data`; or a job: a `Job`, a .toml file, or a dictionary of its keys.
+        y: labels if `what` is X.
+        job: keys that have no keyword here: a `Job`, its file, or a dictionary such as
+            {"algorithm.clip-norm": 1}. A keyword wins over the same key in `job`.
+        data: a polars or pandas frame, columns by name (`[N]` or `[N, …]`), arrays (X, y), a torch
+            Dataset of pairs, or files; or a list of frames or pairs, one per party.
+        schema: the columns' public ranges: a schema, its file, or a dictionary as `Schema.of` takes
+            it. Without one it is read off the data, which no ε covers; a warning says so.
+        label: name of the column to predict; default the last one.
+        epsilon, delta, parties, unit, algorithm, rounds, seed, engine: keys of the job.
+        model: a kind, such as "softmax" or "cnn"; a function (features, classes) that returns a
+            `torch.nn.Module`; a class; or a module, whose weights are the public start.
+        baseline: whether to train the non-private model, too, for comparison.
         out: the run folder to make; default a new one under `run.out`.
-        resume: a run folder to continue; its own job is used, data in memory are given again.
+        resume: a run folder to continue. Its own job is used; pass data in memory again.
         observer: called at the start and after every round; default in a notebook: its display.
+        canaries: number of extra records by which the run audits itself (engine fast).
         track: trackers that follow the run, as "mlflow:URI" or "tensorboard:DIR".
-        canaries: extra records by which the run audits itself (engine fast).
 
     Raises:
-        JobError: canaries or data in another engine; a schema or label without data.
+        JobError: keys that are unknown or contradict each other; data in another engine.
         DataError, SchemaError: data that are not what the schema says.
         what `parley.simulations.engine.fast_engine.simulate` raises, and ProcessError, PkiError of
         real processes.
     """
-    out = None if out is None else Path(out)
-    resume = None if resume is None else Path(resume)
-    job = job or load_job() if resume is None else RunFolder.open(resume)[1]
-    engine, given = job.run.engine, None
+    request = build_run_request(
+        what, y, job=job, data=data, schema=schema, label=label, model=model, epsilon=epsilon,
+        delta=delta, parties=parties, unit=unit, algorithm=algorithm, rounds=rounds, seed=seed,
+        engine=engine, baseline=baseline,
+    )  # fmt: skip
+    if resume is not None and (job is not None or (what is not None and request.data is None)):
+        raise JobError("Expected resume without a job: the run continues with its own job.")
+    return run_request(
+        request, out=out, resume=resume, observer=observer, canaries=canaries, track=track
+    )
+
+
+def run_request(
+    request: RunRequest,
+    *,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    observer: Observer | None = None,
+    canaries: int = 0,
+    track: Sequence[TrackingObserver | str] = (),
+) -> Run:
+    """Run what was requested and write the report. For the arguments see `run`."""
+    job = request.job if resume is None else RunFolder.open(Path(resume))[1]
     observer = observer or find_notebook_display()
     trackers = _open_trackers(track)
     observer = _ObserverGroup(observer, trackers) if trackers else observer
     tell_stage(observer, "reading")
-    if data is not None:
-        given = build_in_memory_data(job, data, schema=schema, label=label)
+    result = _run_engine(
+        job,
+        request,
+        out=None if out is None else Path(out),
+        resume=None if resume is None else Path(resume),
+        observer=observer,
+        canaries=canaries,
+    )
+    tell_stage(observer, "report")
+    write_report(result.folder)
+    for tracker in trackers:
+        tracker.report_end(result)
+    return Run.of(result)
+
+
+def _run_engine(
+    job: Job,
+    request: RunRequest,
+    *,
+    out: Path | None,
+    resume: Path | None,
+    observer: Observer | None,
+    canaries: int,
+) -> RunResult:
+    """Run the job in the engine that it names."""
+    engine, given = job.run.engine, None
+    if request.data is not None:
+        given = build_in_memory_data(job, request.data, schema=request.schema, label=request.label)
         job = adapt_job_to_memory(job, given)
-    elif schema is not None or label is not None:
+    elif request.schema is not None or request.label is not None:
         raise JobError("Expected data with schema or label, got none (a file's is data.schema).")
     if job.run.in_process:
-        result = SIMULATIONS[engine](
+        return SIMULATIONS[engine](
             job if resume is None else None,
             out=out,
             resume=resume,
@@ -87,17 +157,16 @@ def run(
             canaries=canaries,
             given=given,
         )
-    elif canaries:
+    if canaries:
         raise JobError(f"Expected run.engine = 'fast' with canaries, got {engine!r}.")
-    else:
-        from parley.deploy.process_engines import ENGINES  # noqa: PLC0415 - start-up: the fast engine needs no other (.13 s, with Flower a second)
+    if is_object_name(job.model.kind):
+        raise JobError(
+            f"Expected the network's name with run.engine = {engine!r}, got an object that only "
+            'this process has. Write it in a file: model="file.py:function".'
+        )
+    from parley.deploy.process_engines import ENGINES  # noqa: PLC0415 - start-up: the fast engine needs no other (.13 s, with Flower a second)
 
-        result = ENGINES[engine](job, out=out, resume=resume, observer=observer)
-    tell_stage(observer, "report")
-    write_report(result.folder)
-    for tracker in trackers:
-        tracker.report_end(result)
-    return result
+    return ENGINES[engine](job, out=out, resume=resume, observer=observer)
 
 
 def _run_in_process(job: Job | None, *, given: InMemoryData | None = None, **how: Any) -> RunResult:

@@ -20,8 +20,9 @@ import hashlib
 import json
 import math
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +41,11 @@ from parley.client.data.column_types import (
 )
 from parley.client.data.record_chunks import compute_row_ranges
 from parley.client.data.schema_messages import format_fault, format_toml_value
+from parley.client.data.short_columns import expand_column
 from parley.safe_io import toml_writing
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
 from parley.safe_io.toml_reading import parse_toml
 
@@ -187,6 +190,48 @@ class Schema(SchemaPart):
             said = [format_fault(each, cls, FileFormat, COLUMN_KINDS) for each in faults]
             raise SchemaError("\n".join(f"{source}: {each}" for each in said)) from None
 
+    @classmethod
+    def of(cls, columns: Mapping[str, Any], *, label: str | None = None, **keys: Any) -> Schema:
+        """Build a schema from columns in short form.
+
+        >>> columns = {"age": (0, 120), "ward": ["a", "b"], "id": None, "sick": ["no", "yes"]}
+        >>> schema = Schema.of(columns, label="sick")
+        >>> schema.feature_names, schema.label.positive
+        (('age', 'ward=a', 'ward=b'), ('yes',))
+
+        Args:
+            columns: name → (low, high) for numbers, a list of categories, None to ignore the
+                column, or a mapping with the keys of a schema file.
+            label: the column that a model predicts. Its two values mean (negative, positive), more
+                values are classes, and (low, high) is a target's range.
+            keys: the schema's other keys, such as `scaling="schema"`.
+
+        Raises:
+            SchemaError: a column has no such form, or the label is no column.
+        """
+        if label is not None and label not in columns:
+            raise SchemaError(
+                f"Expected the label to be one of the columns {', '.join(columns)}, got {label!r}."
+            )
+        try:
+            tree = {
+                name: expand_column(name, short, is_label=name == label)
+                for name, short in columns.items()
+            }
+            return cls.model_validate({"columns": tree, **keys})
+        except ValidationError as error:
+            faults = error.errors(include_url=False)
+            found = [format_fault(fault, cls, FileFormat, COLUMN_KINDS) for fault in faults]
+            raise SchemaError("\n".join(f"schema: {fault}" for fault in found)) from None
+        except ValueError as error:
+            raise SchemaError(f"schema: {error}") from None
+
+    def __repr__(self) -> str:
+        label = f", label {next(iter(self.labels))!r}" if self.labels else ""
+        return f"<Schema {len(self.features)} {format_noun(len(self.features), 'column')}{label}>"
+
+    __str__ = __repr__
+
     @property
     def labels(self) -> dict[str, LabelColumn]:
         """The column of kind "label", by its name; empty for a schema of statistics only."""
@@ -198,8 +243,8 @@ class Schema(SchemaPart):
         for name in self.labels:
             return name
         raise SchemaError(
-            'Expected a column of kind "label", which a model learns to predict, got none. '
-            "Statistics (parley query, parley.Session) need none."
+            "This schema has no label, which statistics do not need and a model does. Name the "
+            'column to predict: label="…", or kind = "label" in the schema file.'
         )
 
     @property

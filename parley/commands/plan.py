@@ -7,12 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from parley.command_options import AsJson, JobFile, Overrides, Verbose
+from parley.key_options import accept_key_options
 from parley.planning.plan_job import plan as plan_job
+from parley.run_request import build_run_request
 from parley.safe_io.json_writing import format_json
-from parley.server.jobs.job_file import load_job
 from parley.terminal.run_output import print_plan_summary, print_short_plan
 
 
+@accept_key_options
 def plan(
     job: JobFile = None,
     sets: Overrides = None,
@@ -33,16 +35,19 @@ def plan(
             "Without it such a job is refused, and none of it is run.",
         ),
     ] = False,
+    *,
+    keys: dict[str, Any],
 ) -> None:
     """Say what a budget buys before anybody reads any data: noise, ε by round, ring and grid.
 
     parties.count and parties.min-records are enough, e.g.
-    [bold]parley plan --set parties.count=100 --set parties.min-records=500[/bold]
+    [bold]parley plan --parties 100 --set parties.min-records=500[/bold]
     """
     stated: dict[str, Any] = {"trust_code": trust_code}
     if seconds_a_step is not None:
         stated["seconds_a_step"] = seconds_a_step
-    outlook = plan_job(load_job(job, overrides=list(sets or [])), **stated)
+    request = build_run_request(job=job, overrides=sets or (), reads_data=False, **keys)
+    outlook = plan_job(request.job, **stated)
     if outlook.refusal is not None and (as_json or verbose):
         typer.echo(f"`parley run` would refuse this job. {outlook.refusal}\n", err=as_json)
     if as_json:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import click
 import typer
 
 from parley.command_options import AsJson, JobFile, Overrides, Verbose
+from parley.key_options import accept_key_options
+from parley.run_request import build_run_request
 from parley.safe_io.json_writing import format_json
-from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.job_file import render_job
 from parley.server.jobs.section_base import JobError
 from parley.terminal.live_progress import RunDisplay
 from parley.terminal.run_output import print_result, print_short_result
 
-Engine = Annotated[
-    str | None,
-    typer.Option(
-        help="fast: all parties in this process. ray: dealt to workers of Ray, here or on a "
-        "cluster; flower: Flower's simulation (both need parley\\[ray]). processes: a real server "
-        "and one process for each party, with TLS."
-    ),
-]
 Partial = Annotated[
     bool,
     typer.Option(
@@ -45,23 +39,13 @@ Track = Annotated[
         "parley\\[mlflow] or parley\\[tensorboard]).",
     ),
 ]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        min=0, help="Seed the noise: you can repeat the run, and its noise protects nobody."
-    ),
-]
 
 
+@accept_key_options
 def run(
     job: JobFile = None,
     sets: Overrides = None,
-    engine: Engine = None,
-    parties: Annotated[
-        int | None, typer.Option(min=1, help="Number of parties: --set parties.count=N.")
-    ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/…).")] = None,
-    seed: Seed = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
@@ -74,36 +58,30 @@ def run(
     ] = None,
     audit: Canaries = None,
     track: Track = None,
+    *,
+    keys: dict[str, Any],
 ) -> None:
     """Run a job with all its parties here; leave a run folder with model, ledger and report.
 
     With no argument, five hospitals learn a breast-cancer classifier on bundled data. With
     [bold]--engine processes --parties 3[/bold] three real processes do so, and talk over TLS.
     """
-    chosen = {
-        "run.seed": seed,
-        "run.engine": engine,
-        "parties.count": parties,
-        "run.partial": "true" if partial else None,
-    }
-    overrides = [
-        *(sets or []),
-        *(f"{key}={value}" for key, value in chosen.items() if value is not None),
-    ]
-    loaded = None
-    if resume is None:
-        loaded = load_job(job, overrides=overrides)
-        if print_job:
-            typer.echo(render_job(loaded, every_form=True), nl=False)
-            return
-    elif job is not None or overrides or out is not None or print_job or audit is not None:
+    overrides = [*(sets or []), *(["run.partial=true"] if partial else [])]
+    given = any(value is not None for value in keys.values())
+    if resume is not None and (
+        job is not None or overrides or given or out is not None or print_job or audit is not None
+    ):
         raise JobError("Expected --resume RUN alone: the run continues with its own job.")
+    request = build_run_request(job=job, overrides=overrides, **keys)
+    if print_job:
+        typer.echo(render_job(request.job), nl=False)
+        return
     canaries = 0 if audit is None else _parse_canaries(audit)
-    from parley.run_job import run as run_job  # noqa: PLC0415 - start-up: --print-job runs nothing (.3 s)
+    from parley.run_job import run_request  # noqa: PLC0415 - start-up: --print-job runs nothing (.3 s)
 
     with RunDisplay(quiet=quiet, verbose=verbose) as display:
-        result = run_job(
-            loaded, out=out, resume=resume, observer=display, canaries=canaries, track=track or ()
+        result = run_request(
+            request, out=out, resume=resume, observer=display, canaries=canaries, track=track or ()
         )
     if as_json:
         typer.echo(format_json(result.summary.to_json()))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from parley.client.algorithms.registry import get_algorithm_spec
@@ -22,6 +23,7 @@ from parley.privacy.calibration.noise_calibration import (
 )
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.registry import MECHANISMS
+from parley.run_request import build_run_request, is_job
 from parley.safe_io.path_names import get_public_name
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.external_references import find_code_references
@@ -84,11 +86,30 @@ SECONDS_PER_STEP = 1.1
 
 
 def plan(
-    job: Job, *, seconds_a_step: float = SECONDS_PER_STEP, trust_code: bool = False
+    what: Any = None,
+    *,
+    job: Job | Mapping[str, Any] | str | Path | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    parties: int | None = None,
+    unit: str | None = None,
+    model: Any = None,
+    algorithm: str | None = None,
+    rounds: int | None = None,
+    seed: int | None = None,
+    engine: str | None = None,
+    seconds_a_step: float = SECONDS_PER_STEP,
+    trust_code: bool = False,
 ) -> PlanSummary:
-    """The outlook of a job.
+    """Compute what a budget buys before any data are read: noise, rounds, an attacker's success.
+
+    >>> plan(epsilon=1, parties=5)
+    <Plan logistic, 5 parties, epsilon=1, 11 rounds>
 
     Args:
+        what: a job: a `Job`, a .toml file, or a dictionary of its keys; None: the default job.
+        job: the same; a keyword wins over the same key in it.
+        epsilon, delta, parties, unit, model, algorithm, rounds, seed, engine: keys of the job.
         seconds_a_step: what a secure sum takes where it will run, measured or supposed: for the
             hours of distributed DP-SGD.
         trust_code: run what the job names of code: its claim, its loss or its network is planned.
@@ -100,6 +121,20 @@ def plan(
     """
     if not 0 < seconds_a_step < math.inf:
         raise ValueError(f"Expected seconds_a_step > 0, got {seconds_a_step}.")
+    if what is not None and not is_job(what):
+        raise JobError(
+            "Expected a job, its file or its keys, got data: a plan reads none. Give it the sizes: "
+            'parley.plan(job={"parties.min-records": 500}, parties=5).'
+        )
+    request = build_run_request(
+        what, job=job, epsilon=epsilon, delta=delta, parties=parties, unit=unit, model=model,
+        algorithm=algorithm, rounds=rounds, seed=seed, engine=engine,
+    )  # fmt: skip
+    trusted = trust_code or (model is not None and not isinstance(model, str))
+    return _plan_job(request.job, seconds_a_step=seconds_a_step, trust_code=trusted)
+
+
+def _plan_job(job: Job, *, seconds_a_step: float, trust_code: bool) -> PlanSummary:
     for code in () if trust_code else find_code_references(job):
         raise JobError(
             f"Expected --trust-code (trust_code=True) with a job that names code, got "

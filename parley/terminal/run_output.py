@@ -18,7 +18,6 @@ from parley.safe_io.printable_text import to_one_line
 from parley.server.records import guarantee_text, result_text, summary_sections
 from parley.server.records.number_format import format_epsilon
 from parley.server.records.result_text import list_table_metrics
-from parley.server.records.short_plan import list_plan_lines
 from parley.server.records.short_run import list_run_lines
 from parley.terminal.terminal_screen import Screen, build_plain_table
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 def print_short_plan(plan: PlanSummary) -> None:
     """Print a plan in at most 15 lines."""
-    _print_lines(list_plan_lines(plan))
+    _print_lines(str(plan).splitlines())
 
 
 def print_short_result(result: RunResult) -> None:

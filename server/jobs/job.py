@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, model_validator
 
 from parley.privacy.accounting.account_certificates import compute_reserved_delta
+from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.mechanisms.registry import MECHANISMS
+from parley.safe_io.plurals import format_noun
 from parley.secure_agg.protocol_parameters import choose_min_survivors, compute_assumed_corrupt
 from parley.server.jobs.evaluation import EvaluationSection
 from parley.server.jobs.federation_facts import Federation
@@ -159,6 +161,15 @@ class Job(JobSection):
                 "here of prepared rows, got some. Use `--set run.engine=fast`, or real parties "
                 "with a block-column."
             )
+
+    def __repr__(self) -> str:
+        count = self.parties.count
+        return (
+            f"<Job {self.model.kind.rpartition(':')[2]}, {count} {format_noun(count, 'party')}, "
+            f"epsilon={format_exact(self.privacy.epsilon)}>"
+        )
+
+    __str__ = __repr__
 
     @property
     def model_form(self) -> str:

@@ -6,14 +6,17 @@ unless a name states otherwise. The grid's share is in `grid.inflation`; the run
 
 from __future__ import annotations
 
+from html import escape
 from typing import Literal
 
 from pydantic import Field
 
+from parley.privacy.accounting.rounding import format_exact
 from parley.safe_io.plurals import format_noun
 from parley.server.records import guarantee_text, result_text
 from parley.server.records.guarantee_facts import DataAccount, PlannedGuarantee, RecordBounds
 from parley.server.records.json_record import JsonRecord
+from parley.server.records.noise_law_text import get_law_text
 from parley.server.records.plan_parts import (
     GridSummary,
     NoiseAlternative,
@@ -25,6 +28,8 @@ from parley.server.records.plan_parts import (
     SizeAlternative,
 )
 from parley.server.records.result_text import format_planned_synthetic
+from parley.server.records.short_guarantee import format_short_account, list_promise_rows
+from parley.server.records.short_layout import Row, format_rows
 from parley.server.records.summary_sections import (
     SUM,
     TRAINING,
@@ -32,7 +37,6 @@ from parley.server.records.summary_sections import (
     build_guarantee_sections,
     build_text_section,
     drop_empty,
-    format_html_table,
 )
 
 
@@ -120,15 +124,61 @@ class PlanSummary(JsonRecord):
         ]
         return drop_empty(found)
 
-    def _repr_html_(self) -> str:
-        """Return the summary for a notebook."""
-        who = f"{self.parties} {format_noun(self.parties, 'party')}"
-        job = (
-            f"{self.algorithm_title or self.algorithm}, {self.model}: {who} of at least "
-            f"{self.min_records} {format_noun(self.min_records, 'record')}, "
-            f"{self.rounds} {format_noun(self.rounds, 'round')}"
+    def __repr__(self) -> str:
+        budget = format_exact(self.primary.epsilon_budget)
+        return (
+            f"<Plan {self.model.rpartition(':')[2]}, {self.parties} "
+            f"{format_noun(self.parties, 'party')}, epsilon={budget}, {self.rounds} "
+            f"{format_noun(self.rounds, 'round')}>"
         )
-        rows = [(each.title, each.line) for each in self.build_sections()]
-        shown = format_html_table([("job", job), *rows])
-        refusal = format_html_table([("refused", self.refusal)]) if self.refusal else ""
-        return f"<p>A plan: nothing is released or charged.</p>{refusal}{shown}"
+
+    def __str__(self) -> str:
+        return "\n".join(_list_plan_lines(self))
+
+    def _repr_html_(self) -> str:
+        """Return the lines that the terminal prints."""
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def _list_plan_lines(plan: PlanSummary) -> list[str]:
+    """Return the lines of a plan."""
+    size = (
+        f"{plan.parties:,} {format_noun(plan.parties, 'party')} of at least {plan.min_records:,} "
+        f"{format_noun(plan.min_records, 'record')}, {plan.model}, {plan.dimension:,} "
+        f"{format_noun(plan.dimension, 'parameter')}, {plan.rounds:,} "
+        f"{format_noun(plan.rounds, 'round')}"
+    )
+    return format_rows(
+        [
+            Row("", f"`parley run` would refuse this job. {plan.refusal}" if plan.refusal else ""),
+            Row("", size),
+            *list_promise_rows(plan.guarantees, planned=True),
+            *(Row("Ledger", format_short_account(each)) for each in plan.data_accounts or ()),
+            Row("Time", _format_hours(plan), rank=2),
+            Row("Less noise", _format_less_noise(plan), rank=4),
+        ]
+    )
+
+
+def _format_hours(plan: PlanSummary) -> str:
+    """Return how long steps take that are secure sums; empty for other plans."""
+    steps = plan.distributed
+    if steps is None:
+        return ""
+    return f"{steps.steps:,} secure sums, about {steps.hours:.2g} h among real parties"
+
+
+def _format_less_noise(plan: PlanSummary) -> str:
+    """Return by which larger federation the noise shrinks; empty if that was not computed."""
+    scales = {(of.parties, of.min_records): of.scale for of in plan.alternatives or ()}
+    now = scales.get((plan.parties, plan.min_records))
+    more = scales.get((plan.parties, 4 * plan.min_records))
+    wide = scales.get((4 * plan.parties, plan.min_records))
+    if now is None or more is None or wide is None:
+        return ""
+    symbol = get_law_text(plan.primary.noise.law).get_symbol(counted=False)
+    records, parties = "4x the records per party", f"{4 * plan.parties:,} parties"
+    least, most, present = (f"{each:.3g}" for each in (more, wide, now))
+    if least == most:
+        return f"{records}, or {parties}: {symbol} {least}, not {present}"
+    return f"{records}: {symbol} {least}; {parties}: {symbol} {most}; now {present}"

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from parley.privacy.accounting.rounding import format_exact
+from parley.safe_io.plurals import format_noun
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
 from parley.server.records.guarantee_facts import DataAccount, GuaranteeSummary, RecordBounds
 from parley.server.records.json_record import JsonRecord, OptionalFloat
@@ -306,6 +308,15 @@ class RunSummary(JsonRecord):
     baseline_judgement: ClassifierMetrics | RegressionMetrics | None = None
     synthetic: SyntheticSummary | None = None
     data_accounts: tuple[DataAccount, ...] | None = None
+
+    def __repr__(self) -> str:
+        budget = format_exact(self.primary.epsilon_budget)
+        return (
+            f"<RunSummary {self.model.rpartition(':')[2]}, {self.parties} "
+            f"{format_noun(self.parties, 'party')}, epsilon={budget}, {self.status}>"
+        )
+
+    __str__ = __repr__
 
     @property
     def primary(self) -> GuaranteeSummary:

@@ -10,8 +10,7 @@ model's statement show it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from parley.server.records import guarantee_text, result_text
@@ -121,13 +120,3 @@ def build_text_section(title: str, text: str) -> SummarySection:
 def drop_empty(sections: Iterable[SummarySection]) -> list[SummarySection]:
     """Return the sections that have facts."""
     return [each for each in sections if each.facts]
-
-
-def format_html_table(sections: Sequence[tuple[str, str]]) -> str:
-    """Format titles and lines as the table that a notebook shows."""
-    cells = "".join(
-        f'<tr><th style="text-align: left">{escape(title)}</th>'
-        f'<td style="text-align: left">{escape(line)}</td></tr>'
-        for title, line in sections
-    )
-    return f"<table>{cells}</table>"

@@ -20,6 +20,7 @@ from parley.client.data.data_sources import (
     Source,
     SqlQuery,
     build_memory_table,
+    get_source_name,
     has_names,
 )
 from parley.client.data.memory_limit import compute_memory_limit
@@ -32,6 +33,7 @@ from parley.client.data.records import (
 )
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.schema_inference.draft import infer_schema
+from parley.privacy.privacy_warning import PrivacyWarning
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import MODEL_BY_LABEL_KEY, load_job
 from parley.server.jobs.parties_and_data import DataSection
@@ -59,11 +61,11 @@ class InMemoryData:
     """Data in memory.
 
     Attributes:
-        frames: one table for all parties, or one per party.
+        frames: one table for all parties, or each party's; or files that the job does not name.
         is_one_per_party: which of the two.
     """
 
-    frames: tuple[MemoryTable, ...]
+    frames: tuple[MemoryTable | Path, ...]
     is_one_per_party: bool
     schema: Schema
 
@@ -115,16 +117,23 @@ def build_in_memory_data(
     known = named if isinstance(named, Schema) or named is None else load_schema(named)
     if known is not None and label is not None:
         raise SchemaError("Expected label without a schema, which names it, got both.")
-    several = isinstance(data, list)
-    parts = list(data) if several else [data]
-    names = [f"in memory, party {at + 1}" if several else "in memory" for at in range(len(parts))]
+    parts: list[Any] = [data]
+    if isinstance(data, str | Path):
+        parts = list(find_party_files(str(data)))
+    elif isinstance(data, list):
+        parts = data
+    several = isinstance(data, list) or len(parts) > 1
     frames = tuple(
-        build_memory_table(part, schema=known, name=name)
-        for part, name in zip(parts, names, strict=True)
+        part
+        if isinstance(part, Path)
+        else build_memory_table(
+            part, schema=known, name=f"in memory, party {place}" if several else "in memory"
+        )
+        for place, part in enumerate(parts, 1)
     )
     if several and len(frames) != job.parties.count:
         raise JobError(
-            f"Expected parties.count = {len(frames)}, the length of the list of one a party, got "
+            f"Expected parties.count = {len(frames)}, the length of the list of one per party, got "
             f"{job.parties.count}."
         )
     if known is None:
@@ -135,23 +144,26 @@ def build_in_memory_data(
 
 
 def _infer_frame_schema(
-    frames: tuple[MemoryTable, ...], label: str | None, *, keep_numbers: bool
+    frames: tuple[MemoryTable | Path, ...], label: str | None, *, keep_numbers: bool
 ) -> Schema:
-    """Return the schema inferred from all parties' rows; warn about columns that it ignores."""
-    own = {frame.label for frame in frames}
+    """Return the schema inferred from all parties' rows; warn that no ε covers it."""
+    own = {frame.label for frame in frames if isinstance(frame, MemoryTable)}
     if label is not None and own - {"", label}:
         got = f"label = {label!r}"
         raise DataError(
-            "no label beside a pair (X, y), of which y is the label", got, path=frames[0].name
+            "no label beside a pair (X, y), of which y is the label",
+            got,
+            path=get_source_name(frames[0]),
         )
     draft = infer_schema(*frames, label=label, keep_numbers=keep_numbers)
     left_out = [f"{each.name!r} ({each.why})" for each in draft.columns if each.is_ignored]
-    if left_out:
-        warnings.warn(
-            f"The schema was read off the data and ignores {'; '.join(left_out)}. Pass schema= to "
-            "decide for yourself.",
-            stacklevel=4,
-        )
+    ignored = f" and ignores {'; '.join(left_out)}" if left_out else ""
+    warnings.warn(
+        f"The schema was read off the data{ignored}, which epsilon does not cover. Give "
+        "the columns' public ranges as schema= or --schema.",
+        PrivacyWarning,
+        stacklevel=5,
+    )
     return Schema.from_toml(draft.text)
 
 

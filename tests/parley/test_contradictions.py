@@ -35,7 +35,7 @@ def test_a_plan_says_one_length_of_the_noise():
 
 def test_a_ledger_and_a_plan_speak_of_the_same_honest_parties(tmp_path):
     folder = tmp_path / "r"
-    said = invoked("run", "--out", folder, "-q", "--set", "algorithm.rounds=1").stdout
+    said = invoked("run", "-v", "--out", folder, "-q", "--set", "algorithm.rounds=1").stdout
     shown = invoked("ledger", "show", folder).stdout
     assert "shares 3 of 5 are charged (1 may collude" in " ".join(said.split())
     joined = " ".join(shown.split())

@@ -68,7 +68,7 @@ def test_a_frame_learns_the_model_of_its_file_and_spends_the_same_budget(tmp_pat
     assert sum(split.summary.records_by_party) + 24 == 120
     assert _spent(tmp_path)[0].spent.releases == 6
     with pytest.raises(JobError, match=r"parties.count = 3, the length of the list"):
-        parley.run(job, data=[frame, frame, frame])
+        parley.run(job, data=[frame, frame, frame], parties=2)
 
 
 def test_arrays_without_a_schema_say_that_their_ranges_were_read_off_them(tmp_path):
@@ -138,7 +138,9 @@ def test_data_go_with_the_fast_engine_and_a_schema_with_data(tmp_path, schema):
     job = parley.load_job(overrides=[*QUICK, "run.engine=processes"])
     with pytest.raises(JobError, match=r"run.engine = 'fast' with data in memory"):
         parley.run(job, data=_frame(), schema=schema)
-    with pytest.raises(JobError, match="Expected data with schema"):
+    with pytest.raises(JobError, match=r"Expected data.source with data.schema"):
         parley.run(schema=schema)
+    with pytest.raises(JobError, match="Expected data with schema or label"):
+        parley.run(label="sick")
     with pytest.raises(SchemaError, match="label without a schema"):
         parley.run(data=_frame(), schema=schema, label="sick")

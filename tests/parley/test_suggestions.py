@@ -12,10 +12,10 @@ from parley.exit_status import _STATUS, get_exit_status
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt
 
 TYPED = {
-    "run --epsilon 1": "--set privacy.epsilon=…",
-    "run --rounds 3": "--set algorithm.rounds=…",
+    "submit --epsilon 1": "--set privacy.epsilon=…",
+    "submit --rounds 3": "--set algorithm.rounds=…",
     "plan --lambda 2": "--set model.lambda=…",
-    "plan --parties 3": "--set parties.count=…",
+    "submit --parties 3": "--set parties.count=…",
     "submit --clip-norm 1": "--set dp-sgd.clip-norm=…",
     "train": "'run'",
     "infer rows.csv": "'schema infer'",

@@ -246,11 +246,10 @@ def test_the_page_has_names_and_ranges(frame, tmp_path):
     assert ["age", "numeric", "0 to 110"] in ranges.rows
     assert ranges.rows[-1] == ["outcome", "label", "alive, died"]
     shown = result._repr_html_()  # as a notebook has it
-    assert "ε = 1 at δ = 1e-05 for this run as planned, whenever it ends" in shown
-    assert shown.partition("</table>")[0].count("for releases fixed beforehand") == 1
-    assert "one record; neighbours differ by replacing one record" in shown
-    assert "accuracy, held-out records (simulation only)" in shown
-    assert str(result.folder / "report.html") in shown
+    assert "ε = 1 at δ = 1e-05, per record (replace-one)" in shown.partition("<details>")[0]
+    assert "Measured without noise, so shown only in a simulation." in shown
+    assert str(result.folder) in shown
+    assert "&amp;lt;b&amp;gt;Mary" in shown  # the report, in a frame without scripts
 
 
 def test_real_parties_are_named_as_they_enrolled(frame, tmp_path):

@@ -1,0 +1,88 @@
+"""Options of `parley run`, `plan` and `sweep` for the job keys that people change most.
+
+They have the names of the keywords of `parley.run` (`parley.keyword_keys`). `--set` takes the other
+keys.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+_PANEL = "Common keys of the job"
+
+
+def _option(help: str, **settings: Any) -> Any:
+    return typer.Option(help=help, rich_help_panel=_PANEL, **settings)
+
+
+_OPTIONS: dict[str, Any] = {
+    "epsilon": Annotated[float | None, _option("Privacy budget ε of the run (privacy.epsilon).")],
+    "delta": Annotated[float | None, _option("Privacy budget δ of the run (privacy.delta).")],
+    "parties": Annotated[int | None, _option("Number of parties (parties.count).", min=1)],
+    "unit": Annotated[
+        str | None, _option("What the guarantee hides: record, party or both (privacy.unit).")
+    ],
+    "model": Annotated[
+        str | None,
+        _option(
+            "What is trained: logistic, softmax, ridge, mlp, cnn, …, or a network of your own, "
+            "FILE.py:FUNCTION (model.kind)."
+        ),
+    ],
+    "algorithm": Annotated[str | None, _option("How it is trained (algorithm.kind).")],
+    "rounds": Annotated[str | None, _option("Number of rounds, or auto (algorithm.rounds).")],
+    "seed": Annotated[
+        int | None,
+        _option(
+            "Seed the noise: you can repeat the run, and its noise protects nobody (run.seed).",
+            min=0,
+        ),
+    ],
+    "engine": Annotated[
+        str | None,
+        _option(
+            "fast: all parties in this process. ray: dealt to workers of Ray, here or on a "
+            "cluster; flower: Flower's simulation (both need parley\\[ray]). processes: a real "
+            "server and one process for each party, with TLS (run.engine)."
+        ),
+    ],
+    "data": Annotated[
+        str | None,
+        _option("Records: a file, a glob with one file per party, or a bundled data set "
+                "(data.source)."),
+    ],
+    "schema": Annotated[str | None, _option("The columns' public ranges, a file (data.schema).")],
+    "label": Annotated[
+        str | None,
+        _option("Column to predict if there is no --schema: it is then read off the data."),
+    ],
+}  # fmt: skip
+
+
+def accept_key_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the twelve options, which it gets as the dictionary `keys`."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for name, each in signature.parameters.items() if name != "keys"]
+    added = [
+        inspect.Parameter(
+            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation
+        )
+        for name, annotation in _OPTIONS.items()
+    ]
+
+    @functools.wraps(command)
+    def run_command(**given: Any) -> None:
+        keys = {name: given.pop(name) for name in _OPTIONS}
+        rounds = keys["rounds"]
+        keys["rounds"] = int(rounds) if rounds and rounds.isdecimal() else rounds
+        command(keys=keys, **given)
+
+    wrapped: Any = run_command
+    wrapped.__signature__, wrapped.__annotations__ = inspect.Signature(own + added), {}
+    command_with_options: Callable[..., None] = wrapped
+    return command_with_options
