@@ -201,8 +201,8 @@ def _format_remedy(module: nn.Module) -> str:
     recurrent = sorted({type(m).__name__ for m in module.modules() if isinstance(m, nn.RNNBase)})
     if recurrent:
         return (
-            f"In place of {' and '.join(recurrent)} use opacus.layers.DPLSTM, DPGRU or DPRNN, "
-            "which keep records apart."
+            f"In place of {' and '.join(recurrent)} use opacus.layers.DPLSTM, DPGRU or DPRNN "
+            "(pip install opacus)."
         )
     if any(isinstance(m, nn.Embedding) for m in module.modules()):
         return (

@@ -87,7 +87,7 @@ BUILT_IN: dict[str, Callable[[int, int, Sequence[int]], nn.Module]] = {
 
 
 def check_layers(module: nn.Module) -> None:
-    """Refuse layers that mix records, change by themselves, or draw their own randomness.
+    """Refuse layers that mix records or change by themselves.
 
     A layer in eval mode, for example in a frozen backbone, keeps records separate.
 
@@ -111,11 +111,22 @@ def check_layers(module: nn.Module) -> None:
                 f"Expected layers that keep records apart, got {kind} ({name}) with running "
                 "statistics. Use torch.nn.GroupNorm."
             )
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 and layer.training:
-            raise NetworkError(
-                f"Expected layers without their own randomness, got {kind} ({name}): a seeded "
-                "run could not be repeated. Set its p to 0; the noise of DP-SGD regularises."
-            )
+
+
+def turn_off_dropout(module: nn.Module) -> list[str]:
+    """Set the rate of all dropout in training mode to 0, and return the names of its layers.
+
+    Dropout draws randomness, so a seeded run could not be repeated, and a record's gradient would
+    depend on more than the record.
+    """
+    changed = []
+    for name, layer in module.named_modules():
+        attribute = "p" if isinstance(layer, nn.modules.dropout._DropoutNd) else "dropout"
+        rate = getattr(layer, attribute, 0.0)
+        if layer.training and isinstance(rate, float) and rate > 0:
+            setattr(layer, attribute, 0.0)
+            changed.append(name or type(layer).__name__)
+    return changed
 
 
 def _check_registered(layer: nn.Module, name: str, known: set[int]) -> None:

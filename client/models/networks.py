@@ -21,6 +21,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -36,6 +37,7 @@ from parley.client.models.layers import (
     check_layers,
     check_model_size,
     check_repeatable,
+    turn_off_dropout,
 )
 from parley.client.models.linear_losses import softmax
 from parley.client.models.linear_serialization import MAX_PARAMETER
@@ -226,6 +228,12 @@ class Network:
                     # values.
                     torch.manual_seed(0)
                     module = _build_own_network(kind, features, classes)
+        if without := turn_off_dropout(module):
+            warnings.warn(
+                f"Dropout is switched off in {kind} ({', '.join(without)}). The noise of DP-SGD "
+                "regularises instead.",
+                stacklevel=2,
+            )
         check_layers(module)
         check_model_size(sum(p.numel() for p in module.parameters()))
         _check_numbers(kind, module)

@@ -217,7 +217,7 @@ def test_ones_own_module_is_frozen_and_loads_its_weights(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("mean", "among others than alone"), ("dropout", "without their own randomness"),
+        ("mean", "among others than alone"), ("dropout", "draws randomness"),
         ("norm", "keep records apart"), ("memory", "the buffer seen"),
         ("broken", "to take rows of 4 cells"), ("infinite", "finite features"),
         ("text", "torch.nn.Module"), ("absent", "Expected a class or function"),
