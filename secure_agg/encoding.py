@@ -147,7 +147,7 @@ class FixedPoint:
         if not self.bound * ROUNDING_TOLERANCE * scale < 2**62:
             raise EncodingError(
                 f"Expected 2^{self.scale_bits + fine_bits} × {self.bound:g} below 2^62, got "
-                f"{self.bound * scale:.3g}: a coarser grid fits."
+                f"{self.bound * scale:.3g}. Use a coarser grid."
             )
         return self._round_to_integers(values, scale)
 
@@ -155,7 +155,7 @@ class FixedPoint:
         """Return `[B, d]` nearest integers of values times `scale`, ties to even."""
         if values.dtype not in (np.float64, np.float32) or values.ndim != 2 or 0 in values.shape:
             raise EncodingError(
-                "Expected float64 or float32 values of shape [B, d], none empty, got "
+                "Expected non-empty float64 or float32 values of shape [B, d], got "
                 f"{values.dtype} {values.shape}."
             )
         largest = math.ceil(self.bound * ROUNDING_TOLERANCE * scale)
@@ -181,7 +181,7 @@ class FixedPoint:
         bad = ~(np.abs(values) <= largest)
         row, coordinate = (int(i) for i in np.argwhere(bad)[0])
         # Never put the value into the message: it is private to the party.
-        what = "a larger one" if math.isfinite(values[row, coordinate]) else "one that is not"
+        what = "a larger one" if math.isfinite(values[row, coordinate]) else "a non-finite one"
         raise EncodingError(
             f"Expected finite entries with |entry| <= {self.bound:g}, got {what} in row {row}, "
             f"coordinate {coordinate} ({int(bad.sum())} of {values.size} entries refused)."

@@ -104,7 +104,7 @@ def _choose_finest_grid(
         scale -= max(1, math.floor(math.log2(excess)))
     raise RingTooSmall(
         f"Expected {parties} contributions of at most {bound:g} and their noise to fit "
-        f"2^{ring_bits - 1} = {limit:g} at some scale_bits >= {SCALE_BITS[0]}, none does."
+        f"2^{ring_bits - 1} = {limit:g} at some scale_bits >= {SCALE_BITS[0]}, but no scale fits."
     )
 
 

@@ -150,7 +150,7 @@ def choose_degree(
     raise ValueError(
         f"Expected a degree <= {MAX_DEGREE} to meet {SECURITY_BITS} bits of security and "
         f"{correctness} of correctness for {parties} parties with {corrupt} corrupt and {dropped} "
-        "dropped; none does."
+        "dropped, but no degree does."
     )
 
 

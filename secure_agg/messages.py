@@ -72,7 +72,7 @@ def _count_neighbours(run: RunParameters) -> int:
 
 
 _KEYS = f"signed keys of {KEY_EXCHANGE}"
-_CIPHERTEXTS = "whole ML-KEM-768 ciphertexts of 1088 bytes, with a tag of 16"
+_CIPHERTEXTS = "whole ML-KEM-768 ciphertexts of 1088 bytes with 16-byte tags"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,14 +295,16 @@ def decode(run: RunParameters, data: Bytes, expected: type[AnyMessage]) -> AnyMe
         who = "the server" if expected.down else f"a party from 0 to {run.parties - 1}"
         raise RemoteProtocolError(f"Expected {who} as sender, got {sender}.")
     if (round_number == 0) != expected.set_up:
-        which = "of" if expected.set_up else "above"
-        raise RemoteProtocolError(f"Expected a round {which} 0, got {round_number}.")
+        wanted = "round 0" if expected.set_up else "a round above 0"
+        raise RemoteProtocolError(f"Expected {wanted}, got {round_number}.")
     base = {"sender": sender, "round_number": round_number}
     body = memoryview(data)[HEADER_BYTES:]
     if expected is Vector:
         word = run.ring_bits // 8
         if len(body) == 0 or len(body) % word:
-            raise RemoteProtocolError(f"Expected whole words of {word} bytes, got {len(body)}.")
+            raise RemoteProtocolError(
+                f"Expected whole words of {word} bytes, got {len(body)} bytes."
+            )
         return cast(AnyMessage, Vector(payload=body, **base))
     return expected(**base, **_split(run, expected, round_number, body))
 
@@ -338,8 +340,8 @@ def _split(
     if rest != count * item or not 0 <= count <= most:
         length = f"{fixed} bytes"
         if item:
-            length = f"{item} bytes each, at most {most} behind {length}"
-        raise RemoteProtocolError(f"Expected {kind.what}, {length}, got {len(body)}.")
+            length = f"{item} bytes each, at most {most} after {length}"
+        raise RemoteProtocolError(f"Expected {kind.what}, {length}, got {len(body)} bytes.")
     out: dict[str, Any] = {}
     at = 0
     for name, form, size, each in laid:

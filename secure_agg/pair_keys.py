@@ -163,7 +163,7 @@ def with_revealed_beacon(run: RunParameters, committed: bytes, nonces: bytes) ->
         {i: compute_nonce_commitment(i, nonce) for i, nonce in revealed.items()}
     )
     if given != run.commitments:
-        raise RemoteProtocolError("Expected the nonces that were committed to, got others.")
+        raise RemoteProtocolError("Expected the nonces that the parties committed to, got others.")
     return run.with_beacon(revealed)
 
 

@@ -111,7 +111,9 @@ class MaskingParty:
         return f"<Party {self.state.index}: {self.state.phase.name}>"
 
     def __reduce__(self) -> str:
-        raise TypeError("Expected MaskingState.to_bytes, got pickle: it would copy secrets unseen.")
+        raise TypeError(
+            "Expected MaskingState.to_bytes, got pickle, which would copy secrets unnoticed."
+        )
 
     def advertise(self) -> bytes:
         """Return the signed public keys of the run (NEW → ADVERTISED).

@@ -116,7 +116,8 @@ class MaskingServer:
         adverts, silent = self.adverts.by_party, len(self.adverts.unrevealed)
         if silent:
             raise LocalProtocolError(
-                f"Expected all who committed to advertise, {silent} did not: the set-up is void."
+                f"Expected all committed parties to advertise, but {silent} did not: the set-up "
+                "is void."
             )
         self.run = run = self.run.with_beacon({i: a.nonce for i, a in adverts.items()})
         if len(adverts) < run.min_survivors:
@@ -134,7 +135,7 @@ class MaskingServer:
         """Delivery of the ciphertexts, from READY on."""
         if self._delivery is None:
             raise RemoteProtocolError(
-                f"Expected ciphertexts once there is a roster, got them while {self.phase.name}."
+                f"Expected ciphertexts after the roster, got them while {self.phase.name}."
             )
         return self._delivery
 
@@ -191,12 +192,14 @@ class MaskingServer:
             )
         kept = self._round_shares.setdefault(asked, {})
         if self.phase is ServerPhase.JOINING or sender not in self.adverts.by_party:
-            raise RemoteProtocolError(f"Expected shares of a joined party, got party {sender}.")
+            raise RemoteProtocolError(
+                f"Expected shares from a joined party, got them from party {sender}."
+            )
         if sender in kept:
-            raise RemoteProtocolError(f"Expected one Shares of party {sender}, got two.")
+            raise RemoteProtocolError(f"Expected one Shares message from party {sender}, got two.")
         if len(message.envelopes) != ENVELOPE_BYTES * len(self._neighbours[sender]):
             raise RemoteProtocolError(
-                f"Expected {len(self._neighbours[sender])} envelopes of party {sender}, got "
+                f"Expected {len(self._neighbours[sender])} envelopes from party {sender}, got "
                 f"{len(message.envelopes) // ENVELOPE_BYTES}."
             )
         kept[sender] = message
@@ -278,8 +281,8 @@ class MaskingServer:
         if convicted:  # its vector is in the total, with unknown masks
             self._end_round()
             raise TooFewSurvivors(
-                f"Expected vectors of parties that are not blamed, got that of party "
-                f"{min(convicted)}: the round is given up, and goes on without it."
+                f"Expected vectors from parties that are not blamed, got one from party "
+                f"{min(convicted)}. The round ends; later rounds exclude this party."
             )
         if got < run.min_survivors:
             self._end_round()

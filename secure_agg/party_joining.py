@@ -95,7 +95,9 @@ def accept_roster(
     keys = [entry[:cut] for entry in entries]
     for part in (slice(KEY_BYTES), slice(KEY_BYTES, cut)):
         if part.start != cut and len({key[part] for key in (own, *keys)}) != len(keys) + 1:
-            raise RemoteProtocolError("Expected a different key of each party, got one repeated.")
+            raise RemoteProtocolError(
+                "Expected a different key from each party, got a repeated one."
+            )
     for j, key, entry in zip(near, keys, entries, strict=True):
         identity = requirements.identities[j]  # pinned, never received from the server
         nonce, signature = entry[cut : cut + NONCE_BYTES], entry[cut + NONCE_BYTES :]
@@ -151,7 +153,9 @@ def _with_beacon(state: MaskingState, nonces: Bytes, work: PairKeyComputer) -> R
     at = NONCE_BYTES * int(flags[: state.index].sum())
     if not flags[state.index] or message.nonces[at : at + NONCE_BYTES] != state.nonce:
         # A beacon without this nonce could have been chosen by those who chose the other nonces.
-        raise RemoteProtocolError(f"Expected the nonce of party {state.index} among all.")
+        raise RemoteProtocolError(
+            f"Expected the nonce of party {state.index} among the revealed ones, got others."
+        )
     return work.compute_once(with_revealed_beacon, state.run, message.committed, message.nonces)
 
 
@@ -171,7 +175,7 @@ def encapsulate_to_all(
             secret, ciphertext = work.encapsulate(key)
         except ValueError:
             raise RemoteProtocolError(
-                f"Expected an ML-KEM-768 public key of party {j}, got none."
+                f"Expected an ML-KEM-768 public key of party {j}, got other bytes."
             ) from None
         where = compute_ciphertext_id(pair, index, j, ciphertext)
         kept.append(b"".join(derive_direction_keys(exchanged, secret, where)))
@@ -213,7 +217,7 @@ def complete_pairs(
     items = split_kem_items(message.items)
     if len(places) != len(items) or any(n >= len(state.neighbours) for n in places):
         raise RemoteProtocolError(
-            f"Expected a ciphertext of each of {len(places)} present neighbours, got {len(items)}."
+            f"Expected ciphertexts from {len(places)} present neighbours, got {len(items)}."
         )
     least = max(run.threshold, requirements.minimum_degree)
     if len(items) < least:

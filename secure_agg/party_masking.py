@@ -231,7 +231,7 @@ def open_round(
     if plan.dimension != vector.size or plan.context != context:
         raise RemoteProtocolError(
             f"Expected dimension {vector.size} and the agreed context, got dimension "
-            f"{plan.dimension} and {'that' if plan.context == context else 'another'}."
+            f"{plan.dimension} and {'that' if plan.context == context else 'another'} context."
         )
     flags = unpack_mask(plan.participants, run.parties)
     members = np.flatnonzero(flags[state.neighbours]).tolist() if state.neighbours else []
@@ -248,10 +248,11 @@ def open_round(
             )
     if len(plan.envelopes) != ENVELOPE_BYTES * len(members):
         raise RemoteProtocolError(
-            f"Expected {len(members)} envelopes, got {len(plan.envelopes)} bytes of them."
+            f"Expected {len(members)} envelopes of {ENVELOPE_BYTES} bytes, got "
+            f"{len(plan.envelopes)} bytes."
         )
     if number not in state.prepared:
-        raise RemoteProtocolError(f"Expected a round that was prepared, got {number}.")
+        raise RemoteProtocolError(f"Expected a prepared round, got round {number}.")
     prepared = state.prepared.pop(number)
     for stale in [n for n in state.prepared if n < number]:
         del state.prepared[stale]

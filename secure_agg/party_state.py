@@ -123,7 +123,9 @@ class MaskingState:
         return f"<MaskingState of party {self.index}: {self.phase.name}, round {self.last_round}>"
 
     def __reduce__(self) -> str:
-        raise TypeError("Expected MaskingState.to_bytes, got pickle: it would copy secrets unseen.")
+        raise TypeError(
+            "Expected MaskingState.to_bytes, got pickle, which would copy secrets unnoticed."
+        )
 
     def to_bytes(self) -> bytes:
         """Return all fields as bytes, secrets included."""
@@ -160,7 +162,7 @@ def _check_pairs(state: MaskingState) -> None:
         )
     if (pairing is not None) != (state.phase is PartyPhase.PAIRING):
         raise LocalProtocolError(
-            f"Expected pair secrets unfinished while PAIRING, got {state.phase.name}."
+            f"Expected unfinished pair secrets only while PAIRING, got {state.phase.name}."
         )
 
 

@@ -136,8 +136,8 @@ def _call_kem(call: Callable[[], _Made]) -> _Made:
             return call()
     raise AlgorithmMissing(
         "Expected a cryptography library with ML-KEM-768 (the wheels of cryptography 50 and later "
-        f"have it), got cryptography {cryptography.__version__} without it: install that version, "
-        "or agree on key-exchange x25519."
+        f"have it), got cryptography {cryptography.__version__} without it. Install one of these "
+        "wheels, for example: pip install --upgrade 'cryptography>=50'"
     )
 
 

@@ -66,7 +66,7 @@ def choose_participants(run: RunParameters, candidates: Collection[int]) -> list
     if len(chosen) < run.min_survivors:
         raise TooFewSurvivors(
             f"Expected >= {run.min_survivors} participants, each with >= {run.threshold} "
-            f"neighbours among them, got {len(chosen)} of the {len(candidates)} parties left."
+            f"neighbours among them, got {len(chosen)} of {len(candidates)} remaining parties."
         )
     return chosen
 

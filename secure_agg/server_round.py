@@ -159,7 +159,8 @@ class ServerRound:
         statement = digest_survivors(self._plan, self._pack_parties(self.arrived))
         if not is_valid_signature(identity, message.signature, statement):
             raise RemoteProtocolError(
-                f"Expected party {message.sender} to sign the survivors' list, got another."
+                f"Expected party {message.sender} to sign the survivors' list, got another "
+                "signature."
             )
         self.signatures[message.sender] = message.signature
 
@@ -186,11 +187,11 @@ class ServerRound:
         expected = SECRET_BYTES * (2 * len(members) - surviving)
         if len(message.secrets) != expected:
             raise RemoteProtocolError(
-                f"Expected {expected} secret bytes of party {sender}, got {len(message.secrets)}."
+                f"Expected {expected} secret bytes from party {sender}, got {len(message.secrets)}."
             )
         if not self._is_secret(sender, b"self", message.seed):
             raise RemoteProtocolError(
-                f"Expected the self seed that party {sender} committed to, got one that it did not."
+                f"Expected the self seed that party {sender} committed to, got another one."
             )
         opened = np.unpackbits(np.frombuffer(message.opened, dtype=np.uint8)).tolist()
         secrets = iter(_split_secrets(message.secrets))
@@ -205,7 +206,7 @@ class ServerRound:
                 false += opened[n]
         if false > self.run.corrupt:  # more dealers than c cannot all have lied
             raise RemoteProtocolError(
-                f"Expected true shares from party {sender}, got {false} false."
+                f"Expected true shares from party {sender}, got {false} false ones."
             )
         self._seeds[sender] = message.seed
         self._keys |= keys
@@ -258,16 +259,18 @@ class ServerRound:
         }
         if len(shares) < threshold:
             without = sum(j in self._seeds for j in self.members[party]) - len(shares)
-            said = (
+            message = (
                 f"Expected >= {threshold} true shares of a secret of party {party}, got "
                 f"{len(shares)}."
             )
             if without > self.run.corrupt:  # more holders than c cannot all have lied
-                raise BadDealer(party, said)
-            raise TooFewSurvivors(said)
+                raise BadDealer(party, message)
+            raise TooFewSurvivors(message)
         secret = combine(dict(list(shares.items())[:threshold]))
         if not self._is_secret(party, kind, secret):
-            raise BadDealer(party, f"Expected party {party} to have shared out one of its secrets.")
+            raise BadDealer(
+                party, f"Expected shares of the secret that party {party} committed to, got others."
+            )
         return secret
 
     def _recover_base(self, dropped: int, survivor: int, entry: bytes) -> bytes:
@@ -290,14 +293,17 @@ class ServerRound:
         slots = self.slots[party]
         size = SECRET_BYTES * (1 + is_before_pairing(self.number))
         if table is None or len(table) != size * len(slots):
-            raise BadDealer(party, f"Expected a true table of party {party}, got garbage.")
+            raise BadDealer(
+                party, f"Expected a valid table from party {party}, got an invalid one."
+            )
         return {j: table[n * size : (n + 1) * size] for j, n in slots.items()}
 
     def _check_survivor(self, message: Message, received: Iterable[int]) -> None:
         _check_first(message, received)
         if message.sender not in self.arrived:
             raise RemoteProtocolError(
-                f"Expected {type(message).__name__} of a survivor, got party {message.sender}."
+                f"Expected {type(message).__name__} from a survivor, got it from party "
+                f"{message.sender}."
             )
 
     def _pack_parties(self, parties: Iterable[int]) -> bytes:
@@ -314,5 +320,5 @@ def _split_secrets(secrets: bytes) -> list[bytes]:
 def _check_first(message: Message, received: Iterable[int]) -> None:
     if message.sender in received:
         raise RemoteProtocolError(
-            f"Expected one {type(message).__name__} of party {message.sender}, got two."
+            f"Expected one {type(message).__name__} from party {message.sender}, got two."
         )

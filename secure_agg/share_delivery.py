@@ -65,12 +65,12 @@ class CiphertextDelivery:
         if sender not in self.adverts or sender in self.sent or self._closed:
             raise RemoteProtocolError(
                 f"Expected the ciphertexts of party {sender} once, after the roster and before the "
-                "first round, got them another time."
+                "first round, got them at another time."
             )
         wanted = len(self.neighbours[sender])
         if len(items) != wanted:
             raise RemoteProtocolError(
-                f"Expected {wanted} ciphertexts of party {sender}, got {len(items)}."
+                f"Expected {wanted} ciphertexts from party {sender}, got {len(items)}."
             )
         self.sent.add(sender)
         for j, item in zip(self.neighbours[sender], items, strict=True):
@@ -107,13 +107,13 @@ class CiphertextDelivery:
         accused = {near[n] for n in places if n < len(near)}
         if not self._closed or sender in self._accused_by or sender not in self.sent:
             raise RemoteProtocolError(
-                f"Expected one complaint of party {sender}, about the ciphertexts that it was "
-                "given, got a second one, or one before it was given any."
+                f"Expected one complaint from party {sender}, about the ciphertexts that it "
+                "received, got a second one, or one before it received any."
             )
         if len(accused) != len(places) or not accused or not accused <= set(items):
             raise RemoteProtocolError(
-                f"Expected party {sender} to complain of neighbours whose ciphertexts it was "
-                "given, got a complaint of nobody, or of somebody else."
+                f"Expected a complaint from party {sender} about neighbours whose ciphertexts it "
+                "received, got one about no party or about another party."
             )
         self._accused_by[sender] = accused
         self._decide_by_count()
@@ -169,7 +169,7 @@ class CiphertextDelivery:
             LocalProtocolError: no list was confirmed yet.
         """
         if self._certificate is None:
-            raise LocalProtocolError("Expected a list that was confirmed, got none so far.")
+            raise LocalProtocolError("Expected a confirmed list, got none so far.")
         return self._certificate
 
     @property
@@ -193,18 +193,22 @@ class CiphertextDelivery:
     def mark_unproven(self, accuser: int) -> None:
         """Exclude an accuser without evidence from later rounds, and clear those it accused."""
         if accuser not in self.undecided:
-            raise LocalProtocolError(f"Expected an accuser to give up, got party {accuser}.")
+            raise LocalProtocolError(
+                f"Expected a party in an undecided dispute, got party {accuser}."
+            )
         self.departed.add(accuser)
 
     def judge_evidence(self, message: Evidence) -> None:
         """Decapsulate the disputed ciphertexts and convict the party of each pair that lied."""
         sender = message.sender
         if sender not in self.undecided:
-            raise RemoteProtocolError(f"Expected nothing to prove of party {sender}, got evidence.")
+            raise RemoteProtocolError(
+                f"Expected no evidence from party {sender}, got some: it has nothing to prove."
+            )
         if derive_kem_public_key(message.seed) != self.adverts[sender].key[KEY_BYTES:]:
             raise RemoteProtocolError(
                 f"Expected the seed of the ML-KEM-768 key that party {sender} signed, got "
-                "the seed of a key that it did not."
+                "the seed of another key."
             )
         for j in sorted(self.undecided[sender]):
             ciphertext, tag = self._pending[sender][j]

@@ -50,9 +50,14 @@ def accept_survivors(
     run = state.run
     flags = unpack_mask(survivors, run.parties)
     if (flags & ~unpack_mask(current.participants, run.parties)).any():
-        raise RemoteProtocolError("Expected survivors among the participants, got others.")
+        raise RemoteProtocolError(
+            "Expected only survivors that are among the participants, got others."
+        )
     if not flags[state.index]:
-        raise RemoteProtocolError(f"Expected party {state.index}, which sent, to survive.")
+        raise RemoteProtocolError(
+            f"Expected party {state.index}, which sent its vector, among the survivors, got a list "
+            "without it."
+        )
     size = int(flags.sum())
     least = max(run.min_survivors, requirements.min_survivors)
     if size < least:
@@ -83,7 +88,9 @@ def find_true_signers(
     survived = unpack_mask(survivors, run.parties)
     claimed = unpack_mask(message.signers, run.parties)
     if (claimed & ~survived).any():
-        raise RemoteProtocolError("Expected confirmations of survivors, got some of others.")
+        raise RemoteProtocolError(
+            "Expected confirmations from survivors only, got some from others."
+        )
     if len(message.signatures) != SIGNATURE_BYTES * int(claimed.sum()):
         raise RemoteProtocolError(
             f"Expected {claimed.sum()} signatures, got {len(message.signatures)} bytes."
@@ -161,6 +168,6 @@ def check_certificate(
     got, least = count_signers_near(run, neighbours, signers), count_signers_needed(run)
     if got < least:
         raise TooFewSurvivors(
-            f"Expected >= {least} neighbours of each neighbour to have signed a list before a key "
-            f"is given away, got {got}."
+            f"Expected >= {least} neighbours of each neighbour to sign a list before a key is "
+            f"revealed, got {got}."
         )

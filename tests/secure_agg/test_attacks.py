@@ -72,7 +72,7 @@ def test_3_a_party_declared_dropped_after_it_sent_refuses(drill):
     refused_without_secrets(
         party,
         lambda: party.handle_survivors(drill.listed(d, [1, 2, 3, 4])),
-        "which sent, to survive",
+        "which sent its vector, among the survivors",
     )
 
 

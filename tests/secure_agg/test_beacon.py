@@ -42,9 +42,12 @@ def test_nonces_that_were_not_committed_to_are_refused_by_every_party(drill, peo
     ground = honest.nonces[:320] + bytes(32) + honest.nonces[352:]  # party 10 tries another
     without = pack_mask(np.arange(PARTIES) != 0)
     for changes, match in (
-        ({"nonces": ground}, "nonces that were committed to"),
+        ({"nonces": ground}, "nonces that the parties committed to"),
         ({"nonces": honest.nonces[:-32]}, "Expected 101 nonces, got 100"),
-        ({"committed": without, "nonces": honest.nonces[32:]}, "the nonce of party 0 among all"),
+        (
+            {"committed": without, "nonces": honest.nonces[32:]},
+            "the nonce of party 0 among the revealed ones",
+        ),
     ):
         message = encode(d.run, dataclasses.replace(honest, **changes))
         with pytest.raises(RemoteProtocolError, match=match):

@@ -67,7 +67,7 @@ def test_what_must_not_be_encoded_is_refused_with_its_place_and_without_its_valu
     grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
     values = np.zeros((3, 5))
     values[2, 4] = bad
-    what = "a larger one" if math.isfinite(bad) else "one that is not"
+    what = "a larger one" if math.isfinite(bad) else "a non-finite one"
     expected = f"|entry| <= 1, got {what} in row 2, coordinate 4 (1 of 15 entries refused)"
     with pytest.raises(EncodingError, match=re.escape(expected)):
         grid.encode(values)

@@ -111,7 +111,7 @@ def test_a_roster_without_the_ml_kem_keys_is_refused_by_their_name(drill):
     zeroed = b"".join(e[:32] + bytes(1184) + e[1216:] for e in entries)
     for forged, match in (
         (stripped, r"signed keys of x25519\+ml-kem-768, 1312 bytes each"),
-        (zeroed, "one repeated"),
+        (zeroed, "a repeated one"),
         (entries[0][:40] + b"x" + entries[0][41:] + b"".join(entries[1:]), "got a forged one"),
         (roster.entries[:-1], r"x25519\+ml-kem-768"),
     ):
@@ -135,7 +135,7 @@ def test_keys_and_ciphertexts_of_another_length_are_refused_by_name(drill):
     for bad in (good[:-1], good + b"\x00", good[: 18 + 1 + 1088]):
         with pytest.raises(RemoteProtocolError, match="whole ML-KEM-768 ciphertexts of 1088 bytes"):
             d.parties[0].handle_ciphertexts(bad)
-    with pytest.raises(RemoteProtocolError, match="each of 4 present neighbours, got 3"):
+    with pytest.raises(RemoteProtocolError, match="from 4 present neighbours, got 3"):
         d.parties[0].handle_ciphertexts(good[:-ITEM])
     few = good[:18] + b"\x80" + good[19 : 19 + ITEM]
     with pytest.raises(RemoteProtocolError, match="Expected >= 3 neighbours' ciphertexts, got 1"):

@@ -162,7 +162,7 @@ def test_a_huge_message_is_refused_before_it_is_copied():
     shares = next(m for m in MESSAGES if isinstance(m, RoundShares))
     data = encode(RUN, shares) + bytes(144 * 10**5)
     tracemalloc.start()
-    with pytest.raises(RemoteProtocolError, match="at most 9 behind"):
+    with pytest.raises(RemoteProtocolError, match="at most 9 after"):
         decode(RUN, data, RoundShares)
     assert tracemalloc.get_traced_memory()[1] < len(data) / 100
     tracemalloc.stop()

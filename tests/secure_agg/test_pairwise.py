@@ -200,7 +200,9 @@ def test_the_server_refuses_what_is_out_of_order_and_goes_on(drill):
     d = drill.build()
     advert = d.parties[0].advertise()
     d.server.handle_advertise(advert)
-    with pytest.raises(RemoteProtocolError, match="Expected one Advertise of party 0, got two"):
+    with pytest.raises(
+        RemoteProtocolError, match="Expected one Advertise message from party 0, got two"
+    ):
         d.server.handle_advertise(advert)
     with pytest.raises(TooFewSurvivors, match="Expected >= 3 parties, got 1"):
         d.server.build_rosters()
@@ -209,10 +211,10 @@ def test_the_server_refuses_what_is_out_of_order_and_goes_on(drill):
     drill.rostered(drill.advertised(d, range(1, 5)))
     shares = d.parties[0].prepare(1)
     d.server.handle_shares(shares)
-    with pytest.raises(RemoteProtocolError, match="Expected one Shares of party 0, got two"):
+    with pytest.raises(RemoteProtocolError, match="one Shares message from party 0, got two"):
         d.server.handle_shares(shares)
     with pytest.raises(
-        TooFewSurvivors, match=r"Expected >= 3 participants.* got 0 of the \d+ parties left"
+        TooFewSurvivors, match=r"Expected >= 3 participants.* got 0 of \d+ remaining parties"
     ):
         d.server.plan(1, dimension=6, context=d.context)
     for i in range(1, 5):
