@@ -5,9 +5,9 @@ assumptions of every release are in docs/privacy-proof.md: noise follows its dis
 follow the protocol, Python and its libraries are correct.
 
     >>> select_assumptions(Unit.RECORD, [OWN_FEATURE_MAP])
-    ('your own features code makes a row of its record alone: tried on this machine, not proved',)
+    ('your own features code maps each record by itself: tested on this machine, not proved',)
     >>> select_assumptions(Unit.PARTY, [OWN_FEATURE_MAP, OWN_CLAIM])
-    ('a sum of your own moves by no more than its code claims: its author says so',)
+    ('your own sum moves by at most what its code claims: stated by its author',)
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from typing import Final
 from parley.privacy.accounting.threat_model import Unit
 
 BATCH_INVARIANCE: Final = (
-    "a record's gradient does not depend on its company: tried on this machine, not proved"
+    "a record's gradient does not depend on other records: tested on this machine, not proved"
 )
 """Assumption for networks that torch computes on several records at a time."""
 
 SOLVER_CONVERGENCE: Final = (
-    "every party's solver reaches its certificate, whatever its records are: tried, not proved"
+    "every party's solver reaches its certified gradient norm for all records: tested, not proved"
 )
 """Assumption for local optima."""
 
 OWN_FEATURE_MAP: Final = (
-    "your own features code makes a row of its record alone: tried on this machine, not proved"
+    "your own features code maps each record by itself: tested on this machine, not proved"
 )
 """Assumption for a user's own feature map."""
 
 OWN_NETWORK: Final = (
-    "your own network says of a record what it says of it alone: tried on this machine, not proved"
+    "your own network predicts each record by itself: tested on this machine, not proved"
 )
 """Assumption for held-out records, which a user's own network predicts one at a time."""
 
-OWN_CLAIM: Final = "a sum of your own moves by no more than its code claims: its author says so"
+OWN_CLAIM: Final = "your own sum moves by at most what its code claims: stated by its author"
 """Assumption for a user's own algorithm."""
 
 PERSON_IDENTIFIERS: Final = (
-    "a person's rows are those with one identifier: the data's owner says so"
+    "a person's rows are exactly those with one identifier: stated by the data's owner"
 )
 """Assumption for unit person."""
 
 BLOCK_MEMBERSHIP: Final = (
-    "a record that is replaced stays in its block, which is public: the data's owner says so"
+    "a replaced record stays in its block, which is public: stated by the data's owner"
 )
 """Assumption for a job that reads some blocks of the records, under replace-one."""
 
-SERVER_SELECTION: Final = "the server adds the scores up and shows nothing but what it chose"
+SERVER_SELECTION: Final = "the server adds up the scores and shows only its selection"
 """Assumption for a selection by exact scores."""
 
 LOCAL_REPORTS: Final = (
-    "a record's report is drawn by its party from new coins; nothing else is sent"
+    "each party draws its records' reports from fresh coins and sends nothing else"
 )
 """Assumption for randomised response."""
 
