@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.column_types import LONGEST_NUMBER, ArrayColumn
+from parley.client.data.label_types import LABELS, describe_label_fault
 from parley.client.data.raw_table import DataError
 from parley.client.data.schema import Schema
 from parley.privacy.ledger.database_url import check_source
@@ -38,6 +39,7 @@ _MISSING_OBJECTS = frozenset({"None", "nan", "NaN", "<NA>", "NaT"})
 """Texts of objects that mean a missing value, in any library."""
 
 _SIGNED_64, _SIGNED_128 = 2**63, 2**127
+_DOUBLE_BYTES = 8
 
 Array = NDArray[Any]
 
@@ -50,11 +52,18 @@ class MemoryTable:
         columns: arrays by name. Whole numbers of 16 digits and more may be Python objects, with
             None for a missing one (`to_series` reads them).
         label: name of the label's column, if the data name it: y of (X, y).
+        label_faults: why a column cannot be the label, by its name (`label_types`).
     """
 
     columns: Mapping[str, Array]
     name: str = _IN_MEMORY
     label: str = ""
+    label_faults: Mapping[str, str] = field(default_factory=dict)
+
+    def check_label(self, name: str) -> None:
+        """Raise DataError if a column has values of types that are no labels."""
+        if fault := self.label_faults.get(name):
+            raise DataError(LABELS, fault, path=self.name, column=name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +119,12 @@ def build_memory_table(
             raise DataError("a pair (X, y)", f"a tuple of {len(data)}", path=name)
         return _build_table_from_pair(*data, schema, name)
     if isinstance(data, Mapping) or hasattr(data, "columns"):
-        return MemoryTable(columns=to_columns(data, schema, name), name=name)
+        names = data.keys() if isinstance(data, Mapping) else data.columns
+        return MemoryTable(
+            columns=to_columns(data, schema, name),
+            name=name,
+            label_faults={str(each): describe_label_fault(data[each]) for each in names},
+        )
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "dtype"):
         return _build_table_from_pair(*_stack_pairs(data, name), schema, name)
     expected = "a frame, columns by name, a pair (X, y), or a Dataset of pairs"
@@ -182,13 +196,23 @@ def check_unique_names(
     raise DataError(expected, got, path=path)
 
 
+def _get_cells(values: Any) -> Array:
+    """Return values as an array, with None for those that a masked array hides."""
+    if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
+        return np.asarray(values)
+    cells = np.asarray(values.data, object)
+    return np.where(np.ma.getmaskarray(values), None, cells)
+
+
 def _to_array(values: Any) -> Array:
     if isinstance(values, pl.Series) and (
         values.dtype.is_decimal() or (values.dtype.is_integer() and values.null_count())
     ):
         # As an array, polars converts these to floats.
         values = np.array(values.to_list(), object)
-    cells = np.asarray(values)
+    cells = _get_cells(values)
+    if cells.dtype.kind == "f" and cells.dtype.itemsize > _DOUBLE_BYTES:
+        cells = cells.astype(np.float64)  # no reader knows longer ones
     if cells.dtype.kind == "f" and "int" in str(getattr(values, "dtype", "")).lower():
         # Pandas also converts its nullable integers to floats.
         cells = np.asarray(values.astype(object))
@@ -252,12 +276,16 @@ def _build_table_from_pair(
     if isinstance(features, Mapping) or hasattr(features, "columns"):
         columns = to_columns(features, schema, where)
     else:
-        columns = split_array_columns(np.asarray(features), schema, where)
+        columns = split_array_columns(_get_cells(features), schema, where)
     if label in columns:
         raise DataError(f"the label {label!r} in y alone", "a column of X, too", path=where)
     rows = max((len(values) for values in columns.values() if values.ndim), default=0)
     label_column = {label: _read_label_column(labels, rows, where)}
-    return MemoryTable(columns={**columns, **label_column}, name=where, label=label)
+    names = _list_column_names(labels)
+    fault = describe_label_fault(labels[names[0]] if names else labels)
+    return MemoryTable(
+        columns={**columns, **label_column}, name=where, label=label, label_faults={label: fault}
+    )
 
 
 def _get_label_name(labels: Any) -> str:

@@ -83,6 +83,9 @@ def _open_tables(
     on_row_count: Callable[[int], None] | None,
 ) -> Iterator[RawTable]:
     if isinstance(source, MemoryTable):
+        for label in schema.labels:
+            if label in wanted:
+                source.check_label(label)
         return _slice_columns({n: source.columns[n] for n in wanted}, schema, source.name)
     if isinstance(source, SqlQuery):
         return read_query_tables(source, schema.file, names, wanted)

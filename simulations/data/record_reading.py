@@ -156,6 +156,9 @@ def _infer_frame_schema(
             path=get_source_name(frames[0]),
         )
     draft = infer_schema(*frames, label=label, keep_numbers=keep_numbers)
+    doubtful = next(each for each in draft.columns if each.name == draft.label)
+    if doubtful.doubt:
+        warnings.warn(f"The label {draft.label!r}: {doubtful.doubt}.", stacklevel=4)
     left_out = [f"{each.name!r} ({each.why})" for each in draft.columns if each.is_ignored]
     ignored = f" and ignores {'; '.join(left_out)}" if left_out else ""
     warnings.warn(

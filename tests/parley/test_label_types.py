@@ -8,7 +8,10 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 import parley
+from parley.client.data.data_sources import build_memory_table
+from parley.client.data.raw_table import DataError
 from parley.client.data.schema import Schema
+from parley.client.data.schema_inference.draft import infer_schema
 
 QUICK = ["parties.count=2", "algorithm.rounds=2", "secure-aggregation.masked-check=false"]
 NETWORK = [
@@ -145,3 +148,56 @@ def test_a_linear_model_predicts_the_array_that_it_was_learned_from(tmp_path):
     model = learned((rows, TWO), tmp_path / "run")
     assert model.feature_names_in_.tolist() == ["x2", "x3"]
     assert (model.predict(rows) == model.predict(ROWS)).all()
+
+
+NO_LABELS = {
+    "bytes": (np.array([b"no", b"yes"])[TWO], "decode them to text"),
+    "bytes as objects": (np.array([b"no", b"yes"])[TWO].astype(object), "decode them to text"),
+    "dates": (np.array(["2020-01-01", "2021-01-01"], "datetime64[D]")[TWO], "dates or times"),
+    "durations": (np.array([1, 2], "timedelta64[D]")[TWO], "dates or times"),
+    "polars dates": (pl.Series("y", TWO).cast(pl.Date), "dates or times"),
+    "complex numbers": (np.array([1j, 2.0])[TWO], "complex numbers"),
+    "objects": ([{"a": int(each)} for each in TWO], "objects of type dict"),
+    "numbers and texts": ([1, "a"] * 30, "int and str"),
+    "numbers and truth values": (np.array([1, False] * 30, object), "bool and int"),
+    "infinity": (np.where(TWO, np.inf, 0.0), "an infinite one"),
+    "an amount without an end": (np.where(np.arange(60) == 3, np.inf, ROWS[:, 0]), "infinite"),
+}
+SCHEMA = """[columns]
+a = { kind = "numeric", range = [0, 1] }
+b = { kind = "numeric", range = [0, 1] }
+y = { kind = "label", positive = ["b'yes'", "a", 1], negative = "rest" }
+"""
+
+
+@pytest.mark.parametrize(("labels", "said"), NO_LABELS.values(), ids=list(NO_LABELS))
+@pytest.mark.parametrize("form", ["a pair", "a frame"])
+def test_what_is_no_label_is_refused_for_what_it_is(labels, said, form, tmp_path):
+    data = (ROWS, labels) if form == "a pair" else {"a": ROWS[:, 0], "b": ROWS[:, 1], "y": labels}
+    with pytest.raises(DataError, match="label") as refused:
+        parley.run(parley.load_job(overrides=QUICK), data=data, out=tmp_path / "run")
+    assert said in str(refused.value)
+    assert not (tmp_path / "run").exists()
+    if "finite" not in said:
+        with pytest.raises(DataError, match=said):
+            parley.run(parley.load_job(overrides=QUICK), data=data, schema=Schema.from_toml(SCHEMA))
+
+
+def test_labels_that_may_mean_something_else_are_read_with_a_warning(tmp_path):
+    rows = np.tile(ROWS, (10, 1))
+    fifty = np.arange(600) % 50
+    with pytest.warns(UserWarning, match="50 different whole numbers, read as amounts"):
+        learned((rows, fifty), tmp_path / "amounts")
+    large = np.array([2**63, 2**63 + 5], np.uint64)[np.tile(TWO, 10)]
+    with pytest.warns(UserWarning, match=r"codes.*predicted, as text"):
+        learned((rows, large), tmp_path / "codes")
+
+
+def test_what_a_mask_hides_is_missing(tmp_path):
+    hidden = np.ma.masked_array(ROWS, mask=False)
+    hidden[::7, 0] = np.ma.masked
+    draft = infer_schema(build_memory_table((hidden, TWO)))
+    assert "missing" in Schema.from_toml(draft.text).to_toml()
+    labels = np.ma.masked_array(TWO, mask=np.arange(60) % 7 == 0)
+    with pytest.raises(DataError, match="label"):
+        learned((ROWS, labels), tmp_path / "run")

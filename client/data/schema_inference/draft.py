@@ -31,6 +31,7 @@ from parley.client.data.cell_parsing import normalize_decimal_points
 from parley.client.data.column_types import canonicalize_text
 from parley.client.data.data_sources import MemoryTable, Source, get_source_name
 from parley.client.data.date_numbers import find_date_form
+from parley.client.data.label_types import LABELS, describe_label_fault
 from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.number_signs import describe_signs, find_signs, has_thousands_pattern
 from parley.client.data.raw_table import DataError, RawTable
@@ -104,12 +105,14 @@ class ColumnReading:
         why: the reason. The schema shows it next to the column, so it quotes no cell and names no
             line.
         remarks: points for the owner to check, with lines and cells.
+        doubt: what else the label may mean; empty if there is no doubt. It is part of `why`.
     """
 
     name: str
     entry: Entry
     why: str
     remarks: tuple[str, ...] = ()
+    doubt: str = ""
 
     @property
     def is_ignored(self) -> bool:
@@ -154,7 +157,7 @@ def infer_schema(
     """
     source_name = get_source_name(sources[0])
     if label is None and isinstance(sources[0], MemoryTable):
-        label = sources[0].label or None
+        label = _get_own_label(sources[0])
     memory_limit = compute_memory_limit(max_gib)
     memory_limit.check_free_memory(source_name)
     file_entry = detect_common_format(sources, header, separator, encoding)
@@ -168,6 +171,7 @@ def infer_schema(
         )
     names = [*table.arrays, *table.frame.columns]
     label = names[-1] if label is None and names else label
+    _check_label_types(sources, table, label)
     if label not in table.frame.columns:
         hint = " (is the file cut by another --separator?)" if len(names) == 1 else ""
         if csv and header and any(re.fullmatch(_NUMBER, name) for name in names):
@@ -208,6 +212,27 @@ def infer_schema(
         columns=columns,
         remarks=tuple(remarks),
     )
+
+
+def _get_own_label(table: MemoryTable) -> str | None:
+    """Return the label that data name: y of a pair, or a frame's last column, whatever its type.
+
+    None if the last column is an array with several values per record.
+    """
+    name, cells = [*table.columns.items()][-1] if table.columns else ("", np.zeros(0))
+    return table.label or (name if cells.ndim == 1 else None)
+
+
+def _check_label_types(sources: Sequence[Source], table: RawTable, label: str | None) -> None:
+    """Raise DataError if the label's values are not numbers, truth values or texts."""
+    for source in sources:
+        if isinstance(source, MemoryTable):
+            source.check_label(str(label))
+    if label in table.arrays:
+        cells = table.arrays[label]
+        shape = f"an array of shape {list(cells.shape)}, not one label per record"
+        got = describe_label_fault(cells) or shape
+        raise DataError(LABELS, got, path=table.path, column=label)
 
 
 def _get_display_name(source: Source) -> str:
@@ -296,10 +321,12 @@ class _ColumnReader:
         if name in self._table.arrays:
             entry, why = _build_array_entry(self._table.arrays[name], self._rows)
             return ColumnReading(name=name, entry=entry, why=why)
-        series = self._table.get_column(name)
+        series, doubt = self._table.get_column(name), ""
         cells = read_column_profile(series, decimal=self._decimal, texts=not self._table.typed)
         if is_label:
             entry, why = _build_label_entry(cells.values, self._table.path, name)
+            doubt = _explain_doubtful_label(series, cells.values, entry)
+            why += f"; {doubt}" if doubt else ""
             if cells.missing_count:
                 why += '; some are missing: missing = "drop" would leave such records out'
         elif self._keep_numbers and (kept := _build_kept_entry(cells.values)):
@@ -318,7 +345,7 @@ class _ColumnReader:
         if len(cells.near):
             why += "; most cells are numbers, but more than 1 % are not"
         remarks = tuple(self._list_remarks(series, cells, entry))
-        return ColumnReading(name=name, entry=entry, why=why, remarks=remarks)
+        return ColumnReading(name=name, entry=entry, why=why, remarks=remarks, doubt=doubt)
 
     def _list_remarks(self, series: pl.Series, cells: ColumnProfile, entry: Entry) -> Iterator[str]:
         is_label = entry["kind"] == "label"
@@ -573,6 +600,13 @@ def _build_label_entry(series: pl.Series, path: str | Path, name: str) -> tuple[
     distinct = series.n_unique()
     if distinct < 2:
         raise DataError("two labels or more", f"{distinct}", path=path, column=name)
+    if series.dtype.is_float() and not bool(series.is_finite().all()):
+        raise DataError(
+            "labels that are finite numbers",
+            "an infinite one (leave its record out, or correct the label)",
+            path=path,
+            column=name,
+        )
     if sides := split_label_sides(_sort_values(series)):
         return _two_labels(series, *sides, path=path, name=name)
     number = series.dtype.is_numeric()
@@ -591,6 +625,24 @@ def _build_label_entry(series: pl.Series, path: str | Path, name: str) -> tuple[
     centre = _round_value(float(np.clip(values, low, high).mean()))
     numbers: Entry = {"range": [low, high], "centre": min(max(centre, low), high)}
     return {"kind": "label"} | numbers, why + cut
+
+
+def _explain_doubtful_label(series: pl.Series, values: pl.Series, entry: Entry) -> str:
+    """Return what else a label's numbers may mean; empty if there is no doubt."""
+    if series.dtype.is_integer() and values.dtype == pl.String:
+        return (
+            "whole numbers of 16 digits and more are codes: they are read, and predicted, as text"
+        )
+    whole = _to_whole_numbers(values.drop_nulls())
+    if "range" not in entry or whole is None:
+        return ""
+    distinct = whole.n_unique()
+    if distinct > _MOST_CLASSES or len(whole) < MIN_RECORDS * distinct:
+        return ""
+    return (
+        f"{distinct} different whole numbers, read as amounts: if they are classes, write "
+        "classes = [...] for this label, or give them as text"
+    )
 
 
 def _two_labels(
