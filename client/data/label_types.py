@@ -71,11 +71,8 @@ def _list_objects(values: Any) -> tuple[list[Any], str]:
         if values.dtype in (pl.Object, pl.Binary):
             return values.to_list(), ""
         return [], _DATES if values.dtype.is_temporal() else ""
-    if isinstance(values, list | tuple):
-        return [*values], ""
-    cells = np.asarray(values)
-    return (
-        (cells.ravel().tolist(), "")
-        if cells.dtype.kind == "O"
-        else ([], _BY_KIND.get(cells.dtype.kind, ""))
-    )
+    # As an array of its own type, a list of numbers and texts would be one of texts.
+    cells = np.asarray(values, object if isinstance(values, list | tuple) else None)
+    if cells.dtype.kind != "O":
+        return [], _BY_KIND.get(cells.dtype.kind, "")
+    return [cell.item() if hasattr(cell, "item") else cell for cell in cells.ravel().tolist()], ""
